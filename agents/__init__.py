@@ -1,0 +1,1 @@
+"""Agents, their runs, and the one guard that every act passes."""

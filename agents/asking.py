@@ -1,0 +1,69 @@
+"""A person's consent to a call: nobody need be asked, a ticket to use, or what the run is told instead.
+
+The ticket that comes back is not spent here; the guard spends it in the block that authorises the call.
+"""
+
+from typing import Any
+
+from django.db import transaction
+
+from agents.consent import needs_person
+from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
+from agents.models import Approval
+from agents.services.approvals import Ask, approval_for, approval_refused_before, approval_request
+from agents.services.boundary import lock
+from agents.services.refusals import refuse_call
+from agents.tools.calls import Call
+from agents.types import ZERO, ToolResult
+
+
+def denied(call: Call, detail: str, error: str, **more: Any) -> ToolResult:
+    """A refusal that the run can go on from: recorded, and given to the model as an error."""
+    refuse_call(call.session, call.intent, call.phase, Outcome.DENIED, now=call.now, detail=detail, **more)
+    return ToolResult(ZERO, None, Outcome.DENIED, error=error, detail=detail)
+
+
+def consent(call: Call) -> Approval | ToolResult | None:
+    asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
+    agent = call.session.agent if asks else None
+    if not needs_person(call.capability, mode=agent.mode if agent else ApprovalMode.SEMI, risk=call.risk):
+        return None
+    ticket = approval_for(call.session, call.key)
+    if ticket is None:
+        return _ask(call)
+    if ticket.status == ApprovalStatus.APPROVED:
+        return ticket
+    if ticket.status == ApprovalStatus.PENDING:
+        return _pending(ticket)
+    return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
+
+
+@transaction.atomic
+def _ask(call: Call) -> Approval | ToolResult:
+    lock(call.session)
+    before = approval_refused_before(call.session, call.signature)
+    if before is not None:
+        return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
+    ask = Ask(
+        key=call.key,
+        intent=call.intent,
+        capability=call.capability,
+        phase=call.phase,
+        arguments=call.arguments,
+        digest=call.digest,
+        signature=call.signature,
+        risk=call.risk,
+        simulation=call.simulation,
+    )
+    asked = approval_request(call.session, ask, now=call.now)
+    if isinstance(asked, str):
+        return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
+    if asked.status == ApprovalStatus.APPROVED:
+        return asked
+    shown = {"approval_id": str(asked.public_id)}
+    refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, **shown)
+    return _pending(asked)
+
+
+def _pending(ticket: Approval) -> ToolResult:
+    return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)

@@ -1,0 +1,54 @@
+"""Which calls need a person, and what exactly a person consents to. Pure.
+
+A digest covers the session, the call's place in it, the capability and its version, the phase and the canonical
+arguments; change any of them and it is another call.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from agents.enums import ApprovalMode, Level, Risk
+from agents.types import Capability
+from audit.hashing import canonical
+
+_ASKS_FROM: Final = {ApprovalMode.SEMI: Level.RESTRICTED, ApprovalMode.MANUAL: Level.CONTROLLED}
+# Anything that can carry data to a place: a scheme, a host name, an e-mail or IP address.
+_ADDRESS: Final = re.compile(r"://|@|\b[\w-]+\.[a-z]{2,}\b|\b\d{1,3}(?:\.\d{1,3}){3}\b|::", re.IGNORECASE)
+
+
+def needs_person(capability: Capability, *, mode: str, risk: Risk | None = None, allow_high_risk: bool = False) -> bool:
+    """By declaration, by level and mode, and always when the risk is high, unless a superuser waived that."""
+    if capability.requires_approval or (risk == Risk.HIGH and not allow_high_risk):
+        return True
+    asks_from = _ASKS_FROM.get(ApprovalMode(mode))
+    return asks_from is not None and capability.level.rank >= asks_from.rank
+
+
+def call_digest(
+    *,
+    session_id: str,
+    key: str,
+    intent: str,
+    name: str,
+    version: str,
+    phase: str,
+    arguments: Mapping[str, Any],
+) -> str:
+    """Evidence for one call. With an empty key: the call's signature, equal wherever in the run it is made."""
+    parts = {
+        "arguments": arguments,
+        "intent": str(intent),
+        "key": key,
+        "name": name,
+        "phase": phase,
+        "session": session_id,
+        "version": version,
+    }
+    return hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
+
+
+def free_values_are_harmless(arguments: Mapping[str, Any], free: Iterable[str]) -> bool:
+    """True when no argument that is left free holds something that looks like an address."""
+    return not any(_ADDRESS.search(canonical(arguments.get(name))) for name in free)

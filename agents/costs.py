@@ -1,0 +1,92 @@
+"""The arithmetic of money: exact decimals, rounded up once, and the worst case of a model call. Pure: no rows, no I/O.
+
+A bound is honest when no server that honours `max_tokens` and its declared prices can bill more. So input is counted in
+bytes, not in guessed tokens: a token is at least one byte of what was sent.
+"""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from agents.types import Ledger, ModelRequest, Price, Usage
+
+MICRO = Decimal("0.000001")
+MILLION = Decimal(1_000_000)
+COLD_START_USD = Decimal("0.005")
+TOKENS_PER_MESSAGE = 16
+WARN_FRACTION = Decimal("0.8")
+
+
+class NotMoney(ValueError):
+    """The amount is not a finite number of dollars, 0 or more."""
+
+
+def usd(value: Decimal) -> Decimal:
+    """The amount in whole micro-dollars, rounded up; NaN, infinities and negative amounts are refused."""
+    if not value.is_finite() or value < 0:
+        raise NotMoney(f"{value!r} is not an amount of US dollars: it must be a finite number, 0 or more.")
+    return value.quantize(MICRO, rounding=ROUND_CEILING)
+
+
+def checked_price(price: Price) -> Price:
+    """The price itself, when both rates are amounts and the overhead is a count; fails closed otherwise."""
+    usd(price.input_usd)
+    usd(price.output_usd)
+    if price.overhead_tokens < 0:
+        raise NotMoney(f"prompt overhead of {price.model!r} is {price.overhead_tokens}: it must be 0 or more.")
+    return price
+
+
+def cost_of(price: Price, usage: Usage) -> Decimal:
+    return usd((usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd) / MILLION)
+
+
+def input_bound(request: ModelRequest, price: Price) -> int:
+    """The most input tokens that the request can be counted as."""
+    parts = {"messages": request.messages, "tools": request.tools, "schema": request.response_schema}
+    text = json.dumps(parts, ensure_ascii=False)
+    size = max(len(form.encode("utf-8", "surrogatepass")) for form in (text, unicodedata.normalize("NFKC", text)))
+    return size + TOKENS_PER_MESSAGE * len(request.messages) + price.overhead_tokens
+
+
+def worst_case(price: Price, input_tokens: int, max_tokens: int) -> Decimal:
+    return cost_of(price, Usage(input_tokens, max_tokens))
+
+
+def affordable_tokens(room: Decimal, *, price: Price, input_tokens: int, wanted: int) -> int:
+    """The greatest number of output tokens, at most `wanted`, whose worst case fits into `room`; negative if none."""
+    if price.output_usd == 0:
+        return wanted
+    left = room * MILLION - input_tokens * price.input_usd
+    return min(wanted, int((left / price.output_usd).to_integral_value(rounding=ROUND_FLOOR)))
+
+
+def mean_usd(total: Decimal, count: int) -> Decimal:
+    return usd(total / count)
+
+
+def ensemble_projection(citations: int, judges: Sequence[Decimal]) -> Decimal:
+    """What it would cost to have every judge look at every citation."""
+    return usd(citations * sum(judges, Decimal(0)))
+
+
+def near_budget(
+    *,
+    ledger: Ledger,
+    token_budget: int,
+    total_tokens: int,
+    reserve_tokens: int = 512,
+    reserve_cost_fraction: Decimal = Decimal("0.1"),
+) -> bool:
+    """True when little is left of the tokens or of the money; a dimension without a limit is never near it."""
+    if token_budget and token_budget - total_tokens <= reserve_tokens:
+        return True
+    if ledger.cap is None:
+        return False
+    return ledger.cap - max(ledger.approved, ledger.exposed) <= ledger.cap * reserve_cost_fraction
+
+
+def passes_warning(ledger: Ledger, estimate: Decimal) -> bool:
+    """True for the call that first brings the budget to 80 % of its cap."""
+    return bool(ledger.cap) and not ledger.warned and ledger.approved + estimate >= WARN_FRACTION * (ledger.cap or 0)

@@ -1,0 +1,179 @@
+"""The words of the domain, closed sets all of them. Values are contract: they stand in rows, receipts and the API."""
+
+from django.db import models
+
+
+class ToolIntent(models.TextChoices):
+    """Everything an agent can do. There is no ninth."""
+
+    RETRIEVE_CHUNKS = "retrieve_chunks"
+    RUN_SKILL = "run_skill"
+    RUN_PLAYBOOK = "run_playbook"
+    PROPOSE_MEMORY = "propose_memory"
+    PROPOSE_PRECEDENT = "propose_precedent"
+    EMIT_FINDING = "emit_finding"
+    EMIT_ARTIFACT = "emit_artifact"
+    NOTIFY = "notify"
+
+
+class Phase(models.TextChoices):
+    """The five phases of a phased session, in order; `turn` is where loop and chat sessions live."""
+
+    INTAKE = "intake"
+    ANALYSIS = "analysis"
+    DRAFTING = "drafting"
+    ETHICS_REVIEW = "ethics_review"
+    DELIVERY = "delivery"
+    TURN = "turn"
+
+
+class Mode(models.TextChoices):
+    PHASED = "phased"
+    LOOP = "loop"
+    CHAT = "chat"
+    HEARTBEAT = "heartbeat"
+    SENSOR = "sensor"
+
+
+class Status(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SLEEPING = "sleeping"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    HALTED = "halted"
+    FAILED = "failed"
+
+
+class HaltState(models.TextChoices):
+    """The operator's lever, apart from the status."""
+
+    RUNNING = "running"
+    HALT_REQUESTED = "halt_requested"
+    HALTED = "halted"
+    PAUSED = "paused"
+
+
+class WaitingOn(models.TextChoices):
+    APPROVAL = "approval"
+    INPUT = "input"
+    OPERATOR = "operator"
+
+
+class TerminalReason(models.TextChoices):
+    COMPLETED = "completed"
+    AGENT_SHUTDOWN = "agent_shutdown"
+    EXTERNAL_HALT = "external_halt"
+    TIMED_OUT = "timed_out"
+    MAX_STEPS = "max_steps"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    COST_CAP_REACHED = "cost_cap_reached"
+    IDLE_TIMEOUT = "idle_timeout"
+    STUCK_LOOP = "stuck_loop"
+    PROVIDER_ERROR = "provider_error"
+    TOOL_NOT_GRANTED = "tool_not_granted"
+    WORKER_ERROR = "worker_error"
+    WORKER_LOST = "worker_lost"
+    OPTED_OUT = "opted_out"
+    REFUSED = "refused"
+    UNPRICED_MODEL = "unpriced_model"
+
+
+class AgentState(models.TextChoices):
+    """A reading of the session for people and integrations, derived from its row; never stored."""
+
+    RUNNING = "running"
+    WAITING_FOR_TOOL = "waiting_for_tool"
+    WAITING_FOR_INPUT = "waiting_for_input"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    SLEEPING = "sleeping"
+    COMPLETED = "completed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    MAX_STEPS = "max_steps"
+    BUDGET_EXCEEDED = "budget_exceeded"
+
+
+class Outcome(models.TextChoices):
+    STARTED = "started"
+    SUCCESS = "success"
+    TOOL_NOT_GRANTED = "tool_not_granted"
+    GATEWAY_ERROR = "gateway_error"
+    SKIPPED = "skipped"
+    STORAGE_ERROR = "storage_error"
+    RATE_LIMITED = "rate_limited"
+    DENIED = "denied"
+    APPROVAL_PENDING = "approval_pending"
+    WORKER_LOST = "worker_lost"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    UNKNOWN = "unknown"
+
+
+class TriggerKind(models.TextChoices):
+    WATCH = "watch"
+    SCHEDULE = "schedule"
+    EVENT = "event"
+    MANUAL = "manual"
+    SUGGESTION = "suggestion"
+
+
+class ApprovalMode(models.TextChoices):
+    """Which capability levels ask a person first: none, RESTRICTED and above, or CONTROLLED and above."""
+
+    AUTO = "auto"
+    SEMI = "semi"
+    MANUAL = "manual"
+
+
+class Level(models.TextChoices):
+    """Capability levels, ascending in declaration order."""
+
+    SAFE = "SAFE"
+    MONITORED = "MONITORED"
+    CONTROLLED = "CONTROLLED"
+    RESTRICTED = "RESTRICTED"
+    PRIVILEGED = "PRIVILEGED"
+
+    @property
+    def rank(self) -> int:
+        return list(Level).index(self)
+
+
+class Risk(models.TextChoices):
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class ApprovalStatus(models.TextChoices):
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class Purpose(models.TextChoices):
+    """Why a model was asked; costs are averaged and split by it."""
+
+    CHAT = "chat"
+    JUDGE = "judge"
+    EMBEDDING = "embedding"
+    AUTONOMOUS_EXECUTOR = "autonomous_executor"
+    SIMULATION = "simulation"
+    PRECHECK = "precheck"
+    SIGNAL = "signal"
+    COMPACTION = "compaction"
+
+
+class BudgetScope(models.TextChoices):
+    INSTALLATION = "installation"
+    AGENT = "agent"
+    TRIGGER = "trigger"
+
+
+class HaltScope(models.TextChoices):
+    SESSION = "session"
+    ORGANISATION = "organisation"

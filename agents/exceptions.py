@@ -1,0 +1,159 @@
+"""Errors that the rest of lqops matches on. A brake is a decision of the guard, not a fault.
+
+`code` is what the API shows; brakes and conflicts answer 409.
+"""
+
+from datetime import datetime
+from decimal import Decimal
+
+
+class LqopsError(Exception):
+    code = "error"
+
+
+class AutonomousBrake(LqopsError):
+    """The guard refused a call and the run ends, or, for a window that resets, may sleep."""
+
+    http_status = 409
+
+
+class SessionHalted(AutonomousBrake):
+    """R5: somebody, or a watchdog, has stopped the session."""
+
+    code = "session_halted"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The session is halted: {reason}.")
+        self.reason = reason
+
+
+class ToolNotGranted(AutonomousBrake):
+    """R6: the phase does not grant the intent."""
+
+    code = "tool_not_granted"
+
+    def __init__(self, intent: str, phase: str) -> None:
+        super().__init__(f"Phase {phase!r} does not grant {intent!r}.")
+        self.intent = intent
+        self.phase = phase
+
+
+class CostCapReached(AutonomousBrake):
+    """R4: the session's own cap. The latch is set and stays."""
+
+    code = "cost_cap_reached"
+
+    def __init__(self, projected: Decimal, cap: Decimal) -> None:
+        super().__init__(f"The call would bring the session to {projected} USD; its cap is {cap} USD.")
+        self.projected = projected
+        self.cap = cap
+
+
+class BudgetExceeded(AutonomousBrake):
+    """R4: what was really spent leaves no room for another call, or the token budget is used up."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, dimension: str, message: str) -> None:
+        super().__init__(message)
+        self.dimension = dimension
+
+
+class BudgetRefused(AutonomousBrake):
+    """R4: a budget shared with other sessions is used up until its window resets. Nothing is latched."""
+
+    code = "budget_refused"
+
+    def __init__(self, budget: str, cap: Decimal, resets_at: datetime) -> None:
+        super().__init__(f"Budget {budget} of {cap} USD is used up; it resets at {resets_at:%Y-%m-%d %H:%M} UTC.")
+        self.budget = budget
+        self.cap = cap
+        self.resets_at = resets_at
+
+
+class UnpricedModel(AutonomousBrake):
+    """R4: no price is declared for the model, so its cost cannot be bounded."""
+
+    code = "unpriced_model"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"No price is declared for model {model!r}: declare one (0 is allowed) before it is called.")
+        self.model = model
+
+
+class ModelSuspended(AutonomousBrake):
+    """R4: the model once cost more than its bound; an operator must accept it again."""
+
+    code = "model_suspended"
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Model {model!r} is suspended: a reply cost more than its bound. Accept it to use it again.")
+        self.model = model
+
+
+class LeaseLost(LqopsError):
+    """Another worker holds the session now; the write of this one was refused."""
+
+    code = "lease_lost"
+    http_status = 409
+
+
+class InvalidTransition(LqopsError):
+    """The row is not in the state that the move starts from."""
+
+    code = "invalid_transition"
+    http_status = 409
+
+
+class OpenTransaction(LqopsError):
+    """A remote call, or the runner, was started inside a transaction; locks would be held across I/O."""
+
+    code = "open_transaction"
+
+
+class JournalMismatch(LqopsError):
+    """A resumed run asks for another call than the one that the journal holds under the same key."""
+
+    code = "journal_mismatch"
+
+
+class OutcomeUnknown(LqopsError):
+    """A call was lost in flight and may have taken effect; a person must say what happened."""
+
+    code = "outcome_unknown"
+
+
+class SecretInArguments(LqopsError):
+    """A call's arguments hold a redaction marker; secrets are passed by handle."""
+
+    code = "secret_in_arguments"
+
+
+class TicketRefused(LqopsError):
+    """The approval does not fit this call: used, expired, denied, or given for other arguments."""
+
+    code = "ticket_refused"
+    http_status = 409
+
+
+class NotAllowed(LqopsError):
+    """The person may not do this."""
+
+    code = "not_allowed"
+    http_status = 403
+
+
+class Unarmed(LqopsError):
+    """The self-test found a brake that does not refuse. No work is taken."""
+
+    code = "unarmed"
+
+
+class IntentUnavailable(LqopsError):
+    """The intent is one of the eight, but this installation has nothing that carries it out."""
+
+    code = "intent_unavailable"
+
+    def __init__(self, intent: str) -> None:
+        super().__init__(f"{intent!r} has no handler in this installation.")
+        self.intent = intent

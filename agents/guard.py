@@ -1,0 +1,279 @@
+"""guarded_tool_call: the one way for an agent to act. Read from top to bottom, it is the safety argument.
+
+R5 (is it halted?) → R6 (does the phase grant it?) → a person's consent where one is needed → R4 (can it be paid?).
+The first that refuses wins, an error refuses, and what is refused leaves a record and no effect. What is allowed is
+written down and paid for before it happens, and closed when its outcome is known. The guard never commits for its
+caller, and no transaction is open while a remote call is out.
+"""
+
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+
+from agents import brakes, costs
+from agents.asking import consent, denied
+from agents.conf import clock
+from agents.enums import Outcome, Risk, TerminalReason, ToolIntent
+from agents.exceptions import BudgetExceeded, ModelSuspended, OpenTransaction, UnpricedModel
+from agents.metering import Meter
+from agents.models import AgentSession, Approval, ToolCall
+from agents.providers.base import ProviderError
+from agents.services.boundary import Locked, glance, in_open_transaction, is_halted, lock
+from agents.services.budget import budgets_lock, warn_at_80_percent
+from agents.services.estimates import estimate_tool_cost
+from agents.services.inference import inference_record
+from agents.services.journal import journal_local, journal_open, journal_place, journal_record, journal_settle
+from agents.services.prices import declared_price, model_suspend
+from agents.services.refusals import Refusal, brake_session, refuse_stopped, refuse_unaffordable
+from agents.services.tickets import ticket_consume
+from agents.tools import dispatch
+from agents.tools.calls import Call, plan_call
+from agents.tools.context import CallContext
+from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
+from audit.recorder import Head
+from audit.redaction import redact_data, redact_exception
+
+_mint = dispatch.take_mint()
+
+
+def guarded_tool_call(
+    session: AgentSession,
+    intent: ToolIntent | str,
+    params: Mapping[str, Any],
+    *,
+    key: str = "",
+    risk: Risk | None = None,
+    simulation: str = "",
+    now: datetime | None = None,
+) -> ToolResult:
+    """Does one thing for a session that the caller holds, or refuses it.
+
+    `key` is the call's place in its run: the same key again gives the stored result, without a second effect or charge.
+    Raises an AutonomousBrake when the run must end; returns a result for everything that the run can go on from.
+    """
+    call = plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation)
+    if call.tool.remote and in_open_transaction():
+        raise OpenTransaction(f"{call.intent} does I/O and was called inside a transaction; call it outside of one.")
+    seen = glance(session, call.key)
+    call = replace(call, phase=seen.boundary.phase)
+    if _judge(call, seen.boundary) is not None:
+        with transaction.atomic():
+            refusal = _refuse_if_stopped(call, lock(session))
+        if refusal is not None:
+            raise refusal
+    place = journal_place(seen.journal, asked_digest=call.digest)
+    if place.replay is not None:
+        return place.replay
+    if call.holds_a_secret:
+        return denied(call, "secret_in_arguments", "The arguments hold a masked secret; pass secrets by handle.")
+    ticket = consent(call)
+    if isinstance(ticket, ToolResult):
+        return ticket
+    asked_digest = call.digest
+    if ticket is not None:
+        call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
+    estimate = costs.usd(estimate_tool_cost(call.intent, call.arguments, now=call.now))
+    draft = _Draft(call, estimate, ticket, asked_digest, place.attempt)
+    return _act_remotely(draft) if call.tool.remote else _act_locally(draft)
+
+
+# --- R5 and R6 ---
+
+
+def _judge(call: Call, boundary: brakes.Boundary) -> brakes.AlreadyStopped | brakes.HaltNow | brakes.NotGranted | None:
+    """Asked twice: of a fresh read, before anything else, and again under lock, in the block that commits."""
+    return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)
+
+
+def _refuse_if_stopped(call: Call, locked: Locked) -> Exception | None:
+    stop = _judge(call, locked.boundary)
+    if stop is None:
+        return None
+    return refuse_stopped(call.session, call.intent, stop, phase=locked.boundary.phase, now=call.now)
+
+
+# --- R4 ---
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A call that R5, R6 and consent let through, with the one estimate that R4 will judge and the books will show."""
+
+    call: Call
+    estimate: Decimal
+    ticket: Approval | None
+    asked_digest: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class _Payment:
+    """What R4 approved: the request as it may be sent, and the books it was reserved in."""
+
+    request: ModelRequest | None = None
+    price: Price | None = None
+    held: Decimal = ZERO
+    ledgers: tuple[Ledger, ...] = ()
+
+
+def _afford(draft: _Draft, locked: Locked) -> _Payment | Refusal:
+    call = draft.call
+    if call.tool.request is None:
+        return _Payment()
+    request = call.tool.request(call.arguments)
+    try:
+        if locked.model_suspended:
+            raise ModelSuspended(request.model)
+        price = declared_price(request.model, locked.price_row)
+    except (ModelSuspended, UnpricedModel) as refusal:
+        denied(call, refusal.code, str(refusal), model=request.model)
+        return refusal
+    quote = brakes.Quote(draft.estimate, request, price, costs.input_bound(request, price))
+    ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
+    verdict = brakes.economic(
+        quote, session=locked.ledger, shared=ledgers, token_budget=locked.token_budget, total_tokens=locked.total_tokens
+    )
+    if not isinstance(verdict, brakes.Affordable):
+        return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
+    return _Payment(replace(request, max_tokens=verdict.max_tokens), price, verdict.held, ledgers)
+
+
+# --- Authorise, dispatch, settle ---
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A call that is written down and paid for, and may now happen."""
+
+    call: Call
+    row: ToolCall
+    payment: _Payment
+    head: Head
+
+
+def _act_locally(draft: _Draft) -> ToolResult:
+    """Effect and record are rows of ours: one block, which joins the caller's transaction if one is open."""
+    with transaction.atomic():
+        opened = _authorise(draft)
+        end = _settle(opened, *_dispatch(opened), now=draft.call.now) if isinstance(opened, _Opened) else opened
+    return _conclude(end)
+
+
+def _act_remotely(draft: _Draft) -> ToolResult:
+    """Intent, then effect, then outcome: two durable blocks, and no transaction open in between."""
+    with transaction.atomic(durable=True):
+        opened = _authorise(draft)
+    if not isinstance(opened, _Opened):
+        return _conclude(opened)
+    started = time.monotonic()
+    result, meter = _dispatch(opened)
+    with transaction.atomic(durable=True):
+        end = _settle(opened, result, meter, now=draft.call.now + timedelta(seconds=time.monotonic() - started))
+    return _conclude(end)
+
+
+def _conclude(end: Refusal) -> ToolResult:
+    """Raised, or returned, only now that the block which wrote it down has ended normally."""
+    if isinstance(end, Exception):
+        raise end
+    return end
+
+
+def _authorise(draft: _Draft) -> _Opened | Refusal:
+    call = draft.call
+    locked = lock(call.session, model=call.model)
+    if (refusal := _refuse_if_stopped(call, locked)) is not None:
+        return refusal
+    payment = _afford(draft, locked)
+    if not isinstance(payment, _Payment):
+        return payment
+    if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
+        return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
+    row = _journal_row(draft)
+    if payment.request is not None:
+        row.model, row.max_tokens = payment.request.model, payment.request.max_tokens
+        row.approved_usd, row.held_usd = draft.estimate, payment.held
+        row.budget_ids = [ledger.id for ledger in payment.ledgers]
+        warn_at_80_percent(call.session, (locked.ledger, *payment.ledgers), estimate=draft.estimate, now=call.now)
+    if _is_free_and_local(call):
+        head = journal_record(row, now=call.now)
+    else:
+        head = journal_open(row, session=call.session, ledgers=payment.ledgers, now=call.now)
+    return _Opened(call, row, payment, head)
+
+
+def _journal_row(draft: _Draft) -> ToolCall:
+    call = draft.call
+    return ToolCall(
+        session=call.session,
+        key=call.key,
+        attempt=draft.attempt,
+        intent=call.intent,
+        name=call.capability.name,
+        version=call.capability.version,
+        phase=call.phase,
+        arguments=call.arguments,
+        digest=call.digest,
+        asked_digest=draft.asked_digest,
+        fencing=call.session.fencing,
+        repeatable=call.capability.repeatable,
+        started_at=call.now,
+    )
+
+
+def _is_free_and_local(call: Call) -> bool:
+    """Such a call is never seen open, so its journal row is written once, with its end."""
+    return not call.tool.remote and call.tool.request is None
+
+
+def _dispatch(opened: _Opened) -> tuple[ToolResult, Meter]:
+    """The only place from which a handler is run. A halt that came in meanwhile still stops the first byte."""
+    call, row, meter = opened.call, opened.row, Meter(opened.payment.request)
+    context = CallContext(
+        session_pk=call.session.pk,
+        session_id=call.session.public_id,
+        owner_id=call.session.owner_id,
+        call_id=row.public_id,
+        key=call.key,
+        now=call.now,
+        infer=meter.infer,
+    )
+    outcome, data, error, detail = Outcome.SUCCESS, None, "", ""
+    try:
+        if call.tool.remote and is_halted(call.session):
+            outcome, error, detail = Outcome.DENIED, "The session was halted.", "halted_before_dispatch"
+        else:
+            with nullcontext() if call.tool.remote else transaction.atomic():
+                data = redact_data(dispatch.run(_mint(row.public_id), call.tool, context, call.arguments))
+    except ProviderError:
+        outcome, error = Outcome.GATEWAY_ERROR, meter.failure
+    except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
+        outcome, error = Outcome.ERROR, redact_exception(raised)
+    # Charged is the very Decimal that R4 approved, or nothing when the provider was not reached.
+    charged = row.approved_usd if meter.contacted else ZERO
+    return ToolResult(charged, data, outcome, error[:2_000], detail, str(row.public_id)), meter
+
+
+def _settle(opened: _Opened, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
+    call, row, payment = opened.call, opened.row, opened.payment
+    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    if _is_free_and_local(call):
+        journal_local(row, session=call.session, after=opened.head, now=now)
+        return result
+    row.charged_usd = result.cost_usd
+    row.actual_usd, row.tokens = meter.booked(payment.price, worst=row.held_usd)
+    journal_settle(row, session=call.session, after=opened.head, now=now)
+    if meter.asked:
+        inference_record(row, meter, now=now)
+    if row.actual_usd <= row.held_usd:
+        return result
+    # The provider billed more than its bound: booked in full, and nobody calls that model again until it is accepted.
+    model_suspend(row, now=now)
+    brake_session(call.session, TerminalReason.BUDGET_EXCEEDED, now=now, detail="dimension:cost")
+    return BudgetExceeded("cost", f"Model {row.model} billed {row.actual_usd} USD; its bound was {row.held_usd} USD.")

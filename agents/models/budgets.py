@@ -1,0 +1,103 @@
+"""Money shared by sessions, what models cost, and the one row that can stop everything."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agents.enums import BudgetScope, HaltScope
+from agents.models.fields import MicroUSDField
+from agents.models.sessions import AgentSession
+
+
+class Budget(models.Model):
+    """What one scope may spend on one UTC day, in two ledgers, and what of it is open."""
+
+    scope = models.CharField(max_length=16, choices=BudgetScope)
+    subject_id = models.BigIntegerField(default=0)
+    day = models.DateField()
+    cap_usd = MicroUSDField(null=True, blank=True)
+    charged_usd = MicroUSDField(default=0)
+    reserved_usd = MicroUSDField(default=0)
+    actual_usd = MicroUSDField(default=0)
+    held_usd = MicroUSDField(default=0)
+    warned = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["scope", "subject_id", "day"], name="budget_one_per_day"),
+            models.CheckConstraint(
+                condition=~Q(scope=BudgetScope.INSTALLATION) | Q(cap_usd__isnull=False), name="budget_installation_cap"
+            ),
+            models.CheckConstraint(
+                condition=Q(charged_usd__gte=0) & Q(reserved_usd__gte=0) & Q(actual_usd__gte=0) & Q(held_usd__gte=0),
+                name="budget_money",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.day}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.scope}:{self.subject_id}" if self.subject_id else str(self.scope)
+
+
+class Halt(models.Model):
+    """An operator's stop: who, why, and until when. The record carries its id, not its words."""
+
+    scope = models.CharField(max_length=16, choices=HaltScope)
+    session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="halts")
+    reason = models.TextField(blank=True)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="lqops_halts"
+    )
+    requested_at = models.DateTimeField(db_default=Now())
+    released_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
+    released_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        permissions = [("halt_everything", "Can halt and release all work of the installation")]
+
+    def __str__(self) -> str:
+        return f"halt of {self.session_id or 'all work'}"
+
+
+class Installation(models.Model):
+    """The one row (id 1) that every call reads: is all work halted, and what may be spent on a day."""
+
+    halt = models.ForeignKey(Halt, models.PROTECT, null=True, blank=True, related_name="+")
+    max_cost_per_day_usd = MicroUSDField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="installation_one_row")]
+
+    def __str__(self) -> str:
+        return "installation"
+
+
+class ModelPrice(models.Model):
+    """What a model costs; the longest prefix of a model's name decides. Without one a model is not called."""
+
+    model = models.CharField(max_length=128, unique=True, help_text="A model's name, or the beginning of it.")
+    input_usd = MicroUSDField(help_text="US dollars per million input tokens; the dearest rate if there are several.")
+    output_usd = MicroUSDField(help_text="US dollars per million output tokens.")
+    overhead_tokens = models.PositiveIntegerField(
+        default=1_024, help_text="Tokens that the server adds to a prompt on its own, at most."
+    )
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return self.model
+
+
+class SuspendedModel(models.Model):
+    """A model whose reply cost more than its bound. Nobody calls it until an operator accepts it."""
+
+    model = models.CharField(max_length=128, unique=True)
+    bound_usd = MicroUSDField()
+    actual_usd = MicroUSDField()
+    suspended_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.model

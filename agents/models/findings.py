@@ -1,0 +1,87 @@
+"""What runs leave behind for their owner: findings, proposed memories, precedents, notices."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agents.models.sessions import AgentSession
+
+
+class Finding(models.Model):
+    """Something a run found. Severity is free text, meant to be info, warn or critical."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="findings")
+    severity = models.CharField(max_length=32, default="info")
+    title = models.CharField(max_length=300, default="(untitled)")
+    content = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["created_at", "id"]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Memory(models.Model):
+    """A note that an agent proposes to remember. Only a person keeps it."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_memories")
+    session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="memories")
+    content = models.TextField()
+    state = models.CharField(
+        max_length=12, choices=[(word, word) for word in ("proposed", "kept", "dismissed")], default="proposed"
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name_plural = "memories"
+
+    def __str__(self) -> str:
+        return f"memory {self.public_id} ({self.state})"
+
+
+class Precedent(models.Model):
+    """A pattern that keeps coming back, counted. One undismissed row per user, kind and summary."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_precedents")
+    pattern_kind = models.CharField(max_length=64)
+    summary = models.TextField()
+    summary_hash = models.CharField(max_length=64)
+    observed_count = models.PositiveIntegerField(default=1)
+    first_seen_at = models.DateTimeField(db_default=Now())
+    last_seen_at = models.DateTimeField(db_default=Now())
+    dismissed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "pattern_kind", "summary_hash"],
+                condition=Q(dismissed_at__isnull=True),
+                name="precedent_undismissed",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.pattern_kind}: seen {self.observed_count} times"
+
+
+class Notification(models.Model):
+    """A notice for a person. The row is the record; other channels are copies."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_notifications")
+    session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="notifications")
+    title = models.CharField(max_length=200)
+    body = models.TextField(blank=True)
+    read_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.title

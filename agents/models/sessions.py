@@ -1,0 +1,152 @@
+"""The session: one governed run with brakes, a journal and a receipt."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
+from agents.models.agents_ import Agent, Project, Trigger
+from agents.models.fields import MicroUSDField
+from agents.transitions import TERMINAL, agent_state
+from agents.types import Ledger
+
+_TERMINAL = Q(status__in=sorted(TERMINAL))
+
+
+class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
+    def active(self) -> "AgentSessionQuerySet":
+        return self.exclude(_TERMINAL)
+
+
+class AgentSession(models.Model):
+    """One governed run.
+
+    status, moved only by services/sessions.py and services/leases.py (agents/transitions.py holds the table):
+
+        queued ──► running ──► completed | halted | failed
+          ▲          │  │
+          │          │  └────► sleeping (next_wake_at) ─┐
+          │          └───────► waiting  (waiting_on) ───┤
+          └───────────────────── slice over, wake ◄─────┘
+
+    halt_state is the operator's lever: running ──► halt_requested ──► halted, and running ◄──► paused (idle).
+    Every write of a worker names the fencing number under which it claimed the session.
+    """
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_sessions")
+    agent = models.ForeignKey(Agent, models.SET_NULL, null=True, blank=True, related_name="sessions")
+    trigger = models.ForeignKey(Trigger, models.SET_NULL, null=True, blank=True, related_name="sessions")
+    project = models.ForeignKey(Project, models.SET_NULL, null=True, blank=True, related_name="sessions")
+    restarted_from = models.ForeignKey("self", models.SET_NULL, null=True, blank=True, related_name="restarts")
+
+    # What it is for
+    mode = models.CharField(max_length=12, choices=Mode, default=Mode.PHASED)
+    trigger_kind = models.CharField(max_length=12, choices=TriggerKind, default=TriggerKind.MANUAL)
+    trigger_ref = models.CharField(max_length=64, blank=True)
+    slot = models.CharField(max_length=96, blank=True, help_text="The one firing of its trigger that this run answers.")
+    params = models.JSONField(default=dict, blank=True)
+
+    # Where it stands
+    status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
+    halt_state = models.CharField(max_length=16, choices=HaltState, default=HaltState.RUNNING)
+    waiting_on = models.CharField(max_length=12, choices=WaitingOn, blank=True)
+    terminal_reason = models.CharField(max_length=24, choices=TerminalReason, null=True, blank=True)  # noqa: DJ001
+    current_phase = models.CharField(max_length=16, choices=Phase, default=Phase.INTAKE)
+    next_wake_at = models.DateTimeField(null=True, blank=True)
+    idle_halt_minutes = models.PositiveIntegerField(default=5)
+    last_activity_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True, blank=True)
+    completed_at = models.DateTimeField(null=True, blank=True)
+
+    # Money and tokens: two ledgers (approved and real), and what is open in each
+    max_cost_usd = MicroUSDField(null=True, blank=True)
+    cost_total_usd = MicroUSDField(default=0)
+    cost_reserved_usd = MicroUSDField(default=0)
+    cost_actual_usd = MicroUSDField(default=0)
+    cost_held_usd = MicroUSDField(default=0)
+    cost_cap_reached = models.BooleanField(default=False)
+    budget_warned = models.BooleanField(default=False)
+    token_budget = models.PositiveBigIntegerField(default=0, help_text="0 = unlimited.")
+    total_tokens = models.PositiveBigIntegerField(default=0)
+
+    # Who holds it
+    lease_owner = models.CharField(max_length=96, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    fencing = models.PositiveBigIntegerField(default=0)
+    recoveries = models.PositiveIntegerField(default=0)
+
+    # What came of it
+    metadata = models.JSONField(default=dict, blank=True)
+    result = models.JSONField(null=True, blank=True)
+    error = models.CharField(max_length=2000, blank=True)
+
+    objects = AgentSessionQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=Status.values), name="session_status"),
+            models.CheckConstraint(condition=Q(halt_state__in=HaltState.values), name="session_halt_state"),
+            models.CheckConstraint(condition=Q(current_phase__in=Phase.values), name="session_phase"),
+            models.CheckConstraint(condition=Q(mode__in=Mode.values), name="session_mode"),
+            models.CheckConstraint(
+                condition=Q(terminal_reason__isnull=True) | Q(terminal_reason__in=TerminalReason.values),
+                name="session_terminal_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(status=Status.WAITING, waiting_on__in=WaitingOn.values)
+                | (~Q(status=Status.WAITING) & Q(waiting_on="")),
+                name="session_waiting_on",
+            ),
+            models.CheckConstraint(
+                condition=Q(_TERMINAL, terminal_reason__isnull=False, completed_at__isnull=False)
+                | (~_TERMINAL & Q(completed_at__isnull=True)),
+                name="session_end",
+            ),
+            models.CheckConstraint(
+                condition=Q(cost_total_usd__gte=0)
+                & Q(cost_reserved_usd__gte=0)
+                & Q(cost_actual_usd__gte=0)
+                & Q(cost_held_usd__gte=0),
+                name="session_money",
+            ),
+            models.UniqueConstraint(fields=["trigger", "slot"], condition=~Q(slot=""), name="session_one_per_slot"),
+        ]
+        indexes = [
+            models.Index(fields=["lease_until"], condition=Q(status=Status.RUNNING), name="session_lease"),
+            models.Index(fields=["owner", "-id"], name="session_owner"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.public_id} ({self.status})"
+
+    @property
+    def chain(self) -> str:
+        """The name of this session's chain in the record."""
+        return str(self.public_id)
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(
+            name="session",
+            cap=self.max_cost_usd,
+            charged=self.cost_total_usd,
+            reserved=self.cost_reserved_usd,
+            actual=self.cost_actual_usd,
+            held=self.cost_held_usd,
+            warned=self.budget_warned,
+        )
+
+    @property
+    def state(self) -> AgentState:
+        open_calls = self.status == Status.RUNNING and self.tool_calls.open().exists()
+        return agent_state(
+            status=self.status,
+            waiting_on=self.waiting_on,
+            terminal_reason=self.terminal_reason,
+            calls_open=open_calls,
+        )

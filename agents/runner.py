@@ -1,0 +1,147 @@
+"""Runs one session: claim the lease, run its engine, record how it ended. No transaction is open while it works.
+
+Engines do not catch brakes; the terminal handler here is the one place that turns them into a status. Before a process
+takes its first session, it proves that its brakes refuse.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from agents.conf import clock, heartbeat_seconds
+from agents.enums import Status, TerminalReason, WaitingOn
+from agents.exceptions import (
+    AutonomousBrake,
+    BudgetExceeded,
+    BudgetRefused,
+    CostCapReached,
+    LeaseLost,
+    ModelSuspended,
+    OpenTransaction,
+    OutcomeUnknown,
+    SessionHalted,
+    ToolNotGranted,
+    UnpricedModel,
+)
+from agents.models import AgentSession
+from agents.selftest import arm
+from agents.services.boundary import in_open_transaction
+from agents.services.leases import lease_claim, lease_renew
+from agents.services.sessions import session_finish, session_rest
+from audit.redaction import redact_exception
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Finished:
+    reason: TerminalReason = TerminalReason.COMPLETED
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SliceOver:
+    """There is more to do; the session goes back into the queue and resumes from its journal."""
+
+
+@dataclass(frozen=True)
+class Asleep:
+    wake_at: datetime
+
+
+@dataclass(frozen=True)
+class Waiting:
+    on: WaitingOn
+
+
+End = Finished | SliceOver | Asleep | Waiting
+Engine = Callable[[AgentSession], End]
+
+_BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
+    CostCapReached: TerminalReason.COST_CAP_REACHED,
+    BudgetExceeded: TerminalReason.BUDGET_EXCEEDED,
+    BudgetRefused: TerminalReason.BUDGET_EXCEEDED,
+    ToolNotGranted: TerminalReason.TOOL_NOT_GRANTED,
+    UnpricedModel: TerminalReason.UNPRICED_MODEL,
+    ModelSuspended: TerminalReason.PROVIDER_ERROR,
+}
+
+
+def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | None = None) -> bool:
+    """Works on the session until its engine says how it ended. False when there was nothing to take."""
+    if in_open_transaction():
+        raise OpenTransaction("run_session was called inside a transaction; the runner owns the commit boundary.")
+    arm()
+    session = lease_claim(session_pk, owner=owner, now=now or clock())
+    if session is None:
+        return False
+    with Heartbeat(session):
+        end = _run(session, engine)
+    try:
+        _record_end(session, end)
+    except LeaseLost:
+        logger.warning("session %s was taken over; this worker leaves it alone", session.public_id)
+    return True
+
+
+def _run(session: AgentSession, engine: Engine) -> End | None:
+    """How the engine ended; None when the session is no longer ours to end."""
+    try:
+        return engine(session)
+    except LeaseLost:
+        return None
+    except SessionHalted as halted:
+        return Finished(TerminalReason(halted.reason))
+    except AutonomousBrake as brake:
+        return Finished(_BRAKE_REASONS[type(brake)], error=redact_exception(brake))
+    except OutcomeUnknown:
+        return Waiting(WaitingOn.OPERATOR)
+    except Exception as error:  # the one that may stand: whatever happens, the session ends with a status
+        logger.exception("session %s failed", session.public_id)
+        return Finished(TerminalReason.WORKER_ERROR, error=redact_exception(error))
+
+
+def _record_end(session: AgentSession, end: End | None) -> None:
+    now = clock()
+    match end:
+        case Finished(reason, error):
+            session_finish(session, reason, now=now, error=error)
+        case SliceOver():
+            session_rest(session, Status.QUEUED, now=now)
+        case Asleep(wake_at):
+            session_rest(session, Status.SLEEPING, now=now, wake_at=wake_at)
+        case Waiting(on):
+            session_rest(session, Status.WAITING, now=now, waiting_on=on)
+
+
+class Heartbeat:
+    """Renews the lease from a thread with a connection of its own, until the block ends or the lease is lost."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"heartbeat-{session.pk}", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        try:
+            while not self._over.wait(heartbeat_seconds()):
+                try:
+                    if not lease_renew(self._session, now=clock()):
+                        return
+                except Exception:  # noqa: BLE001 a beat that fails is a beat missed; the lease decides, not the thread
+                    logger.warning("heartbeat of session %s failed", self._session.public_id, exc_info=True)
+                    connection.close()
+        finally:
+            connection.close()

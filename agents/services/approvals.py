@@ -1,0 +1,277 @@
+"""What people say to a call that needs them: yes, yes with changes, no, yes for the rest of this session.
+
+A ticket is evidence for one digest; the person who decides shows that digest. The guard checks it again when the ticket
+is used (services/tickets.py), with every brake.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, AbstractUser
+from django.db import transaction
+from django.db.models import F
+
+from agents.conf import approval_lifetime, four_eyes
+from agents.enums import ApprovalStatus, Level, Risk, Status, ToolIntent, WaitingOn
+from agents.exceptions import InvalidTransition, NotAllowed, TicketRefused
+from agents.consent import call_digest, free_values_are_harmless
+from agents.models import AgentSession, Approval, StandingApproval
+from agents.services.sessions import actor_of, session_lock, session_wake
+from agents.types import Capability
+from audit import recorder
+from audit.redaction import redact, redact_data
+
+PERMISSION = "agents.resolve_approval"
+MAX_PENDING = 20
+MAX_STANDING_USES = 20
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call that needs a person, as the server describes it; never in the model's own words."""
+
+    key: str
+    intent: ToolIntent
+    capability: Capability
+    phase: str
+    arguments: Mapping[str, Any]
+    digest: str
+    signature: str
+    risk: Risk | None = None
+    simulation: str = ""
+
+
+def approval_for(session: AgentSession, key: str) -> Approval | None:
+    """The newest ticket for this place of the run that was not used yet."""
+    return Approval.objects.filter(session=session, call_key=key, consumed_at__isnull=True).order_by("-pk").first()
+
+
+def approval_refused_before(session: AgentSession, signature: str) -> Approval | None:
+    """The same call, denied or expired earlier in this session."""
+    refused = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
+    return Approval.objects.filter(session=session, signature=signature, status__in=refused).order_by("-pk").first()
+
+
+def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Approval | str:
+    """Writes a pending ticket, or says why none can be asked for. The caller holds the session's row.
+
+    A standing approval that fits decides the ticket at once; the call gets a ticket of its own all the same.
+    """
+    if not _somebody_may_resolve():
+        return "no_approver"
+    pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
+    if pending >= MAX_PENDING:
+        return "too_many_pending"
+    standing = _use_standing(session, ask, now=now)
+    approval = Approval.objects.create(
+        session=session,
+        call_key=ask.key,
+        intent=ask.intent,
+        action=ask.capability.name,
+        version=ask.capability.version,
+        phase=ask.phase,
+        level=ask.capability.level,
+        risk_level=ask.risk or "",
+        description=f"{ask.capability.name} (level {ask.capability.level}) in phase {ask.phase}",
+        simulation=redact(ask.simulation),
+        arguments=redact_data(ask.arguments),
+        digest=ask.digest,
+        signature=ask.signature,
+        status=ApprovalStatus.APPROVED if standing else ApprovalStatus.PENDING,
+        resolved_by=standing.created_by if standing else None,
+        resolved_at=now if standing else None,
+        standing=standing,
+        expires_at=now + approval_lifetime(),
+        created_at=now,
+    )
+    details = {"action": ask.capability.name, "level": ask.capability.level, "risk": ask.risk, "call_key": ask.key}
+    _record(approval, "approval.requested", now=now, actor="system", **details)
+    if standing:
+        _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))
+    return approval
+
+
+@transaction.atomic
+def approval_approve(approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, note: str = "") -> Approval:
+    """Says yes to the call whose digest the person has seen."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
+    _record(approval, "approval.approved", now=now, actor=actor_of(by), four_eyes=four_eyes())
+    return approval
+
+
+@transaction.atomic
+def approval_approve_edited(
+    approval_pk: int, *, by: AbstractUser, digest: str, arguments: Mapping[str, Any], now: datetime, note: str = ""
+) -> Approval:
+    """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    changed = redact_data(dict(arguments))
+    approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
+    approval.arguments = changed
+    approval.digest = call_digest(
+        session_id=str(approval.session.public_id),
+        key=approval.call_key,
+        intent=approval.intent,
+        name=approval.action,
+        version=approval.version,
+        phase=approval.phase,
+        arguments=changed,
+    )
+    approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
+    _record(
+        approval,
+        "approval.edited",
+        now=now,
+        actor=actor_of(by),
+        old_digest=approval.original_digest,
+        four_eyes=four_eyes(),
+    )
+    return approval
+
+
+@transaction.atomic
+def approval_reject(approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, note: str = "") -> Approval:
+    """Says no; the model gets the note, and the same call is refused for the rest of the session."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
+    _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
+    _record(approval, "approval.rejected", now=now, actor=actor_of(by))
+    return approval
+
+
+def approvals_expire(now: datetime) -> int:
+    """Ends every ticket that was not decided, or not used, in time. Each in a transaction of its own."""
+    live = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
+    due = Approval.objects.filter(status__in=live, consumed_at__isnull=True, expires_at__lte=now)
+    return sum(_expire(approval, now=now) for approval in due.order_by("pk"))
+
+
+@transaction.atomic
+def _expire(approval: Approval, *, now: datetime) -> bool:
+    session_lock(approval.session_id)
+    expired = Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
+        status=ApprovalStatus.EXPIRED, resolved_at=now
+    )
+    if expired:
+        _record(approval, "approval.expired", now=now, actor="system")
+        _go_on(approval.session_id, now=now)
+    return bool(expired)
+
+
+@transaction.atomic
+def standing_create(
+    approval_pk: int,
+    *,
+    by: AbstractUser,
+    digest: str,
+    now: datetime,
+    free_arguments: tuple[str, ...] = (),
+    uses: int = MAX_STANDING_USES,
+) -> StandingApproval:
+    """Approves the call and, for this session, its like: same capability and version, same arguments but for the free ones."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    if approval.level == Level.PRIVILEGED:
+        raise NotAllowed("A PRIVILEGED call is approved one by one.")
+    if not 1 <= uses <= MAX_STANDING_USES:
+        raise NotAllowed(f"A standing approval has 1 to {MAX_STANDING_USES} uses, not {uses}.")
+    if not free_values_are_harmless(approval.arguments, free_arguments):
+        raise NotAllowed("An argument that holds an address cannot be left free.")
+    standing = StandingApproval.objects.create(
+        session_id=approval.session_id,
+        action=approval.action,
+        version=approval.version,
+        fixed_arguments={name: value for name, value in approval.arguments.items() if name not in free_arguments},
+        free_arguments=sorted(free_arguments),
+        uses_left=uses,
+        expires_at=now + approval_lifetime(),
+        created_by=by,
+        created_at=now,
+    )
+    _record(
+        approval,
+        "approval.standing_created",
+        now=now,
+        actor=actor_of(by),
+        standing_id=str(standing.public_id),
+        action=approval.action,
+        uses=uses,
+    )
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
+    _record(approval, "approval.approved", now=now, actor=actor_of(by), standing_id=str(standing.public_id))
+    return standing
+
+
+def _use_standing(session: AgentSession, ask: Ask, *, now: datetime) -> StandingApproval | None:
+    if ask.capability.level == Level.PRIVILEGED:
+        return None
+    rows = StandingApproval.objects.filter(
+        session=session, action=ask.capability.name, version=ask.capability.version, expires_at__gt=now, uses_left__gt=0
+    )
+    for standing in rows.select_related("created_by").order_by("pk"):
+        free = tuple(standing.free_arguments)
+        fixed = {name: value for name, value in ask.arguments.items() if name not in free}
+        if fixed != standing.fixed_arguments or not free_values_are_harmless(ask.arguments, free):
+            continue
+        if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
+            return standing
+    return None
+
+
+def _somebody_may_resolve() -> bool:
+    return get_user_model().objects.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").exists()
+
+
+def _lock_pending(
+    approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, own_is_fine: bool = False
+) -> Approval:
+    """The pending ticket, with its session's row locked first; refuses whoever may not decide, and any other digest."""
+    approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
+    session_lock(approval.session_id)
+    approval.refresh_from_db()
+    if not by.is_active or not by.has_perm(PERMISSION):
+        raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
+    if not own_is_fine and approval.level == Level.PRIVILEGED and four_eyes() and by.pk in _interested(approval):
+        raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
+    if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
+        raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")
+    if digest != approval.digest:
+        raise TicketRefused("The call has changed since it was shown; look at it again.")
+    return approval
+
+
+def _interested(approval: Approval) -> set[int]:
+    agent = approval.session.agent
+    return {approval.session.owner_id} | ({agent.edited_by_id} if agent and agent.edited_by_id else set())
+
+
+def _resolve(approval: Approval, status: ApprovalStatus, *, by: AbstractBaseUser, now: datetime, note: str) -> None:
+    changed = Approval.objects.filter(pk=approval.pk, status=ApprovalStatus.PENDING).update(
+        status=status, resolved_by=by.pk, resolved_at=now, note=redact(note)
+    )
+    if changed != 1:
+        raise InvalidTransition(f"Approval {approval.public_id} was decided by somebody else.")
+    approval.refresh_from_db()
+    _go_on(approval.session_id, now=now)
+
+
+def _go_on(session_pk: int, *, now: datetime) -> None:
+    """A session that waits for approvals goes on when none of them is pending."""
+    session = AgentSession.objects.get(pk=session_pk)
+    waits = session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL
+    if waits and not Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).exists():
+        session_wake(session_pk, now=now)
+
+
+def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **details: Any) -> None:
+    recorder.append(
+        approval.session.chain,
+        kind,
+        now=now,
+        actor=actor,
+        subject=f"approval:{approval.public_id}",
+        details={"approval_id": str(approval.public_id), "digest": approval.digest, **details},
+    )

@@ -1,0 +1,213 @@
+"""The journal of calls: opened before a call goes out, closed with its outcome, replayed to a resumed run.
+
+A call that a crash left open is charged in full and closed: as lost when it is safe to repeat, as unknown when it may
+have taken effect; then a person decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import F
+
+from agents.enums import HaltState, Outcome, Status
+from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, OutcomeUnknown
+from agents.models import AgentSession, ToolCall
+from agents.services.boundary import holder
+from agents.services.budget import budgets_reserve, budgets_settle, micro
+from agents.services.sessions import actor_of, session_lock, session_wake
+from agents.types import Ledger, ToolResult
+from audit import recorder
+from audit.recorder import Head
+from audit.redaction import redact_data
+
+
+class Decision(StrEnum):
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call stands in the journal: done before (`replay`), or to be made, as attempt number `attempt`."""
+
+    attempt: int
+    replay: ToolResult | None = None
+
+
+def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
+    """What the journal says of a call that is asked for at this place of the run."""
+    if found is None:
+        return Place(1)
+    if found["asked_digest"] != asked_digest:
+        raise JournalMismatch(f"Call {found['key']!r} was made with other arguments before; the run is not repeatable.")
+    outcome = Outcome(found["outcome"])
+    if outcome == Outcome.STARTED:
+        raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
+    if outcome == Outcome.UNKNOWN:
+        raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
+    if outcome == Outcome.WORKER_LOST:
+        return Place(found["attempt"] + 1)
+    replay = ToolResult(
+        cost_usd=found["charged_usd"],
+        data=found["result"],
+        outcome=outcome,
+        error=found["error"],
+        detail=found["detail"],
+        call_id=str(found["public_id"]),
+        replayed=True,
+    )
+    return Place(found["attempt"], replay)
+
+
+def journal_open(call: ToolCall, *, session: AgentSession, ledgers: Sequence[Ledger], now: datetime) -> Head:
+    """Commits the intent: money reserved, the journal row, the `started` row. The caller holds the locks.
+
+    The UPDATE tests fencing and halt once more; a passing call un-pauses a session that the idle watchdog had paused.
+    """
+    priced = bool(call.model)
+    changed: dict[str, Any] = {"halt_state": HaltState.RUNNING}
+    if priced:
+        changed |= {
+            "cost_reserved_usd": F("cost_reserved_usd") + micro(call.approved_usd),
+            "cost_held_usd": F("cost_held_usd") + micro(call.held_usd),
+        }
+    if holder(session).update(**changed) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    if priced:
+        budgets_reserve(ledgers, estimate=call.approved_usd, held=call.held_usd)
+    call.save(force_insert=True)
+    return journal_record(call, now=now)
+
+
+def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
+    """Closes an open call in the books, the journal and the record. The caller has filled in what came of it.
+
+    A call in flight when a halt was asked for is settled too. One that recovery has closed is not: the worker that made
+    it no longer holds the session.
+    """
+    held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
+    changed: dict[str, Any] = {"last_activity_at": now}
+    if call.model:
+        changed |= {
+            "cost_reserved_usd": F("cost_reserved_usd") - micro(call.approved_usd),
+            "cost_held_usd": F("cost_held_usd") - micro(call.held_usd),
+            "cost_total_usd": F("cost_total_usd") + micro(call.charged_usd),
+            "cost_actual_usd": F("cost_actual_usd") + micro(call.actual_usd),
+            "total_tokens": F("total_tokens") + call.tokens,
+        }
+    if held.update(**changed) != 1:
+        raise LeaseLost(f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}.")
+    if call.model:
+        budgets_settle(
+            call.budget_ids,
+            approved=call.approved_usd,
+            held=call.held_usd,
+            charged=call.charged_usd,
+            actual=call.actual_usd,
+        )
+    call.settled_at = now
+    call.save(update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"])
+    journal_record(call, now=now, after=after)
+
+
+def journal_local(call: ToolCall, *, session: AgentSession, after: Head, now: datetime) -> None:
+    """Writes down a local call whole, in the transaction of its effect: it is never seen open."""
+    if holder(session).update(halt_state=HaltState.RUNNING, last_activity_at=now) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    call.settled_at = now
+    call.save(force_insert=True)
+    journal_record(call, now=now, after=after)
+
+
+def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, **more: Any) -> Head:
+    """One `tool_call` row of the record, for whatever the call has come to."""
+    return recorder.append(
+        str(call.session.public_id),
+        "autonomous_session.tool_call",
+        now=now,
+        details={**call_details(call), **more},
+        after=after,
+    )
+
+
+def journal_recover(row: AgentSession, *, now: datetime) -> bool:
+    """Closes every call that a lost worker left open, charging all of it. True when one of them may have taken effect.
+
+    The caller holds the session's row. Local calls are never found here: their effect and their end are one commit.
+    """
+    unknown = False
+    for call in ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"):
+        outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
+        unknown = unknown or outcome == Outcome.UNKNOWN
+        call.outcome, call.settled_at = outcome, now
+        call.charged_usd, call.actual_usd = call.approved_usd, call.held_usd
+        call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
+        AgentSession.objects.filter(pk=row.pk).update(
+            cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),
+            cost_held_usd=F("cost_held_usd") - micro(call.held_usd),
+            cost_total_usd=F("cost_total_usd") + micro(call.approved_usd),
+            cost_actual_usd=F("cost_actual_usd") + micro(call.held_usd),
+        )
+        if call.budget_ids:
+            budgets_settle(
+                call.budget_ids,
+                approved=call.approved_usd,
+                held=call.held_usd,
+                charged=call.approved_usd,
+                actual=call.held_usd,
+            )
+        journal_record(call, now=now)
+    row.refresh_from_db()
+    return unknown
+
+
+@transaction.atomic
+def tool_call_resolve(
+    call_pk: int, decision: Decision, *, by: AbstractBaseUser, now: datetime, result: Any = None
+) -> ToolCall:
+    """A person says what became of a call whose outcome is unknown; the session goes on when none is left."""
+    call = ToolCall.objects.select_related("session").get(pk=call_pk)
+    session = session_lock(call.session_id)
+    happened = decision == Decision.HAPPENED
+    decided = ToolCall.objects.filter(pk=call.pk, outcome=Outcome.UNKNOWN, resolved_at__isnull=True).update(
+        outcome=Outcome.SUCCESS if happened else Outcome.WORKER_LOST,
+        result=redact_data(result) if happened else None,
+        resolved_at=now,
+    )
+    if not decided:
+        raise InvalidTransition(f"Call {call.public_id} has no unknown outcome to decide on.")
+    recorder.append(
+        session.chain,
+        "tool_call.resolved",
+        now=now,
+        actor=actor_of(by),
+        details={"call_id": str(call.public_id), "tool": call.intent, "decision": decision},
+    )
+    left = ToolCall.objects.filter(session=session, outcome=Outcome.UNKNOWN).exists()
+    if not left and session.status == Status.WAITING:
+        session_wake(session.pk, now=now)
+    call.refresh_from_db()
+    return call
+
+
+def call_details(call: ToolCall) -> dict[str, Any]:
+    """What the record says of a call: ids, labels and amounts."""
+    details: dict[str, Any] = {
+        "call_id": str(call.public_id),
+        "tool": call.intent,
+        "phase": call.phase,
+        "outcome": call.outcome,
+        "cost_usd": str(call.charged_usd),
+    }
+    if call.name != call.intent:
+        details["name"] = call.name
+    if call.model:
+        details |= {"model": call.model, "actual_usd": str(call.actual_usd)}
+    if call.detail:
+        details["detail"] = call.detail
+    return details

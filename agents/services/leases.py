@@ -1,0 +1,96 @@
+"""One holder: a session is worked on under a lease with a fencing number, renewed by a heartbeat, taken over when lost.
+
+The number rises with every claim and stands in the WHERE of every write of a worker, so a worker that was thought dead
+and wakes up again can write nothing.
+"""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from agents.conf import lease_lifetime, max_recoveries
+from agents.enums import HaltState, Status, TerminalReason, WaitingOn
+from agents.models import AgentSession, Installation
+from agents.services.journal import journal_recover
+from agents.services.sessions import session_end_unheld, session_lock
+from audit import recorder
+
+
+@transaction.atomic
+def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession | None:
+    """Takes a queued session, or one whose worker was lost. None when there is nothing to take.
+
+    Attempts are counted here, before any work: a session that kills its workers comes to an end.
+    """
+    row = session_lock(session_pk)
+    lost = row.status == Status.RUNNING and row.lease_until is not None and row.lease_until <= now
+    if row.status != Status.QUEUED and not lost:
+        return None
+    if lost and not _recover(row, now=now):
+        return None
+    if _is_stopped(row):
+        session_end_unheld(row, TerminalReason.EXTERNAL_HALT, now=now, actor="system")
+        return None
+    first = row.started_at is None
+    row.status, row.started_at = Status.RUNNING, row.started_at or now
+    row.lease_owner, row.lease_until, row.fencing = owner, now + lease_lifetime(), row.fencing + 1
+    row.last_activity_at = now
+    row.save(
+        update_fields=["status", "started_at", "lease_owner", "lease_until", "fencing", "last_activity_at", "recoveries"]
+    )
+    if first:
+        recorder.append(row.chain, "autonomous_session.started", now=now, details=_birth(row))
+    else:
+        details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
+        recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
+    return row
+
+
+def lease_renew(session: AgentSession, *, now: datetime) -> bool:
+    """Says that the worker is alive. False when the session is no longer its own."""
+    return (
+        AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING).update(
+            lease_until=now + lease_lifetime()
+        )
+        == 1
+    )
+
+
+def leases_lost(now: datetime) -> list[int]:
+    """Sessions whose worker has not been heard of for a whole lease."""
+    rows = AgentSession.objects.filter(status=Status.RUNNING, lease_until__lte=now)
+    return list(rows.order_by("lease_until").values_list("pk", flat=True))
+
+
+def _recover(row: AgentSession, *, now: datetime) -> bool:
+    """Closes what the lost worker left open. False when the session must not go on by itself."""
+    unknown = journal_recover(row, now=now)
+    if row.recoveries >= max_recoveries():
+        session_end_unheld(row, TerminalReason.WORKER_LOST, now=now, actor="system")
+        return False
+    row.recoveries += 1
+    if unknown:
+        row.status, row.waiting_on = Status.WAITING, WaitingOn.OPERATOR
+        row.lease_owner, row.lease_until, row.fencing = "", None, row.fencing + 1
+        row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
+        return False
+    return True
+
+
+def _is_stopped(row: AgentSession) -> bool:
+    if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
+        return True
+    return Installation.objects.filter(pk=1, halt__isnull=False).exists()
+
+
+def _birth(row: AgentSession) -> dict[str, str | int | None]:
+    return {
+        "mode": row.mode,
+        "owner_id": row.owner_id,
+        "agent_id": row.agent_id,
+        "project_id": row.project_id,
+        "trigger_kind": row.trigger_kind,
+        "trigger_ref": row.trigger_ref,
+        "restarted_from": str(row.restarted_from.public_id) if row.restarted_from else None,
+        "max_cost_usd": None if row.max_cost_usd is None else str(row.max_cost_usd),
+    }

@@ -1,0 +1,216 @@
+"""The life of a session: birth, phases, rest, end. The only writer of its status, with services/leases.py.
+
+Every move locks the session's row, checks the state it starts from (and, for a worker, its fencing number), writes,
+and records, in one transaction.
+"""
+
+import logging
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from agents.conf import default_session_cap
+from agents.costs import usd
+from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
+from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed, SessionHalted
+from agents.models import Agent, AgentSession, Installation, Profile, Project, Trigger
+from agents.services.tickets import tickets_cancel
+from agents.transitions import REASON_STATUS, STATUS_MOVES
+from audit import recorder
+from audit.receipts import build_receipt
+from audit.redaction import redact
+
+logger = logging.getLogger(__name__)
+
+ERROR_CHARS = 2_000
+_TERMINAL_KIND = {
+    Status.COMPLETED: "autonomous_session.completed",
+    Status.HALTED: "autonomous_session.halted",
+    Status.FAILED: "autonomous_session.failed",
+}
+
+
+def actor_of(user: AbstractBaseUser | None) -> str:
+    return "system" if user is None or user.pk is None else f"user:{user.pk}"
+
+
+@transaction.atomic
+def session_create(
+    *,
+    owner: AbstractBaseUser,
+    now: datetime,
+    mode: Mode = Mode.PHASED,
+    agent: Agent | None = None,
+    trigger: Trigger | None = None,
+    project: Project | None = None,
+    slot: str = "",
+    max_cost_usd: Decimal | None = None,
+    token_budget: int = 0,
+    params: dict[str, Any] | None = None,
+    restarted_from: AgentSession | None = None,
+) -> AgentSession:
+    """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one."""
+    if not Profile.objects.filter(user_id=owner.pk, opted_in=True).exists():
+        raise NotAllowed("Agents run only for users who have opted in.")
+    # Shares the row with every call; the halt of all work waits for this block, or this block sees the halt.
+    if _share_installation().halt_id is not None:
+        raise SessionHalted(TerminalReason.EXTERNAL_HALT)
+    cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
+    return AgentSession.objects.create(
+        owner_id=owner.pk,
+        agent=agent,
+        trigger=trigger,
+        project=project,
+        mode=mode,
+        current_phase=Phase.INTAKE if mode == Mode.PHASED else Phase.TURN,
+        trigger_kind=trigger.kind if trigger else TriggerKind.MANUAL,
+        trigger_ref=str(trigger.public_id) if trigger else "",
+        slot=slot,
+        max_cost_usd=usd(default_session_cap() if cap is None else cap),
+        token_budget=token_budget,
+        params=params or {},
+        restarted_from=restarted_from,
+        created_at=now,
+        last_activity_at=now,
+    )
+
+
+def _share_installation() -> Installation:
+    rows = Installation.objects.raw(
+        f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_share_clause()}"  # noqa: S608
+    )
+    return rows[0]
+
+
+def _share_clause() -> str:
+    return " FOR SHARE" if transaction.get_connection().vendor == "postgresql" else ""
+
+
+def session_lock(session_pk: int) -> AgentSession:
+    """The session's row, locked until the transaction ends. SQLite's transaction is the lock."""
+    rows = AgentSession.objects.all()
+    if transaction.get_connection().features.has_select_for_update:
+        rows = rows.select_for_update(no_key=True)
+    return rows.get(pk=session_pk)
+
+
+def held(session: AgentSession) -> AgentSession:
+    """The locked row of a session that this worker holds; a worker that lost it is refused."""
+    row = session_lock(session.pk)
+    if row.fencing != session.fencing or row.status != Status.RUNNING:
+        raise LeaseLost(
+            f"Session {row.public_id} is {row.status} under number {row.fencing}; this worker held number "
+            f"{session.fencing} and may not write."
+        )
+    return row
+
+
+@transaction.atomic
+def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -> None:
+    """Moves a held session on to a phase and records it. Re-entering the phase it is in changes nothing."""
+    row = held(session)
+    if row.current_phase == phase and row.metadata.get("phase_entered") == phase:
+        return
+    before, row.current_phase = row.current_phase, phase
+    row.metadata["phase_entered"] = phase
+    row.save(update_fields=["current_phase", "metadata"])
+    session.current_phase = phase
+    details = {"from_phase": before, "to_phase": phase}
+    recorder.append(row.chain, "autonomous_session.phase_transition", now=now, details=details)
+
+
+@transaction.atomic
+def session_rest(
+    session: AgentSession,
+    status: Status,
+    *,
+    now: datetime,
+    waiting_on: WaitingOn | None = None,
+    wake_at: datetime | None = None,
+) -> None:
+    """Gives a held session back: queued (slice over), sleeping until `wake_at`, or waiting on somebody.
+
+    Work that came this far is progress, so the count of recoveries starts anew. A session whose halt was asked for
+    meanwhile does not lie down: it ends.
+    """
+    row = held(session)
+    if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
+        _end(row, TerminalReason.EXTERNAL_HALT, now=now)
+        return
+    _check_move(row.status, status)
+    row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
+    row.lease_owner, row.lease_until, row.recoveries = "", None, 0
+    row.save(update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries"])
+
+
+@transaction.atomic
+def session_wake(session_pk: int, *, now: datetime) -> bool:
+    """Puts a sleeping or waiting session back into the queue. False when it is neither."""
+    return (
+        AgentSession.objects.filter(pk=session_pk, status__in=(Status.SLEEPING, Status.WAITING)).update(
+            status=Status.QUEUED, waiting_on="", next_wake_at=None, last_activity_at=now
+        )
+        == 1
+    )
+
+
+@transaction.atomic
+def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
+    """Ends a held session. If a brake has recorded its end already, that reason stands."""
+    return _end(held(session), reason, now=now, error=error)
+
+
+def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
+    """Ends a session that no worker holds. The caller has locked the row."""
+    return _end(session, reason, now=now, actor=actor)
+
+
+def _end(
+    row: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "", actor: str = "system"
+) -> AgentSession:
+    tickets_cancel(row, now=now, cause=reason, actor=actor)
+    braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
+    ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
+    status = REASON_STATUS[ended_for]
+    _check_move(row.status, status)
+    if not braked:
+        details = {"reason": ended_for, **totals(row)}
+        if status == Status.FAILED and error:
+            details["error_type"] = error.partition(":")[0][:64]
+        recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
+    row.status, row.terminal_reason, row.waiting_on = status, ended_for, ""
+    row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state
+    row.completed_at, row.next_wake_at = now, None
+    row.lease_owner, row.lease_until = "", None
+    row.error = redact(error)[:ERROR_CHARS]
+    row.result = _receipt(row)
+    row.save()
+    recorder.close_chain(row.chain, now=now)
+    return row
+
+
+def totals(row: AgentSession) -> dict[str, Any]:
+    return {
+        "charged_usd": str(row.cost_total_usd),
+        "actual_usd": str(row.cost_actual_usd),
+        "tokens": row.total_tokens,
+        "calls": row.tool_calls.count(),
+    }
+
+
+def _receipt(row: AgentSession) -> dict[str, Any] | None:
+    """A receipt that cannot be built never keeps a session from ending; it can be built later from the record."""
+    try:
+        with transaction.atomic():
+            return build_receipt(row.chain)
+    except Exception:  # whatever the builder raises, the end of the session is worth more
+        logger.exception("the receipt of session %s could not be built", row.public_id)
+        return None
+
+
+def _check_move(before: str, after: Status) -> None:
+    if after not in STATUS_MOVES.get(before, frozenset()):
+        raise InvalidTransition(f"A session cannot go from {before} to {after}.")

@@ -1,0 +1,34 @@
+"""Approval tickets as rows: used once, by one conditional UPDATE, or cancelled with their session."""
+
+from datetime import datetime
+
+from agents.enums import ApprovalStatus
+from agents.models import AgentSession, Approval
+from audit import recorder
+
+
+def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
+    """Uses the ticket for this very call. True for exactly one caller, ever."""
+    return (
+        Approval.objects.filter(
+            pk=approval.pk,
+            status=ApprovalStatus.APPROVED,
+            consumed_at__isnull=True,
+            digest=digest,
+            expires_at__gt=now,
+        ).update(consumed_at=now)
+        == 1
+    )
+
+
+def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
+    """Cancels what a session had asked for and not used. The caller holds the session's row."""
+    live = Approval.objects.filter(
+        session=session, status__in=(ApprovalStatus.PENDING, ApprovalStatus.APPROVED), consumed_at__isnull=True
+    )
+    for approval in live:
+        if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
+            status=ApprovalStatus.CANCELLED, resolved_at=now
+        ):
+            details = {"approval_id": str(approval.public_id), "digest": approval.digest, "cause": cause}
+            recorder.append(session.chain, "approval.cancelled", now=now, actor=actor, details=details)

@@ -1,0 +1,80 @@
+"""One call as it was asked for: its intent, its canonical arguments, its place in the run, and its digest."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agents.consent import call_digest
+from agents.enums import Risk, ToolIntent
+from agents.models import AgentSession
+from agents.tools.registry import Tool, tool_for
+from agents.types import Capability
+from audit.redaction import contains_marker, redact_data
+
+
+@dataclass(frozen=True)
+class Call:
+    session: AgentSession
+    intent: ToolIntent
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    now: datetime
+    phase: str = ""
+    risk: Risk | None = None
+    simulation: str = ""
+
+    @property
+    def capability(self) -> Capability:
+        return self.tool.capability
+
+    @property
+    def model(self) -> str:
+        return self.tool.request(self.arguments).model if self.tool.request else ""
+
+    @property
+    def holds_a_secret(self) -> bool:
+        """A question to a model may quote a masked secret; an act on the world may not carry one."""
+        return self.tool.remote and self.tool.request is None and contains_marker(self.arguments)
+
+    @property
+    def digest(self) -> str:
+        """Evidence for this call at this place of the run."""
+        return self._digest(self.key)
+
+    @property
+    def signature(self) -> str:
+        """The same wherever in the run the call is made."""
+        return self._digest("")
+
+    def _digest(self, key: str) -> str:
+        return call_digest(
+            session_id=str(self.session.public_id),
+            key=key,
+            intent=self.intent,
+            name=self.capability.name,
+            version=self.capability.version,
+            phase=self.phase,
+            arguments=self.arguments,
+        )
+
+
+def plan_call(
+    session: AgentSession,
+    intent: ToolIntent | str,
+    params: Mapping[str, Any],
+    *,
+    key: str,
+    now: datetime,
+    risk: Risk | None = None,
+    simulation: str = "",
+) -> Call:
+    """Nothing is read or written. An intent that is not one of the eight raises; so do parameters that make no request."""
+    known = ToolIntent(intent)
+    tool = tool_for(known)
+    arguments = redact_data(dict(params))
+    if tool.request is not None:
+        tool.request(arguments)
+    return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)

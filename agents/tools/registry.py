@@ -1,0 +1,76 @@
+"""The eight intents and how each is carried out. A handler never imports the guard or a provider.
+
+`override` replaces tools inside one context (thread or task) only: a self-test can probe the guard in a process that is
+at work without touching that work.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from agents.enums import Level, ToolIntent
+from agents.exceptions import IntentUnavailable
+from agents.tools.context import CallContext
+from agents.tools.finding import emit_finding
+from agents.tools.inference import ask, request_of
+from agents.tools.memory import propose_memory
+from agents.tools.notify import notify
+from agents.tools.precedent import propose_precedent
+from agents.types import Capability, ModelRequest
+
+Params = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How an intent is carried out.
+
+    A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does I/O:
+    it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
+    """
+
+    handler: Callable[[CallContext, Params], Any]
+    capability: Capability
+    remote: bool = False
+    request: Callable[[Params], ModelRequest] | None = None
+
+
+def _local(intent: ToolIntent, handler: Callable[[CallContext, Params], Any]) -> Tool:
+    return Tool(handler, Capability(intent, level=Level.SAFE))
+
+
+def _model(intent: ToolIntent) -> Tool:
+    asked = Capability(intent, level=Level.MONITORED, side_effects=False)
+    return Tool(ask, asked, remote=True, request=request_of)
+
+
+_TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
+    {
+        ToolIntent.RUN_SKILL: _model(ToolIntent.RUN_SKILL),
+        ToolIntent.RUN_PLAYBOOK: _model(ToolIntent.RUN_PLAYBOOK),
+        ToolIntent.PROPOSE_MEMORY: _local(ToolIntent.PROPOSE_MEMORY, propose_memory),
+        ToolIntent.PROPOSE_PRECEDENT: _local(ToolIntent.PROPOSE_PRECEDENT, propose_precedent),
+        ToolIntent.EMIT_FINDING: _local(ToolIntent.EMIT_FINDING, emit_finding),
+        ToolIntent.NOTIFY: _local(ToolIntent.NOTIFY, notify),
+    }
+)
+_overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides", default=MappingProxyType({}))
+
+
+def tool_for(intent: ToolIntent) -> Tool:
+    tool = _overrides.get().get(intent) or _TOOLS.get(intent)
+    if tool is None:
+        raise IntentUnavailable(intent)
+    return tool
+
+
+@contextmanager
+def override(tools: Mapping[ToolIntent, Tool]) -> Iterator[None]:
+    token = _overrides.set({**_overrides.get(), **tools})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)

@@ -1,0 +1,116 @@
+"""Shapes that travel between layers: frozen, typed, without behaviour beyond simple arithmetic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from agents.enums import Level, Outcome, Purpose
+
+ZERO = Decimal(0)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens as a provider reported them."""
+
+    input_tokens: int
+    output_tokens: int
+
+    @property
+    def total(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a model costs: US dollars per million tokens. `input_usd` is the dearest of its input rates."""
+
+    model: str
+    input_usd: Decimal
+    output_usd: Decimal
+    overhead_tokens: int = 1_024
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The books of one budget. Charged + reserved is what was approved; actual + held is what was or may be billed."""
+
+    name: str
+    cap: Decimal | None
+    charged: Decimal = ZERO
+    reserved: Decimal = ZERO
+    actual: Decimal = ZERO
+    held: Decimal = ZERO
+    warned: bool = False
+    id: int | None = None
+    resets_at: datetime | None = None
+
+    @property
+    def approved(self) -> Decimal:
+        return self.charged + self.reserved
+
+    @property
+    def exposed(self) -> Decimal:
+        return self.actual + self.held
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One question to a model. `max_tokens` may be lowered by the guard, never below `min_tokens`."""
+
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    max_tokens: int = 1_024
+    min_tokens: int = 256
+    purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR
+    anonymize: bool = True
+    tools: tuple[Mapping[str, Any], ...] = ()
+    response_schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """What a model answered. `usage` is None when the provider reported none."""
+
+    text: str
+    usage: Usage | None
+    stop_reason: str = "end_turn"
+    provider: str = ""
+    latency_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Capability:
+    """What a tool declares about itself; the guard and the approver go by it, not by its name."""
+
+    name: str
+    version: str = "1"
+    level: Level = Level.CONTROLLED
+    side_effects: bool = True
+    idempotent: bool = False
+    requires_approval: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Safe to send again after a crash: it changes nothing, or takes an idempotency key."""
+        return self.idempotent or not self.side_effects
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of a guarded call. `cost_usd` is the very Decimal that R4 approved, or 0."""
+
+    cost_usd: Decimal
+    data: Any
+    outcome: Outcome
+    error: str = ""
+    detail: str = ""
+    call_id: str = ""
+    replayed: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == Outcome.SUCCESS

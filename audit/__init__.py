@@ -1,0 +1,1 @@
+"""The record: append-only hash chains, redaction, receipts. Bottom layer: it imports nothing from agents."""

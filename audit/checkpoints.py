@@ -1,0 +1,251 @@
+"""Signed heads of the chains, kept in a file outside the database: what shows a tail that was cut.
+
+One JSON line per checkpoint; `prev` is the SHA-256 of the line before, `signature` an HMAC-SHA256 with LQOPS_AUDIT_KEY
+over the rest. Lines are only ever added. A line that a crash left half-written stays as it is: the next checkpoint
+starts on a line of its own, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so
+that verify can tell a crash that was noticed from an edit.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+
+from audit.hashing import GENESIS, canonical
+from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.recorder import chain_head
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, UnreadableRow, stream
+
+EVERY: Final = timedelta(minutes=5)
+EVERY_ROWS: Final = 1_000
+
+
+class Named(NamedTuple):
+    """A row that a checkpoint swore to, and the line that did."""
+
+    chain: str
+    seq: int
+    hash: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the file as verify sees it; `checkpoint` is None when the line is not genuine."""
+
+    number: int
+    checkpoint: dict[str, Any] | None = None
+    problem: str = ""
+    warning: str = ""
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """The last genuine line with its digest, and what stands damaged after it."""
+
+    checkpoint: dict[str, Any] | None
+    digest: str
+    damaged: list[bytes]
+    ends_open: bool
+
+
+def write_checkpoint(*, now: datetime, path: Path | None = None) -> dict[str, Any]:
+    """Appends one signed line and returns it. Only committed rows are sworn to, so no transaction may be open."""
+    target = _file(path)
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        tail = _read_tail(descriptor)
+        checkpoint = _signed(_heads(now, tail))
+        text = canonical(checkpoint).encode("ascii") + b"\n"
+        _append(descriptor, b"\n" + text if tail.ends_open else text)
+    finally:
+        os.close(descriptor)
+    return checkpoint
+
+
+def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
+    """The last genuine line, or None. A line that somebody else wrote does not count."""
+    try:
+        descriptor = os.open(_file(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        return _read_tail(descriptor).checkpoint
+    finally:
+        os.close(descriptor)
+
+
+def checkpoint_due(now: datetime, path: Path | None = None) -> bool:
+    """Five minutes or 1,000 rows after the last one, whichever is first. A last one in the future counts as none."""
+    last = last_checkpoint(path)
+    if last is None or not timedelta(0) <= now - datetime.fromisoformat(last["at"]) < EVERY:
+        return True
+    return AuditEvent.objects.filter(id__gt=last["last_id"])[:EVERY_ROWS].count() >= EVERY_ROWS
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Every line, each judged by its signature and by its place after the line before it."""
+    before: dict[str, Any] | None = None
+    before_digest, damaged, forged, number = GENESIS, list[bytes](), False, 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.removesuffix(b"\n")
+            checkpoint = _genuine(line)
+            if checkpoint is None:
+                damaged.append(line)
+                if _is_object(line):
+                    forged = True
+                    yield Line(number, problem="its signature is wrong: it was changed, or signed with another key")
+                continue
+            # What a forged line replaced is unknown, so the line after it cannot be judged by its place.
+            problem = "" if forged else _place_fault(checkpoint, before, before_digest, damaged)
+            warning = ""
+            if damaged and not problem and not forged:
+                warning = "a crash left the line before it half-written; this checkpoint vouches for that"
+            yield Line(number, checkpoint, problem, warning)
+            before, before_digest, damaged, forged = checkpoint, _sha256(line), [], False
+    if damaged and not forged:
+        yield Line(
+            number,
+            problem="it is damaged: a crash in the middle of a write, or a cut; the next checkpoint (checkpoint_audit) "
+            "will stand after it and say so",
+        )
+
+
+def named_heads(line: Line) -> Iterator[Named]:
+    """All rows that a genuine line swears to."""
+    checkpoint = line.checkpoint or {}
+    system = checkpoint["system"]
+    if system["seq"]:
+        yield Named(SYSTEM_CHAIN, system["seq"], system["hash"], line.number)
+    for chain, (seq, digest) in checkpoint["open"].items():
+        yield Named(chain, seq, digest, line.number)
+
+
+def _file(path: Path | None) -> Path:
+    return Path(path or settings.LQOPS_CHECKPOINT_FILE)
+
+
+def _heads(now: datetime, tail: _Tail) -> dict[str, Any]:
+    with transaction.atomic(durable=True):
+        system = chain_head(SYSTEM_CHAIN)
+        heads = {chain: chain_head(chain) for chain in sorted(_open_chains(tail.checkpoint, system.seq))}
+    last = tail.checkpoint or {"n": 0}
+    found: dict[str, Any] = {
+        "at": now.astimezone(UTC).isoformat(),
+        "n": last["n"] + 1,
+        "system": {"seq": system.seq, "hash": system.hash},
+        "open": {chain: [head.seq, head.hash] for chain, head in heads.items() if head.seq},
+        "rows": AuditEvent.objects.count(),
+        "last_id": AuditEvent.objects.aggregate(last=Max("id"))["last"] or 0,
+        "prev": tail.digest,
+    }
+    if tail.damaged:
+        found["damaged"] = _damage(tail.damaged)
+    return found
+
+
+def _open_chains(last: dict[str, Any] | None, upto: int) -> set[str]:
+    """Chains opened and not closed up to a row of `system`, counted on from the last checkpoint while that holds."""
+    found: set[str] = set()
+    after = 0
+    rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN)
+    if last and rows.filter(**last["system"]).exists():
+        found, after = set(last["open"]), last["system"]["seq"]
+    for row in stream(rows.filter(seq__gt=after, seq__lte=upto, kind__in=(CHAIN_OPENED, CHAIN_CLOSED))):
+        try:
+            details = row.columns()["details"]
+        except UnreadableRow:
+            continue  # verify names it; a checkpoint of all the others is still worth writing
+        if row.kind == CHAIN_OPENED:
+            found.add(str(details.get("opened")))
+        else:
+            found.discard(str(details.get("closed")))
+    return found
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    written = os.write(descriptor, line)
+    os.fsync(descriptor)
+    if written != len(line):
+        raise OSError(f"only {written} of {len(line)} bytes of a checkpoint were written; is the disk full?")
+
+
+def _read_tail(descriptor: int) -> _Tail:
+    """Reads backwards, so that its cost does not grow with the file."""
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return _Tail(None, GENESIS, [], ends_open=False)
+    damaged: list[bytes] = []
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) as data:
+        ends_open = data[size - 1] != ord("\n")
+        end = size if ends_open else size - 1
+        while end >= 0:
+            start = data.rfind(b"\n", 0, end) + 1
+            line = data[start:end]
+            if (checkpoint := _genuine(line)) is not None:
+                return _Tail(checkpoint, _sha256(line), damaged, ends_open)
+            damaged.insert(0, line)
+            end = start - 1
+    return _Tail(None, GENESIS, damaged, ends_open)
+
+
+def _place_fault(checkpoint: dict[str, Any], before: dict[str, Any] | None, digest: str, damaged: list[bytes]) -> str:
+    expected = (before or {"n": 0})["n"] + 1
+    if checkpoint["n"] != expected or checkpoint["prev"] != digest:
+        return f"checkpoint {checkpoint['n']} stands where {expected} belongs: lines were removed or moved"
+    if checkpoint.get("damaged", "") != _damage(damaged):
+        return "the damaged text before it is not what stood there when it was written"
+    return ""
+
+
+def _signed(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    return {**checkpoint, "signature": _signature(checkpoint)}
+
+
+def _signature(checkpoint: dict[str, Any]) -> str:
+    key = settings.LQOPS_AUDIT_KEY.encode()
+    return hmac.new(key, canonical(checkpoint).encode("ascii"), hashlib.sha256).hexdigest()
+
+
+def _genuine(line: bytes) -> dict[str, Any] | None:
+    parsed = _parsed(line)
+    if not isinstance(parsed, dict):
+        return None
+    signature = parsed.pop("signature", "")
+    try:
+        return parsed if hmac.compare_digest(signature, _signature(parsed)) else None
+    except (TypeError, ValueError):  # a signature that is no ASCII text, or a number that JSON does not know
+        return None
+
+
+def _is_object(line: bytes) -> bool:
+    return isinstance(_parsed(line), dict)
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _damage(lines: list[bytes]) -> str:
+    return _sha256(b"\n".join(lines)) if lines else ""
+
+
+def _sha256(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()

@@ -1,0 +1,148 @@
+"""The closed vocabulary of audit events: name, the sentence a person reads, and the details it may carry.
+
+Details are counts, ids, enum labels and costs; never content. A kind or a detail that is not in this table is refused
+before anything is written.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from types import MappingProxyType
+from typing import Any
+
+SESSION_PREFIX = "autonomous_session."
+# No spaces and no quotes: an id, a label or an amount fits, a sentence from a document does not.
+LABEL = re.compile(r"[\w.:/@+-]{0,128}", re.ASCII)
+
+
+class UnknownAuditKind(ValueError):
+    """The kind is not in the vocabulary."""
+
+
+class AuditDetailRefused(ValueError):
+    """A detail is not declared for its kind, or is not a count, id, label or cost."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+    sentence: str
+    details: frozenset[str]
+    terminal: bool = False
+
+    @property
+    def label(self) -> str:
+        return self.name.partition(".")[2].replace("_", " ")
+
+
+def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -> Kind:
+    named = {field for _, field, _, _ in Formatter().parse(sentence) if field}
+    return Kind(name, sentence, frozenset(named | set(also.split())), terminal)
+
+
+_TOTALS = "charged_usd actual_usd tokens calls"
+
+_KINDS = (
+    # --- one governed run ---
+    _kind(
+        "autonomous_session.started",
+        "The run started in mode {mode} for user {owner_id} with a cap of {max_cost_usd} USD.",
+        also="agent_id trigger_kind trigger_ref restarted_from project_id",
+    ),
+    _kind("autonomous_session.resumed", "The run went on ({cause}); recovery {recoveries}.", also="fencing"),
+    _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
+    _kind(
+        "autonomous_session.tool_call",
+        "Call {tool}: {outcome}.",
+        also="call_id name phase cost_usd actual_usd model detail budget projected_usd cap_usd approval_id anonymize",
+    ),
+    _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope"),
+    _kind(
+        "autonomous_session.halted", "The run was halted: {reason}.", terminal=True, also=f"{_TOTALS} halt_id detail"
+    ),
+    _kind(
+        "autonomous_session.cost_cap_reached",
+        "The run was halted: the next call would bring it to {projected_usd} USD, above its cap of {cap_usd} USD.",
+        terminal=True,
+        also=f"{_TOTALS} reason",
+    ),
+    _kind("autonomous_session.completed", "The run was completed: {reason}.", terminal=True, also=_TOTALS),
+    _kind("autonomous_session.failed", "The run failed: {reason}.", terminal=True, also=f"{_TOTALS} error_type"),
+    # --- calls that a crash left open ---
+    _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
+    # --- approvals ---
+    _kind("approval.requested", "Approval {approval_id} was asked for {action}.", also="digest level risk call_key"),
+    _kind("approval.approved", "Approval {approval_id} was given.", also="digest standing_id four_eyes"),
+    _kind(
+        "approval.edited",
+        "Approval {approval_id} was given with changed arguments.",
+        also="digest old_digest four_eyes",
+    ),
+    _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest"),
+    _kind("approval.expired", "Approval {approval_id} expired.", also="digest"),
+    _kind("approval.cancelled", "Approval {approval_id} was cancelled.", also="digest cause"),
+    _kind("approval.consumed", "Approval {approval_id} was used by call {call_id}.", also="digest"),
+    _kind(
+        "approval.standing_created",
+        "Standing approval {standing_id} was given for {action}, {uses} uses.",
+        also="digest approval_id",
+    ),
+    # --- money ---
+    _kind("budget.warned", "Budget {budget} has reached {percent} percent of {cap_usd} USD.", also="spent_usd"),
+    _kind("budget.cap_set", "The cap of {budget} was set to {cap_usd} USD.", also="old_cap_usd"),
+    _kind("model_price.set", "The price of {model} was declared.", also="input_usd output_usd overhead_tokens"),
+    _kind(
+        "model.suspended",
+        "Model {model} was suspended: a call cost {actual_usd} USD, its bound was {bound_usd} USD.",
+        also="call_id",
+    ),
+    _kind("model.accepted", "Model {model} was accepted again."),
+    _kind(
+        "citation_ensemble.fallback",
+        "Verification fell back to one judge: {judges} judges on {citations} citations would cost {projected_usd} USD.",
+        also="cap_usd judge",
+    ),
+    # --- the whole installation ---
+    _kind("organisation.halted", "All work was halted.", also="halt_id sessions"),
+    _kind("organisation.released", "The halt of all work was released.", also="halt_id"),
+    # --- the record itself ---
+    _kind("audit.chain_opened", "Chain {opened} begins.", also="first_hash"),
+    _kind("audit.chain_closed", "Chain {closed} ends at row {last_seq}.", also="last_hash"),
+)
+
+KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})
+TERMINAL_KINDS = frozenset(kind.name for kind in _KINDS if kind.terminal)
+
+
+def checked_details(kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """The details as they will be stored, or a refusal that names the kind and the key."""
+    declared = KINDS.get(kind)
+    if declared is None:
+        raise UnknownAuditKind(f"{kind!r} is not an audit kind; audit/kinds.py lists them all.")
+    for key, value in details.items():
+        if key not in declared.details:
+            raise AuditDetailRefused(f"{kind}: {key!r} is not declared for this kind.")
+        for item in value if isinstance(value, list) else [value]:
+            if not _is_plain(item):
+                raise AuditDetailRefused(
+                    f"{kind}: {key!r} must be a count, id, label or cost, not {type(item).__name__}."
+                )
+    return dict(details)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return LABEL.fullmatch(value) is not None
+    return value is None or isinstance(value, int)
+
+
+class _Blank(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "—"
+
+
+def sentence(kind: str, details: Mapping[str, Any]) -> str:
+    """What happened, for a person. A row of a kind that is no longer in the table still reads as its name."""
+    declared = KINDS.get(kind)
+    return kind if declared is None else declared.sentence.format_map(_Blank(details))

@@ -1,0 +1,75 @@
+"""Shows the record in a terminal. Parse, read, present."""
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from audit.models import AuditEvent, SkillAudit
+from audit.receipts import UnknownChain, build_receipt, receipt_text
+
+
+class Command(BaseCommand):
+    help = (
+        "Lists the newest skill calls, newest first: time, skill, input, output (redacted and cut). --events lists the "
+        "newest rows of the audit record as sentences instead; --receipt shows what one session did."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--limit", type=_count, default=20, metavar="N", help="how many rows; 20 by default")
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument("--events", action="store_true", help="list audit events instead of skill calls")
+        which.add_argument("--receipt", metavar="SESSION", help="show the receipt of one session, by its id")
+        parser.add_argument("--json", action="store_true", help="print JSON: an object a line, or the receipt")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["receipt"]:
+            self._show_receipt(options["receipt"], as_json=options["json"])
+            return
+        found = _events(options["limit"]) if options["events"] else _skill_calls(options["limit"])
+        for row in found:
+            self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(_printable, row.values())))
+        if not found and not options["json"]:
+            self.stdout.write("Nothing is recorded yet.")
+
+    def _show_receipt(self, session: str, *, as_json: bool) -> None:
+        try:
+            receipt = build_receipt(session)
+        except UnknownChain as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(json.dumps(receipt) if as_json else receipt_text(receipt))
+
+
+def _skill_calls(limit: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "time": call.created_at.isoformat(timespec="seconds"),
+            "skill": call.skill_name,
+            "input": call.input_summary,
+            "output": call.output_summary,
+        }
+        for call in SkillAudit.objects.order_by("-created_at", "-id")[:limit]
+    ]
+
+
+def _events(limit: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "time": event.at.isoformat(timespec="seconds"),
+            "chain": event.chain,
+            "actor": event.actor,
+            "sentence": event.sentence,
+        }
+        for event in AuditEvent.objects.order_by("-at", "-id")[:limit]
+    ]
+
+
+def _printable(text: str) -> str:
+    """Summaries come from documents and models: nothing in them may steer the terminal or fake a line."""
+    return "".join(char if char.isprintable() else "·" for char in text)
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError(text)
+    return count

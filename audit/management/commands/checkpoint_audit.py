@@ -1,0 +1,37 @@
+"""Writes one signed checkpoint. Parse, call audit/checkpoints.py, present."""
+
+import json
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from audit.checkpoints import write_checkpoint
+from audit.clock import utc_now
+
+
+class Command(BaseCommand):
+    help = (
+        "Appends one signed checkpoint (the heads of `system` and of all open chains) to the file that "
+        "LQOPS_CHECKPOINT_FILE names. Copy that file to another machine: whoever can change both the database and "
+        "the file can hide what is newer than your copy."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--json", action="store_true", help="print the checkpoint as JSON, as it stands in the file"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            checkpoint = write_checkpoint(now=utc_now())
+        except (OSError, DatabaseError) as error:
+            raise CommandError(f"No checkpoint was written to {settings.LQOPS_CHECKPOINT_FILE}: {error}") from error
+        if options["json"]:
+            self.stdout.write(json.dumps(checkpoint))
+            return
+        self.stdout.write(
+            f"Checkpoint {checkpoint['n']}: {checkpoint['rows']} rows, `system` at row {checkpoint['system']['seq']}, "
+            f"{len(checkpoint['open'])} open chains."
+        )

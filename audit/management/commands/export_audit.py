@@ -1,0 +1,79 @@
+"""Exports the record as JSONL. Parse, call audit/export.py, present."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from audit.export import exported_lines
+from audit.kinds import KINDS
+from audit.models import AuditEvent
+from audit.rows import UnreadableRow
+
+PROGRESS_ROWS = 10_000
+UNREADABLE = 2
+
+
+class Command(BaseCommand):
+    help = (
+        "Exports the audit record as JSONL, one row a line with all hashed columns and hashes; `at` is whole "
+        "microseconds since 1970 UTC. The export of the whole record can be verified without lqops: "
+        "python docs/verify_export.py FILE. A filtered export is not a whole chain: --chain leaves out the rows of "
+        "`system` (verify it with --links-only), --since and --kind leave gaps that no one can verify. "
+        "Exit code 0: exported. 1: no such chain. 2: cannot read or write, or a wrong option."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--chain", default="", help="only this chain: a session's id, or system")
+        parser.add_argument(
+            "--since", type=_moment, help="only rows from this time on, e.g. 2026-01-31 (UTC if no zone)"
+        )
+        parser.add_argument("--kind", default="", choices=sorted(KINDS), metavar="KIND", help="only rows of this kind")
+        parser.add_argument("--output", type=Path, metavar="FILE", help="write here instead of to stdout")
+        parser.add_argument("--format", default="jsonl", choices=["jsonl"], help="the only format so far")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        count = 0
+        lines = exported_lines(chain=options["chain"], since=options["since"], kind=options["kind"])
+        try:
+            with self._target(options["output"]) as target:
+                for count, line in enumerate(lines, 1):
+                    target.write(f"{line}\n")
+                    if count % PROGRESS_ROWS == 0:
+                        self.stderr.write(f"{count} rows")
+                if options["chain"] and not AuditEvent.objects.filter(chain=options["chain"]).exists():
+                    raise CommandError(f"There is no chain {options['chain']!r}.")
+        except UnreadableRow as error:
+            raise CommandError(f"Stopped: {error}; verify_audit says more.", returncode=UNREADABLE) from error
+        except (OSError, DatabaseError) as error:
+            raise CommandError(f"Stopped after {count} rows: {error}", returncode=UNREADABLE) from error
+        self.stderr.write(f"{count} rows exported.")
+
+    @contextmanager
+    def _target(self, output: Path | None) -> Iterator[TextIO]:
+        """Stdout, or a file that gets its name only when it is whole."""
+        if output is None:
+            yield self.stdout  # type: ignore[misc]
+            return
+        draft = output.with_name(f"{output.name}.partial")
+        try:
+            with open(draft, "w", encoding="ascii", opener=_private) as target:
+                yield target
+            draft.replace(output)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

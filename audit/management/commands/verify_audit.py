@@ -1,0 +1,90 @@
+"""Verifies the record: every link of every chain, and the checkpoints. Parse, call audit/verify.py, present."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError
+
+from audit.verify import Report, verify_record
+
+VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
+
+
+class Command(BaseCommand):
+    help = (
+        "Verifies the audit record: walks every row of every chain and recomputes its hash, compares the chains with "
+        "what `system` tells of their birth and end, and looks up every row that a checkpoint has signed. "
+        "Exit code 0: verified. 1: tampering found; the first bad row of each chain is printed. 2: cannot read."
+    )
+    requires_system_checks: list[str] = []  # an auditor's check must not depend on the rest of the installation
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument(
+            "--head",
+            type=Path,
+            metavar="FILE",
+            help="the checkpoint file to check against; by default the configured one, if it exists. Best a copy that "
+            "was kept on another machine",
+        )
+        which.add_argument("--no-head", action="store_true", help="check the chains alone; a cut tail is then not seen")
+        parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        head = self._head(options)
+        try:
+            report = verify_record(head=head, progress=self._progress)
+        except OSError as error:
+            raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
+        except DatabaseError as error:
+            raise CommandError(f"The record cannot be read: {error}", returncode=UNREADABLE) from error
+        if options["json"]:
+            self.stdout.write(json.dumps(_plain(report)))
+        else:
+            self._print(report)
+        if not report.verified:
+            raise SystemExit(TAMPERED)
+
+    def _head(self, options: dict[str, Any]) -> Path | None:
+        if options["no_head"]:
+            return None
+        configured = Path(settings.LQOPS_CHECKPOINT_FILE)
+        return options["head"] or (configured if configured.exists() else None)
+
+    def _progress(self, rows: int) -> None:
+        self.stderr.write(f"{rows} rows")
+
+    def _print(self, report: Report) -> None:
+        for warning in report.warnings:
+            self.stdout.write(f"Note: {warning}")
+        for problem in report.problems:
+            self.stdout.write(f"Bad: {problem}")
+        if report.further:
+            self.stdout.write(f"{report.further} more bad rows or lines follow the ones above.")
+        if report.checkpoints is None:
+            self.stdout.write(
+                "No checkpoints were looked at: rows cut from the end of an open chain would not be seen."
+            )
+        counts = f"{report.rows} rows in {report.chains} chains, {report.checkpoints or 0} checkpoints"
+        if report.verified:
+            self.stdout.write(f"The record is verified: {counts}.")
+        else:
+            self.stdout.write(
+                f"The record was tampered with: {counts}; the first bad row of each chain is named above."
+            )
+
+
+def _plain(report: Report) -> dict[str, Any]:
+    return {
+        "verified": report.verified,
+        "rows": report.rows,
+        "chains": report.chains,
+        "checkpoints": report.checkpoints,
+        "problems": [{**dataclasses.asdict(problem), "text": str(problem)} for problem in report.problems],
+        "further": report.further,
+        "warnings": report.warnings,
+    }

@@ -1,0 +1,64 @@
+"""The tables of the record. Plain ids and no foreign keys: the record outlives what it speaks of.
+
+Both tables refuse UPDATE, DELETE and TRUNCATE by database triggers (audit/triggers.py). Rows are written by
+audit/recorder.py alone.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from audit import kinds
+
+SYSTEM_CHAIN = "system"
+
+
+class AuditEvent(models.Model):
+    """One link of one hash chain. A chain is a session's public id, or `system`."""
+
+    chain = models.CharField(max_length=64)
+    seq = models.BigIntegerField()
+    kind = models.CharField(max_length=64)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=64)
+    subject = models.CharField(max_length=96, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    details = models.JSONField()
+    prev_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["chain", "seq"], name="audit_event_chain_seq")]
+        indexes = [
+            models.Index(fields=["-at", "-id"], name="audit_event_newest"),
+            models.Index(fields=["kind", "-id"], name="audit_event_kind"),
+        ]
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.chain}#{self.seq} {self.kind}"
+
+    @property
+    def sentence(self) -> str:
+        return kinds.sentence(self.kind, self.details)
+
+
+class SkillAudit(models.Model):
+    """What a skill was given and what it gave back, redacted and cut: for people who may see content."""
+
+    skill_name = models.CharField(max_length=128)
+    input_summary = models.CharField(max_length=200)
+    output_summary = models.CharField(max_length=200)
+    capability_level = models.CharField(max_length=16)
+    risk_level = models.CharField(max_length=16, null=True, blank=True)  # noqa: DJ001 null = not graded, by contract
+    duration_ms = models.PositiveIntegerField()
+    chat_id = models.CharField(max_length=64, blank=True)
+    user_id = models.BigIntegerField(null=True, blank=True)
+    session_id = models.UUIDField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [models.Index(fields=["-created_at", "-id"], name="audit_skill_newest")]
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.skill_name} ({self.capability_level})"

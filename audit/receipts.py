@@ -1,0 +1,263 @@
+"""A receipt: what one session did, cost and came to, folded from the rows of its chain and from nothing else.
+
+It works at any time: a running session has a receipt without an end. It judges no link (audit/verify.py does) and sees
+no content, since the record holds none.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NamedTuple
+
+from audit.hashing import EPOCH, GENESIS
+from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, sentence
+from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.rows import stream
+
+STARTED: Final = f"{SESSION_PREFIX}started"
+PHASE: Final = f"{SESSION_PREFIX}phase_transition"
+CALL: Final = f"{SESSION_PREFIX}tool_call"
+CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
+HALTS: Final = frozenset({f"{SESSION_PREFIX}halt_requested", f"{SESSION_PREFIX}halted", CAP_REACHED})
+OPEN: Final = "started"
+SCALARS: Final = tuple(sorted(KINDS[STARTED].details))
+TOTALS: Final = ("charged_usd", "actual_usd", "tokens", "calls")
+LARGEST_USD: Final = Decimal(10) ** 12
+
+ENDINGS: Final = {
+    "completed": "It finished its work.",
+    "agent_shutdown": "The agent decided that it was done and shut itself down.",
+    "external_halt": "A person stopped it.",
+    "timed_out": "It was stopped because it took longer than it may.",
+    "max_steps": "It was stopped because it took more steps than it may.",
+    "budget_exceeded": "It was stopped because a budget was used up.",
+    "cost_cap_reached": "It was stopped because its next call would have gone over its cost cap.",
+    "idle_timeout": "It was stopped because nothing happened for too long.",
+    "stuck_loop": "It failed because it repeated itself without getting further.",
+    "provider_error": "It failed because the model's provider did not answer properly.",
+    "tool_not_granted": "It failed because it tried something that it was not allowed to do.",
+    "worker_error": "It failed because of an error in the program that ran it.",
+    "worker_lost": "It failed because the program that ran it was lost.",
+    "opted_out": "It was stopped because its owner does not allow unattended runs.",
+    "refused": "It was refused.",
+    "unpriced_model": "It was stopped because its model has no declared price.",
+}
+
+
+class UnknownChain(LookupError):
+    """No session has a chain of this name."""
+
+
+class Event(NamedTuple):
+    """The part of a row that a receipt reads."""
+
+    seq: int
+    kind: str
+    at: datetime
+    actor: str
+    details: Mapping[str, Any]
+    hash: str
+
+
+def build_receipt(chain: str) -> dict[str, Any]:
+    """The receipt of a session by its public id; raises UnknownChain, or UnreadableRow for a row beyond reading."""
+    events = []
+    for row in stream(AuditEvent.objects.filter(chain=chain)):
+        columns = row.columns()
+        at = EPOCH + timedelta(microseconds=columns["at"])
+        events.append(Event(row.seq, row.kind, at, row.actor, columns["details"], row.hash))
+    if not events or chain == SYSTEM_CHAIN:
+        raise UnknownChain(f"{chain!r} is not the id of a recorded session.")
+    return {"session_id": chain, **fold(events)}
+
+
+def fold(events: Iterable[Event]) -> dict[str, Any]:
+    """Events in their order become a receipt; pure."""
+    folding = _Fold()
+    for event in events:
+        folding.add(event)
+    return folding.receipt()
+
+
+def outcome_sentence(receipt: Mapping[str, Any]) -> str:
+    """How it ended, for a person."""
+    if receipt["status"] == "running":
+        return "It has not ended yet."
+    return ENDINGS.get(receipt["terminal_reason"], f"It {receipt['status']}: {receipt['terminal_reason']}.")
+
+
+def receipt_text(receipt: Mapping[str, Any]) -> str:
+    """The receipt for a terminal."""
+    totals = receipt["totals"]
+    lines = [
+        f"Session {receipt['session_id']}, for user {receipt['owner_id']}, mode {receipt['mode']}",
+        f"Started {receipt['started_at']}, ended {receipt['ended_at'] or '-'}",
+        outcome_sentence(receipt),
+        f"Charged {totals['charged_usd']} USD of at most {receipt['max_cost_usd']} USD; {totals['calls']} calls",
+        f"The provider reported {totals['actual_usd']} USD",
+        *receipt["notes"],
+        "",
+        *(f"{event['at']}  {event['actor']:<12}  {event['sentence']}" for event in receipt["events"]),
+        "",
+        f"{receipt['rows']} rows, head {receipt['head_hash']}",
+    ]
+    return "\n".join(lines)
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self._scalars: dict[str, Any] = dict.fromkeys(SCALARS)
+        self._started_at: str | None = None
+        self._terminal: Event | None = None
+        self._phases: list[dict[str, Any]] = []
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._halts: list[Event] = []
+        self._approvals: list[Event] = []
+        self._others: list[Event] = []
+        self._events: list[Event] = []
+        self._notes: list[str] = []
+
+    def add(self, event: Event) -> None:
+        self._events.append(event)
+        if event.kind in TERMINAL_KINDS and self._terminal is None:
+            self._terminal = event
+        if event.kind == STARTED:
+            self._scalars |= {name: event.details.get(name) for name in SCALARS}
+            self._started_at = event.at.isoformat()
+        elif event.kind == PHASE:
+            moved = {name: event.details.get(name) for name in ("from_phase", "to_phase")}
+            self._phases.append({"seq": event.seq, "at": event.at.isoformat(), **moved})
+        elif event.kind == CALL:
+            self._add_call(event)
+        elif event.kind in HALTS:
+            self._halts.append(event)
+        elif event.kind.startswith("approval."):
+            self._approvals.append(event)
+        elif event.kind not in TERMINAL_KINDS:
+            self._add_other(event)
+
+    def _add_call(self, event: Event) -> None:
+        call_id = event.details.get("call_id")
+        call = self._by_id.get(call_id) if call_id is not None else None
+        if call is None:
+            call = _Call(call_id)
+            self._calls.append(call)
+            if call_id is not None:
+                self._by_id[call_id] = call
+        self._notes += call.take(event)
+
+    def _add_other(self, event: Event) -> None:
+        call = self._by_id.get(event.details.get("call_id", ""))
+        if event.kind == "tool_call.resolved" and call is not None:
+            call.entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
+        self._others.append(event)
+
+    def receipt(self) -> dict[str, Any]:
+        end = self._terminal
+        halted_at = [event.seq for event in self._halts]
+        return {
+            **self._scalars,
+            "status": _status(end),
+            "terminal_reason": _reason(end),
+            "started_at": self._started_at,
+            "ended_at": end.at.isoformat() if end else None,
+            "totals": {
+                "charged_usd": _usd_text(sum((call.charged for call in self._calls), Decimal(0))),
+                "actual_usd": _usd_text(sum((call.actual for call in self._calls), Decimal(0))),
+                "calls": len(self._calls),
+            },
+            "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
+            "phase_transitions": self._phases,
+            "tool_calls": [call.described(halted_at) for call in self._calls],
+            "approvals": [_described(event) for event in self._approvals],
+            "halts": [_described(event) for event in self._halts],
+            "other_events": [_described(event) for event in self._others],
+            "events": [_told(event) for event in self._events],
+            "notes": self._notes,
+            "rows": len(self._events),
+            "head_hash": self._events[-1].hash if self._events else GENESIS,
+        }
+
+
+class _Call:
+    """One call, gathered from its rows: `started` and the final one, or a refusal alone."""
+
+    _COPIED = ("tool", "name", "phase", "model", "detail", "budget", "approval_id")
+
+    def __init__(self, call_id: str | None) -> None:
+        self.entry: dict[str, Any] = {"call_id": call_id, **dict.fromkeys(self._COPIED)}
+        self.entry |= {"started_at": None, "ended_at": None, "outcome": None}
+        self.charged = self.actual = Decimal(0)
+        self._started_seq: int | None = None
+        self._ended_seq: int | None = None
+
+    def take(self, event: Event) -> list[str]:
+        """Takes one row in and returns what a reader must be told about it."""
+        known = {name: event.details[name] for name in self._COPIED if event.details.get(name) is not None}
+        self.entry |= {**known, "outcome": event.details.get("outcome")}
+        moment = event.at.isoformat()
+        if self.entry["outcome"] == OPEN:
+            self._started_seq, self._ended_seq = event.seq, None
+            self.entry |= {"started_at": moment, "ended_at": None}
+            return []
+        self._ended_seq = event.seq
+        self.entry["ended_at"] = moment
+        charged, actual = _usd(event.details.get("cost_usd")), _usd(event.details.get("actual_usd"))
+        self.charged += charged or 0
+        self.actual += actual or 0
+        return [] if None not in {charged, actual} else [f"Row {event.seq} holds an amount that cannot be read."]
+
+    def described(self, halts: list[int]) -> dict[str, Any]:
+        started, ended = self._started_seq, self._ended_seq
+        running = started is not None and any(started < halt and (ended is None or ended > halt) for halt in halts)
+        return {
+            **self.entry,
+            "cost_usd": None if ended is None else _usd_text(self.charged),
+            "actual_usd": None if ended is None else _usd_text(self.actual),
+            "refused": started is None,
+            "in_flight_at_halt": running,
+        }
+
+
+def _status(end: Event | None) -> str:
+    if end is None:
+        return "running"
+    return "halted" if end.kind == CAP_REACHED else end.kind.removeprefix(SESSION_PREFIX)
+
+
+def _reason(end: Event | None) -> str | None:
+    if end is None:
+        return None
+    reason: str | None = end.details.get("reason")
+    return reason or (CAP_REACHED.removeprefix(SESSION_PREFIX) if end.kind == CAP_REACHED else None)
+
+
+def _described(event: Event) -> dict[str, Any]:
+    return {**_told(event), "details": dict(event.details)}
+
+
+def _told(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "at": event.at.isoformat(),
+        "kind": event.kind,
+        "actor": event.actor,
+        "sentence": sentence(event.kind, event.details),
+    }
+
+
+def _usd(value: object) -> Decimal | None:
+    """An amount to the micro-dollar; nothing recorded is nothing charged, and None is what cannot be read."""
+    if value is None:
+        return Decimal(0)
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    readable = amount.is_finite() and abs(amount) < LARGEST_USD and amount == round(amount, 6)
+    return amount if readable else None
+
+
+def _usd_text(amount: Decimal) -> str:
+    return f"{amount:.6f}"

@@ -1,0 +1,36 @@
+"""Masks credentials in log lines, tool output and error texts before they are stored."""
+
+import re
+from typing import Any
+
+from audit.redaction.markers import MARKER, configure_marker_key, marker
+
+_FIRST = re.compile(
+    r"(?:sk-|ghp_|github_pat_|glpat-|xox[bp]-|sk_live_)[\w-]{16,}|AKIA[A-Z2-7]{16}|AIza[\w-]{35}"
+    r"|(?<=password=)[^\s\[&;,'\"]{4,}|(?<=Bearer )[\w.~+/-]{16,}=*"
+)
+
+
+def redact(text: str) -> str:
+    return _FIRST.sub(lambda found: marker("credential", found[0]), text)
+
+
+def redact_data(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact_data(key): redact_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(redact_data(item) for item in value)
+    return value
+
+
+def contains_marker(value: Any) -> bool:
+    if isinstance(value, str):
+        return MARKER.search(value) is not None
+    if isinstance(value, dict):
+        return any(contains_marker(part) for pair in value.items() for part in pair)
+    return isinstance(value, list | tuple) and any(map(contains_marker, value))
+
+
+__all__ = ["configure_marker_key", "contains_marker", "redact", "redact_data"]

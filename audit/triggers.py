@@ -1,0 +1,47 @@
+"""Database triggers that make a table append-only, on SQLite and PostgreSQL.
+
+They are prevention against the application, not against the owner of the database, who can drop them; an edit behind a
+dropped trigger is evidence for verify_audit.
+"""
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+TABLES = ("audit_auditevent", "audit_skillaudit")
+MESSAGE = "audit rows are append-only"
+
+_SQLITE = {
+    "install": [
+        "CREATE TRIGGER IF NOT EXISTS {table}_no_{verb} BEFORE {verb} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, '" + MESSAGE + "'); END"
+    ],
+    "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb}"],
+    "verbs": ["UPDATE", "DELETE"],
+}
+_POSTGRESQL = {
+    "install": [
+        "CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION '" + MESSAGE + "'; END $$",
+        "CREATE OR REPLACE TRIGGER {table}_no_{verb} BEFORE {verb} ON {table} "
+        "FOR EACH STATEMENT EXECUTE FUNCTION audit_append_only()",
+    ],
+    "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb} ON {table}"],
+    "verbs": ["UPDATE", "DELETE", "TRUNCATE"],
+}
+_DIALECTS = {"sqlite": _SQLITE, "postgresql": _POSTGRESQL}
+
+
+def install(connection: BaseDatabaseWrapper) -> None:
+    _run(connection, "install")
+
+
+def remove(connection: BaseDatabaseWrapper) -> None:
+    _run(connection, "remove")
+
+
+def _run(connection: BaseDatabaseWrapper, what: str) -> None:
+    dialect = _DIALECTS[connection.vendor]
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            for verb in dialect["verbs"]:
+                for statement in dialect[what]:
+                    cursor.execute(statement.format(table=table, verb=verb))

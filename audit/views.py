@@ -1,0 +1,106 @@
+"""Pages of the record: a session's receipt for people and as JSON. Thin: authorise, build, present.
+
+Who may read a receipt is decided by `may_read_receipt` alone, from the receipt itself, so nothing here needs to know
+what a session is. A stranger gets the same 404 as for a session that does not exist.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from audit.receipts import UnknownChain, build_receipt, outcome_sentence
+from audit.rows import UnreadableRow
+from audit.verify import verify_chain
+
+MOMENTS = frozenset({"at", "started_at", "ended_at"})
+ACTORS = frozenset({"actor", "resolved_by"})
+USER = re.compile(r"user:(\d{1,18})", re.ASCII)
+READ_ALL = "audit.view_auditevent"
+# The page is text and one style sheet of its own: nothing is loaded, nothing runs, nothing is sent.
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+
+def may_read_receipt(user: AbstractBaseUser | AnonymousUser, receipt: Mapping[str, Any]) -> bool:
+    """The owner of the session may, and whoever may read the whole record."""
+    owner = receipt["owner_id"]
+    return (owner is not None and str(owner) == str(user.pk)) or _reads_all(user)
+
+
+@require_safe
+@never_cache
+@login_required
+def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
+    try:
+        receipt = _receipt_for(request, chain)
+    except UnreadableRow as error:
+        broken = {"session_id": chain, "unreadable": str(error)}
+        return _guarded(render(request, "audit/receipt.html", broken, status=500))
+    names = _names(receipt)
+    shown = _presented(receipt, names)
+    shown |= {
+        "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
+        "outcome": outcome_sentence(receipt),
+        "refusals": [call for call in shown["tool_calls"] if call["refused"]],
+        "problems": verify_chain(chain).problems,
+    }
+    return _guarded(render(request, "audit/receipt.html", shown))
+
+
+@require_safe
+@never_cache
+@login_required
+def receipt_json(request: HttpRequest, chain: str) -> HttpResponse:
+    try:
+        return JsonResponse(_receipt_for(request, chain))
+    except UnreadableRow as error:
+        return JsonResponse({"code": "unreadable", "message": str(error)}, status=500)
+
+
+def _receipt_for(request: HttpRequest, chain: str) -> dict[str, Any]:
+    try:
+        receipt = build_receipt(chain)
+    except UnknownChain:
+        raise Http404 from None
+    except UnreadableRow:
+        if _reads_all(request.user):
+            raise
+        raise Http404 from None  # without its rows nobody can be shown to own it
+    if not may_read_receipt(request.user, receipt):
+        raise Http404
+    return receipt
+
+
+def _reads_all(user: AbstractBaseUser | AnonymousUser) -> bool:
+    return isinstance(user, PermissionsMixin) and user.has_perm(READ_ALL)
+
+
+def _guarded(response: HttpResponse) -> HttpResponse:
+    response["Content-Security-Policy"] = CONTENT_POLICY
+    return response
+
+
+def _presented(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """The receipt with moments in place of their text and names in place of ids, for the template to format."""
+    if isinstance(value, dict):
+        return {name: _presented(inner, names, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_presented(inner, names) for inner in value]
+    if value and key in MOMENTS:
+        return datetime.fromisoformat(value)
+    return names.get(value, value) if key in ACTORS else value
+
+
+def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
+    """User names for the ids that the record holds: a courtesy of the page, no part of the receipt."""
+    actors = {event["actor"] for event in receipt["events"]} | {f"user:{receipt['owner_id']}"}
+    users = get_user_model().objects.in_bulk([int(found[1]) for actor in actors if (found := USER.fullmatch(actor))])
+    return {f"user:{pk}": f"{user.get_username()} (user {pk})" for pk, user in users.items()}

@@ -1,0 +1,1 @@
+"""lqops: mission control for unattended AI agents. This package is wiring only."""

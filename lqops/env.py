@@ -1,0 +1,139 @@
+"""Reads settings from the environment. Every error names the variable, the value and what is expected.
+
+`NAME_FILE` may stand in for any secret `NAME`: the value is then the file's content. Secrets that nobody has set are made
+once and kept in the var folder, readable by the owner alone; nothing ever runs with a default key.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE = frozenset({"1", "true", "yes", "on"})
+FALSE = frozenset({"0", "false", "no", "off", ""})
+
+
+class Env:
+    """A typed view of the process environment."""
+
+    def __init__(self, values: Mapping[str, str] = os.environ) -> None:
+        self._values = values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        raw = self._values.get(name)
+        if raw is None:
+            return default
+        word = raw.strip().lower()
+        if word in TRUE:
+            return True
+        if word in FALSE:
+            return False
+        raise ImproperlyConfigured(f"{name}={raw!r} is not a yes or no: use 1 or 0.")
+
+    def whole(self, name: str, default: int, *, least: int = 0) -> int:
+        raw = self._values.get(name)
+        if raw is None:
+            return default
+        try:
+            value = int(raw)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name}={raw!r} is not a whole number.") from None
+        if value < least:
+            raise ImproperlyConfigured(f"{name}={raw!r} is too small: the least is {least}.")
+        return value
+
+    def seconds(self, name: str, default: float) -> float:
+        raw = self._values.get(name)
+        if raw is None:
+            return default
+        try:
+            value = float(raw)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < float("inf"):
+            raise ImproperlyConfigured(f"{name}={raw!r} is not a number of seconds above 0.")
+        return value
+
+    def usd(self, name: str, default: str) -> Decimal:
+        raw = self._values.get(name, default)
+        try:
+            value = Decimal(raw)
+        except InvalidOperation:
+            value = Decimal("NaN")
+        if not value.is_finite() or value < 0 or value != round(value, 6):
+            raise ImproperlyConfigured(f"{name}={raw!r} is not an amount in US dollars (0 or more, at most 6 places).")
+        return value
+
+    def listed(self, name: str, default: str = "") -> list[str]:
+        return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
+
+    def secret(self, name: str, *, kept_in: Path) -> str:
+        """The secret itself, or the content of `NAME_FILE`, or a value made once and kept in the var folder."""
+        if value := self._values.get(name):
+            return value
+        if path := self._values.get(f"{name}_FILE"):
+            return _read_secret(name, Path(path))
+        return kept_secret(kept_in / name.removeprefix("LQOPS_").lower())
+
+    def database(self, name: str, *, default: str) -> dict[str, Any]:
+        return parse_database_url(name, self._values.get(name) or default)
+
+
+def _read_secret(name: str, path: Path) -> str:
+    try:
+        value = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ImproperlyConfigured(f"{name}_FILE={str(path)!r} cannot be read: {error.strerror}.") from error
+    if not value:
+        raise ImproperlyConfigured(f"{name}_FILE={str(path)!r} is empty.")
+    return value
+
+
+def kept_secret(path: Path) -> str:
+    """Reads a secret from the var folder, making it first if it is not there; two first runs agree on one value."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    if not path.exists():
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(48), encoding="utf-8")
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return _read_secret(path.name.upper(), path)
+
+
+def parse_database_url(name: str, url: str) -> dict[str, Any]:
+    """`sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host:port/name?option=value`."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        path = unquote(parts.path.removeprefix("/"))
+        if not path or parts.netloc:
+            raise ImproperlyConfigured(f"{name}={url!r} names no file: use sqlite:///var/lqops.sqlite3.")
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
+    if parts.scheme in {"postgres", "postgresql"}:
+        database = unquote(parts.path.removeprefix("/"))
+        if not database:
+            raise ImproperlyConfigured(f"{name} names no database: use postgresql://user:password@host:5432/lqops.")
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "NAME": database,
+            "USER": unquote(parts.username or ""),
+            "PASSWORD": unquote(parts.password or ""),
+            "HOST": unquote(parts.hostname or ""),
+            "PORT": str(parts.port or ""),
+            "OPTIONS": dict(parse_qsl(parts.query)),
+        }
+    raise ImproperlyConfigured(
+        f"{name} starts with {parts.scheme!r}: lqops runs on sqlite:///… (embedded) or postgresql://…."
+    )

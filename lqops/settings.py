@@ -1,0 +1,126 @@
+"""Settings, all from the environment (docs/deployment.md lists each variable). Wiring only: no logic lives here."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from lqops.env import Env
+
+env = Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var")
+
+SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
+DEBUG = env.flag("LQOPS_DEBUG", default=False)
+ALLOWED_HOSTS = env.listed("LQOPS_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env.listed("LQOPS_TRUSTED_ORIGINS")
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "audit",
+    "agents",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "lqops.urls"
+ASGI_APPLICATION = "lqops.asgi.application"
+WSGI_APPLICATION = "lqops.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Database: SQLite (embedded) or PostgreSQL, each tuned for many small durable writes ---
+
+DATABASES = {"default": env.database("LQOPS_DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'lqops.sqlite3'}")}
+_database = DATABASES["default"]
+if _database["ENGINE"].endswith("sqlite3"):
+    # WAL lets readers go on while one process writes; FULL means that committed is on disk; IMMEDIATE takes the write
+    # lock at BEGIN, so a transaction that reads and then writes can never fail half-way with "database is locked".
+    _database["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL;"
+        f"PRAGMA synchronous={env.text('LQOPS_SQLITE_SYNCHRONOUS', 'FULL')};"
+        "PRAGMA foreign_keys=ON;",
+    }
+_database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
+
+# --- Sign-in and transport ---
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "admin:login"
+# The embedded default speaks plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs TLS in front.
+_https = env.flag("LQOPS_HTTPS", default=False)
+SESSION_COOKIE_SECURE = _https
+CSRF_COOKIE_SECURE = _https
+SECURE_SSL_REDIRECT = _https
+SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
+SECURE_HSTS_PRELOAD = _https
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
+X_FRAME_OPTIONS = "DENY"
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = VAR_DIR / "static"
+MEDIA_ROOT = VAR_DIR / "media"
+
+UNFOLD = {"SITE_TITLE": "lqops", "SITE_HEADER": "lqops", "SITE_SUBHEADER": "mission control"}
+
+# --- lqops ---
+
+LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
+LQOPS_CHECKPOINT_FILE = Path(env.text("LQOPS_CHECKPOINT_FILE") or VAR_DIR / "audit" / "checkpoints.jsonl")
+LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
+LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
+LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
+LQOPS_LEASE_SECONDS = env.seconds("LQOPS_LEASE_SECONDS", 20)
+LQOPS_HEARTBEAT_SECONDS = env.seconds("LQOPS_HEARTBEAT_SECONDS", 5)
+LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
+LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
+LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
+# Values that must never show anywhere, masked in every spelling; their own variables are added at start-up.
+LQOPS_KNOWN_SECRETS = env.listed("LQOPS_KNOWN_SECRETS")
+LQOPS_MODELS: dict[str, dict[str, str]] = {}

@@ -1,0 +1,18 @@
+"""Fixtures of the record's tests."""
+
+import pytest
+from django.db import connection
+
+from audit import triggers
+
+
+@pytest.fixture
+def unguarded(db):
+    """The triggers dropped, as the owner of the database can; the test's own rollback brings them back."""
+    triggers.remove(connection)
+
+
+@pytest.fixture
+def checkpoint_file(tmp_path, settings):
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path / "kept" / "checkpoints.jsonl"
+    return settings.LQOPS_CHECKPOINT_FILE

@@ -1,0 +1,21 @@
+"""Test settings: the product's own, on a throw-away database file (or LQOPS_TEST_DATABASE_URL), with small time units."""
+
+import os
+import tempfile
+from pathlib import Path
+
+_var = Path(os.environ.get("LQOPS_TEST_VAR_DIR") or tempfile.mkdtemp(prefix="lqops-test-"))
+os.environ["LQOPS_TEST_VAR_DIR"] = str(_var)  # worker processes of a test share the folder of the run
+os.environ["LQOPS_VAR_DIR"] = str(_var)
+os.environ["LQOPS_DATABASE_URL"] = os.environ.get("LQOPS_TEST_DATABASE_URL") or f"sqlite:///{_var / 'lqops.sqlite3'}"
+
+from lqops.settings import *  # noqa: E402, F403
+from lqops.settings import DATABASES, VAR_DIR  # noqa: E402
+
+# The in-memory default of SQLite cannot be shared by the processes and threads of the race tests.
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+LQOPS_LEASE_SECONDS = 2.0
+LQOPS_HEARTBEAT_SECONDS = 0.5
