@@ -6,7 +6,8 @@ arguments; change any of them and it is another call.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from agents.enums import ApprovalMode, Level, Risk
@@ -14,8 +15,16 @@ from agents.types import Capability
 from audit.hashing import canonical
 
 _ASKS_FROM: Final = {ApprovalMode.SEMI: Level.RESTRICTED, ApprovalMode.MANUAL: Level.CONTROLLED}
-# Anything that can carry data to a place: a scheme, a host name, an e-mail or IP address.
-_ADDRESS: Final = re.compile(r"://|@|\b[\w-]+\.[a-z]{2,}\b|\b\d{1,3}(?:\.\d{1,3}){3}\b|::", re.IGNORECASE)
+# Anything that can carry data to a place: a scheme or share, a host name in any script, an e-mail or IP address.
+_ADDRESS: Final = re.compile(
+    r"""
+    // | \\\\ | @ | \blocalhost\b
+    | [\w-] [.\u3002] [^\W\d_]{2,}
+    | \d{1,3} (?:\.\d{1,3}){3}
+    | :: | (?:[0-9a-f]{1,4}:){7} [0-9a-f]{1,4}
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
 def needs_person(capability: Capability, *, mode: str, risk: Risk | None = None, allow_high_risk: bool = False) -> bool:
@@ -51,4 +60,17 @@ def call_digest(
 
 def free_values_are_harmless(arguments: Mapping[str, Any], free: Iterable[str]) -> bool:
     """True when no argument that is left free holds something that looks like an address."""
-    return not any(_ADDRESS.search(canonical(arguments.get(name))) for name in free)
+    return not any(_ADDRESS.search(text) for name in free for text in _texts(arguments.get(name)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a value, keys included, with look-alikes of ASCII characters folded into them."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+    else:
+        yield unicodedata.normalize("NFKC", str(value))

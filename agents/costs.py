@@ -7,7 +7,7 @@ bytes, not in guessed tokens: a token is at least one byte of what was sent.
 import json
 import unicodedata
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, Decimal
 
 from agents.types import Ledger, ModelRequest, Price, Usage
 
@@ -16,16 +16,17 @@ MILLION = Decimal(1_000_000)
 COLD_START_USD = Decimal("0.005")
 TOKENS_PER_MESSAGE = 16
 WARN_FRACTION = Decimal("0.8")
+MOST_USD = Decimal(2**63 - 1) * MICRO  # what a BIGINT of micro-dollars holds
 
 
 class NotMoney(ValueError):
-    """The amount is not a finite number of dollars, 0 or more."""
+    """The amount is not a finite number of dollars, 0 or more, that the books can hold."""
 
 
 def usd(value: Decimal) -> Decimal:
-    """The amount in whole micro-dollars, rounded up; NaN, infinities and negative amounts are refused."""
-    if not value.is_finite() or value < 0:
-        raise NotMoney(f"{value!r} is not an amount of US dollars: it must be a finite number, 0 or more.")
+    """The amount in whole micro-dollars, rounded up; NaN, infinities, negative and absurd amounts are refused."""
+    if not value.is_finite() or not 0 <= value <= MOST_USD:
+        raise NotMoney(f"{value!r} is not an amount of US dollars: it must be a number from 0 to {MOST_USD}.")
     return value.quantize(MICRO, rounding=ROUND_CEILING)
 
 
@@ -56,10 +57,12 @@ def worst_case(price: Price, input_tokens: int, max_tokens: int) -> Decimal:
 
 def affordable_tokens(room: Decimal, *, price: Price, input_tokens: int, wanted: int) -> int:
     """The greatest number of output tokens, at most `wanted`, whose worst case fits into `room`; negative if none."""
-    if price.output_usd == 0:
-        return wanted
     left = room * MILLION - input_tokens * price.input_usd
-    return min(wanted, int((left / price.output_usd).to_integral_value(rounding=ROUND_FLOOR)))
+    if left < 0:
+        return -1
+    if wanted * price.output_usd <= left:
+        return wanted
+    return int(left // price.output_usd)
 
 
 def mean_usd(total: Decimal, count: int) -> Decimal:

@@ -33,7 +33,7 @@ class ToolNotGranted(AutonomousBrake):
     code = "tool_not_granted"
 
     def __init__(self, intent: str, phase: str) -> None:
-        super().__init__(f"Phase {phase!r} does not grant {intent!r}.")
+        super().__init__(f"Phase {phase} does not grant {intent}.")
         self.intent = intent
         self.phase = phase
 
@@ -155,5 +155,5 @@ class IntentUnavailable(LqopsError):
     code = "intent_unavailable"
 
     def __init__(self, intent: str) -> None:
-        super().__init__(f"{intent!r} has no handler in this installation.")
+        super().__init__(f"{intent} has no handler in this installation.")
         self.intent = intent

@@ -195,8 +195,9 @@ def _authorise(draft: _Draft) -> _Opened | Refusal:
         return payment
     if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
         return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
-    row = _journal_row(draft)
+    row, noted = _journal_row(draft), {}
     if payment.request is not None:
+        noted = {} if payment.request.anonymize else {"anonymize": False}
         row.model, row.max_tokens = payment.request.model, payment.request.max_tokens
         row.approved_usd, row.held_usd = draft.estimate, payment.held
         row.budget_ids = [ledger.id for ledger in payment.ledgers]
@@ -204,7 +205,7 @@ def _authorise(draft: _Draft) -> _Opened | Refusal:
     if _is_free_and_local(call):
         head = journal_record(row, now=call.now)
     else:
-        head = journal_open(row, session=call.session, ledgers=payment.ledgers, now=call.now)
+        head = journal_open(row, session=call.session, ledgers=payment.ledgers, now=call.now, **noted)
     return _Opened(call, row, payment, head)
 
 

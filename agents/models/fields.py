@@ -11,6 +11,27 @@ from django.core.exceptions import ValidationError
 from django.db import models
 
 PLACES = 6
+FORM_PLACES = 4
+
+
+class USDFormField(forms.DecimalField):
+    """Shows and takes a stored amount without the zeros beyond the fourth place."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return _trimmed(value) if isinstance(value, Decimal) else value
+
+    def to_python(self, value: Any) -> Decimal | None:
+        amount = super().to_python(value)
+        return None if amount is None else _trimmed(amount)
+
+
+def _trimmed(amount: Decimal) -> Decimal:
+    if amount == 0:
+        return Decimal(0)
+    sign, digits, exponent = amount.as_tuple()
+    while isinstance(exponent, int) and exponent < -FORM_PLACES and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    return Decimal((sign, digits, exponent))
 
 
 class MicroUSDField(models.BigIntegerField):
@@ -37,22 +58,24 @@ class MicroUSDField(models.BigIntegerField):
         amount = self.to_python(value)
         if amount is None:
             return None
-        if not amount.is_finite() or amount < 0:
+        if not amount.is_finite() or not 0 <= amount <= self.MAX_BIGINT // 10**PLACES:
             raise ValueError(f"{self.name}: {amount!r} is not an amount of US dollars (finite, 0 or more).")
-        micro = amount.scaleb(PLACES)
-        if micro != micro.to_integral_value():
+        dollars, parts = amount.as_integer_ratio()  # exact, where Decimal arithmetic would round to 28 digits
+        micro, rest = divmod(dollars * 10**PLACES, parts)
+        if rest:
             raise ValueError(f"{self.name}: {amount!r} has more than {PLACES} places; round it up once, where it is made.")
-        return int(micro)
+        return micro
+
+    def validate(self, value: Any, model_instance: models.Model | None) -> None:
+        super().validate(value, model_instance)
+        try:
+            self.get_prep_value(value)
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
 
     def formfield(self, **kwargs: Any) -> forms.Field | None:
-        return forms.DecimalField(
-            required=not (self.blank or self.null),
-            label=kwargs.get("label"),
-            help_text=kwargs.get("help_text", self.help_text),
-            min_value=Decimal(0),
-            max_digits=13,
-            decimal_places=4,
-        )
+        limits = {"min_value": Decimal(0), "max_digits": 13, "decimal_places": FORM_PLACES}
+        return models.Field.formfield(self, **{"form_class": USDFormField, **limits, **kwargs})
 
     def value_to_string(self, obj: models.Model) -> str:
         return str(self.value_from_object(obj))

@@ -90,12 +90,15 @@ def budget_set_cap(
     """Sets a scope's daily cap, for today's books too: the very next call is judged by it."""
     if scope == BudgetScope.INSTALLATION and cap_usd is None:
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
+    subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
     now = now or clock()
-    owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
+    owners = _CAPPED[scope].objects.filter(pk=subject_id or 1)
     old = owners.values_list("max_cost_per_day_usd", flat=True).get()
     owners.update(max_cost_per_day_usd=cap_usd)
     day = now.astimezone(UTC).date()
-    _open_day({scope: subject_id}, day)  # so that nobody opens the day with the old cap meanwhile
+    # So that nobody opens the day with the old cap meanwhile. The installation's row comes first, as for every call:
+    # who locks any row of a day then locks that one before it, and no two can wait for each other.
+    _open_day({BudgetScope.INSTALLATION: 0, scope: subject_id}, day)
     Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
     name = Budget(scope=scope, subject_id=subject_id).name
     details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}

@@ -34,8 +34,8 @@ _lock = threading.Lock()
 
 
 def estimate_tool_cost(intent: ToolIntent, params: Mapping[str, Any], *, now: datetime | None = None) -> Decimal:
-    """0 for everything but inference, without a query."""
-    if intent not in INFERENCE_INTENTS:
+    """0 for everything that asks no model, without a query."""
+    if intent not in INFERENCE_INTENTS or "model" not in params:
         return ZERO
     purpose = Purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR))
     return estimate_model_call(str(params["model"]), purpose, now=now or clock())
@@ -49,7 +49,9 @@ def estimate_model_call(model: str, purpose: Purpose, *, now: datetime) -> Decim
         return kept
     try:
         rows = InferenceLog.objects.filter(model=model, cost_estimate__isnull=False, created_at__gt=now - WINDOW)
-        average = _average(rows.filter(purpose=purpose)) or _average(rows)
+        average = _average(rows.filter(purpose=purpose))
+        if average is None:  # an average of 0 is an average
+            average = _average(rows)
     except DatabaseError as error:
         logger.warning("costs of %s cannot be read (%s); the cold-start default is used", model, type(error).__name__)
         return COLD_START_USD

@@ -64,7 +64,9 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
     return Place(found["attempt"], replay)
 
 
-def journal_open(call: ToolCall, *, session: AgentSession, ledgers: Sequence[Ledger], now: datetime) -> Head:
+def journal_open(
+    call: ToolCall, *, session: AgentSession, ledgers: Sequence[Ledger], now: datetime, **more: Any
+) -> Head:
     """Commits the intent: money reserved, the journal row, the `started` row. The caller holds the locks.
 
     The UPDATE tests fencing and halt once more; a passing call un-pauses a session that the idle watchdog had paused.
@@ -81,7 +83,7 @@ def journal_open(call: ToolCall, *, session: AgentSession, ledgers: Sequence[Led
     if priced:
         budgets_reserve(ledgers, estimate=call.approved_usd, held=call.held_usd)
     call.save(force_insert=True)
-    return journal_record(call, now=now)
+    return journal_record(call, now=now, **more)
 
 
 def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:

@@ -1,5 +1,6 @@
 """What models cost, as declared in rows and settings, and the models that may not be called for now."""
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -14,6 +15,8 @@ from agents.models import ModelPrice, SuspendedModel, ToolCall
 from agents.types import Price
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
+
+logger = logging.getLogger(__name__)
 
 PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
 
@@ -39,18 +42,22 @@ def declared_price(model: str, row: Sequence[Any] | None) -> Price:
     because an unknown cost cannot be bounded."""
     declared = [name for name in settings.LQOPS_MODELS if model.startswith(name)]
     longest = max(declared, key=len, default="")
-    if row is not None and row[0] is not None and len(row[0]) >= len(longest):
-        _, input_usd, output_usd, overhead = row
-        rates = (Decimal(input_usd).scaleb(-6), Decimal(output_usd).scaleb(-6))
-        return checked_price(Price(model, *rates, overhead))
-    if longest:
-        return _price_from_settings(model, settings.LQOPS_MODELS[longest])
+    try:
+        if row is not None and row[0] is not None and len(row[0]) >= len(longest):
+            _, input_usd, output_usd, overhead = row
+            rates = (Decimal(input_usd).scaleb(-6), Decimal(output_usd).scaleb(-6))
+            return checked_price(Price(model, *rates, overhead))
+        if longest:
+            return _price_from_settings(model, settings.LQOPS_MODELS[longest])
+    except NotMoney as error:
+        logger.error("the declared price of %s cannot be used, so it is refused: %s", model, error)  # noqa: TRY400
+        raise UnpricedModel(model) from error
     raise UnpricedModel(model)
 
 
 def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
     try:
-        rates = Decimal(declared["input_usd"]), Decimal(declared["output_usd"])
+        rates = usd(Decimal(str(declared["input_usd"]))), usd(Decimal(str(declared["output_usd"])))
         overhead = int(declared.get("overhead_tokens", 1_024))
     except (KeyError, InvalidOperation, TypeError, ValueError) as error:
         raise NotMoney(f"LQOPS_MODELS: the price of {model!r} needs input_usd and output_usd as amounts.") from error
@@ -61,9 +68,13 @@ def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
 def price_set(
     *, model: str, input_usd: Decimal, output_usd: Decimal, actor: str, now: datetime, overhead_tokens: int = 1_024
 ) -> ModelPrice:
+    """Declares what the models whose names begin like this cost from now on; rates are rounded up to the micro-dollar."""
+    if not model:
+        raise ValueError("A price needs a model's name, or the beginning of one: without it, it would price every model.")
+    price = checked_price(Price(model, usd(input_usd), usd(output_usd), overhead_tokens))
     row, _ = ModelPrice.objects.update_or_create(
         model=model,
-        defaults={"input_usd": usd(input_usd), "output_usd": usd(output_usd), "overhead_tokens": overhead_tokens},
+        defaults={"input_usd": price.input_usd, "output_usd": price.output_usd, "overhead_tokens": overhead_tokens},
     )
     details = {
         "model": model,

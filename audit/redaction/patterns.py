@@ -1,11 +1,8 @@
 """Tables of credential formats that are known by their own spelling: vendor prefixes, and marks inside a token.
 
-Owns the tables and how a row becomes a compiled rule. A row is (kind, literals, body): the literal is looked for with
-`in`, and only where it occurs is the rule tried. Must not judge assignments, headers or prose: other modules do.
+Owns the tables. A row is (kind, literals, body): a literal is looked for with `in`, and only where it occurs is the
+body tried. Must not judge assignments, headers or prose: other modules do.
 """
-
-import re
-from dataclasses import dataclass
 
 A = "[A-Za-z0-9]"
 H = "[A-Fa-f0-9]"
@@ -199,18 +196,7 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("mailchimp-key", "-us", H, 32, 32, rf"\d{{1,2}}(?!{A})"),
     ("mailgun-key", "-", H, 32, 32, rf"{H}{{8}}-{H}{{8}}(?!{D})"),
     ("deepl-key", "-", rf"{H}", 8, 8, rf"{H}{{4}}-{H}{{4}}-{H}{{4}}-{H}{{12}}:fx"),
-    ("discord-token", ".", D, 24, 28, rf"(?<=[A-Z]{D}{{22}}.)(?<=.)(?={D}{{0,5}}[A-Z0-9]){D}{{6}}\.{DIGITS}{D}{{27,}}+"),
+    ("discord-token", ".", D, 23, 28, rf"(?={D}{{0,5}}[A-Z0-9]){D}{{6}}\.{DIGITS}{D}{{27,}}+"),
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One literal and the expression tried where it occurs; `before` characters of the class `left` belong to it too."""
-
-    kind: str
-    literal: str
-    expression: re.Pattern[str]
-    left: re.Pattern[str] | None = None
-    most_before: int = 0

@@ -38,7 +38,7 @@ def start(chain, *, owner_id=7, cap="5.00", **details):
 
 
 def record_session(chain=RUN, *, calls=2, closed=True):
-    """A whole session: start, a phase, some calls, the end; 3 + 2 × calls rows, and a birth and an end in `system`."""
+    """A whole session: start, a phase, two rows per call, the end; and a birth and an end in `system`."""
     start(chain)
     append(chain, "autonomous_session.phase_transition", now=later(1), details={"to_phase": "intake"})
     for number in range(calls):

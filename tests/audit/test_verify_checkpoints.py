@@ -1,4 +1,4 @@
-"""What only a checkpoint shows: rows that are gone without a trace in the database. And tampering with the file itself."""
+"""What only a checkpoint shows: rows that are gone without a trace. And tampering with the checkpoint file itself."""
 
 import json
 

@@ -1,0 +1,90 @@
+# Needs make and Python 3.11 or newer. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# PostgreSQL of `make test-postgres` and `make check`: a server on which this user may create databases.
+POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127.0.0.1:5432/lqops)
+
+# COVERAGE=1 makes the test targets keep what they covered in build/coverage, for the gates of `make check`.
+COVERED := build/coverage
+PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest
+before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
+after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)
+MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md
+
+# What decides about safety and evidence: every line and every branch of it is run by a test.
+FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consent.py agents/costs.py agents/grants.py \
+	agents/metering.py agents/selftest.py agents/services/approvals.py agents/services/boundary.py \
+	agents/services/budget.py agents/services/estimates.py agents/services/halts.py agents/services/journal.py \
+	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/tickets.py \
+	agents/tools/calls.py agents/tools/dispatch.py agents/tools/registry.py audit/*.py audit/redaction/*.py
+comma := ,
+space := $(subst ,, )
+
+.PHONY: help setup run test test-postgres check static coverage stress clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.core ## Install lqops into .venv
+
+run: $(VENV)/.core ## Start lqops on this machine and print its address
+	@$(BIN)/python manage.py up
+
+test: $(VENV)/.dev ## Run the tests on SQLite
+	$(call before_tests,sqlite)
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) -m "not stress"
+	$(call after_tests,sqlite)
+
+test-postgres: $(VENV)/.full ## Run the tests on PostgreSQL (LQOPS_TEST_DATABASE_URL); a skipped test fails
+	$(call before_tests,postgres)
+	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -m "not stress" -p tests.no_skips
+	$(call after_tests,postgres)
+
+check: static coverage ## Check format, lint, types, layers, migrations, deployment and coverage
+
+static: export LQOPS_VAR_DIR = build/var
+static: $(VENV)/.full
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python manage.py makemigrations --check --dry-run
+	LQOPS_HTTPS=1 $(BIN)/python manage.py check --deploy --fail-level WARNING
+
+# Each database has branches of its own, so the gates judge both runs together.
+coverage: $(COVERED)/sqlite $(COVERED)/postgres
+	@$(BIN)/coverage combine --quiet --keep --data-file=$(COVERED)/all $^
+	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=95 --precision=1
+	$(BIN)/coverage report --data-file=$(COVERED)/all --fail-under=100 --include='$(subst $(space),$(comma),$(strip $(FULLY_COVERED)))'
+
+$(COVERED)/sqlite: $(MEASURED)
+	@$(MAKE) --no-print-directory test COVERAGE=1
+
+$(COVERED)/postgres: $(MEASURED)
+	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
+
+stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
+	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest -m stress -s
+	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest -m stress -s)
+
+clean: ## Remove .venv and everything that was built; var/ (your data and keys) stays
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*
+	find lqops audit agents tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- The virtual environment: one stamp per set of packages, renewed when pyproject.toml changes ---
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 or newer, or name one, as in make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lqops needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name a newer one, as in make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.core: what := .
+$(VENV)/.dev: what := .[dev]
+$(VENV)/.full: what := .[dev,postgres]
+$(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
+	@echo "Installing $(what)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'
+	@touch $@

@@ -1,0 +1,108 @@
+"""Finds credentials by their own spelling: the vendor tables, web tokens and private key blocks.
+
+Owns the compiled rules and the literal pre-filter that keeps clean text cheap. Must not look at key names or context.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from audit.redaction.patterns import BOUNDED, DISTINCT, MARKED
+from audit.redaction.spans import Span
+
+# What may stand before a token although it ends in a letter or digit: an escape or a colour code.
+_ESCAPES = (r"%[0-9A-Fa-f]{2}", r"\\[abefnrtv]", r"\\u00[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\[\dm", r"\[\d\dm", r";\d\dm", r"\[m")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One literal and the expression tried where it occurs; a run of `left` before it belongs to the token too."""
+
+    kind: str
+    literal: str
+    expression: re.Pattern[str]
+    left: re.Pattern[str] | None = None
+    most: int = 0
+
+
+def _after_boundary(literal: str, *, also: str = "") -> str:
+    """The literal, not glued to a word. The look-behind follows it, so that the search keeps its literal prefix."""
+    escaped = re.escape(literal)
+    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
+    return f"{escaped}(?:{behind})"
+
+
+def _rules() -> tuple[Rule, ...]:
+    rules = [
+        Rule(kind, literal, re.compile(re.escape(literal) + body))
+        for kind, literals, body in DISTINCT
+        for literal in literals.split()
+    ]
+    rules += [
+        Rule(kind, literal, re.compile(_after_boundary(literal) + body))
+        for kind, literals, body in BOUNDED
+        for literal in literals.split()
+    ]
+    for kind, mark, left, least, most, body in MARKED:
+        escaped = re.escape(mark)
+        expression = re.compile(rf"{escaped}(?<={left}{{{least}}}{escaped}){body}")
+        rules.append(Rule(kind, mark, expression, re.compile(rf"{left}*+\Z"), most))
+    # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
+    web_token = _after_boundary("eyJ", also="_-") + (
+        r"[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+)"
+    )
+    rules.append(Rule("jwt", "eyJ", re.compile(web_token, re.ASCII)))
+    return tuple(rules)
+
+
+RULES = _rules()
+
+
+def _widened(rule: Rule, text: str, start: int) -> int | None:
+    """Where a marked token begins, or None when the run before the mark is longer than the format allows."""
+    if rule.left is None:
+        return start
+    run = start
+    while run > 0 and start - run <= rule.most and rule.left.fullmatch(text, run - 1, run):
+        run -= 1
+    return run if start - run <= rule.most else None
+
+
+def token_spans(text: str) -> Iterator[Span]:
+    """Every token of a known format."""
+    for rule in RULES:
+        if rule.literal in text:
+            for found in rule.expression.finditer(text):
+                start = _widened(rule, text, found.start())
+                if start is not None:
+                    yield Span(start, found.end(), rule.kind)
+
+
+_EDGE = re.compile(
+    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
+    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
+)
+_BREAK = r"(?:\s|\\+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+# A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
+_OPEN_BODY = re.compile(
+    rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
+    rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
+)
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+
+
+def block_spans(text: str) -> Iterator[Span]:
+    """Private key blocks, whole or cut off."""
+    if "PRIVATE" in text:
+        edges = list(_EDGE.finditer(text))
+        for edge, following in zip(edges, [*edges[1:], None], strict=True):
+            if edge[1] == "END":
+                continue
+            if following is not None and following[1] == "END":
+                yield Span(edge.start(), following.end(), "private-key")
+            else:
+                body = _OPEN_BODY.match(text, edge.end())
+                yield Span(edge.start(), body.end() if body else edge.end(), "private-key")
+    if "Private-Lines:" in text:
+        for found in _PUTTY.finditer(text):
+            yield Span(found.start(), found.end(), "private-key")

@@ -1,0 +1,60 @@
+"""What the tests of the agents share: a scripted model with a price, and a probe in place of a handler."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agents.enums import Level, ToolIntent
+from agents.providers.registry import serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.services.estimates import invalidate_estimates
+from agents.tools.registry import Tool, override
+from agents.types import Capability, Usage
+
+MODEL = "test-model"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_estimates():
+    invalidate_estimates()
+    yield
+    invalidate_estimates()
+
+
+class Probe:
+    """Stands in for a handler: counts its calls, keeps what it was given, answers or raises what it is told to."""
+
+    def __init__(self, answer=None, error=None):
+        self.calls = []
+        self.answer = {"done": True} if answer is None else answer
+        self.error = error
+
+    def __call__(self, context, params):
+        self.calls.append((context, params))
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+@contextmanager
+def tool(intent=ToolIntent.RUN_SKILL, *, probe, remote=True, **capability) -> Iterator[Probe]:
+    """A tool of the given kind behind an intent, in this thread."""
+    declared = Capability(capability.pop("name", "send_letter"), **{"level": Level.SAFE, **capability})
+    with override({intent: Tool(probe, declared, remote=remote)}):
+        yield probe
+
+
+@pytest.fixture
+def provider():
+    """A model named `test-model` that answers "ok" and reports 10 tokens in, 10 out."""
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(10, 10))])) as scripted:
+        yield scripted
+
+
+def script(*steps):
+    return serving(MODEL, ScriptedProvider(steps))
+
+
+def ask(**more):
+    return {"model": MODEL, "prompt": "What is wrong with clause 4?", "max_tokens": 300, **more}

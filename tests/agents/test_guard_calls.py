@@ -1,0 +1,308 @@
+"""What the guard does with a call that is allowed: record, dispatch, settle, replay."""
+
+from datetime import timedelta
+from decimal import Decimal
+from unittest.mock import patch
+
+import pytest
+from django.db import connection, transaction
+
+from agents import guard
+from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
+from agents.exceptions import IntentUnavailable, JournalMismatch, OpenTransaction
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
+from agents.providers.base import ProviderError
+from agents.providers.scripted import Step
+from agents.types import Usage
+from audit.models import AuditEvent
+from tests.agents.conftest import MODEL, Probe, ask, script, tool
+from tests.factories import NOW, make_price, make_session
+
+pytestmark = pytest.mark.django_db
+
+
+def calls_on_record(session):
+    rows = AuditEvent.objects.filter(chain=session.chain, kind="autonomous_session.tool_call").order_by("seq")
+    return [row.details["outcome"] for row in rows]
+
+
+def test_an_inference_is_reserved_before_and_charged_after_it_happens():
+    make_price(MODEL, input_usd="3", output_usd="15", overhead_tokens=1_000)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    seen = {}
+
+    def look():
+        row = AgentSession.objects.get(pk=session.pk)
+        seen["reserved"], seen["charged"], seen["held"] = row.cost_reserved_usd, row.cost_total_usd, row.cost_held_usd
+        seen["outcomes"] = calls_on_record(session)
+
+    with script(Step("fine", usage=Usage(1000, 500), before_reply=look)):
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(max_tokens=500), now=NOW)
+    session.refresh_from_db()
+    assert seen["reserved"] == Decimal("0.005")
+    assert seen["charged"] == 0
+    assert seen["held"] > 0
+    assert seen["outcomes"] == ["started"]
+    assert result.data == {"text": "fine", "stop_reason": "end_turn"}
+    assert (session.cost_total_usd, session.cost_reserved_usd) == (Decimal("0.005"), 0)
+    assert (session.cost_actual_usd, session.cost_held_usd) == (Decimal("0.0105"), 0)
+    assert session.total_tokens == 1500
+    assert session.last_activity_at >= NOW
+    assert calls_on_record(session) == ["started", "success"]
+
+
+def test_the_decimal_that_was_approved_is_the_one_that_is_charged(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    answers = iter([Decimal("0.004000"), Decimal("9")])
+    with patch.object(guard, "estimate_tool_cost", side_effect=lambda *a, **k: next(answers)) as estimator:
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    session.refresh_from_db()
+    assert estimator.call_count == 1
+    assert result.cost_usd == session.cost_total_usd == Decimal("0.004")
+
+
+def test_tiny_estimates_are_rounded_up_once_and_add_up(provider):
+    make_price(MODEL, input_usd="0", output_usd="0")
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with patch.object(guard, "estimate_tool_cost", return_value=Decimal("0.0000004")):
+        for _ in range(20):
+            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask()).cost_usd == Decimal("0.000001")
+    session.refresh_from_db()
+    assert session.cost_total_usd == Decimal("0.000020")
+
+
+def test_every_call_of_a_model_is_logged_also_a_failing_one():
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with script(Step("ok"), Step(error=ProviderError("503 from the model server"))):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), now=NOW)
+        failed = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, ask(purpose="judge"), now=NOW)
+    logged = InferenceLog.objects.order_by("pk").values_list("purpose", "outcome", "provider")
+    assert list(logged) == [
+        ("autonomous_executor", "success", "scripted"),
+        ("judge", "gateway_error", "scripted"),
+    ]
+    assert failed.outcome == Outcome.GATEWAY_ERROR
+    assert "503" in failed.error
+    assert calls_on_record(session)[-1] == "gateway_error"
+
+
+def test_a_failed_call_is_charged_and_booked_at_its_worst_case_when_nothing_was_reported():
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with script(Step(error=ProviderError("timed out"))):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    call = ToolCall.objects.get()
+    session.refresh_from_db()
+    assert session.cost_total_usd == Decimal("0.005")
+    assert session.cost_actual_usd == call.held_usd > 0
+
+
+def test_a_failed_call_is_booked_at_what_it_reported():
+    make_price(MODEL, input_usd="1", output_usd="1", overhead_tokens=1_000)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with script(Step(error=ProviderError("broken stream", usage=Usage(100, 20)))):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    session.refresh_from_db()
+    assert session.cost_actual_usd == Decimal("0.000120")
+
+
+def test_a_provider_that_was_never_reached_costs_nothing():
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())  # nobody serves the model
+    session.refresh_from_db()
+    assert result.outcome == Outcome.GATEWAY_ERROR
+    assert result.cost_usd == 0
+    assert (session.cost_total_usd, session.cost_actual_usd, session.cost_reserved_usd) == (0, 0, 0)
+
+
+def test_inference_is_anonymised_unless_told_otherwise(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(anonymize=False))
+    assert [request.anonymize for request in provider.requests] == [True, False]
+    last = AuditEvent.objects.filter(chain=session.chain, details__outcome="started").latest("seq")
+    assert last.details["anonymize"] is False
+
+
+@pytest.mark.parametrize(
+    ("phase", "intent", "params", "model"),
+    [
+        (Phase.DRAFTING, ToolIntent.EMIT_FINDING, {"title": "t", "content": "c", "severity": "odd"}, Finding),
+        (Phase.DRAFTING, ToolIntent.PROPOSE_MEMORY, {"content": "note"}, Memory),
+        (Phase.DRAFTING, ToolIntent.PROPOSE_PRECEDENT, {"pattern_kind": "p", "summary": "s"}, Precedent),
+        (Phase.DELIVERY, ToolIntent.NOTIFY, {"title": "t"}, Notification),
+    ],
+)
+def test_a_local_intent_writes_its_row_for_the_owner_at_no_cost(phase, intent, params, model):
+    session = make_session(current_phase=phase, max_cost_usd=Decimal(0))
+    result = guarded_tool_call(session, intent, params, now=NOW)
+    assert (result.outcome, result.cost_usd) == (Outcome.SUCCESS, 0)
+    assert model.objects.count() == 1
+    assert calls_on_record(session) == ["started", "success"]
+    session.refresh_from_db()
+    assert session.last_activity_at == NOW
+
+
+def test_a_local_call_joins_the_transaction_of_its_caller():
+    session = make_session(current_phase=Phase.DRAFTING)
+    with transaction.atomic():
+        guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "t"})
+        transaction.set_rollback(True)
+    assert not Finding.objects.exists()
+    assert not AuditEvent.objects.exists()
+    assert not ToolCall.objects.exists()
+
+
+def test_a_remote_call_refuses_an_open_transaction_before_anything_is_written(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with transaction.atomic(), pytest.raises(OpenTransaction):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    assert provider.requests == []
+    assert not AuditEvent.objects.exists()
+
+
+def test_a_handler_that_raises_leaves_no_effect_and_an_honest_record():
+    session = make_session(current_phase=Phase.DRAFTING)
+
+    def write_and_raise(context, params):
+        Finding.objects.create(session_id=context.session_pk)
+        raise RuntimeError("disk full")
+
+    with tool(ToolIntent.EMIT_FINDING, probe=write_and_raise, remote=False):
+        result = guarded_tool_call(session, ToolIntent.EMIT_FINDING, {})
+    assert (result.outcome, result.error) == (Outcome.ERROR, "RuntimeError: disk full")
+    assert not Finding.objects.exists()
+    assert calls_on_record(session) == ["started", "error"]
+
+
+def test_bad_parameters_are_a_clear_error():
+    session = make_session(current_phase=Phase.DELIVERY)
+    result = guarded_tool_call(session, ToolIntent.NOTIFY, {})
+    assert result.error == "BadParams: 'title' is missing."
+
+
+def test_an_intent_without_a_handler_is_refused_before_anything_is_written():
+    session = make_session(current_phase=Phase.INTAKE)
+    with pytest.raises(IntentUnavailable, match="retrieve_chunks"):
+        guarded_tool_call(session, ToolIntent.RETRIEVE_CHUNKS, {})
+    assert not AuditEvent.objects.exists()
+
+
+def test_a_finished_call_is_replayed_without_a_second_effect_or_charge(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    first = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="analysis:1")
+    again = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="analysis:1")
+    session.refresh_from_db()
+    assert (again.data, again.cost_usd, again.call_id) == (first.data, first.cost_usd, first.call_id)
+    assert again.replayed
+    assert not first.replayed
+    assert len(provider.requests) == 1
+    assert session.cost_total_usd == first.cost_usd
+    assert calls_on_record(session) == ["started", "success"]
+
+
+def test_another_call_at_the_same_place_of_the_run_is_refused(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="analysis:1")
+    with pytest.raises(JournalMismatch):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(prompt="something else"), key="analysis:1")
+    assert len(provider.requests) == 1
+
+
+def test_a_halt_between_authorisation_and_the_first_byte_still_stops_it(provider):
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    real = guard.is_halted
+
+    def halt_first(held):
+        AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
+        return real(held)
+
+    with patch.object(guard, "is_halted", side_effect=halt_first):
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    session.refresh_from_db()
+    assert provider.requests == []
+    assert (result.outcome, result.detail, result.cost_usd) == (Outcome.DENIED, "halted_before_dispatch", 0)
+    assert (session.cost_total_usd, session.cost_reserved_usd, session.cost_held_usd) == (0, 0, 0)
+    assert session.halt_state == HaltState.HALT_REQUESTED
+
+
+def test_settling_does_not_undo_a_halt_that_came_in_meanwhile():
+    make_price(MODEL)
+    session = make_session(current_phase=Phase.ANALYSIS)
+
+    def halt():
+        AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
+
+    with script(Step("late", before_reply=halt)):
+        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask()).ok
+    session.refresh_from_db()
+    assert session.halt_state == HaltState.HALT_REQUESTED
+    assert session.cost_total_usd == Decimal("0.005")
+
+
+def test_a_masked_secret_in_the_arguments_of_an_act_is_refused():
+    session = make_session(current_phase=Phase.TURN)
+    secret = "sk-ant-api03-" + "x7Qa" * 24 + "AA"
+    with tool(probe=Probe(), level=Level.SAFE) as probe:
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {"arguments": {"text": f"key {secret}"}})
+        allowed = guarded_tool_call(session, ToolIntent.RUN_SKILL, {"arguments": {"key": {"$secret": "mail"}}})
+    assert (result.outcome, result.detail) == (Outcome.DENIED, "secret_in_arguments")
+    assert allowed.ok
+    assert len(probe.calls) == 1
+    assert calls_on_record(session) == ["denied", "started", "success"]
+
+
+def test_what_a_tool_returns_is_redacted_before_it_is_stored_or_returned():
+    session = make_session(current_phase=Phase.TURN)
+    secret = "ghp_" + "a1B2" * 9
+    with tool(probe=Probe({"header": f"token {secret}"})):
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {})
+    assert secret not in str(result.data)
+    assert secret not in str(ToolCall.objects.get().result)
+
+
+def test_the_record_holds_no_content():
+    canary = "canary-Maria-Schmidt"
+    session = make_session(current_phase=Phase.DRAFTING)
+    guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": canary, "content": canary})
+    assert canary in Finding.objects.get().content
+    assert not any(canary in str(details) for details in AuditEvent.objects.values_list("details", flat=True))
+
+
+def _counted(session, intent, params, django_assert_max_num_queries, limit):
+    with django_assert_max_num_queries(100) as seen:
+        assert guarded_tool_call(session, intent, params, now=NOW + timedelta(seconds=1)).ok
+    bookkeeping = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT")
+    own_rows = ('INSERT INTO "agents_inferencelog"', 'INSERT INTO "agents_finding"')
+    counted = [q["sql"] for q in seen.captured_queries if not q["sql"].startswith((*bookkeeping, *own_rows))]
+    assert len(counted) <= limit, "\n".join(counted)
+    return len(counted)
+
+
+def test_a_priced_call_takes_at_most_14_statements_and_a_local_one_8_however_long_the_session(
+    django_assert_max_num_queries, provider
+):
+    make_price(MODEL, input_usd="0", output_usd="0")
+    session = make_session(current_phase=Phase.TURN, max_cost_usd=Decimal(1_000))
+    guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), now=NOW)  # opens the day's books, fills the estimate
+    first = [
+        _counted(session, ToolIntent.RUN_SKILL, ask(), django_assert_max_num_queries, 14),
+        _counted(session, ToolIntent.EMIT_FINDING, {}, django_assert_max_num_queries, 8),
+    ]
+    for _ in range(50):
+        guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)
+    later = [
+        _counted(session, ToolIntent.RUN_SKILL, ask(), django_assert_max_num_queries, 14),
+        _counted(session, ToolIntent.EMIT_FINDING, {}, django_assert_max_num_queries, 8),
+    ]
+    assert first == later
+    assert connection.vendor in {"sqlite", "postgresql"}

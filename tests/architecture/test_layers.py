@@ -1,0 +1,54 @@
+"""Imports go downwards only: the contracts in pyproject.toml hold, and a broken one is seen."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from .source import ROOT
+
+LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+def lint_imports(config: Path, *, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LINT, "--config", str(config), "--no-cache", "--no-logo"]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_every_import_contract_is_kept():
+    done = lint_imports(ROOT / "pyproject.toml")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 broken" in done.stdout
+
+
+def test_an_upward_import_breaks_a_contract(tmp_path):
+    package = tmp_path / "agents"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "guard.py").touch()
+    (package / "services.py").write_text("from agents import guard\n")
+    config = tmp_path / "importlinter.toml"
+    config.write_text(
+        '[tool.importlinter]\nroot_package = "agents"\n'
+        '[[tool.importlinter.contracts]]\nname = "down"\ntype = "layers"\ncontainers = ["agents"]\n'
+        'layers = ["guard", "services"]\n'
+    )
+
+    done = lint_imports(config, cwd=tmp_path)
+
+    assert done.returncode == 1
+    assert "agents.services is not allowed to import agents.guard" in done.stdout
+
+
+def test_every_handler_is_named_in_the_contract_that_protects_handlers():
+    machinery = {"__init__", "calls", "context", "dispatch", "params", "registry"}
+    handlers = {f"agents.tools.{path.stem}" for path in (ROOT / "agents/tools").glob("*.py")} - {
+        f"agents.tools.{name}" for name in machinery
+    }
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [protected] = [
+        contract["protected_modules"] for contract in contracts if contract["name"] == "Only the registry knows the handlers"
+    ]
+
+    assert set(protected) == handlers

@@ -1,0 +1,232 @@
+import json
+import stat
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import DatabaseError
+
+from audit.models import SkillAudit
+from audit.recorder import record_skill_call
+from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("checkpoint_file")]
+
+
+def run(name, *arguments):
+    """Exit code, stdout and stderr of a command."""
+    out, err = StringIO(), StringIO()
+    try:
+        call_command(name, *arguments, stdout=out, stderr=err)
+    except CommandError as error:
+        return error.returncode, out.getvalue(), str(error)
+    except SystemExit as exit_:
+        return exit_.code, out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("name", ["verify_audit", "export_audit", "checkpoint_audit", "audit"])
+def test_help_explains(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        call_command(name, "--help")
+    assert stopped.value.code == 0
+    assert len(capsys.readouterr().out.split()) > 60
+
+
+def test_verify_says_so_in_its_last_line():
+    record_session()
+    code, out, _ = run("verify_audit")
+    assert code == 0
+    assert out.splitlines() == [
+        "No checkpoints were looked at: rows cut from the end of an open chain would not be seen.",
+        "The record is verified: 9 rows in 2 chains, 0 checkpoints.",
+    ]
+
+
+def test_verify_looks_at_the_configured_checkpoints():
+    record_session()
+    run("checkpoint_audit")
+    assert run("verify_audit") == (0, "The record is verified: 9 rows in 2 chains, 1 checkpoints.\n", "")
+
+
+def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
+    record_session()
+    edit(RUN, 3, actor="user:666")
+    edit(RUN, 5, actor="user:666")
+    code, out, _ = run("verify_audit", "--no-head")
+    lines = out.splitlines()
+    assert code == 1
+    assert lines[0].startswith(f"Bad: chain {RUN}, row 3 (id ")
+    assert lines[1] == "1 more bad rows or lines follow the ones above."
+    assert lines[-1].startswith("The record was tampered with: 9 rows in 2 chains")
+
+
+def test_verify_sees_a_cut_tail_unless_told_not_to_look(unguarded, checkpoint_file):
+    record_session(closed=False)
+    run("checkpoint_audit")
+    remove(chain=RUN, seq=7)
+    assert run("verify_audit")[0] == 1
+    assert run("verify_audit", "--head", str(checkpoint_file))[0] == 1
+    assert run("verify_audit", "--no-head")[0] == 0
+
+
+def test_verify_notes_a_crash(checkpoint_file):
+    start(RUN)
+    run("checkpoint_audit")
+    with checkpoint_file.open("a") as file:
+        file.write('{"at"')
+    run("checkpoint_audit")
+    code, out, _ = run("verify_audit")
+    assert (code, out.splitlines()[0][:32]) == (0, "Note: checkpoint file, line 3: a")
+
+
+def test_verify_as_json(unguarded):
+    record_session()
+    edit(RUN, 3, actor="user:666")
+    code, out, _ = run("verify_audit", "--json")
+    found = json.loads(out)
+    assert (code, found["verified"], found["rows"], found["checkpoints"]) == (1, False, 9, None)
+    assert (found["problems"][0]["chain"], found["problems"][0]["seq"]) == (RUN, 3)
+    assert found["problems"][0]["text"].startswith(f"chain {RUN}, row 3")
+
+
+def test_verify_cannot_read_a_missing_file(tmp_path):
+    code, _, said = run("verify_audit", "--head", str(tmp_path / "nothing"))
+    assert (code, "cannot be read: No such file" in said) == (2, True)
+
+
+def test_verify_cannot_read_a_broken_database(monkeypatch):
+    def broken(**_):
+        raise DatabaseError("no such table")
+
+    monkeypatch.setattr("audit.management.commands.verify_audit.verify_record", broken)
+    assert run("verify_audit") == (2, "", "The record cannot be read: no such table")
+
+
+def test_verify_tells_its_progress(monkeypatch):
+    record_session()
+    monkeypatch.setattr("audit.verify.PROGRESS_ROWS", 4)
+    assert run("verify_audit")[2] == "4 rows\n8 rows\n"
+
+
+def test_checkpoint_is_written_and_told(checkpoint_file):
+    start(RUN)
+    assert run("checkpoint_audit")[:2] == (0, "Checkpoint 1: 2 rows, `system` at row 1, 1 open chains.\n")
+    code, out, _ = run("checkpoint_audit", "--json")
+    assert (code, json.loads(out)) == (0, json.loads(checkpoint_file.read_text().splitlines()[1]))
+
+
+def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path
+    code, _, said = run("checkpoint_audit")
+    assert (code, f"No checkpoint was written to {tmp_path}" in said) == (1, True)
+
+
+def test_export_goes_to_stdout():
+    record_session()
+    code, out, err = run("export_audit")
+    assert (code, len(out.splitlines()), err) == (0, 9, "9 rows exported.\n")
+    assert {json.loads(line)["chain"] for line in out.splitlines()} == {RUN, "system"}
+
+
+def test_export_goes_to_a_file_of_its_owner(tmp_path, monkeypatch):
+    record_session()
+    monkeypatch.setattr("audit.management.commands.export_audit.PROGRESS_ROWS", 5)
+    file = tmp_path / "export.jsonl"
+    assert run("export_audit", "--output", str(file)) == (0, "", "5 rows\n9 rows exported.\n")
+    assert len(file.read_text().splitlines()) == 9
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [found.name for found in tmp_path.iterdir() if found.is_file()] == ["export.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (["--chain", RUN], 7),
+        (["--kind", "audit.chain_closed"], 1),
+        (["--since", "2026-05-04T09:01"], 2),
+        (["--since", "2026-05-04T11:01:00+02:00"], 2),
+        (["--since", "2026-05-05", "--format", "jsonl"], 0),
+    ],
+)
+def test_export_can_be_filtered(arguments, count):
+    record_session()
+    assert len(run("export_audit", *arguments)[1].splitlines()) == count
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--chain", "nobody"], ["--kind", "nothing"], ["--since", "yesterday"], ["--format", "csv"]]
+)
+def test_export_refuses_what_does_not_exist(arguments, tmp_path):
+    file = tmp_path / "export.jsonl"
+    assert run("export_audit", "--output", str(file), *arguments)[0] == 1
+    assert not file.exists()
+
+
+def test_export_stops_at_a_row_that_cannot_be_read(unguarded, tmp_path):
+    record_session()
+    edit(RUN, 3, details=[])
+    code, _, said = run("export_audit", "--output", str(tmp_path / "export.jsonl"))
+    assert (code, said) == (
+        2,
+        f"Stopped: row 3 of chain {RUN} holds details that are no object; verify_audit says more.",
+    )
+    assert not [found for found in tmp_path.iterdir() if found.is_file()]
+
+
+def test_export_says_where_it_cannot_write(tmp_path):
+    code, _, said = run("export_audit", "--output", str(tmp_path / "no" / "folder"))
+    assert (code, "Stopped after 0 rows" in said) == (2, True)
+
+
+def skill_calls(count):
+    for number in range(count):
+        record_skill_call(
+            skill_name=f"skill-{number}",
+            arguments={"n": number},
+            output=f"out\x1b[2J{number}",
+            capability_level="CONTROLLED",
+            risk_level=None,
+            duration_ms=1,
+            now=later(number),
+        )
+
+
+def test_audit_lists_the_newest_skill_calls_first():
+    skill_calls(25)
+    lines = run("audit")[1].splitlines()
+    assert len(lines) == 20
+    assert lines[0] == '2026-05-04T09:00:24+00:00  skill-24  {"n":24}  out·[2J24'
+    assert lines[-1].split()[1] == "skill-5"
+
+
+def test_audit_takes_a_limit_and_gives_json():
+    skill_calls(5)
+    rows = [json.loads(line) for line in run("audit", "--limit", "2", "--json")[1].splitlines()]
+    assert [row["skill"] for row in rows] == ["skill-4", "skill-3"]
+    assert set(rows[0]) == {"time", "skill", "input", "output"}
+
+
+def test_audit_lists_events_as_sentences():
+    start(RUN)
+    call(RUN, "denied", second=1)
+    lines = run("audit", "--events", "--limit", "1")[1].splitlines()
+    assert lines == [f"2026-05-04T09:00:01+00:00  {RUN}  system  Call run_skill: denied."]
+
+
+def test_audit_shows_a_receipt():
+    record_session()
+    assert run("audit", "--receipt", RUN)[1].startswith(f"Session {RUN}")
+    assert json.loads(run("audit", "--receipt", RUN, "--json")[1])["rows"] == 7
+    assert run("audit", "--receipt", "nobody")[0] == 1
+
+
+def test_audit_says_when_nothing_is_recorded():
+    assert run("audit")[1] == "Nothing is recorded yet.\n"
+    assert run("audit", "--json")[1] == ""
+    assert not SkillAudit.objects.exists()
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_audit_refuses_a_limit_that_is_none(limit):
+    assert run("audit", "--limit", limit)[0] == 1

@@ -1,0 +1,69 @@
+"""Many writers, one chain: real threads with connections of their own, on SQLite and on PostgreSQL."""
+
+import sys
+import threading
+import time
+
+import pytest
+from django.db import connection
+
+from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.recorder import append
+from audit.verify import verify_record
+from tests.audit.samples import NOW, RUN
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def write_together(writers, rows, chain_of):
+    """Each writer appends its rows; returns rows per second."""
+    errors = []
+    gate = threading.Barrier(writers + 1)
+
+    def write(number):
+        try:
+            gate.wait()
+            for turn in range(rows):
+                append(chain_of(number), "autonomous_session.resumed", now=NOW, details={"recoveries": turn})
+        except Exception as error:  # noqa: BLE001 the test reports whatever a thread met
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begun = time.monotonic()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    return writers * rows / (time.monotonic() - begun)
+
+
+def numbers(chain):
+    return list(AuditEvent.objects.filter(chain=chain).order_by("seq").values_list("seq", flat=True))
+
+
+def test_eight_writers_keep_one_chain_without_a_gap():
+    write_together(8, 50, lambda number: RUN)
+    assert numbers(RUN) == list(range(1, 401))
+    assert numbers(SYSTEM_CHAIN) == [1]
+    assert verify_record().verified
+
+
+def test_writers_that_open_their_own_chains_share_system():
+    write_together(8, 5, lambda number: f"run-{number}")
+    assert numbers(SYSTEM_CHAIN) == list(range(1, 9))
+    assert verify_record().chains == 9
+    assert verify_record().verified
+
+
+@pytest.mark.stress
+def test_32_writers_of_1000_rows_keep_one_chain(capsys):
+    speed = write_together(32, 1_000, lambda number: RUN)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{connection.vendor}: 32 writers on one chain, {speed:.0f} rows/s\n")
+    assert numbers(RUN) == list(range(1, 32_001))
+    assert verify_record().verified
+    assert speed >= 300

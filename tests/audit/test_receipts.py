@@ -1,0 +1,273 @@
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audit.hashing import GENESIS
+from audit.models import SYSTEM_CHAIN
+from audit.receipts import ENDINGS, Event, UnknownChain, build_receipt, fold, outcome_sentence, receipt_text
+from audit.recorder import append, chain_head
+from audit.rows import UnreadableRow
+from tests.audit.samples import NOW, RUN, edit, later, record_session, start
+
+S = "autonomous_session."
+
+
+def events(*facts):
+    """(kind, details) or (kind, details, actor) become events a second apart."""
+    return [
+        Event(seq, kind, later(seq), actor[0] if actor else "system", details, f"{seq:064}")
+        for seq, (kind, details, *actor) in enumerate(facts, 1)
+    ]
+
+
+def called(outcome, call_id="c1", **details):
+    return (f"{S}tool_call", {"tool": "run_skill", "call_id": call_id, "outcome": outcome, **details})
+
+
+def calls_of(*facts):
+    return fold(events(*facts))["tool_calls"]
+
+
+def test_nothing_folds_to_an_empty_receipt():
+    receipt = fold([])
+    assert (receipt["status"], receipt["rows"], receipt["head_hash"]) == ("running", 0, GENESIS)
+    assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "0.000000", "calls": 0}
+
+
+def test_scalars_come_from_the_start():
+    details = {
+        "mode": "phased",
+        "owner_id": 7,
+        "max_cost_usd": "5.00",
+        "agent_id": 3,
+        "trigger_kind": "schedule",
+        "trigger_ref": "9",
+        "restarted_from": "old",
+        "project_id": 4,
+    }
+    receipt = fold(events((f"{S}started", details)))
+    assert {name: receipt[name] for name in details} == details
+    assert receipt["started_at"] == "2026-05-04T09:00:01+00:00"
+
+
+def test_a_running_session_has_no_end():
+    receipt = fold(events((f"{S}started", {})))
+    assert (receipt["status"], receipt["terminal_reason"], receipt["ended_at"]) == ("running", None, None)
+    assert receipt["recorded_totals"] is None
+    assert outcome_sentence(receipt) == "It has not ended yet."
+
+
+@pytest.mark.parametrize(
+    ("kind", "details", "status", "reason"),
+    [
+        ("completed", {"reason": "completed"}, "completed", "completed"),
+        ("halted", {"reason": "external_halt"}, "halted", "external_halt"),
+        ("failed", {"reason": "stuck_loop"}, "failed", "stuck_loop"),
+        ("failed", {}, "failed", None),
+        ("cost_cap_reached", {}, "halted", "cost_cap_reached"),
+        ("cost_cap_reached", {"reason": "cost_cap_reached"}, "halted", "cost_cap_reached"),
+    ],
+)
+def test_the_end_comes_from_the_terminal_row(kind, details, status, reason):
+    receipt = fold(events((f"{S}started", {}), (f"{S}{kind}", details)))
+    assert (receipt["status"], receipt["terminal_reason"]) == (status, reason)
+    assert receipt["ended_at"] == "2026-05-04T09:00:02+00:00"
+
+
+def test_only_the_first_terminal_row_counts():
+    receipt = fold(events((f"{S}halted", {"reason": "external_halt", "calls": 3}), (f"{S}failed", {"reason": "x"})))
+    assert (receipt["status"], receipt["terminal_reason"]) == ("halted", "external_halt")
+    assert receipt["recorded_totals"] == {"charged_usd": None, "actual_usd": None, "tokens": None, "calls": 3}
+
+
+def test_phases_are_listed_in_order():
+    receipt = fold(
+        events(
+            (f"{S}phase_transition", {"to_phase": "intake"}),
+            (f"{S}phase_transition", {"from_phase": "intake", "to_phase": "analysis"}),
+        )
+    )
+    assert [(phase["from_phase"], phase["to_phase"]) for phase in receipt["phase_transitions"]] == [
+        (None, "intake"),
+        ("intake", "analysis"),
+    ]
+
+
+def test_a_call_is_one_entry():
+    [call] = calls_of(
+        called("started", name="send", phase="delivery", cost_usd="0.02"),
+        called("success", cost_usd="0.02", actual_usd="0.015", model="offline"),
+    )
+    assert call == {
+        "call_id": "c1",
+        "tool": "run_skill",
+        "name": "send",
+        "phase": "delivery",
+        "model": "offline",
+        "detail": None,
+        "budget": None,
+        "approval_id": None,
+        "outcome": "success",
+        "started_at": "2026-05-04T09:00:01+00:00",
+        "ended_at": "2026-05-04T09:00:02+00:00",
+        "cost_usd": "0.020000",
+        "actual_usd": "0.015000",
+        "refused": False,
+        "in_flight_at_halt": False,
+    }
+
+
+def test_a_call_under_way_costs_nothing_yet():
+    receipt = fold(events(called("started", cost_usd="0.02")))
+    [call] = receipt["tool_calls"]
+    assert (call["outcome"], call["cost_usd"], call["ended_at"]) == ("started", None, None)
+    assert receipt["totals"]["charged_usd"] == "0.000000"
+
+
+@pytest.mark.parametrize("outcome", ["denied", "tool_not_granted", "rate_limited", "approval_pending"])
+@pytest.mark.parametrize("call_id", ["c1", None])
+def test_a_refusal_is_an_entry_of_its_own(outcome, call_id):
+    [call] = calls_of(called(outcome, call_id, detail="budget_busy"))
+    assert (call["outcome"], call["refused"], call["detail"]) == (outcome, True, "budget_busy")
+    assert (call["started_at"], call["ended_at"]) == (None, "2026-05-04T09:00:01+00:00")
+
+
+def test_refusals_without_an_id_stay_apart():
+    assert len(calls_of(called("denied", None), called("denied", None))) == 2
+
+
+def test_a_call_that_waited_for_approval_and_then_ran_is_one_entry():
+    [call] = calls_of(called("approval_pending"), called("started"), called("success", cost_usd="0.01"))
+    assert (call["outcome"], call["refused"], call["cost_usd"]) == ("success", False, "0.010000")
+
+
+@pytest.mark.parametrize("halt", ["halt_requested", "halted", "cost_cap_reached"])
+def test_calls_in_flight_at_a_halt_are_marked(halt):
+    calls = calls_of(
+        called("started", "before"),
+        called("success", "before"),
+        called("started", "across"),
+        called("started", "open"),
+        called("denied", "refused"),
+        (f"{S}{halt}", {}),
+        called("success", "across"),
+    )
+    assert {call["call_id"]: call["in_flight_at_halt"] for call in calls} == {
+        "before": False,
+        "across": True,
+        "open": True,
+        "refused": False,
+    }
+
+
+def test_the_decision_of_a_person_stands_with_the_call():
+    receipt = fold(
+        events(
+            called("started"),
+            called("unknown"),
+            ("tool_call.resolved", {"call_id": "c1", "decision": "happened"}, "user:7"),
+            ("tool_call.resolved", {"call_id": "nobody", "decision": "happened"}, "user:7"),
+        )
+    )
+    [call] = receipt["tool_calls"]
+    assert (call["outcome"], call["resolution"], call["resolved_by"]) == ("unknown", "happened", "user:7")
+    assert len(receipt["other_events"]) == 2
+
+
+def test_approvals_halts_and_the_rest_are_listed_apart():
+    receipt = fold(
+        events(
+            ("approval.requested", {"approval_id": 5, "action": "send"}),
+            ("approval.approved", {"approval_id": 5}, "user:8"),
+            (f"{S}halt_requested", {"halt_id": 2}, "user:9"),
+            ("budget.warned", {"budget": "day", "percent": 80}),
+            (f"{S}resumed", {"cause": "wake", "recoveries": 1}),
+        )
+    )
+    assert [(found["kind"], found["actor"]) for found in receipt["approvals"]] == [
+        ("approval.requested", "system"),
+        ("approval.approved", "user:8"),
+    ]
+    assert receipt["approvals"][0]["details"] == {"approval_id": 5, "action": "send"}
+    assert [(found["sentence"], found["actor"]) for found in receipt["halts"]] == [("A halt was requested.", "user:9")]
+    assert [found["kind"] for found in receipt["other_events"]] == ["budget.warned", f"{S}resumed"]
+    assert [found["seq"] for found in receipt["events"]] == [1, 2, 3, 4, 5]
+
+
+@given(st.lists(st.integers(0, 10**12).map(lambda micro: Decimal(micro) / 10**6), max_size=30))
+def test_totals_are_exact(amounts):
+    rows = [called("success", f"c{number}", cost_usd=str(amount)) for number, amount in enumerate(amounts)]
+    receipt = fold(events(*rows))
+    assert Decimal(receipt["totals"]["charged_usd"]) == sum(amounts, Decimal(0))
+    assert receipt["notes"] == []
+
+
+@pytest.mark.parametrize("amount", ["abc", "NaN", "Infinity", "1E+30", "0.0000001", "1E-999999"])
+def test_an_amount_that_cannot_be_read_is_said_and_not_counted(amount):
+    receipt = fold(events(called("success", cost_usd=amount, actual_usd="1")))
+    assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "1.000000", "calls": 1}
+    assert receipt["notes"] == ["Row 1 holds an amount that cannot be read."]
+
+
+def test_whole_numbers_are_amounts():
+    assert fold(events(called("success", cost_usd=2)))["totals"]["charged_usd"] == "2.000000"
+
+
+@pytest.mark.parametrize("reason", ENDINGS)
+def test_every_known_end_has_a_sentence(reason):
+    assert outcome_sentence({"status": "halted", "terminal_reason": reason}).startswith(
+        ("It ", "A person", "The agent")
+    )
+
+
+def test_an_end_of_another_name_is_told_as_it_is():
+    assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "It failed: moon."
+
+
+@pytest.mark.django_db
+def test_receipt_of_a_recorded_session():
+    record_session()
+    receipt = build_receipt(RUN)
+    assert (receipt["session_id"], receipt["status"], receipt["owner_id"]) == (RUN, "completed", 7)
+    assert (receipt["started_at"], receipt["ended_at"]) == (NOW.isoformat(), later(60).isoformat())
+    assert receipt["totals"] == {"charged_usd": "0.020000", "actual_usd": "0.016000", "calls": 2}
+    assert (receipt["rows"], receipt["head_hash"]) == (7, chain_head(RUN).hash)
+
+
+@pytest.mark.django_db
+def test_receipt_is_built_from_the_rows_of_its_chain_alone():
+    record_session()
+    with CaptureQueriesContext(connection) as queries:
+        build_receipt(RUN)
+    assert len(queries) == 1
+    assert queries[0]["sql"].count(" FROM ") == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("chain", ["nobody", SYSTEM_CHAIN])
+def test_only_sessions_have_receipts(chain):
+    start(RUN)
+    with pytest.raises(UnknownChain, match="is not the id of a recorded session"):
+        build_receipt(chain)
+
+
+def test_an_unreadable_row_is_named(unguarded):
+    record_session()
+    edit(RUN, 2, details=[])
+    with pytest.raises(UnreadableRow, match=f"row 2 of chain {RUN}"):
+        build_receipt(RUN)
+
+
+@pytest.mark.django_db
+def test_text_for_a_terminal():
+    record_session()
+    append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
+    text = receipt_text(build_receipt(RUN))
+    assert text.startswith(f"Session {RUN}, for user 7, mode phased\nStarted {NOW.isoformat()}, ended ")
+    assert "It finished its work.\nCharged 0.020000 USD of at most 5.00 USD; 3 calls\n" in text
+    assert "Row 8 holds an amount that cannot be read." in text
+    assert f"{NOW.isoformat()}  user:7        The run started in mode phased" in text

@@ -1,0 +1,182 @@
+import pytest
+from django.contrib.auth.models import AnonymousUser, Permission, User
+
+from audit.models import SYSTEM_CHAIN
+from audit.recorder import append, chain_head
+from audit.views import may_read_receipt
+from tests.audit.samples import RUN, call, edit, later, record_session, start
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.audit.urls")]
+PAGE = f"/receipts/{RUN}/"
+JSON = f"/receipts/{RUN}.json"
+
+
+@pytest.fixture
+def owner():
+    return User.objects.create_user("olga", password="x")
+
+
+@pytest.fixture
+def auditor():
+    user = User.objects.create_user("anna", password="x")
+    user.user_permissions.add(Permission.objects.get(codename="view_auditevent"))
+    return user
+
+
+@pytest.fixture
+def stranger():
+    return User.objects.create_user("sam", password="x")
+
+
+def page(client, user, address=PAGE):
+    client.force_login(user)
+    response = client.get(address)
+    return response, response.content.decode()
+
+
+@pytest.mark.parametrize("address", [PAGE, JSON])
+def test_asks_for_a_sign_in(client, address):
+    record_session()
+    response = client.get(address)
+    assert response.status_code == 302
+    assert response["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("address", [PAGE, JSON])
+def test_owner_auditor_and_superuser_may_read(client, owner, auditor, admin_user, address):
+    start(RUN, owner_id=owner.pk)
+    for user in (owner, auditor, admin_user):
+        assert page(client, user, address)[0].status_code == 200
+
+
+@pytest.mark.parametrize("address", [PAGE, JSON])
+def test_a_stranger_learns_nothing(client, owner, stranger, address):
+    start(RUN, owner_id=owner.pk)
+    assert page(client, stranger, address)[0].status_code == 404
+    assert page(client, stranger, address.replace(RUN, "nobody"))[0].status_code == 404
+
+
+@pytest.mark.parametrize("chain", ["nobody", SYSTEM_CHAIN])
+def test_no_receipt_for_what_is_no_session(client, admin_user, chain):
+    start(RUN)
+    assert page(client, admin_user, f"/receipts/{chain}/")[0].status_code == 404
+
+
+def test_nobody_owns_a_session_without_an_owner(client, stranger):
+    append(RUN, "autonomous_session.halt_requested", now=later(0))
+    assert page(client, stranger)[0].status_code == 404
+    assert not may_read_receipt(AnonymousUser(), {"owner_id": None})
+
+
+def test_only_reading_is_offered(admin_client):
+    start(RUN)
+    assert admin_client.post(PAGE).status_code == 405
+    assert admin_client.delete(JSON).status_code == 405
+
+
+def test_json_is_the_receipt(admin_client):
+    record_session()
+    receipt = admin_client.get(JSON).json()
+    assert (receipt["session_id"], receipt["status"], receipt["rows"]) == (RUN, "completed", 7)
+
+
+def test_page_tells_the_story(client, owner, auditor):
+    start(RUN, owner_id=owner.pk, agent_id=3, trigger_kind="schedule", trigger_ref="nightly", restarted_from="old-run")
+    call(RUN, "denied", call_id="c0", name="wire", detail="budget_busy")
+    append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "send"})
+    append(RUN, "approval.approved", now=later(2), actor=f"user:{auditor.pk}", details={"approval_id": 5})
+    call(RUN, "started", second=3, call_id="c1", name="send", phase="delivery")
+    call(RUN, "started", second=4, call_id="c2")
+    append(RUN, "autonomous_session.halt_requested", now=later(5), actor="user:999999")
+    call(RUN, "unknown", second=6, call_id="c1", cost_usd="0.25", actual_usd="0.20", model="m1")
+    append(
+        RUN,
+        "tool_call.resolved",
+        now=later(7),
+        actor=f"user:{auditor.pk}",
+        details={"call_id": "c1", "decision": "happened"},
+    )
+    append(RUN, "autonomous_session.halted", now=later(8), details={"reason": "external_halt"})
+    response, text = page(client, auditor)
+    assert response.status_code == 200
+    for words in (
+        "A person stopped it.",
+        "Agent 3, a run in mode phased, started by schedule (nightly)",
+        "old-run",
+        f"olga (user {owner.pk})",
+        "4 May 2026, 09:00:00 UTC",
+        "4 May 2026, 09:00:08 UTC",
+        "0.250000 USD charged, of at most 5.00 USD; the provider reported 0.200000 USD",
+        "run_skill (wire): denied, budget_busy",
+        f"Approval 5 was given. By anna (user {auditor.pk}).",
+        "A halt was requested. By user:999999.",
+        f"unknown, was under way when the run was halted; anna (user {auditor.pk}) decided: happened",
+        "still running, was under way when the run was halted",
+        "Verified: none of its 10 rows was changed",
+        chain_head(RUN).hash,
+    ):
+        assert words in text, words
+
+
+def test_page_of_a_running_session(client, owner):
+    start(RUN, owner_id=owner.pk)
+    text = page(client, owner)[1]
+    assert "It has not ended yet." in text
+    assert "<dd>not yet</dd>" in text
+
+
+def test_page_says_when_the_record_was_changed(admin_client, unguarded):
+    record_session()
+    edit(RUN, 2, actor="user:666")
+    text = admin_client.get(PAGE).content.decode()
+    assert "This record was changed after it was written." in text
+    assert "row 2" in text
+    assert "Verified" not in text
+
+
+def test_page_says_which_amounts_cannot_be_read(admin_client):
+    start(RUN)
+    call(RUN, "success", cost_usd="x")
+    assert (
+        "Row 2 holds an amount that cannot be read. It is not in the totals." in admin_client.get(PAGE).content.decode()
+    )
+
+
+def test_an_unreadable_record_is_said_to_auditors_alone(client, owner, admin_user, unguarded):
+    start(RUN, owner_id=owner.pk)
+    edit(RUN, 1, details=[])
+    response, text = page(client, admin_user)
+    assert (response.status_code, "This record cannot be read" in text) == (500, True)
+    response, _ = page(client, admin_user, JSON)
+    assert (response.status_code, response.json()["code"]) == (500, "unreadable")
+    assert page(client, owner)[0].status_code == 404
+
+
+def test_everything_is_escaped(admin_client, unguarded):
+    evil = "<script>alert(1)</script>"
+    start(RUN)
+    call(RUN, "denied", call_id="c1")
+    edit(RUN, 1, details={"mode": evil, "owner_id": evil, "max_cost_usd": evil, "agent_id": evil, "trigger_kind": evil})
+    edit(RUN, 2, actor=evil, details={"tool": evil, "outcome": evil, "call_id": evil, "name": evil, "model": evil})
+    text = admin_client.get(PAGE).content.decode()
+    assert evil not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_page_runs_and_loads_nothing(admin_client):
+    record_session()
+    response = admin_client.get(PAGE)
+    text = response.content.decode()
+    assert response["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "no-store" in response["Cache-Control"]
+    for word in ("<script", "<link", "<img", "src=", "url(", "http", "onclick", "javascript:"):
+        assert word not in text, word
+    assert "@media print" in text
+
+
+def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num_queries):
+    record_session(calls=50)
+    client.force_login(auditor)
+    with django_assert_num_queries(8):
+        # sign-in 2, permissions 2, receipt, names, chain, birth and end
+        client.get(PAGE)

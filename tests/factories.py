@@ -1,0 +1,47 @@
+"""Rows with sensible defaults, written straight to the database."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import count
+
+from django.contrib.auth import get_user_model
+
+from agents.enums import Phase, Status, TriggerKind
+from agents.models import Agent, AgentSession, ModelPrice, Profile, Trigger
+
+NOW = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
+_number = count(1)
+
+
+def make_user(*, opted_in=True, **fields):
+    user = get_user_model().objects.create(**{"username": f"user-{next(_number)}", **fields})
+    Profile.objects.create(user=user, opted_in=opted_in)
+    return user
+
+
+def make_agent(**fields):
+    return Agent.objects.create(**{"owner": fields.pop("owner", None) or make_user(), "name": f"agent-{next(_number)}", **fields})
+
+
+def make_trigger(**fields):
+    owner = fields.pop("owner", None) or make_user()
+    return Trigger.objects.create(**{"owner": owner, "name": "trigger", "kind": TriggerKind.MANUAL, **fields})
+
+
+def make_price(model="test-model", *, input_usd="1", output_usd="1", overhead_tokens=0):
+    return ModelPrice.objects.create(
+        model=model, input_usd=Decimal(input_usd), output_usd=Decimal(output_usd), overhead_tokens=overhead_tokens
+    )
+
+
+def make_session(status=Status.RUNNING, **fields):
+    """A session that the caller holds: the object in hand carries the fencing number of its row."""
+    defaults = {
+        "owner": fields.pop("owner", None) or make_user(),
+        "status": status,
+        "current_phase": Phase.TURN,
+        "max_cost_usd": Decimal(5),
+        "created_at": NOW,
+        "last_activity_at": NOW,
+    }
+    return AgentSession.objects.create(**{**defaults, **fields})
