@@ -31,7 +31,7 @@ from agents.services.inference import inference_record
 from agents.services.journal import journal_local, journal_open, journal_place, journal_record, journal_settle
 from agents.services.prices import declared_price, model_suspend
 from agents.services.refusals import Refusal, brake_session, refuse_stopped, refuse_unaffordable
-from agents.services.tickets import ticket_consume
+from agents.services.tickets import ticket_consume, ticket_record
 from agents.tools import dispatch
 from agents.tools.calls import Call, plan_call
 from agents.tools.context import CallContext
@@ -196,6 +196,8 @@ def _authorise(draft: _Draft) -> _Opened | Refusal:
     if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
         return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
     row, noted = _journal_row(draft), {}
+    if draft.ticket is not None:
+        ticket_record(draft.ticket, call_id=str(row.public_id), now=call.now)
     if payment.request is not None:
         noted = {} if payment.request.anonymize else {"anonymize": False}
         row.model, row.max_tokens = payment.request.model, payment.request.max_tokens

@@ -4,7 +4,7 @@ So: filters with declared choices (a plain filter would read every row for its c
 count that stops, and no sorting by columns without an index.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.core.paginator import Paginator
@@ -22,12 +22,13 @@ from audit.recorder import AUDITED_LEVELS
 COUNTED_ROWS = 10_000
 
 
-class BoundedPaginator(Paginator):
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]
     """Counts to a limit and no further; what lies behind it is found by search, filter or export."""
 
     @cached_property
     def count(self) -> int:
-        return self.object_list.order_by()[:COUNTED_ROWS].count()
+        rows = cast("QuerySet[Model]", self.object_list)
+        return rows.order_by()[:COUNTED_ROWS].count()
 
 
 class KindFilter(admin.SimpleListFilter):
@@ -52,7 +53,7 @@ class LevelFilter(admin.SimpleListFilter):
         return queryset.filter(capability_level=self.value()) if self.value() else queryset
 
 
-class RecordAdmin(ModelAdmin):
+class RecordAdmin(ModelAdmin):  # type: ignore[misc]
     """Looking is a permission; adding, changing and deleting are nobody's."""
 
     paginator = BoundedPaginator

@@ -17,10 +17,10 @@ def verify(lines, *, links_only):
             row = json.loads(line)
             found, chain, seq, kind, details = (row.pop("hash"), *map(row.get, ("chain", "seq", "kind", "details")))
             text = json.dumps(row, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-            if (seq - 1, row["prev_hash"]) != last.get(chain, (0, "0" * 64)):
-                return f"line {number}: row {seq} of chain {chain} does not follow the row before it"
-            if hashlib.sha256(text.encode()).hexdigest() != found:
-                return f"line {number}: row {seq} of chain {chain} was changed"
+            follows = (seq - 1, row["prev_hash"]) == last.get(chain, (0, "0" * 64))
+            if not follows or hashlib.sha256(text.encode()).hexdigest() != found:
+                what = "was changed" if follows else "does not follow the row before it"
+                return f"line {number}: row {seq} of chain {chain} {what}"
             first.setdefault(chain, found)
             last[chain] = (seq, found)
             if (chain, kind) == ("system", "audit.chain_opened"):

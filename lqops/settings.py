@@ -29,6 +29,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "lqops.middleware.RequestId",
+    "lqops.middleware.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -96,6 +98,7 @@ SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # a probe asks over plain HTTP, from inside
 X_FRAME_OPTIONS = "DENY"
 
 LANGUAGE_CODE = "en-gb"
@@ -104,7 +107,9 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "static/"
-STATIC_ROOT = VAR_DIR / "static"
+# Served from where the packages keep them: there is no collecting step that somebody could forget.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
 MEDIA_ROOT = VAR_DIR / "media"
 
 UNFOLD = {"SITE_TITLE": "lqops", "SITE_HEADER": "lqops", "SITE_SUBHEADER": "mission control"}

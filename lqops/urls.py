@@ -1,10 +1,14 @@
 """Addresses of the web process."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 from django.views.generic import RedirectView
+
+from lqops.health import healthz
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
+    path("healthz", healthz, name="healthz"),
+    path("", include("audit.urls")),
 ]

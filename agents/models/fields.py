@@ -26,10 +26,12 @@ class USDFormField(forms.DecimalField):
 
 
 def _trimmed(amount: Decimal) -> Decimal:
-    if amount == 0:
-        return Decimal(0)
     sign, digits, exponent = amount.as_tuple()
-    while isinstance(exponent, int) and exponent < -FORM_PLACES and digits[-1] == 0:
+    if not isinstance(exponent, int):
+        return amount  # NaN or infinite: the form refuses it
+    if not any(digits):
+        return Decimal(0)
+    while exponent < -FORM_PLACES and digits[-1] == 0:
         digits, exponent = digits[:-1], exponent + 1
     return Decimal((sign, digits, exponent))
 
@@ -63,7 +65,7 @@ class MicroUSDField(models.BigIntegerField):
         dollars, parts = amount.as_integer_ratio()  # exact, where Decimal arithmetic would round to 28 digits
         micro, rest = divmod(dollars * 10**PLACES, parts)
         if rest:
-            raise ValueError(f"{self.name}: {amount!r} has more than {PLACES} places; round it up once, where it is made.")
+            raise ValueError(f"{self.name}: {amount!r} has more than {PLACES} places; round it up where it is made.")
         return micro
 
     def validate(self, value: Any, model_instance: models.Model | None) -> None:

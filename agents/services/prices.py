@@ -68,9 +68,9 @@ def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
 def price_set(
     *, model: str, input_usd: Decimal, output_usd: Decimal, actor: str, now: datetime, overhead_tokens: int = 1_024
 ) -> ModelPrice:
-    """Declares what the models whose names begin like this cost from now on; rates are rounded up to the micro-dollar."""
+    """Declares what the models whose names begin like this cost from now on, rounded up to the micro-dollar."""
     if not model:
-        raise ValueError("A price needs a model's name, or the beginning of one: without it, it would price every model.")
+        raise ValueError("A price needs a model's name or the beginning of one; without, it would price every model.")
     price = checked_price(Price(model, usd(input_usd), usd(output_usd), overhead_tokens))
     row, _ = ModelPrice.objects.update_or_create(
         model=model,

@@ -21,6 +21,12 @@ def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
     )
 
 
+def ticket_record(approval: Approval, *, call_id: str, now: datetime) -> None:
+    """Says in the record which call used the ticket."""
+    details = {"approval_id": str(approval.public_id), "digest": approval.digest, "call_id": call_id}
+    recorder.append(str(approval.session.public_id), "approval.consumed", now=now, details=details)
+
+
 def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
     """Cancels what a session had asked for and not used. The caller holds the session's row."""
     live = Approval.objects.filter(

@@ -1,18 +1,9 @@
 """Masks credentials in log lines, tool output and error texts before they are stored."""
 
-import re
 from typing import Any
 
-from audit.redaction.markers import MARKER, configure_marker_key, marker
-
-_FIRST = re.compile(
-    r"(?:sk-|ghp_|github_pat_|glpat-|xox[bp]-|sk_live_)[\w-]{16,}|AKIA[A-Z2-7]{16}|AIza[\w-]{35}"
-    r"|(?<=password=)[^\s\[&;,'\"]{4,}|(?<=Bearer )[\w.~+/-]{16,}=*"
-)
-
-
-def redact(text: str) -> str:
-    return _FIRST.sub(lambda found: marker("credential", found[0]), text)
+from audit.redaction.markers import MARKER, configure_marker_key
+from audit.redaction.scan import redact
 
 
 def redact_data(value: Any) -> Any:

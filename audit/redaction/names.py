@@ -28,22 +28,16 @@ _TOKEN_WORDS = frozenset(
     " psk apitoken authkey sessionkey masterkey sharedkey".split()
 )
 _WEAK_WORDS = frozenset(
-    "key auth sig signature sid sessionid phpsessid jsessionid aspsessionid csrf xsrf csrftoken xsrftoken session creds"
-    " credentials dsn salt tokens secrets passwords keys nonce seed license licence login pem cert webhook access api"
-    " code authenticity sso saml ticket verifier assertion".split()
+    "key auth sid sessionid phpsessid jsessionid sessid csrf xsrf creds credentials dsn salt tokens secrets passwords"
+    " keys license licence".split()
 )
 _PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 _TOKEN_ENDS = ("secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "authorization")
 # `<qualifier> key` is a credential outright; any other `key` must show a random value.
 _KEY_QUALIFIERS = frozenset(
-    "api access secret private account shared signing encryption master app application service subscription auth"
-    " authentication client consumer storage functions function write ingest license deploy ssh hmac webhook session"
-    " integration project admin aes des rsa rsa2 jwt crypto decryption cipher wallet gpg pgp tls ssl server user account"
-    " primary secondary connection host rotation data sas".split()
-)
-_AMBIGUOUS_QUALIFIERS = frozenset(
-    "primary secondary project host server user data app application rotation service session function functions"
-    " integration client connection".split()
+    "api access secret private account shared signing encryption master subscription auth authentication consumer"
+    " storage write ingest license deploy ssh hmac webhook admin aes rsa jwt crypto decryption cipher wallet gpg pgp"
+    " tls ssl sas".split()
 )
 _PLAIN_KEYS = frozenset(
     "public pub foreign partition sort cache routing idempotency idem object hash dedupe dedup lookup index group unique"
@@ -64,6 +58,8 @@ _ABOUT = frozenset(
     " failures failure history template templates size number key_id keyid protected permissions permission"
     " ref refs selector namespace mount volume present exists set hash hashes hashed hasher".split()
 )
+# Words after the noun that change nothing: `password_value`, `SECRET_KEY_BASE`.
+_FILLERS = frozenset("value val str string plain raw base encoded data header new old current".split())
 _COUNTED = frozenset(
     "max min total num number prompt completion input output cached reasoning remaining used page next previous"
     " continuation pagination cancellation sync cursor expected unexpected syntax has is no invalid expired missing"
@@ -86,20 +82,19 @@ def _word_strength(word: str) -> Strength:
 
 def _key_strength(words: list[str]) -> Strength:
     """A name whose last word is `key`: the word before it decides."""
-    before = words[-2] if len(words) > 1 else ""
-    if before in _PLAIN_KEYS:
+    before = words[-2:-1]
+    if not before or before[0] in _PLAIN_KEYS:
         return Strength.NONE
-    if before in _KEY_QUALIFIERS and (before not in _AMBIGUOUS_QUALIFIERS):
+    if before[0] in _KEY_QUALIFIERS:
         return Strength.TOKEN
-    rest = max((_word_strength(word) for word in words[:-1]), default=Strength.NONE)
-    return max(rest, Strength.WEAK)
+    return max(Strength.WEAK, *map(_word_strength, words[:-1]))
 
 
 @lru_cache(maxsize=4096)
 def name_strength(name: str) -> Strength:
     """How far `name` denotes a credential."""
     words = [word for word in name_words(name[-96:]) if not word.isdigit()]
-    while words and words[-1] in ("value", "val", "str", "string", "plain", "raw", "text", "base", "encoded", "data", "header"):
+    while words and words[-1] in _FILLERS:
         words.pop()
     if not words or (words[-1] in _ABOUT and not _hashed_password(words)):
         return Strength.NONE

@@ -22,10 +22,11 @@ _PLACEHOLDERS = re.compile(
     | <[^<>]*>?.* | \[[A-Za-z][\w -]*\]? | \[\W*
     | [*x•·.?_#+=~-]{2,}+ | X{2,}+ | [*•]+.*      # masks
     | (?:\w{0,4}[*•]{3,}|\w{0,4}\.{3}|[^\s]{0,12}…).*
-    | !\w+.* | ENC\[.* | AQICAH.*
+    | !(?:vault|Ref|Sub|GetAtt|secret|env|var|ImportValue|Join|reference)\b.* | ENC\[.* | AQICAH.*
     | (?:vault|secret|op|ssm|aws-sm|gcp-sm|azure-kv|keyring|file|env|ref|secretsmanager|awssm|awssecret|https?|kms|sm)://?.*
     | (?:vault|ref|env|secretref|valueFrom|keychain|keyring|file|ssm|secret):[\w/.{@-].*
-    | arn:aws.* | projects/.*/secrets/.* | @?(?:~|\.{1,2})?/(?:[\w.@ -]+/)+[\w.@-]*
+    | arn:aws.* | projects/.*/secrets/.* | @?(?:~|\.{1,2})/.*
+    | @?/(?:run|etc|var|home|tmp|opt|usr|mnt|app|data|root|Users|srv|secrets|proc|dev|vault|path|api|v\d)/.* | [A-Z]:\\.*
     | (?:os|process|settings|config|self|cls|this|request|args|kwargs|opts|options|params|env|environ|secrets|vars|var|local|data|
         conf|cfg|ctx|context|props|state|user|account|client|session|response|resp|req|res|body|payload|event|form|st|app|
         import\.meta|System|Deno|Bun|ENV|window|document|module|random|uuid|faker|fake|crypto|hashlib|github|inputs|steps|
@@ -39,12 +40,11 @@ _PLACEHOLDERS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
+_WORD_BREAK = re.compile(r"[-_. ]")
 _IDENTIFIER = re.compile(r"[A-Za-z]*_[A-Za-z_]*")
-_STAND_IN = re.compile(
-    r"(?:[a-z]+[-_. ])*(?:your|my|example|sample|placeholder|changeme|change|insert|enter|replace|dummy|fake|todo|fixme|redacted"
-    r"|masked|hidden|removed|filtered|sanitized|omitted|undisclosed|put|here|goes|some|secret|token|password|passwd|apikey|key|"
-    r"value|test|none|foo|bar|baz)(?:[-_. ]?[a-z]+){0,5}[.!?]?",
-    re.IGNORECASE,
+_STAND_IN = frozenset(
+    "your my example sample placeholder changeme change insert enter replace dummy fake todo fixme redacted masked hidden"
+    " removed filtered sanitized omitted put here goes some test none foo bar baz".split()
 )
 _WORDS = frozenset(
     "none null nil undefined nan true false yes no on off str string int integer bytes bool boolean float number any object"
@@ -86,11 +86,10 @@ _CAMEL_WORD = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 def is_reference(value: str) -> bool:
     """A placeholder, an environment reference, a template variable, a type or a call."""
     head = value[:JUDGED]
-    return (
-        _PLACEHOLDERS.fullmatch(head) is not None
-        or _DOTTED.fullmatch(head) is not None
-        or (_STAND_IN.fullmatch(head) is not None and not _DIGIT.search(head))
-    )
+    if _PLACEHOLDERS.fullmatch(head) or _DOTTED.fullmatch(head):
+        return True
+    words = _WORD_BREAK.split(head.lower())
+    return not _STAND_IN.isdisjoint(words) and all(word.isalpha() for word in words if word)
 
 
 def is_prose(value: str) -> bool:

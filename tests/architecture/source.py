@@ -15,7 +15,7 @@ def source_files(root: Path = ROOT, folders: tuple[str, ...] = SOURCE) -> Iterat
         yield from (path for path in sorted((root / folder).rglob("*.py")) if "migrations" not in path.parts)
 
 
-def test_files() -> Iterator[Path]:
+def files_of_tests() -> Iterator[Path]:
     return source_files(folders=("tests",))
 
 

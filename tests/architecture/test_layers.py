@@ -48,7 +48,9 @@ def test_every_handler_is_named_in_the_contract_that_protects_handlers():
     }
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     [protected] = [
-        contract["protected_modules"] for contract in contracts if contract["name"] == "Only the registry knows the handlers"
+        contract["protected_modules"]
+        for contract in contracts
+        if contract["name"] == "Only the registry knows the handlers"
     ]
 
     assert set(protected) == handlers

@@ -1,0 +1,174 @@
+"""Finds credentials by the name in front of them: `name=value`, `name: value`, `--name value`, markup and prose.
+
+Owns how a value is cut out of its surroundings, quoted or bare. Names and values are judged elsewhere. Works in linear
+time: a value is judged by its first characters and read on only when it is masked.
+"""
+
+import re
+from collections.abc import Iterator
+
+from audit.redaction.names import Strength, name_strength, name_words
+from audit.redaction.spans import Span
+from audit.redaction.values import is_credential, looks_chosen, looks_mixed
+
+STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
+         "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip
+_QUOTE = r"(?:\\{0,8}[\"'`]|&quot;|&\#34;|[“”])"
+# Read on lower-cased text: a case-blind search would lose its speed. The stem may stand anywhere in the name.
+_NAMED = re.compile(
+    rf"""(?:pass|pwd|pw(?![a-z])|psk|pswd|secret|token|key|auth|cred|bearer|jwt|sid(?![a-z])|sess(?:ion)?id|csrf|xsrf
+        |otp(?![a-z])|dsn|salt|pat(?![a-z])|licen[sc]e)
+    (?P<rest>[a-z0-9_.\-]{{0,48}}+(?:\[[a-z0-9_]{{0,24}}\])?+)
+    (?:
+        (?P<close>{_QUOTE}?\]?)
+        (?P<assign>
+            [ \t]{{0,20}}+ :[ ]?[a-z][a-z0-9_\[\]|.]{{0,24}}+ [ ]?=[ ]?(?=[\"'`])       # password: str = "..."
+          | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//) | \?= ) [ \t]{{0,20}}+ (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+)?+
+          | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
+          | [ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                                  # ("password", "...")
+          | (?:[ \t][^<>\n]{{0,80}}+)?+ /?> \s{{0,40}}+ (?!</)                           # <password>...
+        )
+      | (?P<gap>[ \t]{{1,8}}+)
+    )""",
+    re.VERBOSE,
+)
+_NAME_BEFORE = re.compile(r"[\w.$-]*\Z", re.ASCII)
+_PROSE = re.compile(
+    r"(?:password|passphrase|passcode|passwd|pwd|secret|token|api[ _-]?key|access[ _-]?key|credential|credentials)\b"
+    r"[^\n.:=?!\"]{0,40}?\b(?:(?:is|was|are)(?:[ \t]{1,3}(?:now|set|changed|reset|been|currently|still|simply|to|as)\b)*"
+    r"|(?:set|changed|reset|updated|rotated)[ \t]{1,3}to)\b[ \t]{0,3}[:=]?[ \t\"'`“(\[]{0,6}"
+)
+_OPEN = re.compile(rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?", re.IGNORECASE)
+_BARE_CHARACTER = r"(?:[^\s\"'`<>\\]|\\(?![nrtux\"'\\/]))"
+_BARE_HEAD = re.compile(_BARE_CHARACTER + "{1,512}+")
+_BARE_REST = re.compile(_BARE_CHARACTER + "*+")
+_BARE_END = re.compile(
+    r";|,(?=\s|\Z|[\"']?[\w.-]{1,40}[\"']?[=:])|&(?=(?:amp;)?[\w.\-\[\]%]{1,60}=|\Z|quot;|\#)|\|(?=\s|\Z|\w{1,40}=)|\]\]"
+)
+_CLOSERS = ")]}.,:!?”’…"
+_NETRC = re.compile(r"\b(?:machine|login|default|account)[ \t\n]+\S{1,200}[ \t\n]{1,20}\Z")
+QUOTED_MOST = 8192
+
+
+def lowered(text: str) -> str:
+    """Lower case with the same offsets; a few letters grow when lowered."""
+    low = text.lower()
+    if len(low) == len(text):
+        return low
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
+
+
+def quoted_end(text: str, start: int, quote: str) -> int | None:
+    """Where the value opened by `quote` ends: the next quote of the same kind and escape level on the line."""
+    closing = {"“": "”", "”": "”"}.get(quote, quote)
+    limit = start + QUOTED_MOST
+    end = text.find(closing, start, limit)
+    while end > start and len(closing) == 1 and text[end - 1] == "\\" and _odd_backslashes(text, start, end):
+        end = text.find(closing, end + 1, limit)
+    if end < 0 or "\n" in text[start:end]:
+        return None
+    return end
+
+
+def _odd_backslashes(text: str, start: int, end: int) -> bool:
+    run = text[max(start, end - 64) : end]
+    return (len(run) - len(run.rstrip("\\"))) % 2 == 1
+
+
+def bare_end(text: str, start: int) -> tuple[int, bool]:
+    """Where an unquoted value ends, and whether it goes on past what was read."""
+    found = _BARE_HEAD.match(text, start)
+    if not found:
+        return start, False
+    head = found[0]
+    cut = _BARE_END.search(head)
+    value = head[: cut.start()] if cut else head
+    closed = value.rstrip(_CLOSERS if "(" not in value[:-1] else ".,:!?")
+    return start + len(closed), cut is None and len(head) == len(closed) and found.end() - start >= 512
+
+
+def _whole_name(text: str, start: int, end: int) -> tuple[int, str]:
+    before = _NAME_BEFORE.search(text, max(0, start - 48), start)
+    first = before.start() if before else start
+    return first, text[first:end]
+
+
+def _bare_is_word(text: str, end: int, value: str, separator: str) -> bool:
+    """A bare alphabetic value is code or prose when more of either follows."""
+    if not value.isalpha() or not (value.islower() or value.istitle()):
+        return False
+    following = text[end : end + 2]
+    return following[:1] in (")", ",", "(", "[") or separator != separator.strip() and following[:1] == " "
+
+
+def _value_span(text: str, start: int, strength: Strength, separator: str) -> Span | None:
+    opening = _OPEN.match(text, start)
+    quote = opening["quote"] if opening else None
+    first = opening.end() if opening else start
+    end = quoted_end(text, first, quote) if quote else None
+    more = False
+    bare = end is None
+    if end is None:
+        end, more = bare_end(text, first)
+    value = text[first:end]
+    if not is_credential(value, strength, bare=bare) or (bare and _bare_is_word(text, end, value, separator)):
+        return None
+    if more:
+        rest = _BARE_REST.match(text, end)
+        end = rest.end() if rest else end
+    return Span(first, end, "password" if strength is Strength.PASSWORD else "secret")
+
+
+def _gap_span(text: str, found: re.Match[str], name_start: int, name: str, strength: Strength) -> Span | None:
+    """`--password value`, `PASSWORD 'value'`, `machine h login u password value`, `with password value`."""
+    start = found.end()
+    is_flag = name.startswith("-")
+    if strength < Strength.TOKEN or text[start : start + 1] == "-" and is_flag:
+        return None
+    if is_flag or (strength is Strength.PASSWORD and text[start : start + 1] in ("'", '"', "`", "\\")):
+        return _value_span(text, start, strength, "=")
+    if _NETRC.search(text, max(0, name_start - 256), name_start):
+        return _value_span(text, start, Strength.PASSWORD, "=")
+    end, _ = bare_end(text, start)
+    value = text[start:end]
+    telling = not value.islower() or any(mark in value for mark in "!@#$%^&*") or len(value) >= 20
+    if telling and looks_mixed(value, 8) and looks_chosen(value):
+        return _value_span(text, start, strength, "=")
+    return None
+
+
+def assignment_spans(text: str, low: str) -> Iterator[Span]:
+    """Values that stand behind the name of a credential."""
+    if not any(stem in low for stem in STEMS):
+        return
+    for found in _NAMED.finditer(low):
+        rest_end = found.end("rest")
+        name_start, name = _whole_name(text, found.start(), rest_end)
+        strength = name_strength(name.strip(".-"))
+        if strength is Strength.NONE or "$" in name or name_words(name)[-1] in ("authorization", "cookie"):
+            continue
+        if found["gap"]:
+            span = _gap_span(text, found, name_start, name, strength)
+        else:
+            span = _assigned_span(text, found, strength)
+        if span:
+            yield span
+    yield from _prose_spans(text, low)
+
+
+def _assigned_span(text: str, found: re.Match[str], strength: Strength) -> Span | None:
+    separator = found["assign"]
+    span = _value_span(text, found.end(), strength, separator)
+    # A list of field names looks like a pair: ask for more than a word there.
+    if span and separator.strip() == "," and not looks_mixed(text[span.start : span.end], 6):
+        return None
+    return span
+
+
+def _prose_spans(text: str, low: str) -> Iterator[Span]:
+    for found in _PROSE.finditer(low):
+        end, _ = bare_end(text, found.end())
+        if looks_chosen(text[found.end() : end]):
+            span = _value_span(text, found.end(), Strength.PASSWORD, "=")
+            if span:
+                yield span

@@ -1,0 +1,69 @@
+"""Readings of an encoded text: percent escapes, JSON and Python escapes, HTML entities.
+
+Owns the decoding and the way back: a span found in the decoded reading is mapped to the characters that spell it in the
+original. Must not change the text; readings serve to look only.
+"""
+
+import re
+from bisect import bisect_right
+
+from audit.redaction.spans import Span
+
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});")
+_NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
+READINGS = 3
+
+
+def _decoded(escape: str) -> str:
+    if escape[0] == "%":
+        return chr(int(escape[1:], 16))
+    if escape[0] == "&":
+        name = escape[1:-1]
+        if name[0] != "#":
+            return _NAMED[name]
+        return chr(int(name[2:], 16) if name[1] == "x" else int(name[1:]))
+    body = escape.lstrip("\\")
+    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body)
+
+
+class Reading:
+    """One decoded reading and the offsets of its escapes."""
+
+    def __init__(self, text: str) -> None:
+        parts: list[str] = []
+        self._here: list[int] = [0]
+        self._there: list[int] = [0]
+        last = length = 0
+        for found in _ESCAPE.finditer(text):
+            parts += (text[last : found.start()], _decoded(found[0]))
+            length += found.start() - last
+            self._here.append(length)
+            self._there.append(found.start())
+            length += 1
+            last = found.end()
+            self._here.append(length)
+            self._there.append(last)
+        parts.append(text[last:])
+        self.text = "".join(parts)
+        self.escapes = len(self._here) // 2
+
+    def _back(self, offset: int) -> int:
+        at = bisect_right(self._here, offset) - 1
+        return self._there[at] + offset - self._here[at]
+
+    def original(self, span: Span) -> Span:
+        """The same span in the text that was decoded."""
+        return Span(self._back(span.start), self._back(span.end), span.kind)
+
+
+def readings(text: str) -> list[Reading]:
+    """Successive decodings of `text`, at most READINGS, until nothing is left to decode."""
+    result: list[Reading] = []
+    while len(result) < READINGS and ("%" in text or "\\" in text or "&" in text):
+        reading = Reading(text)
+        if not reading.escapes:
+            break
+        result.append(reading)
+        text = reading.text
+    return result

@@ -1,0 +1,31 @@
+"""Log lines: one record is one line, whatever its text holds, so that nobody can forge a second one."""
+
+import logging
+import time
+from logging import LogRecord
+
+from lqops.middleware import current_request_id
+
+# Everything that ends a line or moves the cursor of a terminal.
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
+class OneLine(logging.Formatter):
+    """The record with its traceback, control characters escaped, and the id of the request at hand."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+    converter = time.gmtime
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
+
+    def format(self, record: LogRecord) -> str:
+        record.request_id = current_request_id.get() or "-"
+        return super().format(record).translate(_ESCAPED)

@@ -1,0 +1,327 @@
+"""Approval tickets: one digest, one use, decided by somebody who may."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome, Risk, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.exceptions import CostCapReached, InvalidTransition, NotAllowed, TicketRefused
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Approval, StandingApproval
+from agents.services.approvals import (
+    MAX_PENDING,
+    approval_approve,
+    approval_approve_edited,
+    approval_reject,
+    approvals_expire,
+    standing_create,
+)
+from agents.services.halts import session_halt
+from agents.tools.inference import request_of
+from agents.tools.registry import Tool, override
+from agents.types import Capability
+from audit.models import AuditEvent
+from tests.agents.conftest import Probe, ask, tool
+from tests.factories import NOW, make_agent, make_price, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def approver():
+    user = make_user()
+    user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    return user
+
+
+@pytest.fixture
+def letter():
+    """A RESTRICTED tool behind run_skill."""
+    with tool(probe=Probe(), level=Level.RESTRICTED) as probe:
+        yield probe
+
+
+def send(session, *, key="turn:1", now=NOW, **arguments):
+    return guarded_tool_call(session, ToolIntent.RUN_SKILL, arguments or {"to": "Ada"}, key=key, now=now)
+
+
+def approval_kinds(session):
+    rows = AuditEvent.objects.filter(chain=session.chain, kind__startswith="approval.").order_by("seq")
+    return [row.kind for row in rows]
+
+
+def test_a_restricted_call_waits_and_runs_once_after_a_yes(approver, letter):
+    session = make_session()
+    asked = send(session)
+    assert (asked.outcome, letter.calls) == (Outcome.APPROVAL_PENDING, [])
+    assert send(session).data == asked.data  # asking again does not ask twice
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW, note="fine")
+    assert send(session).ok
+    assert send(session).replayed
+    assert len(letter.calls) == 1
+    ticket.refresh_from_db()
+    assert (ticket.consumed_at, ticket.resolved_by, ticket.note) == (NOW, approver, "fine")
+    assert approval_kinds(session) == ["approval.requested", "approval.approved", "approval.consumed"]
+
+
+def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    approval_reject(ticket.pk, by=approver, digest=ticket.digest, now=NOW, note="not to Ada")
+    denied = send(session)
+    again = send(session, key="turn:2")
+    assert (denied.outcome, again.outcome) == (Outcome.DENIED, Outcome.DENIED)
+    assert "not to Ada" in denied.error
+    assert "not to Ada" in again.error
+    assert Approval.objects.count() == 1
+    assert send(session, key="turn:3", to="Grace").outcome == Outcome.APPROVAL_PENDING
+    assert letter.calls == []
+
+
+def test_an_approver_may_change_the_arguments_and_what_was_asked_is_kept(approver, letter):
+    session = make_session()
+    send(session, to="everybody@example.org")
+    ticket = Approval.objects.get()
+    asked = ticket.digest
+    approval_approve_edited(ticket.pk, by=approver, digest=asked, arguments={"to": "Ada"}, now=NOW)
+    assert send(session, to="everybody@example.org").ok
+    assert send(session, to="everybody@example.org").replayed
+    [(_, params)] = letter.calls
+    ticket.refresh_from_db()
+    assert params == {"to": "Ada"}
+    assert (ticket.original_arguments, ticket.original_digest) == ({"to": "everybody@example.org"}, asked)
+    assert ticket.digest != asked
+    assert "approval.edited" in approval_kinds(session)
+
+
+def test_a_ticket_does_not_fit_a_call_that_changed_after_the_yes(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    AgentSession.objects.update(current_phase="analysis")
+    refused = send(session)
+    assert (refused.outcome, refused.detail) == (Outcome.DENIED, "ticket_refused")
+    with tool(probe=letter, level=Level.RESTRICTED, version="2"):
+        AgentSession.objects.update(current_phase="turn")
+        assert send(session).detail == "ticket_refused"
+    Approval.objects.update(arguments={"to": "Mallory"})
+    assert send(session).detail == "ticket_refused"
+    assert letter.calls == []
+
+
+def test_a_decision_must_show_the_digest_that_was_seen(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    with pytest.raises(TicketRefused):
+        approval_approve(ticket.pk, by=approver, digest="0" * 64, now=NOW)
+    ticket.refresh_from_db()
+    assert ticket.status == ApprovalStatus.PENDING
+
+
+def test_only_who_holds_the_permission_decides(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    for decide in (approval_approve, approval_reject):
+        with pytest.raises(NotAllowed, match="resolve_approval"):
+            decide(ticket.pk, by=make_user(), digest=ticket.digest, now=NOW)
+    with pytest.raises(NotAllowed):
+        approval_approve(ticket.pk, by=make_user(is_superuser=True, is_active=False), digest=ticket.digest, now=NOW)
+
+
+def test_a_call_is_denied_when_nobody_could_approve_it(letter):
+    session = make_session()
+    denied = send(session)
+    assert (denied.outcome, denied.detail) == (Outcome.DENIED, "no_approver")
+    assert not Approval.objects.exists()
+
+
+def test_what_is_decided_stays_decided(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    for decide in (approval_approve, approval_reject):
+        with pytest.raises(InvalidTransition):
+            decide(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+
+
+def test_four_eyes_keeps_owner_and_editor_from_approving_a_privileged_call(approver, settings):
+    settings.LQOPS_FOUR_EYES = True
+    owner, editor = make_user(is_superuser=True), make_user(is_superuser=True)
+    session = make_session(owner=owner, agent=make_agent(owner=owner, edited_by=editor))
+    with tool(probe=Probe(), level=Level.PRIVILEGED) as probe:
+        send(session)
+        ticket = Approval.objects.get()
+        for interested in (owner, editor):
+            with pytest.raises(NotAllowed, match="PRIVILEGED"):
+                approval_approve(ticket.pk, by=interested, digest=ticket.digest, now=NOW)
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+        assert send(session).ok
+    assert len(probe.calls) == 1
+
+
+def test_an_owner_may_always_say_no(settings):
+    settings.LQOPS_FOUR_EYES = True
+    owner = make_user(is_superuser=True)
+    session = make_session(owner=owner)
+    with tool(probe=Probe(), level=Level.PRIVILEGED):
+        send(session)
+    ticket = Approval.objects.get()
+    assert approval_reject(ticket.pk, by=owner, digest=ticket.digest, now=NOW).status == ApprovalStatus.REJECTED
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_ticket_that_is_not_used_in_time_expires_and_counts_as_a_no(decided, approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    if decided:
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    late = NOW + timedelta(hours=24)
+    assert send(session, now=late).outcome == (Outcome.DENIED if decided else Outcome.APPROVAL_PENDING)
+    assert approvals_expire(late) == 1
+    assert approvals_expire(late) == 0
+    assert send(session, now=late).outcome == Outcome.DENIED
+    with pytest.raises(InvalidTransition):
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=late)
+    assert letter.calls == []
+
+
+def test_a_pending_ticket_past_its_time_cannot_be_approved_even_before_the_sweep(approver, letter):
+    session = make_session()
+    send(session)
+    ticket = Approval.objects.get()
+    with pytest.raises(InvalidTransition):
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW + timedelta(hours=24))
+
+
+def test_halting_the_session_cancels_what_it_asked_for(approver, letter):
+    session = make_session()
+    send(session)
+    AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    session_halt(session.pk, by=approver, reason="enough", now=NOW)
+    assert Approval.objects.get().status == ApprovalStatus.CANCELLED
+    assert "approval.cancelled" in approval_kinds(session)
+
+
+def test_the_session_goes_on_when_its_last_open_question_is_answered(approver, letter):
+    session = make_session()
+    send(session)
+    send(session, key="turn:2", to="Grace")
+    AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    first, second = Approval.objects.order_by("pk")
+    approval_approve(first.pk, by=approver, digest=first.digest, now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.WAITING
+    approval_reject(second.pk, by=approver, digest=second.digest, now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+
+
+def test_brakes_are_asked_again_when_the_ticket_is_used(approver):
+    make_price("test-model")
+    session = make_session()
+    risky = Capability("risky", level=Level.RESTRICTED)
+    probe = Probe()
+    with override({ToolIntent.RUN_SKILL: Tool(probe, risky, remote=True, request=request_of)}):
+        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="k").outcome == Outcome.APPROVAL_PENDING
+        session.refresh_from_db()
+        assert session.cost_reserved_usd == 0  # waiting holds no money
+        ticket = Approval.objects.get()
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+        AgentSession.objects.update(max_cost_usd=Decimal("0.001"))
+        with pytest.raises(CostCapReached):
+            guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="k", now=NOW)
+    session.refresh_from_db()
+    assert session.terminal_reason == TerminalReason.COST_CAP_REACHED
+    assert Approval.objects.get().consumed_at is None
+    assert probe.calls == []
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "asks"),
+    [
+        (ApprovalMode.AUTO, Level.PRIVILEGED, False),
+        (ApprovalMode.SEMI, Level.CONTROLLED, False),
+        (ApprovalMode.MANUAL, Level.CONTROLLED, True),
+    ],
+)
+def test_the_agent_s_mode_decides_who_is_asked(mode, level, asks, approver):
+    session = make_session(agent=make_agent(mode=mode))
+    with tool(probe=Probe(), level=level):
+        assert (send(session).outcome == Outcome.APPROVAL_PENDING) == asks
+
+
+def test_high_risk_asks_a_person_even_in_auto(approver):
+    session = make_session(agent=make_agent(mode=ApprovalMode.AUTO))
+    with tool(probe=Probe(), level=Level.SAFE):
+        asked = guarded_tool_call(session, ToolIntent.RUN_SKILL, {}, risk=Risk.HIGH, simulation="It deletes all.")
+    assert asked.outcome == Outcome.APPROVAL_PENDING
+    ticket = Approval.objects.get()
+    assert (ticket.risk_level, ticket.simulation) == (Risk.HIGH, "It deletes all.")
+
+
+def test_a_flood_of_asks_is_stopped(approver, letter):
+    session = make_session()
+    for number in range(MAX_PENDING):
+        assert send(session, key=f"turn:{number}", to=f"reader {number}").outcome == Outcome.APPROVAL_PENDING
+    flooded = send(session, key="one more", to="everybody")
+    assert (flooded.outcome, flooded.detail) == (Outcome.DENIED, "too_many_pending")
+    assert Approval.objects.count() == MAX_PENDING
+
+
+def standing(session, approver, **more):
+    ticket = Approval.objects.get(status=ApprovalStatus.PENDING)
+    return standing_create(ticket.pk, by=approver, digest=ticket.digest, now=NOW, **more)
+
+
+def test_a_standing_approval_decides_the_like_and_nothing_else(approver, letter):
+    session = make_session()
+    send(session, to="Ada", text="one")
+    standing(session, approver, free_arguments=("text",), uses=1)
+    assert send(session, to="Ada", text="one").ok
+    assert send(session, key="turn:2", to="Ada", text="two").ok
+    assert send(session, key="turn:3", to="Ada", text="three").outcome == Outcome.APPROVAL_PENDING  # used up
+    assert send(session, key="turn:4", to="Eve", text="two").outcome == Outcome.APPROVAL_PENDING
+    assert len(letter.calls) == 2
+    tickets = Approval.objects.filter(standing__isnull=False)
+    assert [ticket.resolved_by for ticket in tickets] == [approver]
+    assert StandingApproval.objects.get().uses_left == 0
+
+
+def test_a_free_argument_that_holds_an_address_asks_again(approver, letter):
+    session = make_session()
+    send(session, to="Ada", text="hello")
+    standing(session, approver, free_arguments=("text",))
+    smuggled = send(session, key="turn:2", to="Ada", text="see https://evil.example/?q=1")
+    assert smuggled.outcome == Outcome.APPROVAL_PENDING
+
+
+def test_a_standing_approval_cannot_be_given_for_privileged_or_free_addresses_or_for_ever(approver):
+    session = make_session()
+    with tool(probe=Probe(), level=Level.PRIVILEGED):
+        send(session, to="Ada")
+    with pytest.raises(NotAllowed, match="one by one"):
+        standing(session, approver)
+    Approval.objects.update(level=Level.RESTRICTED)
+    with pytest.raises(NotAllowed, match="1 to 20"):
+        standing(session, approver, uses=21)
+    Approval.objects.update(arguments={"to": "ada@example.org"})
+    with pytest.raises(NotAllowed, match="address"):
+        standing(session, approver, free_arguments=("to",))
+
+
+def test_a_privileged_call_never_uses_a_standing_approval(approver):
+    session = make_session()
+    with tool(probe=Probe(), level=Level.RESTRICTED):
+        send(session, to="Ada")
+        standing(session, approver)
+    with tool(probe=Probe(), level=Level.PRIVILEGED):
+        assert send(session, key="turn:2", to="Ada").outcome == Outcome.APPROVAL_PENDING

@@ -1,0 +1,62 @@
+"""The words of the domain are closed sets, and their values are contract."""
+
+import pytest
+
+from agents import enums
+
+CLOSED = {
+    "ToolIntent": (
+        "retrieve_chunks run_skill run_playbook propose_memory propose_precedent emit_finding emit_artifact notify"
+    ),
+    "Phase": "intake analysis drafting ethics_review delivery turn",
+    "Mode": "phased loop chat heartbeat sensor",
+    "Status": "queued running sleeping waiting completed halted failed",
+    "HaltState": "running halt_requested halted paused",
+    "WaitingOn": "approval input operator",
+    "TerminalReason": (
+        "completed agent_shutdown external_halt timed_out max_steps budget_exceeded cost_cap_reached idle_timeout "
+        "stuck_loop provider_error tool_not_granted worker_error worker_lost opted_out refused unpriced_model"
+    ),
+    "AgentState": (
+        "running waiting_for_tool waiting_for_input waiting_for_approval sleeping completed error cancelled timed_out "
+        "max_steps budget_exceeded"
+    ),
+    "Outcome": (
+        "started success tool_not_granted gateway_error skipped storage_error rate_limited denied approval_pending "
+        "worker_lost error timeout unknown"
+    ),
+    "TriggerKind": "watch schedule event manual suggestion",
+    "ApprovalMode": "auto semi manual",
+    "Level": "SAFE MONITORED CONTROLLED RESTRICTED PRIVILEGED",
+    "Risk": "low medium high",
+    "ApprovalStatus": "pending approved rejected expired cancelled",
+    "Purpose": "chat judge embedding autonomous_executor simulation precheck signal compaction",
+    "BudgetScope": "installation agent trigger",
+    "HaltScope": "session organisation",
+}
+
+
+@pytest.mark.parametrize("name", CLOSED)
+def test_the_set_is_exactly_this_one(name):
+    assert getattr(enums, name).values == CLOSED[name].split()
+
+
+def test_no_other_set_exists():
+    made_here = {name for name, item in vars(enums).items() if getattr(item, "__module__", "") == enums.__name__}
+    assert made_here == set(CLOSED)
+
+
+@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize("stranger", ["", "delete_project", "done", "Running", None])
+def test_a_word_outside_of_the_set_is_refused(name, stranger):
+    with pytest.raises(ValueError, match="is not a valid"):
+        getattr(enums, name)(stranger)
+
+
+def test_levels_rise_in_the_order_of_their_declaration():
+    assert [level.rank for level in enums.Level] == [0, 1, 2, 3, 4]
+    assert enums.Level.SAFE.rank < enums.Level.CONTROLLED.rank < enums.Level.PRIVILEGED.rank
+
+
+def test_the_five_phases_are_declared_in_the_order_they_are_walked_in():
+    assert list(enums.Phase)[:5] == ["intake", "analysis", "drafting", "ethics_review", "delivery"]

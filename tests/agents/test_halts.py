@@ -1,0 +1,101 @@
+"""The operator's stop: of one session, of several, of all work."""
+
+import pytest
+
+from agents.enums import HaltState, Status, TerminalReason, WaitingOn
+from agents.exceptions import InvalidTransition, SessionHalted
+from agents.models import AgentSession, Halt, Installation
+from agents.services.halts import HaltAnswer, organisation_halt, organisation_release, session_halt, sessions_halt
+from agents.services.leases import lease_claim
+from agents.services.sessions import session_create
+from audit.models import AuditEvent
+from tests.factories import NOW, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def kinds(chain):
+    return list(AuditEvent.objects.filter(chain=chain).order_by("seq").values_list("kind", flat=True))
+
+
+def test_a_running_session_is_asked_to_stop_once():
+    session, operator = make_session(), make_user()
+    assert session_halt(session.pk, by=operator, reason="it loops", now=NOW) == HaltAnswer.REQUESTED
+    assert session_halt(session.pk, by=operator, reason="again", now=NOW) == HaltAnswer.ALREADY
+    session.refresh_from_db()
+    assert (session.status, session.halt_state) == (Status.RUNNING, HaltState.HALT_REQUESTED)
+    [event] = AuditEvent.objects.filter(chain=session.chain)
+    halt = Halt.objects.get()
+    assert (event.kind, event.actor) == ("autonomous_session.halt_requested", f"user:{operator.pk}")
+    assert event.details == {"halt_id": halt.pk, "scope": "session"}  # the words stay on the halt's row
+    assert (halt.reason, halt.requested_by) == ("it loops", operator)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"status": Status.QUEUED},
+        {"status": Status.SLEEPING, "next_wake_at": NOW},
+        {"status": Status.WAITING, "waiting_on": WaitingOn.APPROVAL},
+    ],
+)
+def test_a_session_that_nobody_holds_ends_at_once(rest):
+    session = make_session(**rest)
+    session_halt(session.pk, by=None, reason="", now=NOW)
+    session.refresh_from_db()
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
+    assert session.completed_at == NOW
+    assert session.result["terminal_reason"] == "external_halt"
+    assert kinds(session.chain) == ["autonomous_session.halt_requested", "autonomous_session.halted"]
+    assert kinds("system")[-1] == "audit.chain_closed"
+
+
+def test_a_session_that_is_over_is_left_alone():
+    session = make_session(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+    assert session_halt(session.pk, by=None, reason="", now=NOW) == HaltAnswer.OVER
+    assert not AuditEvent.objects.exists()
+
+
+def test_halting_several_says_how_many():
+    over = make_session(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+    halted = make_session(halt_state=HaltState.HALT_REQUESTED)
+    counted = sessions_halt([make_session().pk, halted.pk, over.pk], by=None, reason="", now=NOW)
+    assert (counted.requested, counted.already_halted, counted.terminal) == (1, 1, 1)
+
+
+def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
+    operator = make_user()
+    sessions = [make_session() for _ in range(3)] + [make_session(status=Status.QUEUED) for _ in range(2)]
+    halt = organisation_halt(by=operator, reason="incident", now=NOW)
+    states = set(AgentSession.objects.values_list("status", "halt_state"))
+    assert states == {(Status.RUNNING, HaltState.HALT_REQUESTED), (Status.HALTED, HaltState.HALTED)}
+    with pytest.raises(SessionHalted):
+        session_create(owner=operator, now=NOW)
+    asked = AuditEvent.objects.get(chain=sessions[0].chain)
+    assert asked.details == {"halt_id": halt.pk, "scope": "organisation"}
+    with pytest.raises(InvalidTransition):
+        organisation_halt(by=operator, reason="again", now=NOW)
+
+
+def test_nothing_is_claimed_while_all_work_is_halted():
+    session = make_session(status=Status.QUEUED)
+    Installation.objects.update(halt=Halt.objects.create(scope="organisation"))
+    assert lease_claim(session.pk, owner="w", now=NOW) is None
+    session.refresh_from_db()
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
+
+
+def test_releasing_lets_new_work_start_and_says_who_did_it():
+    operator = make_user()
+    halt = organisation_halt(by=operator, reason="incident", now=NOW)
+    organisation_release(by=operator, now=NOW)
+    halt.refresh_from_db()
+    assert (halt.released_by, halt.released_at) == (operator, NOW)
+    assert session_create(owner=operator, now=NOW).status == Status.QUEUED
+    system = AuditEvent.objects.filter(chain="system").order_by("seq")
+    assert [(row.kind, row.actor) for row in system] == [
+        ("organisation.halted", f"user:{operator.pk}"),
+        ("organisation.released", f"user:{operator.pk}"),
+    ]
+    with pytest.raises(InvalidTransition):
+        organisation_release(by=operator, now=NOW)

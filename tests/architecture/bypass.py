@@ -1,0 +1,86 @@
+"""Finds code that could act past the guard: a checker over any source tree, so that it can be shown a bypass."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Who may import what; the module itself always may. Handlers are added by their place in the tree.
+IMPORTERS = {
+    "agents.metering": {"agents/guard.py"},
+    "agents.tools.dispatch": {"agents/guard.py"},
+    "agents.providers.registry": {"agents/metering.py"},
+}
+MACHINERY = {"__init__", "calls", "context", "dispatch", "params", "registry"}
+# `request_of` describes a request and sends nothing; the self-test uses it to make its probe a priced call.
+HARMLESS = {("agents/selftest.py", "agents.tools.inference.request_of")}
+# Whoever may call a function or method of this name.
+CALLERS = {
+    "take_mint": {"agents/guard.py"},
+    "dispatch.run": {"agents/guard.py"},
+    "handler": {"agents/tools/dispatch.py"},
+    "complete": {"agents/metering.py"},
+    "provider_for": {"agents/metering.py"},
+}
+
+
+@dataclass(frozen=True)
+class Bypass:
+    path: str
+    line: int
+    what: str
+
+
+def bypasses(root: Path) -> list[Bypass]:
+    rules = {**IMPORTERS, **_handler_rules(root)}
+    return [
+        found
+        for path in sorted(root.rglob("*.py"))
+        if "migrations" not in path.parts
+        for found in _in_file(path, root, rules)
+    ]
+
+
+def _handler_rules(root: Path) -> dict[str, set[str]]:
+    tools = (root / "agents/tools").glob("*.py")
+    return {f"agents.tools.{path.stem}": {"agents/tools/registry.py"} for path in tools if path.stem not in MACHINERY}
+
+
+def _in_file(path: Path, root: Path, rules: dict[str, set[str]]) -> Iterator[Bypass]:
+    place = path.relative_to(root).as_posix()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for name in _imported(node, place):
+            for module, importers in rules.items():
+                itself = place == module.replace(".", "/") + ".py"
+                if _is_within(name, module) and not itself and place not in importers and (place, name) not in HARMLESS:
+                    yield Bypass(place, node.lineno, f"imports {module}")
+        for called in _called(node):
+            if place not in CALLERS.get(called, {place}):
+                yield Bypass(place, node.lineno, f"calls {called}")
+
+
+def _imported(node: ast.AST, place: str) -> Iterator[str]:
+    """Dotted names that a statement brings in, or that a text could bring in by import_module."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        package = place.split("/")[: -node.level] if node.level else []
+        base = ".".join([*package, *([node.module] if node.module else [])])
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+def _is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.Call):
+        return
+    if isinstance(node.func, ast.Name):
+        yield node.func.id
+    elif isinstance(node.func, ast.Attribute):
+        yield node.func.attr
+        if isinstance(node.func.value, ast.Name):
+            yield f"{node.func.value.id}.{node.func.attr}"

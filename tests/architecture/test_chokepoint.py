@@ -1,0 +1,214 @@
+"""One path: nothing but agents/guard.py can reach a handler or a model. Shown on the source, and at run time."""
+
+import shutil
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from agents import guard
+from agents.enums import Outcome, Phase, ToolIntent
+from agents.exceptions import IntentUnavailable
+from agents.metering import Meter
+from agents.models import AgentSession, Finding, Memory, ModelPrice, Notification, Precedent, Profile, ToolCall
+from agents.providers.registry import serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.runner import Finished, run_session
+from agents.services.sessions import session_create, session_enter_phase
+from agents.tools import dispatch
+from agents.tools.context import CallContext
+from agents.tools.registry import Tool, tool_for
+from agents.types import ZERO, Capability, ToolResult
+
+from .bypass import Bypass, bypasses
+from .source import ROOT, SOURCE
+
+NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+BYPASSES = {
+    "from agents.providers.registry import provider_for": "imports agents.providers.registry",
+    "from agents.providers import registry": "imports agents.providers.registry",
+    "import agents.metering": "imports agents.metering",
+    "from agents import metering": "imports agents.metering",
+    "from .. import metering": "imports agents.metering",
+    "from agents.tools.dispatch import run": "imports agents.tools.dispatch",
+    "from agents.tools import notify": "imports agents.tools.notify",
+    "from agents.tools.inference import ask": "imports agents.tools.inference",
+    'import_module("agents.tools.dispatch")': "imports agents.tools.dispatch",
+    "tool.handler(context, {})": "calls handler",
+    "provider.complete(request)": "calls complete",
+    "dispatch.run(permit, tool, context, {})": "calls dispatch.run",
+    "mint = dispatch.take_mint()": "calls take_mint",
+}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for folder in SOURCE:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_no_module_reaches_past_the_guard(tree):
+    assert bypasses(tree) == []
+
+
+@pytest.mark.parametrize(("line", "what"), BYPASSES.items())
+def test_a_deliberate_bypass_is_caught(tmp_path, line, what):
+    sneaky = tmp_path / "agents/services/sneaky.py"
+    sneaky.parent.mkdir(parents=True)
+    (tmp_path / "agents/tools").mkdir()
+    for handler in ("notify", "inference"):
+        (tmp_path / f"agents/tools/{handler}.py").touch()
+    sneaky.write_text(f"def act(tool, context):\n    {line}\n")
+
+    assert bypasses(tmp_path) == [Bypass("agents/services/sneaky.py", 2, what)]
+
+
+def test_a_new_handler_is_protected_without_being_listed(tree):
+    (tree / "agents/tools/launch.py").write_text("def launch(context, params): ...\n")
+    (tree / "agents/services/sneaky.py").write_text("from agents.tools.launch import launch\n")
+
+    assert bypasses(tree) == [Bypass("agents/services/sneaky.py", 1, "imports agents.tools.launch")]
+
+
+# --- At run time ---
+
+
+def context_of(call_id):
+    return CallContext(
+        session_pk=1,
+        session_id=uuid.uuid4(),
+        owner_id=1,
+        call_id=call_id,
+        key="k",
+        now=NOW,
+        infer=lambda: pytest.fail("no model may be asked"),
+    )
+
+
+@pytest.fixture
+def probe():
+    reached = []
+    return Tool(lambda context, params: reached.append(params), Capability("probe")), reached
+
+
+def test_nobody_else_can_take_the_mint():
+    with pytest.raises(dispatch.NoPass):
+        dispatch.take_mint()
+
+
+def test_a_pass_cannot_be_made():
+    with pytest.raises(dispatch.NoPass):
+        dispatch.Pass(uuid.uuid4(), _made_by=object())
+
+
+@pytest.mark.parametrize("forged", [None, object(), "pass"])
+def test_a_handler_does_not_run_without_a_pass(probe, forged):
+    tool, reached = probe
+
+    with pytest.raises(dispatch.NoPass):
+        dispatch.run(forged, tool, context_of(uuid.uuid4()), {})
+
+    assert reached == []
+
+
+def test_a_look_alike_of_a_pass_opens_nothing(probe):
+    tool, reached = probe
+
+    class LookAlike(dispatch.Pass):
+        def __init__(self, call_id):
+            self.call_id, self.spent = call_id, False
+
+    call_id = uuid.uuid4()
+
+    with pytest.raises(dispatch.NoPass):
+        dispatch.run(LookAlike(call_id), tool, context_of(call_id), {})
+
+    assert reached == []
+
+
+def test_a_pass_opens_once_and_only_for_its_own_call(probe):
+    tool, reached = probe
+    call_id = uuid.uuid4()
+    permit = guard._mint(call_id)
+
+    with pytest.raises(dispatch.NoPass):
+        dispatch.run(permit, tool, context_of(uuid.uuid4()), {"other": True})
+    dispatch.run(permit, tool, context_of(call_id), {"first": True})
+    with pytest.raises(dispatch.NoPass):
+        dispatch.run(permit, tool, context_of(call_id), {"again": True})
+
+    assert reached == [{"first": True}]
+
+
+MODEL = "chokepoint-model"
+CALLS = [
+    (Phase.ANALYSIS, ToolIntent.RUN_SKILL, {"model": MODEL, "prompt": "p", "max_tokens": 16}),
+    (Phase.ANALYSIS, ToolIntent.RUN_PLAYBOOK, {"model": MODEL, "prompt": "p", "max_tokens": 16}),
+    (Phase.ANALYSIS, ToolIntent.PROPOSE_PRECEDENT, {"pattern_kind": "k", "summary": "s"}),
+    (Phase.DRAFTING, ToolIntent.EMIT_FINDING, {"title": "t"}),
+    (Phase.DRAFTING, ToolIntent.PROPOSE_MEMORY, {"content": "c"}),
+    (Phase.DELIVERY, ToolIntent.NOTIFY, {"title": "t"}),
+]
+EFFECTS = (Finding, Memory, Notification, Precedent)
+
+
+def full_run(provider):
+    """One session that makes every kind of call that there is a handler for."""
+    user = get_user_model().objects.create_user("owner")
+    Profile.objects.create(user=user, opted_in=True)
+    ModelPrice.objects.create(model=MODEL, input_usd=1, output_usd=1)
+    session = session_create(owner=user, now=NOW)
+    results = []
+
+    def engine(held):
+        for phase, intent, params in CALLS:
+            session_enter_phase(held, phase, now=NOW)
+            results.append(guard.guarded_tool_call(held, intent, params))
+        return Finished()
+
+    with serving(MODEL, provider):
+        assert run_session(session.pk, engine, owner="worker:1")
+    return AgentSession.objects.get(pk=session.pk), results
+
+
+def test_every_handler_takes_part_in_the_full_run():
+    handled = {intent for intent in ToolIntent if _has_handler(intent)}
+
+    assert {intent for _, intent, _ in CALLS} == handled
+
+
+def _has_handler(intent):
+    try:
+        return tool_for(intent) is not None
+    except IntentUnavailable:
+        return False
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_full_run_has_its_effects():
+    provider = ScriptedProvider([Step(text="fine")])
+
+    session, results = full_run(provider)
+
+    assert session.status == "completed", session.error
+    assert [result.outcome for result in results] == [Outcome.SUCCESS] * len(CALLS)
+    assert [model.objects.count() for model in EFFECTS] == [1, 1, 1, 1]
+    assert len(provider.requests) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch):
+    monkeypatch.setattr(
+        guard, "_dispatch", lambda opened: (ToolResult(ZERO, None, Outcome.SUCCESS), Meter(opened.payment.request))
+    )
+    monkeypatch.setattr("agents.selftest._armed", True)
+    provider = ScriptedProvider([Step(text="fine")])
+
+    session, results = full_run(provider)
+
+    assert session.status == "completed", session.error
+    assert len(results) == ToolCall.objects.count() == len(CALLS)
+    assert [model.objects.count() for model in EFFECTS] == [0, 0, 0, 0]
+    assert provider.requests == []

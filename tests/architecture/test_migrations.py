@@ -1,0 +1,98 @@
+"""Every model has its migration, and every migration can be taken back with rows in the tables."""
+
+from decimal import Decimal
+
+import pytest
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from agents.enums import TriggerKind
+from agents.models import Installation, Trigger
+from audit import recorder, triggers
+from audit.clock import utc_now
+from audit.models import AuditEvent
+
+OURS = ("agents", "audit")
+BEFORE_CAPS = "0001_sessions_journal_money_approvals"
+
+
+@pytest.fixture
+def migrate(transactional_db):
+    """Moves the schema of the test database, and puts it back whatever happens."""
+
+    def move(*target):
+        call_command("migrate", *target, verbosity=0)
+
+    yield move
+    move()
+
+
+def tables():
+    names = connection.introspection.table_names()
+    return {name for name in names if name.startswith(tuple(f"{app}_" for app in OURS))}
+
+
+def apps_at(migration):
+    return MigrationExecutor(connection).loader.project_state(("agents", migration)).apps
+
+
+@pytest.mark.django_db
+def test_no_model_is_without_a_migration():
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+
+
+@pytest.mark.django_db
+def test_every_operation_of_every_migration_can_be_taken_back():
+    migrations = MigrationExecutor(connection).loader.disk_migrations
+    stuck = [
+        f"{app}.{name}: {operation.describe()}"
+        for (app, name), migration in migrations.items()
+        if app in OURS
+        for operation in migration.operations
+        if not operation.reversible
+    ]
+
+    assert stuck == []
+
+
+def test_the_cap_of_a_trigger_comes_and_goes_while_rows_stay(migrate):
+    owner = get_user_model().objects.create_user("owner")
+    row = Trigger.objects.create(owner=owner, kind=TriggerKind.MANUAL, name="n", max_cost_usd=Decimal("0.25"))
+
+    migrate("agents", BEFORE_CAPS)
+    before = apps_at(BEFORE_CAPS).get_model("agents", "Trigger")
+    kept = before.objects.get()
+    fields = {field.name for field in before._meta.get_fields()}
+    migrate("agents")
+    after = Trigger.objects.get()
+
+    assert (kept.pk, kept.name) == (row.pk, "n")
+    assert "max_cost_usd" not in fields
+    assert (after.pk, after.max_cost_usd, after.max_cost_per_day_usd) == (row.pk, None, None)
+
+
+def test_everything_can_be_taken_back_to_nothing_and_built_again(migrate):
+    built = tables()
+
+    for app in OURS:
+        migrate(app, "zero")
+    left = tables()
+    migrate()
+
+    assert left == set()
+    assert (
+        tables() == built == {model._meta.db_table for app in OURS for model in apps.get_app_config(app).get_models()}
+    )
+    assert Installation.objects.filter(pk=1).exists()
+
+
+def test_the_record_is_append_only_again_after_its_migration_was_repeated(migrate):
+    migrate("audit", "zero")
+    migrate("audit")
+    recorder.append("system", "organisation.released", now=utc_now(), details={"halt_id": 1})
+
+    with pytest.raises(DatabaseError, match=triggers.MESSAGE):
+        AuditEvent.objects.update(kind="changed")

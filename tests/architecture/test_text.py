@@ -1,0 +1,44 @@
+"""What no text of the repository may hold: unescaped output, notes to self, paths of somebody's machine."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .source import shown, text_files
+
+FORBIDDEN = {
+    "unescaped output": re.compile(r"mark_safe\b|\|\s*safe\b|autoescape\s+off|format_html\(\s*f[\"']"),
+    "a note to self": re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"),
+    "a path of somebody's machine": re.compile(r"(?<![\w.~-])/(?:home|root|work|Users)/"),
+}
+READ = [path for path in text_files() if path != Path(__file__)]
+
+
+def findings(text: str) -> list[str]:
+    lines = enumerate(text.splitlines(), 1)
+    return [f"line {number}: {what}" for number, line in lines for what, seen in FORBIDDEN.items() if seen.search(line)]
+
+
+@pytest.mark.parametrize("path", READ, ids=shown)
+def test_text_is_clean(path):
+    assert findings(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mark_safe(reply)",
+        "{{ reply|safe }}",
+        "{% autoescape off %}",
+        "# TODO later",
+        "open('/home/me/x')",
+        "see /work/x",
+    ],
+)
+def test_an_unclean_line_is_found(line):
+    assert len(findings(line)) == 1
+
+
+def test_an_address_is_no_path():
+    assert findings("https://example.org/home/ and docs/work/ and a safe word") == []
