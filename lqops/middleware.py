@@ -10,7 +10,6 @@ from contextvars import ContextVar
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
 
 SAFE_LABEL = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -43,6 +42,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
     """Pages load and run what this site serves and nothing else. A view that set a policy of its own keeps it."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        policy = ADMIN_POLICY if request.path.startswith(reverse("admin:index")) else POLICY
+        match = request.resolver_match
+        policy = ADMIN_POLICY if match is not None and "admin" in match.app_names else POLICY
         response.headers.setdefault("Content-Security-Policy", policy)
         return response

@@ -1,27 +1,27 @@
-"""Masks credentials in log lines, tool output and error texts before they are stored."""
+"""Masks credentials in log lines, tool output and error texts before they are stored.
 
-from typing import Any
+Owns what every other module calls before it writes: `redact` for text, `redact_data` for JSON-shaped values, and their
+forms for streams, exceptions and log records. A masked value leaves `[redacted:<kind>:<4 hex>]`; redacting twice changes
+nothing. Must not be the only guard: a secret that looks like a word is found by its name or its registration alone.
+"""
 
-from audit.redaction.markers import MARKER, configure_marker_key
+from audit.redaction.data import contains_marker, redact_data
+from audit.redaction.errors import redact_exception, redact_traceback
+from audit.redaction.known import forget_known_secrets, register_known_secrets
+from audit.redaction.logs import RedactingFilter
+from audit.redaction.markers import configure_marker_key
 from audit.redaction.scan import redact
+from audit.redaction.stream import StreamRedactor
 
-
-def redact_data(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {redact_data(key): redact_data(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(redact_data(item) for item in value)
-    return value
-
-
-def contains_marker(value: Any) -> bool:
-    if isinstance(value, str):
-        return MARKER.search(value) is not None
-    if isinstance(value, dict):
-        return any(contains_marker(part) for pair in value.items() for part in pair)
-    return isinstance(value, list | tuple) and any(map(contains_marker, value))
-
-
-__all__ = ["configure_marker_key", "contains_marker", "redact", "redact_data"]
+__all__ = [
+    "RedactingFilter",
+    "StreamRedactor",
+    "configure_marker_key",
+    "contains_marker",
+    "forget_known_secrets",
+    "redact",
+    "redact_data",
+    "redact_exception",
+    "redact_traceback",
+    "register_known_secrets",
+]

@@ -6,8 +6,9 @@ time: a value is judged by its first characters and read on only when it is mask
 
 import re
 from collections.abc import Iterator
+from string import ascii_letters, digits
 
-from audit.redaction.names import Strength, name_strength, name_words
+from audit.redaction.names import Strength, name_strength
 from audit.redaction.spans import Span
 from audit.redaction.values import is_credential, looks_chosen, looks_mixed
 
@@ -32,7 +33,7 @@ _NAMED = re.compile(
     )""",
     re.VERBOSE,
 )
-_NAME_BEFORE = re.compile(r"[\w.$-]*\Z", re.ASCII)
+_NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 _PROSE = re.compile(
     r"(?:password|passphrase|passcode|passwd|pwd|secret|token|api[ _-]?key|access[ _-]?key|credential|credentials)\b"
     r"[^\n.:=?!\"]{0,40}?\b(?:(?:is|was|are)(?:[ \t]{1,3}(?:now|set|changed|reset|been|currently|still|simply|to|as)\b)*"
@@ -88,8 +89,8 @@ def bare_end(text: str, start: int) -> tuple[int, bool]:
 
 
 def _whole_name(text: str, start: int, end: int) -> tuple[int, str]:
-    before = _NAME_BEFORE.search(text, max(0, start - 48), start)
-    first = before.start() if before else start
+    before = text[max(0, start - 48) : start]
+    first = start - len(before) + len(before.rstrip(_NAME_CHARACTERS))
     return first, text[first:end]
 
 
@@ -141,17 +142,21 @@ def assignment_spans(text: str, low: str) -> Iterator[Span]:
     """Values that stand behind the name of a credential."""
     if not any(stem in low for stem in STEMS):
         return
+    done = 0
     for found in _NAMED.finditer(low):
-        rest_end = found.end("rest")
-        name_start, name = _whole_name(text, found.start(), rest_end)
-        strength = name_strength(name.strip(".-"))
-        if strength is Strength.NONE or "$" in name or name_words(name)[-1] in ("authorization", "cookie"):
+        if found.start() < done:
+            continue
+        name_start, name = _whole_name(text, found.start(), found.end("rest"))
+        strength = name_strength(name)
+        # Headers with a scheme are read in their place.
+        if strength is Strength.NONE or name.lower().endswith("authorization"):
             continue
         if found["gap"]:
             span = _gap_span(text, found, name_start, name, strength)
         else:
             span = _assigned_span(text, found, strength)
         if span:
+            done = span.end
             yield span
     yield from _prose_spans(text, low)
 

@@ -23,7 +23,7 @@ _PASSWORD_WORDS = frozenset(
     " sshpass".split()
 )
 _TOKEN_WORDS = frozenset(
-    "secret token apikey authtoken accesstoken authorization cookie credential bearer jwt secretkey accesskey"
+    "secret token apikey authtoken accesstoken authorization cookie cookies credential bearer jwt secretkey accesskey"
     " privatekey accountkey sharedaccesskey clientsecret sessiontoken refreshtoken otp passkey pat appkey"
     " psk apitoken authkey sessionkey masterkey sharedkey".split()
 )
@@ -96,7 +96,8 @@ def name_strength(name: str) -> Strength:
     words = [word for word in name_words(name[-96:]) if not word.isdigit()]
     while words and words[-1] in _FILLERS:
         words.pop()
-    if not words or (words[-1] in _ABOUT and not _hashed_password(words)):
+    # `$secret` names a handle, and a secret passed by handle is not in the text.
+    if not words or "$" in name or (words[-1] in _ABOUT and not _hashed_password(words)):
         return Strength.NONE
     if words[-1] == "key":
         return _key_strength(words)

@@ -46,7 +46,7 @@ def _rules() -> tuple[Rule, ...]:
     for kind, mark, left, least, most, body in MARKED:
         escaped = re.escape(mark)
         expression = re.compile(rf"{escaped}(?<={left}{{{least}}}{escaped}){body}")
-        rules.append(Rule(kind, mark, expression, re.compile(rf"{left}*+\Z"), most))
+        rules.append(Rule(kind, mark, expression, re.compile(left), most))
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
     web_token = _after_boundary("eyJ", also="_-") + (
         r"[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+)"
@@ -56,6 +56,8 @@ def _rules() -> tuple[Rule, ...]:
 
 
 RULES = _rules()
+# The shortest token, prefix included, has this many characters.
+_RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
 
 
 def _widened(rule: Rule, text: str, start: int) -> int | None:
@@ -63,15 +65,17 @@ def _widened(rule: Rule, text: str, start: int) -> int | None:
     if rule.left is None:
         return start
     run = start
-    while run > 0 and start - run <= rule.most and rule.left.fullmatch(text, run - 1, run):
+    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
         run -= 1
     return run if start - run <= rule.most else None
 
 
 def token_spans(text: str) -> Iterator[Span]:
     """Every token of a known format."""
+    # Literals are looked for in the long runs only: those are a small part of most texts.
+    runs = "\n".join(_RUN.findall(text))
     for rule in RULES:
-        if rule.literal in text:
+        if rule.literal in runs:
             for found in rule.expression.finditer(text):
                 start = _widened(rule, text, found.start())
                 if start is not None:

@@ -16,8 +16,6 @@ READS = {
     ("date", "today"),
     ("time", "time"),
     ("time", "time_ns"),
-    ("time", "gmtime"),
-    ("time", "localtime"),
 }
 
 

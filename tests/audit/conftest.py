@@ -1,18 +1,9 @@
 """Fixtures of the record's tests."""
 
-from pathlib import Path
-
 import pytest
-from django.conf import settings as configured
 from django.db import connection
 
 from audit import triggers
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _static_folder():
-    """WhiteNoise warns of a missing folder, and warnings are errors."""
-    Path(configured.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
 
 
 @pytest.fixture

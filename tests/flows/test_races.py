@@ -1,0 +1,197 @@
+"""Money, tickets, leases and precedents under real concurrency, on SQLite and on PostgreSQL."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from agents.conf import clock
+from agents.enums import BudgetScope, Level, Outcome, Phase, Status, ToolIntent
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Approval, Budget, Precedent, ToolCall
+from agents.providers.registry import serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.services.approvals import approval_approve
+from agents.services.budget import budget_set_cap
+from agents.services.leases import lease_claim
+from agents.types import Usage
+from audit.verify import verify_record
+from tests.agents.conftest import Probe, tool
+from tests.factories import make_agent, make_price, make_session, make_user
+from tests.flows.processes import Worker, in_threads
+from tests.flows.workers import MODEL, spend
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+CALLS = 37
+ESTIMATE = Decimal("0.005")
+
+
+def books_balance(session):
+    session.refresh_from_db()
+    calls = ToolCall.objects.filter(session=session)
+    assert session.cost_reserved_usd == session.cost_held_usd == 0
+    assert session.cost_total_usd == sum(call.charged_usd for call in calls)
+    assert session.cost_actual_usd == sum(call.actual_usd for call in calls)
+
+
+def race_on_one_session(*, cap, output_tokens):
+    session = make_session(max_cost_usd=cap)
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, output_tokens))])):
+        made = in_threads(16, lambda _: spend(AgentSession.objects.get(pk=session.pk)))
+    books_balance(session)
+    return session, sum(made)
+
+
+def sixteen_threads_on_one_session():
+    """Each call really costs what it was estimated at, so the rolling average does not move."""
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session, made = race_on_one_session(cap=CALLS * ESTIMATE, output_tokens=500)
+    assert made == CALLS
+    assert session.cost_total_usd == session.cost_actual_usd == CALLS * ESTIMATE == session.max_cost_usd
+    assert session.cost_cap_reached
+
+
+def test_sixteen_threads_spend_a_session_s_cap_to_the_last_call_and_not_one_more():
+    sixteen_threads_on_one_session()
+
+
+def test_sixteen_threads_never_really_spend_more_than_the_cap():
+    """The real ledger binds: each call really costs twice its estimate, and 37 of those fit."""
+    make_price(MODEL, input_usd="0", output_usd="20")
+    per_call = Decimal("0.01")
+    session, made = race_on_one_session(cap=CALLS * per_call, output_tokens=500)
+    assert made == CALLS
+    assert session.cost_actual_usd == CALLS * per_call == session.max_cost_usd
+
+
+def four_processes_under_one_agent():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    agent = make_agent()
+    now = clock()
+    budget_set_cap(
+        scope=BudgetScope.AGENT, subject_id=agent.pk, cap_usd=CALLS * ESTIMATE, actor="user:1", now=now
+    )
+    sessions = [make_session(agent=agent, owner=agent.owner) for _ in range(40)]
+    pks = [session.pk for session in sessions]
+    workers = [Worker("spend_in_threads", session_pks=pks[n : n + 10], output_tokens=500) for n in range(0, 40, 10)]
+    made = sum(worker.result() for worker in workers)
+    budget = Budget.objects.get(scope=BudgetScope.AGENT, day=now.date())
+    assert made == CALLS
+    assert (budget.charged_usd, budget.reserved_usd, budget.held_usd) == (CALLS * ESTIMATE, 0, 0)
+    assert budget.actual_usd == CALLS * ESTIMATE
+    for session in sessions:
+        books_balance(session)
+    assert not any(session.cost_cap_reached for session in sessions)
+
+
+def test_four_processes_of_ten_threads_spend_an_agent_s_budget_to_the_last_call_and_not_one_more():
+    four_processes_under_one_agent()
+    assert verify_record().problems == []
+
+
+def test_twenty_sightings_at_once_are_one_precedent_seen_twenty_times():
+    owner = make_user()
+    sessions = [make_session(owner=owner, current_phase=Phase.ANALYSIS) for _ in range(20)]
+    sighting = {"pattern_kind": "clause", "summary": "liability is not capped"}
+    results = in_threads(20, lambda n: guarded_tool_call(sessions[n], ToolIntent.PROPOSE_PRECEDENT, sighting))
+    assert sorted(result.data["observed_count"] for result in results) == list(range(1, 21))
+    assert Precedent.objects.get().observed_count == 20
+
+
+def test_a_dismissed_precedent_does_not_stand_in_the_way_of_a_new_one():
+    session = make_session(current_phase=Phase.ANALYSIS)
+    sighting = {"pattern_kind": "clause", "summary": "liability is not capped"}
+    guarded_tool_call(session, ToolIntent.PROPOSE_PRECEDENT, sighting)
+    Precedent.objects.update(dismissed_at=clock())
+    again = guarded_tool_call(session, ToolIntent.PROPOSE_PRECEDENT, sighting)
+    assert again.data["observed_count"] == 1
+    assert Precedent.objects.count() == 2
+
+
+def test_a_hundred_sessions_claimed_by_two_processes_have_one_holder_each():
+    sessions = [make_session(status=Status.QUEUED) for _ in range(100)]
+    pks = [session.pk for session in sessions]
+    workers = [Worker("claim", session_pks=pks, owner=f"worker-{n}") for n in (1, 2)]
+    for worker in workers:
+        worker.wait_for("ready")
+    for worker in workers:
+        worker.tell("go")
+    first, second = (set(worker.result()) for worker in workers)
+    assert first | second == set(pks)
+    assert not first & second
+    assert set(AgentSession.objects.values_list("fencing", flat=True)) == {1}
+    assert verify_record().problems == []
+
+
+def test_sixteen_claims_at_once_have_one_winner():
+    session = make_session(status=Status.QUEUED)
+    claims = in_threads(16, lambda n: lease_claim(session.pk, owner=f"worker-{n}", now=clock()))
+    assert sum(claim is not None for claim in claims) == 1
+
+
+def race_on_one_ticket(racers):
+    approver = make_user()
+    approver.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    session = make_session()
+    probe = Probe()
+    now = clock()
+
+    def send(key):
+        with tool(probe=probe, level=Level.RESTRICTED):
+            return guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key=key, now=now)
+
+    assert send("turn:1").outcome == Outcome.APPROVAL_PENDING
+    ticket = Approval.objects.get(session=session)
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=now)
+
+    def racer(_):
+        try:
+            return send("turn:1")
+        except Exception as error:  # noqa: BLE001 a loser may find the call in flight
+            return error
+
+    in_threads(racers, racer)
+    assert len(probe.calls) == 1
+    assert ToolCall.objects.filter(session=session).count() == 1
+
+
+def test_fifty_racers_on_one_ticket_use_it_once():
+    race_on_one_ticket(50)
+
+
+def test_one_day_is_opened_once_by_many():
+    make_price(MODEL, input_usd="0", output_usd="0")
+    agent = make_agent()
+    sessions = [make_session(agent=agent, owner=agent.owner) for _ in range(12)]
+    midnight = datetime.now(UTC) + timedelta(days=30)
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, 0))])):
+        results = in_threads(
+            12,
+            lambda n: guarded_tool_call(
+                sessions[n],
+                ToolIntent.RUN_SKILL,
+                {"model": MODEL, "prompt": "?", "max_tokens": 1},
+                now=midnight,
+            ),
+        )
+    assert all(result.ok for result in results)
+    assert set(Budget.objects.values_list("charged_usd", flat=True)) == {12 * ESTIMATE}
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("repetition", range(5))
+def test_the_money_races_five_times_over(repetition):
+    sixteen_threads_on_one_session()
+    AgentSession.objects.all().delete()
+    from agents.models import ModelPrice
+
+    ModelPrice.objects.all().delete()
+    four_processes_under_one_agent()
+
+
+@pytest.mark.stress
+def test_two_hundred_tickets_with_fifty_racers_each():
+    for _ in range(200):
+        race_on_one_ticket(50)

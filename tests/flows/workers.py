@@ -1,0 +1,121 @@
+"""What the worker processes of the tests do: `python -m tests.flows.workers <function> <arguments as JSON>`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import django
+
+django.setup()
+
+from agents.conf import clock  # noqa: E402
+from agents.enums import Level, Status, ToolIntent  # noqa: E402
+from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
+from agents.guard import guarded_tool_call  # noqa: E402
+from agents.models import AgentSession  # noqa: E402
+from agents.providers.registry import serving  # noqa: E402
+from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
+from agents.runner import Finished, run_session  # noqa: E402
+from agents.services.leases import lease_claim  # noqa: E402
+from agents.tools.registry import Tool, override  # noqa: E402
+from agents.types import Capability, Usage  # noqa: E402
+from tests.flows.processes import in_threads  # noqa: E402
+
+MODEL = "test-model"
+ASK = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 500}
+
+
+def say(word):
+    print(word, flush=True)
+
+
+def spend(session: AgentSession) -> int:
+    """Asks the model until a brake ends it; a budget held by calls in flight is tried again."""
+    made = 0
+    while True:
+        try:
+            made += guarded_tool_call(session, ToolIntent.RUN_SKILL, ASK).ok
+        except AutonomousBrake:
+            return made
+
+
+def spend_in_threads(session_pks, output_tokens):
+    """One thread per session; prints how many calls went through."""
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, output_tokens))])):
+        made = in_threads(len(session_pks), lambda n: spend(AgentSession.objects.get(pk=session_pks[n])))
+    say(json.dumps(sum(made)))
+
+
+def claim(session_pks, owner):
+    """Tries to claim each session; prints those it got."""
+    say("ready")
+    sys.stdin.readline()
+    got = [pk for pk in session_pks if lease_claim(pk, owner=owner, now=clock()) is not None]
+    say(json.dumps(got))
+
+
+def run(session_pk, effects, *, block=True, repeatable=False, owner="worker"):
+    """A run of three calls, each leaving a line in the file `effects`; the second one may hang after its effect."""
+
+    def act(context, params):
+        with Path(effects).open("a") as out:
+            out.write(f"{params['step']} {context.idempotency_key}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        if block and params["step"] == 2:
+            say("acted")
+            sys.stdin.readline()
+        return {"step": params["step"]}
+
+    def engine(held):
+        capability = Capability("act", level=Level.SAFE, idempotent=repeatable)
+        with override({ToolIntent.RUN_SKILL: Tool(act, capability, remote=True)}):
+            for step in (1, 2, 3):
+                guarded_tool_call(held, ToolIntent.RUN_SKILL, {"step": step}, key=f"step:{step}")
+        return Finished()
+
+    say(json.dumps(run_session(session_pk, engine, owner=owner)))
+
+
+def infer(session_pk, asked, *, block=True, owner="worker"):
+    """A run of one question to a model, which notes that it was asked and may never answer."""
+
+    def note():
+        with Path(asked).open("a") as out:
+            out.write("asked\n")
+        if block:
+            say("asked")
+            sys.stdin.readline()
+
+    def engine(held):
+        guarded_tool_call(held, ToolIntent.RUN_SKILL, ASK, key="question")
+        return Finished()
+
+    with serving(MODEL, ScriptedProvider([Step("fine", usage=Usage(0, 10), before_reply=note)])):
+        say(json.dumps(run_session(session_pk, engine, owner=owner)))
+
+
+def stall(session_pk, owner):
+    """Claims a session, is stopped for a while, and then tries to write; prints what became of it."""
+    held = lease_claim(session_pk, owner=owner, now=clock())
+    say("holding")
+    sys.stdin.readline()
+    try:
+        guarded_tool_call(held, ToolIntent.EMIT_FINDING, {"title": "late"})
+        say(json.dumps("written"))
+    except LeaseLost:
+        say(json.dumps("refused"))
+
+
+def loop_until_halted(session_pk, delay):
+    """Asks a slow model again and again until a halt ends it; prints how many calls went through."""
+    session = AgentSession.objects.get(pk=session_pk)
+    assert session.status == Status.RUNNING
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, 1), delay_seconds=delay)])):
+        say("looping")
+        say(json.dumps(spend(session)))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](**json.loads(sys.argv[2]))

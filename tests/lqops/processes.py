@@ -1,0 +1,30 @@
+"""Starts lqops' own commands as processes, in an environment that the test alone decides."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment(var: Path, **values: str) -> dict[str, str]:
+    """The variables of this process without any of lqops', a var folder of its own, and what the test asks for."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LQOPS_", "DJANGO_"))}
+    return {**kept, "LQOPS_VAR_DIR": str(var), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **values}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(ROOT / "manage.py"), *arguments]
+
+
+def run(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def run_python(code: str, *, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )

@@ -1,0 +1,125 @@
+"""/healthz tells whether safe work can be done, and what an operator has to look at."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import DatabaseError
+from django.test import Client
+
+from agents import selftest
+from agents.conf import clock
+from agents.enums import HaltScope, Status
+from agents.models import AgentSession, Halt, Installation, SuspendedModel
+from lqops.settings import LQOPS_AUDIT_KEY, SECRET_KEY
+
+pytestmark = pytest.mark.django_db
+
+
+def health():
+    response = Client().get("/healthz")
+    return response.status_code, response.json()
+
+
+def running_session(lease_until):
+    owner = get_user_model().objects.create_user("owner")
+    return AgentSession.objects.create(owner=owner, status=Status.RUNNING, lease_until=lease_until)
+
+
+def test_all_well(monkeypatch):
+    monkeypatch.setattr(selftest, "_armed", False)
+
+    assert health() == (
+        200,
+        {
+            "ok": True,
+            "database": "ok",
+            "brakes": "not tested in this process",
+            "halted": False,
+            "suspended_models": [],
+            "oldest_lease_until": None,
+            "red": [],
+        },
+    )
+
+
+def test_armed_brakes_are_told(monkeypatch):
+    monkeypatch.setattr(selftest, "_armed", True)
+
+    assert health()[1]["brakes"] == "armed"
+
+
+def test_halt_of_all_work_is_a_red_line():
+    Installation.objects.update(halt=Halt.objects.create(scope=HaltScope.ORGANISATION))
+
+    status, found = health()
+
+    assert (status, found["halted"], found["red"]) == (200, True, ["All work is halted."])
+
+
+def test_suspended_model_is_a_red_line():
+    SuspendedModel.objects.create(model="greedy", bound_usd=Decimal("0.1"), actual_usd=Decimal("0.2"))
+
+    status, found = health()
+
+    assert (status, found["suspended_models"]) == (200, ["greedy"])
+    assert "greedy" in found["red"][0]
+
+
+def test_worker_at_work_is_told():
+    session = running_session(clock() + timedelta(minutes=1))
+
+    status, found = health()
+
+    assert (status, found["red"]) == (200, [])
+    assert found["oldest_lease_until"] == session.lease_until.isoformat()
+
+
+def test_lost_worker_is_a_red_line():
+    running_session(clock() - timedelta(seconds=1))
+
+    status, found = health()
+
+    assert status == 200
+    assert "whole lease" in found["red"][0]
+
+
+def test_database_that_cannot_be_read_is_503_without_its_error(monkeypatch):
+    def refuse(**_):
+        raise DatabaseError("password=hunter2 refused")
+
+    monkeypatch.setattr(Installation.objects, "get", refuse)
+
+    status, found = health()
+
+    assert (status, found["ok"]) == (503, False)
+    assert "hunter2" not in str(found)
+
+
+def test_missing_installation_row_is_503():
+    Installation.objects.all().delete()
+
+    status, found = health()
+
+    assert (status, found["ok"]) == (503, False)
+    assert "migrate" in found["red"][0]
+
+
+def test_no_secret_is_told_and_nothing_is_cached():
+    response = Client().get("/healthz")
+
+    assert SECRET_KEY not in response.content.decode()
+    assert LQOPS_AUDIT_KEY not in response.content.decode()
+    assert "no-store" in response["Cache-Control"]
+
+
+def test_health_can_only_be_read():
+    assert Client(enforce_csrf_checks=False).post("/healthz").status_code == 405
+
+
+def test_probe_may_ask_over_plain_http(settings):
+    settings.SECURE_SSL_REDIRECT = True
+
+    assert Client().get("/healthz").status_code == 200
+    assert Client().get("/admin/").status_code == 301

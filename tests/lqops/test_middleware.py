@@ -1,0 +1,89 @@
+"""Every answer carries a request id and a content security policy, under both kinds of server."""
+
+import asyncio
+import re
+
+import pytest
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+
+from lqops.middleware import ADMIN_POLICY, POLICY, ContentSecurityPolicy, RequestId, current_request_id
+
+MADE = re.compile(r"[0-9a-f]{32}")
+
+pytestmark = pytest.mark.django_db
+
+
+def test_request_id_that_is_a_safe_label_is_kept():
+    response = Client().get("/healthz", headers={"X-Request-ID": "proxy-7:a.b_c"})
+
+    assert response["X-Request-ID"] == "proxy-7:a.b_c"
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 65, "a\nb", "<script>", "é"])
+def test_request_id_that_is_no_safe_label_is_replaced(given):
+    response = Client().get("/healthz", headers={"X-Request-ID": given})
+
+    assert MADE.fullmatch(response["X-Request-ID"])
+
+
+def test_two_requests_have_two_ids():
+    client = Client()
+
+    assert client.get("/healthz")["X-Request-ID"] != client.get("/healthz")["X-Request-ID"]
+
+
+def test_view_and_log_lines_see_the_id_that_the_answer_carries():
+    seen = []
+
+    def view(request):
+        seen.append((request.headers["X-Request-ID"], current_request_id.get()))
+        return HttpResponse()
+
+    response = RequestId(view)(RequestFactory().get("/", headers={"X-Request-ID": "not safe"}))
+
+    assert seen == [(response["X-Request-ID"], response["X-Request-ID"])]
+    assert current_request_id.get() == ""
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/absent", "/receipts/x/", "/static/absent.css"])
+def test_pages_outside_the_admin_may_not_eval(path):
+    policy = Client().get(path)["Content-Security-Policy"]
+
+    assert policy == POLICY
+    assert "unsafe-eval" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "form-action 'self'" in policy
+
+
+def test_admin_pages_may_eval_and_run_no_inline_script():
+    policy = Client().get("/admin/login/")["Content-Security-Policy"]
+
+    assert policy == ADMIN_POLICY
+    assert "script-src 'self' 'unsafe-eval';" in policy
+
+
+def test_sign_in_page_needs_nothing_that_its_policy_forbids():
+    page = Client().get("/admin/login/").content.decode()
+
+    assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>", page), "an inline script would not run"
+    assert not re.search(r"\son\w+=", page), "an inline handler would not run"
+    assert not re.search(r'(?:src|href)="https?://', page), "nothing is loaded from elsewhere"
+
+
+def test_view_with_a_policy_of_its_own_keeps_it():
+    response = HttpResponse(headers={"Content-Security-Policy": "default-src 'none'"})
+    request = RequestFactory().get("/")
+    request.resolver_match = None
+
+    assert ContentSecurityPolicy(lambda _: response)(request)["Content-Security-Policy"] == "default-src 'none'"
+
+
+def test_asynchronous_requests_carry_the_same_headers():
+    async def get():
+        return await AsyncClient().get("/absent", headers={"X-Request-ID": "async-1"})
+
+    response = asyncio.run(get())
+
+    assert response["X-Request-ID"] == "async-1"
+    assert response["Content-Security-Policy"] == POLICY

@@ -1,0 +1,107 @@
+"""Settings come from the environment alone: read in processes of their own, each with an environment of its own."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from .processes import ROOT, environment, run, run_python
+
+SHOW = """
+import json
+from lqops import settings
+print(json.dumps({name: getattr(settings, name) for name in dir(settings) if name.isupper()}, default=str))
+"""
+
+
+def read_settings(var, **values):
+    done = run_python(SHOW, env=environment(var, **values))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_defaults_are_safe(tmp_path):
+    found = read_settings(tmp_path)
+
+    assert found["DEBUG"] is False
+    assert found["ALLOWED_HOSTS"] == ["127.0.0.1", "localhost", "[::1]"]
+    assert found["DATABASES"]["default"]["NAME"] == str(tmp_path / "lqops.sqlite3")
+    assert found["USE_TZ"] is True
+    assert found["TIME_ZONE"] == "UTC"
+    assert len(found["SECRET_KEY"]) >= 50
+    assert found["SECRET_KEY"] != found["LQOPS_AUDIT_KEY"]
+
+
+def test_secrets_of_the_first_run_are_used_by_the_next(tmp_path):
+    assert read_settings(tmp_path)["SECRET_KEY"] == read_settings(tmp_path)["SECRET_KEY"]
+
+
+def test_sqlite_is_durable_and_takes_its_lock_at_once(tmp_path):
+    options = read_settings(tmp_path)["DATABASES"]["default"]["OPTIONS"]
+
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert "synchronous=FULL" in options["init_command"]
+    assert "journal_mode=WAL" in options["init_command"]
+
+
+def test_postgresql_address_gives_postgresql(tmp_path):
+    database = read_settings(tmp_path, LQOPS_DATABASE_URL="postgresql://u@db:5432/name")["DATABASES"]["default"]
+
+    assert database["ENGINE"] == "django.db.backends.postgresql"
+    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", "5432", "name")
+    assert database["OPTIONS"] == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LQOPS_DATABASE_URL", "mysql://db/name"),
+        ("LQOPS_DEBUG", "perhaps"),
+        ("LQOPS_DEFAULT_SESSION_CAP_USD", "-1"),
+        ("LQOPS_LEASE_SECONDS", "0"),
+        ("LQOPS_MAX_RECOVERIES", "many"),
+        ("LQOPS_SECRET_KEY_FILE", "absent"),
+    ],
+)
+def test_wrong_value_stops_the_start_and_names_its_variable(tmp_path, name, value):
+    done = run("check", env=environment(tmp_path, **{name: value}))
+
+    assert done.returncode != 0
+    assert f"ImproperlyConfigured: {name}" in done.stderr.splitlines()[-1]
+
+
+def test_https_turns_on_everything_that_needs_it(tmp_path):
+    found = read_settings(tmp_path, LQOPS_HTTPS="1")
+
+    assert found["SESSION_COOKIE_SECURE"] is found["CSRF_COOKIE_SECURE"] is found["SECURE_SSL_REDIRECT"] is True
+    assert found["SECURE_HSTS_SECONDS"] >= 31_536_000
+
+
+def test_deployment_check_is_clean_behind_tls(tmp_path):
+    done = run("check", "--deploy", "--fail-level", "WARNING", env=environment(tmp_path, LQOPS_HTTPS="1"))
+
+    assert done.returncode == 0, done.stderr
+    assert "no issues" in done.stdout
+
+
+# --- docs/deployment.md lists every variable, and no other ---
+
+
+def variables_read() -> set[str]:
+    """Every `LQOPS_…` that lqops/settings.py asks its environment for; a secret can also come from a file."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / "lqops/settings.py").read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("env."):
+            name = ast.literal_eval(node.args[0])
+            found |= {name, f"{name}_FILE"} if ast.unparse(node.func) == "env.secret" else {name}
+    return found
+
+
+def variables_listed() -> list[str]:
+    return re.findall(r"^\| `(LQOPS_\w+)` \|", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
+
+
+def test_deployment_page_lists_every_variable_once():
+    assert len(variables_read()) > 10
+    assert sorted(variables_listed()) == sorted(variables_read())
