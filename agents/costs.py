@@ -16,7 +16,7 @@ MILLION = Decimal(1_000_000)
 COLD_START_USD = Decimal("0.005")
 TOKENS_PER_MESSAGE = 16
 WARN_FRACTION = Decimal("0.8")
-MOST_USD = Decimal(2**63 - 1) * MICRO  # what a BIGINT of micro-dollars holds
+MOST_USD = Decimal((2**63 - 1) // 10**6)  # a BIGINT of micro-dollars holds no more
 
 
 class NotMoney(ValueError):

@@ -114,6 +114,23 @@ MEDIA_ROOT = VAR_DIR / "media"
 
 UNFOLD = {"SITE_TITLE": "lqops", "SITE_HEADER": "lqops", "SITE_SUBHEADER": "mission control"}
 
+# --- Log lines: to standard error, one per record, with credentials masked ---
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"redact": {"()": "audit.redaction.RedactingFilter"}},
+    "formatters": {"one_line": {"()": "lqops.logs.OneLine"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "one_line", "filters": ["redact"]}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+    # Django's own handlers would write the same records a second time, unmasked.
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO"},
+        "django.server": {"handlers": [], "propagate": True},
+        "uvicorn": {"level": "WARNING"},
+    },
+}
+
 # --- lqops ---
 
 LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)

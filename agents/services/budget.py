@@ -92,7 +92,7 @@ def budget_set_cap(
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
     subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
     now = now or clock()
-    owners = _CAPPED[scope].objects.filter(pk=subject_id or 1)
+    owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
     old = owners.values_list("max_cost_per_day_usd", flat=True).get()
     owners.update(max_cost_per_day_usd=cap_usd)
     day = now.astimezone(UTC).date()

@@ -184,7 +184,7 @@ BOUNDED: tuple[tuple[str, str, str], ...] = (
 
 # Tokens known by a mark in their middle: (kind, mark, characters before it, least and most of them, what follows).
 MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
-    ("azure-client-secret", "Q~", r"[A-Za-z0-9_~.]", 4, 4, r"[A-Za-z0-9_~.-]{24,}+"),
+    ("azure-client-secret", "Q~", r"[A-Za-z0-9_~.]", 4, 8, r"[A-Za-z0-9_~.-]{24,}+"),
     ("azure-key", "AZDO", A, 60, 90, rf"{A}{{4,}}+"),
     ("azure-key", "JQQJ99", A, 40, 90, rf"{A}{{20,}}+"),
     ("azure-key", "+ASt", r"[A-Za-z0-9+/]", 60, 90, r"[A-Za-z0-9+/]{4,}+=*"),

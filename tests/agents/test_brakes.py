@@ -134,7 +134,9 @@ def test_a_shared_budget_that_is_really_spent_is_named_with_what_was_needed():
 
 
 def test_the_session_is_spent_up_when_its_least_tokens_do_not_fit_what_was_really_billed():
-    assert economic(quote(), session=books("1", actual="0.997"), shared=()) == SpentUp("cost", USD("0.004"), USD("0.003"))
+    assert economic(quote(), session=books("1", actual="0.997"), shared=()) == SpentUp(
+        "cost", USD("0.004"), USD("0.003")
+    )
     assert economic(quote(), session=books("1", actual="1.5"), shared=()) == SpentUp("cost", USD("0.004"), USD(0))
     assert isinstance(economic(quote(), session=books("1", actual="0.996"), shared=()), Affordable)
 

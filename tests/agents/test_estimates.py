@@ -158,7 +158,9 @@ def test_a_database_error_gives_the_default_and_a_warning_and_is_not_kept(monkey
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="agents"):
         patched.setattr(estimates, "_average", broken)
         assert estimate() == DEFAULT
-    assert [(record.levelname, error.__name__ in record.getMessage()) for record in caplog.records] == [("WARNING", True)]
+    assert [(record.levelname, error.__name__ in record.getMessage()) for record in caplog.records] == [
+        ("WARNING", True)
+    ]
     assert "hunter2" not in caplog.text
     assert estimate() == Decimal("0.02")
 
@@ -188,9 +190,12 @@ def test_the_clock_is_read_when_no_time_is_given():
     assert estimate_tool_cost(ToolIntent.RUN_SKILL, {"model": "m"}) == Decimal("0.02")
 
 
-def test_inference_without_a_model_or_with_an_unknown_purpose_has_no_estimate():
-    with pytest.raises(KeyError):
-        estimate_tool_cost(ToolIntent.RUN_SKILL, {}, now=NOW)
+def test_a_skill_that_asks_no_model_costs_nothing_and_asks_nothing(django_assert_num_queries):
+    with django_assert_num_queries(0):
+        assert estimate_tool_cost(ToolIntent.RUN_SKILL, {"path": "a.txt"}, now=NOW) == 0
+
+
+def test_an_unknown_purpose_has_no_estimate():
     with pytest.raises(ValueError, match="not a valid Purpose"):
         estimate_tool_cost(ToolIntent.RUN_SKILL, {"model": "m", "purpose": "fun"}, now=NOW)
 

@@ -206,7 +206,14 @@ class PriceForm(forms.ModelForm):
 
 @pytest.mark.parametrize(
     ("typed", "amount"),
-    [("0", "0"), ("0.0001", "0.0001"), ("5", "5"), ("5.000000", "5"), ("0E-9", "0"), ("999999999.9999", "999999999.9999")],
+    [
+        ("0", "0"),
+        ("0.0001", "0.0001"),
+        ("5", "5"),
+        ("5.000000", "5"),
+        ("0E-9", "0"),
+        ("999999999.9999", "999999999.9999"),
+    ],
 )
 def test_a_form_takes_up_to_four_places(typed, amount):
     form = TriggerForm({"max_cost_usd": typed})
@@ -215,7 +222,8 @@ def test_a_form_takes_up_to_four_places(typed, amount):
 
 
 @pytest.mark.parametrize(
-    "typed", ["0.00001", "0.000001", "-1", "-0.0001", "NaN", "sNaN", "Infinity", "five", "1000000000", "1.00000000000000001"]
+    "typed",
+    ["0.00001", "0.000001", "-1", "-0.0001", "NaN", "sNaN", "Infinity", "five", "1000000000", "1.00000000000000001"],
 )
 def test_a_form_refuses_more_places_negatives_and_rubbish(typed):
     assert list(TriggerForm({"max_cost_usd": typed}).errors) == ["max_cost_usd"]

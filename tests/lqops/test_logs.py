@@ -7,6 +7,8 @@ import pytest
 from lqops.logs import OneLine
 from lqops.middleware import current_request_id
 
+from .processes import environment, run_python
+
 
 def formatted(message, *args, exc_info=None):
     record = logging.LogRecord("agents.runner", logging.WARNING, __file__, 1, message, args, exc_info)
@@ -29,10 +31,9 @@ def test_no_text_can_begin_a_second_line_or_move_the_cursor(breaking):
 
 
 def test_traceback_stays_in_the_line_of_its_record():
-    try:
+    with pytest.raises(ValueError, match="first") as caught:
         raise ValueError("first\nsecond")
-    except ValueError as error:
-        line = formatted("it failed", exc_info=(type(error), error, error.__traceback__))
+    line = formatted("it failed", exc_info=caught._excinfo)
 
     assert len(line.splitlines()) == 1
     assert "ValueError: first\\nsecond" in line
@@ -44,3 +45,31 @@ def test_line_carries_the_id_of_the_request_at_hand():
         assert "[req-7]" in formatted("x")
     finally:
         current_request_id.reset(token)
+
+
+LOG = """
+import logging
+import django; django.setup()
+logging.getLogger("agents.runner").info("asked with Bearer %s", "abcdefghijklmnopqrstuvwxyz0123456789")
+logging.getLogger("django.request").error("forged\\n2030-01-01 all is well")
+try:
+    raise RuntimeError("password=correct-horse-battery")
+except RuntimeError:
+    logging.getLogger("django.server").exception("it failed")
+"""
+
+
+def test_every_logger_of_the_product_writes_one_masked_line_per_record(tmp_path):
+    done = run_python(LOG, env=environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings"))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert [line.split()[1:3] for line in lines] == [
+        ["INFO", "agents.runner"],
+        ["ERROR", "django.request"],
+        ["ERROR", "django.server"],
+    ]
+    assert "abcdefghijklmnop" not in done.stderr
+    assert "correct-horse" not in done.stderr
+    assert "RuntimeError" in lines[2]
