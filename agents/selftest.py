@@ -37,6 +37,10 @@ class Check:
     ok: bool
     found: str
 
+    @classmethod
+    def of(cls, name: str, *, ok: bool, fault: str) -> "Check":
+        return cls(name, ok, "as it should be" if ok else fault)
+
 
 class _Probe:
     """Stands in for a handler and counts how often it is reached."""
@@ -94,7 +98,7 @@ def _throw_away() -> Iterator[tuple[AgentSession, _Probe]]:
         with transaction.atomic(), override(tools):
             owner = get_user_model().objects.create(username=f"self-test-{uuid.uuid4()}", is_active=False)
             ModelPrice.objects.create(model=_MODEL, input_usd=Decimal(1), output_usd=Decimal(1))
-            Installation.objects.update(halt=None)
+            Installation.objects.filter(halt__isnull=False).update(halt=None)
             session = AgentSession.objects.create(
                 owner=owner, status=Status.RUNNING, current_phase=Phase.TURN, max_cost_usd=Decimal(1)
             )
@@ -109,7 +113,7 @@ def _check(name: str, probe: Callable[[], str]) -> Check:
         found = probe()
     except Exception as error:  # noqa: BLE001 a probe that breaks is a brake that is not proven
         found = f"{type(error).__name__}: {error}"
-    return Check(name, found == "", found or "as it should be")
+    return Check.of(name, ok=found == "", fault=found)
 
 
 def _expect(

@@ -1,7 +1,9 @@
 """The only writer of the record. It appends a link to a chain, inside whatever transaction its caller has open.
 
-No lock is taken: (chain, seq) is unique, so of two writers that saw the same head one inserts and the other, after the
-first has committed, reads the new head and tries again. Lock order across chains: a session's chain, then `system`.
+A free chain needs no lock: (chain, seq) is unique, so of two writers that saw the same head one inserts and the other,
+after the first has committed, reads the new head and tries again. A writer that loses twice waits for its turn. One
+whose own transaction has added to the chain never loses twice, so nobody who is waited for waits for a turn. Lock order
+across chains: a session's chain, then `system`.
 """
 
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.redaction import redact
 
+FREE_TRIES: Final = 2
 MAX_TRIES: Final = 1_000
 SUMMARY_CHARS: Final = 200
 AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
@@ -67,16 +70,14 @@ def append(
         "request_id": _label("request_id", request_id),
         "details": checked_details(kind, details or {}),
     }
-    head = after or chain_head(chain)
-    for _ in range(MAX_TRIES):
-        if head.seq == 0 and chain != SYSTEM_CHAIN:
-            added = _append_first(fields)
-        else:
-            added = _insert(fields, head)
-        if added is not None:
-            return added
-        head = chain_head(chain)
-    raise AuditContention(f"chain {chain!r} moved on {MAX_TRIES} times while one row was to be added; try again.")
+    added = _add(fields, after or chain_head(chain)) or _add(fields, chain_head(chain))
+    tries = FREE_TRIES
+    while added is None:
+        if tries >= MAX_TRIES:
+            raise AuditContention(f"chain {chain!r} moved on {tries} times while one row was to be added; try again.")
+        added = _add_in_turn(fields)
+        tries += 1
+    return added
 
 
 def close_chain(chain: str, *, now: datetime, after: Head | None = None) -> None:
@@ -89,6 +90,21 @@ def close_chain(chain: str, *, now: datetime, after: Head | None = None) -> None
         subject=f"session:{chain}",
         details={"closed": chain, "last_seq": head.seq, "last_hash": head.hash},
     )
+
+
+def _add(fields: dict[str, Any], head: Head) -> Head | None:
+    if head.seq == 0 and fields["chain"] != SYSTEM_CHAIN:
+        return _append_first(fields)
+    return _insert(fields, head)
+
+
+def _add_in_turn(fields: dict[str, Any]) -> Head | None:
+    """Reads the head and adds to it while nobody else who waits does the same."""
+    with transaction.atomic():  # on SQLite this alone is the turn: it takes the write lock
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [fields["chain"]])
+        return _add(fields, chain_head(fields["chain"]))
 
 
 def _append_first(fields: dict[str, Any]) -> Head | None:

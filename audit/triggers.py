@@ -38,6 +38,20 @@ def remove(connection: BaseDatabaseWrapper) -> None:
     _run(connection, "remove")
 
 
+def missing(connection: BaseDatabaseWrapper) -> list[str]:
+    """Names of triggers that should be there and are not."""
+    verbs = _DIALECTS[connection.vendor]["verbs"]
+    wanted = {f"{table}_no_{verb}".lower() for table in TABLES for verb in verbs}
+    query = {
+        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
+        "postgresql": "SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D'",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        found = {str(name).lower() for (name,) in cursor.fetchall()}
+    return sorted(wanted - found)
+
+
 def _run(connection: BaseDatabaseWrapper, what: str) -> None:
     dialect = _DIALECTS[connection.vendor]
     with connection.cursor() as cursor:

@@ -4,14 +4,21 @@ A DecimalField is float arithmetic inside SQLite; sums of integers are exact on 
 """
 
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 
+from agents.costs import MICRO, MOST_USD
+
 PLACES = 6
 FORM_PLACES = 4
+
+if TYPE_CHECKING:
+    _Stored = models.DecimalField  # what the type checker sees: Decimal in and out
+else:
+    _Stored = models.BigIntegerField
 
 
 class USDFormField(forms.DecimalField):
@@ -20,7 +27,7 @@ class USDFormField(forms.DecimalField):
     def prepare_value(self, value: Any) -> Any:
         return _trimmed(value) if isinstance(value, Decimal) else value
 
-    def to_python(self, value: Any) -> Decimal | None:
+    def to_python(self, value: Any) -> Decimal | None:  # type: ignore[override]
         amount = super().to_python(value)
         return None if amount is None else _trimmed(amount)
 
@@ -36,7 +43,7 @@ def _trimmed(amount: Decimal) -> Decimal:
     return Decimal((sign, digits, exponent))
 
 
-class MicroUSDField(models.BigIntegerField):
+class MicroUSDField(_Stored):  # type: ignore[type-arg]
     """An amount of US dollars, 0 or more, with up to six places. Forms take up to four."""
 
     description = "US dollars, exact to the micro-dollar"
@@ -60,13 +67,12 @@ class MicroUSDField(models.BigIntegerField):
         amount = self.to_python(value)
         if amount is None:
             return None
-        if not amount.is_finite() or not 0 <= amount <= self.MAX_BIGINT // 10**PLACES:
+        if not amount.is_finite() or not 0 <= amount <= MOST_USD:
             raise ValueError(f"{self.name}: {amount!r} is not an amount of US dollars (finite, 0 or more).")
-        dollars, parts = amount.as_integer_ratio()  # exact, where Decimal arithmetic would round to 28 digits
-        micro, rest = divmod(dollars * 10**PLACES, parts)
-        if rest:
+        rounded = amount.quantize(MICRO)
+        if rounded != amount:
             raise ValueError(f"{self.name}: {amount!r} has more than {PLACES} places; round it up where it is made.")
-        return micro
+        return int(rounded.scaleb(PLACES))
 
     def validate(self, value: Any, model_instance: models.Model | None) -> None:
         super().validate(value, model_instance)

@@ -56,9 +56,7 @@ def budgets_settle(ids: Sequence[int], *, approved: Decimal, held: Decimal, char
     )
 
 
-def warn_at_80_percent(
-    session: AgentSession, ledgers: Sequence[Ledger], *, estimate: Decimal, now: datetime
-) -> None:
+def warn_at_80_percent(session: AgentSession, ledgers: Sequence[Ledger], *, estimate: Decimal, now: datetime) -> None:
     """Notes, once per budget, the call that brings it to 80 % of its cap. The caller holds the locks."""
     for ledger in ledgers:
         if not passes_warning(ledger, estimate):
@@ -76,7 +74,7 @@ def warn_at_80_percent(
         recorder.append(session.chain, "budget.warned", now=now, details=details)
 
 
-_CAPPED = {
+_CAPPED: dict[BudgetScope, type[Installation | Agent | Trigger]] = {
     BudgetScope.INSTALLATION: Installation,
     BudgetScope.AGENT: Agent,
     BudgetScope.TRIGGER: Trigger,

@@ -24,7 +24,7 @@ PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
 def price_of(model: str) -> Price:
     """The price that a call of the model is judged by now."""
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(PRICE_COLUMNS)} FROM ({longest_prefix_sql()}) p", [model])
+        cursor.execute(f"SELECT {', '.join(PRICE_COLUMNS)} FROM ({longest_prefix_sql()}) p", [model])  # noqa: S608
         rows = cursor.fetchall()
     return declared_price(model, rows[0] if rows else None)
 

@@ -1,7 +1,7 @@
 """Masks credentials in log lines, tool output and error texts before they are stored.
 
-Owns what every other module calls before it writes: `redact` for text, `redact_data` for JSON-shaped values, and their
-forms for streams, exceptions and log records. A masked value leaves `[redacted:<kind>:<4 hex>]`; redacting twice changes
+Owns what other modules call before they write: `redact` for text, `redact_data` for JSON-shaped values, and the forms
+for streams, exceptions and log records. A masked value leaves `[redacted:<kind>:<4 hex>]`; redacting twice changes
 nothing. Must not be the only guard: a secret that looks like a word is found by its name or its registration alone.
 """
 

@@ -24,7 +24,8 @@ _NAMED = re.compile(
         (?P<close>{_QUOTE}?\]?)
         (?P<assign>
             [ \t]{{0,20}}+ :[ ]?[a-z][a-z0-9_\[\]|.]{{0,24}}+ [ ]?=[ ]?(?=[\"'`])       # password: str = "..."
-          | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//) | \?= ) [ \t]{{0,20}}+ (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+)?+
+          | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//) | \?= ) [ \t]{{0,20}}+
+            (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+)?+                                  # password: |
           | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
           | [ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                                  # ("password", "...")
           | (?:[ \t][^<>\n]{{0,80}}+)?+ /?> \s{{0,40}}+ (?!</)                           # <password>...
@@ -36,17 +37,20 @@ _NAMED = re.compile(
 _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 _PROSE = re.compile(
     r"(?:password|passphrase|passcode|passwd|pwd|secret|token|api[ _-]?key|access[ _-]?key|credential|credentials)\b"
-    r"[^\n.:=?!\"]{0,40}?\b(?:(?:is|was|are)(?:[ \t]{1,3}(?:now|set|changed|reset|been|currently|still|simply|to|as)\b)*"
+    r"[^\n.:=?!\"]{0,40}?\b(?:(?:is|was|are)(?:[ \t]{1,3}(?:now|set|changed|reset|been|currently|still|to|as)\b)*"
     r"|(?:set|changed|reset|updated|rotated)[ \t]{1,3}to)\b[ \t]{0,3}[:=]?[ \t\"'`“(\[]{0,6}"
 )
-_OPEN = re.compile(rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?", re.IGNORECASE)
+_OPEN = re.compile(
+    rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?", re.IGNORECASE
+)
 _BARE_CHARACTER = r"(?:[^\s\"'`<>\\]|\\(?![nrtux\"'\\/]))"
-_BARE_HEAD = re.compile(_BARE_CHARACTER + "{1,512}+")
+_HEAD = 512
+_BARE_HEAD = re.compile(_BARE_CHARACTER + f"{{1,{_HEAD}}}+")
 _BARE_REST = re.compile(_BARE_CHARACTER + "*+")
 _BARE_END = re.compile(
     r";|,(?=\s|\Z|[\"']?[\w.-]{1,40}[\"']?[=:])|&(?=(?:amp;)?[\w.\-\[\]%]{1,60}=|\Z|quot;|\#)|\|(?=\s|\Z|\w{1,40}=)|\]\]"
 )
-_CLOSERS = ")]}.,:!?”’…"
+_CLOSERS = ")]}.,:!?”…"
 _NETRC = re.compile(r"\b(?:machine|login|default|account)[ \t\n]+\S{1,200}[ \t\n]{1,20}\Z")
 QUOTED_MOST = 8192
 
@@ -85,7 +89,7 @@ def bare_end(text: str, start: int) -> tuple[int, bool]:
     cut = _BARE_END.search(head)
     value = head[: cut.start()] if cut else head
     closed = value.rstrip(_CLOSERS if "(" not in value[:-1] else ".,:!?")
-    return start + len(closed), cut is None and len(head) == len(closed) and found.end() - start >= 512
+    return start + len(closed), cut is None and len(head) == len(closed) and len(head) >= _HEAD
 
 
 def _whole_name(text: str, start: int, end: int) -> tuple[int, str]:
@@ -98,8 +102,8 @@ def _bare_is_word(text: str, end: int, value: str, separator: str) -> bool:
     """A bare alphabetic value is code or prose when more of either follows."""
     if not value.isalpha() or not (value.islower() or value.istitle()):
         return False
-    following = text[end : end + 2]
-    return following[:1] in (")", ",", "(", "[") or separator != separator.strip() and following[:1] == " "
+    following = text[end : end + 1]
+    return following in (")", ",", "(", "[") or (separator != separator.strip() and following == " ")
 
 
 def _value_span(text: str, start: int, strength: Strength, separator: str) -> Span | None:
@@ -124,7 +128,7 @@ def _gap_span(text: str, found: re.Match[str], name_start: int, name: str, stren
     """`--password value`, `PASSWORD 'value'`, `machine h login u password value`, `with password value`."""
     start = found.end()
     is_flag = name.startswith("-")
-    if strength < Strength.TOKEN or text[start : start + 1] == "-" and is_flag:
+    if strength < Strength.TOKEN or (is_flag and text[start : start + 1] == "-"):
         return None
     if is_flag or (strength is Strength.PASSWORD and text[start : start + 1] in ("'", '"', "`", "\\")):
         return _value_span(text, start, strength, "=")
@@ -132,7 +136,7 @@ def _gap_span(text: str, found: re.Match[str], name_start: int, name: str, stren
         return _value_span(text, start, Strength.PASSWORD, "=")
     end, _ = bare_end(text, start)
     value = text[start:end]
-    telling = not value.islower() or any(mark in value for mark in "!@#$%^&*") or len(value) >= 20
+    telling = not value.islower() or any(mark in value for mark in "!@#$%^&*") or looks_mixed(value, 20)
     if telling and looks_mixed(value, 8) and looks_chosen(value):
         return _value_span(text, start, strength, "=")
     return None

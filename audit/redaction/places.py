@@ -1,7 +1,7 @@
 """Finds credentials by the place they stand in: headers, cookies, URLs, webhook paths, commands, registry files.
 
-Owns the reading of the table in `anchors`. Expressions run on lower-cased text, where a search keeps its literal prefix;
-values are judged as they are spelled. Must not judge assignments.
+Owns the reading of the table in `anchors`. Expressions run on lower-cased text, where a search keeps its literal
+prefix; values are judged as they are spelled. Must not judge assignments.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from audit.redaction.anchors import ANCHORS, QUOTE, TESTS, is_real
 from audit.redaction.spans import Span
 from audit.redaction.values import looks_mixed
+from audit.redaction.words import COOKIE_ATTRIBUTES
 
 # How far before a flag its command is looked for.
 _COMMAND_LENGTH = 400
@@ -42,7 +43,7 @@ _COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]
 _CRUMB = re.compile(
     r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
 )
-_ATTRIBUTES = frozenset("path domain expires max-age samesite version comment priority".split())
+_SESSION_LEAST = 4
 _SESSION_NAME = re.compile(r"sess|sid|auth|token|login|secret|jwt|csrf|xsrf|remember|sso|identity|ticket")
 
 
@@ -55,8 +56,8 @@ def _cookie_spans(text: str, low: str) -> Iterator[Span]:
         at = header.end()
         while crumb := _CRUMB.match(text, at):
             name, value = crumb[1].lower(), crumb[2]
-            named = len(value) >= 4 and _SESSION_NAME.search(name)
-            if name not in _ATTRIBUTES and is_real(value) and (named or looks_mixed(value, 10)):
+            named = len(value) >= _SESSION_LEAST and _SESSION_NAME.search(name)
+            if name not in COOKIE_ATTRIBUTES and is_real(value) and (named or looks_mixed(value, 10)):
                 yield Span(crumb.start(2), crumb.end(2), "cookie")
             at = crumb.end()
 

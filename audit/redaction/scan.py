@@ -1,7 +1,7 @@
 """Finds every credential in a text and puts markers in their place.
 
-Owns the order of the searches and the rounds: the result is searched again until nothing more is found, so that redacting
-twice changes nothing. Existing markers are hidden from the search, so that none is ever marked again.
+Owns the order of the searches and the rounds: the result is searched again until nothing more is found, so that
+redacting twice changes nothing. Existing markers are hidden from the search, so that none is ever marked again.
 """
 
 from audit.redaction.assignments import assignment_spans, lowered

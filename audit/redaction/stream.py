@@ -12,7 +12,9 @@ LIMIT = 65_536
 # Held at the end of an endless line: longer than any format.
 TAIL = 8_192
 _OPEN_LINE = re.compile(
-    r"(?:pass|pwd|secret|token|key|auth|cred|cookie|login|machine)[^\n]{0,64}\n\s*\Z|[=:|>\\,][ \t\"'\[({]{0,8}\r?\n\s*\Z", re.IGNORECASE
+    r"(?:pass|pwd|secret|token|key|auth|cred|cookie|login|machine)[^\n]{0,64}\n\s*\Z"
+    r"|[=:|>\\,][ \t\"'\[({]{0,8}\r?\n\s*\Z",
+    re.IGNORECASE,
 )
 _BLOCK = re.compile(r"-----BEGIN|Private-Lines:")
 

@@ -6,12 +6,22 @@ Owns the compiled rules and the literal pre-filter that keeps clean text cheap. 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from audit.redaction.patterns import BOUNDED, DISTINCT, MARKED
 from audit.redaction.spans import Span
 
 # What may stand before a token although it ends in a letter or digit: an escape or a colour code.
-_ESCAPES = (r"%[0-9A-Fa-f]{2}", r"\\[abefnrtv]", r"\\u00[0-9A-Fa-f]{2}", r"\\x[0-9A-Fa-f]{2}", r"\[\dm", r"\[\d\dm", r";\d\dm", r"\[m")
+_ESCAPES = (
+    r"%[0-9A-Fa-f]{2}",
+    r"\\[abefnrtv]",
+    r"\\u00[0-9A-Fa-f]{2}",
+    r"\\x[0-9A-Fa-f]{2}",
+    r"\[\dm",
+    r"\[\d\dm",
+    r";\d\dm",
+    r"\[m",
+)
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ def block_spans(text: str) -> Iterator[Span]:
     """Private key blocks, whole or cut off."""
     if "PRIVATE" in text:
         edges = list(_EDGE.finditer(text))
-        for edge, following in zip(edges, [*edges[1:], None], strict=True):
+        for edge, following in zip_longest(edges, edges[1:]):
             if edge[1] == "END":
                 continue
             if following is not None and following[1] == "END":

@@ -9,7 +9,10 @@ from bisect import bisect_right
 
 from audit.redaction.spans import Span
 
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}|\\+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});")
+_ESCAPE = re.compile(
+    r"%[0-9A-Fa-f]{2}|\\+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
+)
 _NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 READINGS = 3
@@ -22,7 +25,7 @@ def _decoded(escape: str) -> str:
         name = escape[1:-1]
         if name[0] != "#":
             return _NAMED[name]
-        return chr(int(name[2:], 16) if name[1] == "x" else int(name[1:]))
+        return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))
     body = escape.lstrip("\\")
     return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body)
 

@@ -128,7 +128,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys_or_on_storage(call, ran
         ({"to": "é"}, {"to": unicodedata.normalize("NFD", "é")}),
         ({"to": "paypal"}, {"to": "p\u0430ypal"}),
         ({"to": "Ada\u200b"}, {"to": "Ada"}),
-        ({"to": "ﬁ"}, {"to": "fi"}),
+        ({"to": "\ufb01"}, {"to": "fi"}),
     ],
 )
 def test_arguments_that_look_alike_are_other_arguments(one, other):
@@ -187,11 +187,11 @@ def test_the_signature_is_the_digest_without_the_place_in_the_run():
         "2001:db8:0:0:0:ff00:42:8329",
         "2001:0DB8:0000:0000:0000:FF00:0042:8329",
         "::ffff:192.0.2.1",
-        "пример.рф",
+        "\u043f\u0440\u0438\u043c\u0435\u0440.\u0440\u0444",
         "evil.\u0441om",
         "evil\u3002com",
-        "ｅｖｉｌ．ｃｏｍ",
-        "ada＠example",
+        "\uff45\uff56\uff49\uff4c\uff0e\uff43\uff4f\uff4d",
+        "ada\uff20example",
         "bücher.example",
         "line one\nevil.example",
     ],

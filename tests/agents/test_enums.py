@@ -3,6 +3,7 @@
 import pytest
 
 from agents import enums
+from agents.types import ZERO, ToolResult
 
 CLOSED = {
     "ToolIntent": (
@@ -51,6 +52,10 @@ def test_no_other_set_exists():
 def test_a_word_outside_of_the_set_is_refused(name, stranger):
     with pytest.raises(ValueError, match="is not a valid"):
         getattr(enums, name)(stranger)
+
+
+def test_no_outcome_but_success_is_a_success():
+    assert [outcome for outcome in enums.Outcome if ToolResult(ZERO, None, outcome).ok] == ["success"]
 
 
 def test_levels_rise_in_the_order_of_their_declaration():

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from django.core.exceptions import FieldDoesNotExist
-from django.db import DataError, IntegrityError, connection, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, ToolIntent, TriggerKind, WaitingOn
 from agents.models import (
@@ -120,12 +120,6 @@ def test_a_session_that_is_over_has_a_reason_and_a_time(status, missing):
     assert set_session(**end)() == 1
 
 
-@pytest.mark.parametrize("status", ["queued", "running", "sleeping"])
-def test_a_session_that_is_not_over_has_no_end(status):
-    assert refused(set_session(status=status, completed_at=NOW), "session_end")
-    assert set_session(status=status)() == 1
-
-
 @pytest.mark.parametrize(
     ("column", "words"),
     [
@@ -191,9 +185,7 @@ def test_the_columns_of_a_session_are_there_and_of_their_kind():
     stored = {column.name for column in table}
     assert {field.column for field in columns.values()} == stored
     checks = {name for name, about in constraints.items() if about["check"] and name.startswith("session_")}
-    assert checks >= {
-        f"session_{name}" for name in "status halt_state phase mode terminal_reason waiting_on end".split()
-    }
+    assert checks >= {f"session_{name}" for name in ("status", "halt_state", "phase", "mode", "terminal_reason", "end")}
     assert {"session_lease", "session_owner", "session_one_per_slot"} <= set(constraints)
 
 
@@ -201,13 +193,6 @@ def test_money_is_never_a_decimal_or_float_column():
     for model in (AgentSession, ToolCall, Budget, InferenceLog, ModelPrice, SuspendedModel, Installation, Agent):
         kinds = {type(field) for field in model._meta.get_fields()}
         assert kinds.isdisjoint({models.DecimalField, models.FloatField})
-
-
-def test_the_error_of_a_session_is_limited():
-    session = make_session(error="x" * 2_000)
-    if connection.vendor == "postgresql":
-        with pytest.raises(DataError), transaction.atomic():
-            AgentSession.objects.filter(pk=session.pk).update(error="x" * 2_001)
 
 
 def test_the_state_of_a_session_is_read_from_its_row_and_its_open_calls():
@@ -266,7 +251,8 @@ def test_the_database_refuses_a_call_that_makes_no_sense(columns, constraint):
 def test_each_place_of_a_run_has_one_call_per_attempt():
     session = make_session()
     make_call(session)
-    assert refused(lambda: make_call(session), "key") or connection.vendor == "postgresql"
+    with pytest.raises(IntegrityError), transaction.atomic():
+        make_call(session)
     make_call(session, attempt=2)
     make_call(session, key="turn/2")
     make_call()

@@ -58,10 +58,10 @@ def test_a_name_is_not_a_pattern(pattern):
 
 
 def test_names_in_other_scripts_are_measured_in_characters():
-    make_price("модель", input_usd="7")
-    make_price("模型", input_usd="8")
-    assert rates("модель-2")[0] == 7
-    assert rates("模型二")[0] == 8
+    make_price("\u043c\u043e\u0434\u0435\u043b\u044c", input_usd="7")
+    make_price("\u6a21\u578b", input_usd="8")
+    assert rates("\u043c\u043e\u0434\u0435\u043b\u044c-2")[0] == 7
+    assert rates("\u6a21\u578b\u4e8c")[0] == 8
 
 
 def test_a_price_of_zero_is_a_price():

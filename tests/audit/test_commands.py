@@ -39,14 +39,14 @@ def test_verify_says_so_in_its_last_line():
     assert code == 0
     assert out.splitlines() == [
         "No checkpoints were looked at: rows cut from the end of an open chain would not be seen.",
-        "The record is verified: 9 rows in 2 chains, 0 checkpoints.",
+        "The record is verified (rows: 9, chains: 2, checkpoints: 0).",
     ]
 
 
 def test_verify_looks_at_the_configured_checkpoints():
     record_session()
     run("checkpoint_audit")
-    assert run("verify_audit") == (0, "The record is verified: 9 rows in 2 chains, 1 checkpoints.\n", "")
+    assert run("verify_audit") == (0, "The record is verified (rows: 9, chains: 2, checkpoints: 1).\n", "")
 
 
 def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
@@ -57,8 +57,8 @@ def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
     lines = out.splitlines()
     assert code == 1
     assert lines[0].startswith(f"Bad: chain {RUN}, row 3 (id ")
-    assert lines[1] == "1 more bad rows or lines follow the ones above."
-    assert lines[-1].startswith("The record was tampered with: 9 rows in 2 chains")
+    assert lines[1] == "Further bad rows and lines after these: 1"
+    assert lines[-1].startswith("The record was tampered with (rows: 9, chains: 2, checkpoints: 0)")
 
 
 def test_verify_sees_a_cut_tail_unless_told_not_to_look(unguarded, checkpoint_file):
@@ -106,12 +106,15 @@ def test_verify_cannot_read_a_broken_database(monkeypatch):
 def test_verify_tells_its_progress(monkeypatch):
     record_session()
     monkeypatch.setattr("audit.verify.PROGRESS_ROWS", 4)
-    assert run("verify_audit")[2] == "4 rows\n8 rows\n"
+    assert run("verify_audit")[2] == "Rows so far: 4\nRows so far: 8\n"
 
 
 def test_checkpoint_is_written_and_told(checkpoint_file):
     start(RUN)
-    assert run("checkpoint_audit")[:2] == (0, "Checkpoint 1: 2 rows, `system` at row 1, 1 open chains.\n")
+    assert run("checkpoint_audit")[:2] == (
+        0,
+        "Checkpoint 1 is written (rows: 2, head of `system`: row 1, open chains: 1).\n",
+    )
     code, out, _ = run("checkpoint_audit", "--json")
     assert (code, json.loads(out)) == (0, json.loads(checkpoint_file.read_text().splitlines()[1]))
 
@@ -125,7 +128,7 @@ def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
 def test_export_goes_to_stdout():
     record_session()
     code, out, err = run("export_audit")
-    assert (code, len(out.splitlines()), err) == (0, 9, "9 rows exported.\n")
+    assert (code, len(out.splitlines()), err) == (0, 9, "Rows exported: 9\n")
     assert {json.loads(line)["chain"] for line in out.splitlines()} == {RUN, "system"}
 
 
@@ -133,7 +136,7 @@ def test_export_goes_to_a_file_of_its_owner(tmp_path, monkeypatch):
     record_session()
     monkeypatch.setattr("audit.management.commands.export_audit.PROGRESS_ROWS", 5)
     file = tmp_path / "export.jsonl"
-    assert run("export_audit", "--output", str(file)) == (0, "", "5 rows\n9 rows exported.\n")
+    assert run("export_audit", "--output", str(file)) == (0, "", "Rows so far: 5\nRows exported: 9\n")
     assert len(file.read_text().splitlines()) == 9
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [found.name for found in tmp_path.iterdir() if found.is_file()] == ["export.jsonl"]

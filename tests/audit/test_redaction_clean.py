@@ -315,7 +315,9 @@ def test_there_are_enough_clean_lines() -> None:
     assert len(set(LINES)) >= 400
 
 
-@pytest.mark.parametrize("frame", ["{}", "2026-05-01 12:00:00 INFO app.worker {}", '{{"level": "info", "event": "{}"}}'])
+@pytest.mark.parametrize(
+    "frame", ["{}", "2026-05-01 12:00:00 INFO app.worker {}", '{{"level": "info", "event": "{}"}}']
+)
 def test_at_most_one_percent_of_clean_lines_change(frame: str) -> None:
     texts = [frame.replace("{}", line, 1) for line in LINES]
     changed = [(text, redact(text)) for text in texts if redact(text) != text]

@@ -103,9 +103,11 @@ def idle_in_transaction():
 
 
 def started_after_halt(session):
+    """The halt of all work may be obeyed before it is noted in the session's own chain; its end is the halt then."""
     rows = list(AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("kind", "details"))
-    asked = [kind for kind, _ in rows].index("autonomous_session.halt_requested")
-    return [details for _, details in rows[asked:] if details.get("outcome") == "started"]
+    halts = {"autonomous_session.halt_requested", "autonomous_session.halted"}
+    first = next(number for number, (kind, _) in enumerate(rows) if kind in halts)
+    return [details for _, details in rows[first:] if details.get("outcome") == "started"]
 
 
 def test_no_call_starts_after_the_halt_however_they_race():

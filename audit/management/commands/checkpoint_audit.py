@@ -32,6 +32,6 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(checkpoint))
             return
         self.stdout.write(
-            f"Checkpoint {checkpoint['n']}: {checkpoint['rows']} rows, `system` at row {checkpoint['system']['seq']}, "
-            f"{len(checkpoint['open'])} open chains."
+            f"Checkpoint {checkpoint['n']} is written (rows: {checkpoint['rows']}, head of `system`: row "
+            f"{checkpoint['system']['seq']}, open chains: {len(checkpoint['open'])})."
         )

@@ -46,14 +46,14 @@ class Command(BaseCommand):
                 for count, line in enumerate(lines, 1):
                     target.write(f"{line}\n")
                     if count % PROGRESS_ROWS == 0:
-                        self.stderr.write(f"{count} rows")
+                        self.stderr.write(f"Rows so far: {count}")
                 if options["chain"] and not AuditEvent.objects.filter(chain=options["chain"]).exists():
                     raise CommandError(f"There is no chain {options['chain']!r}.")
         except UnreadableRow as error:
             raise CommandError(f"Stopped: {error}; verify_audit says more.", returncode=UNREADABLE) from error
         except (OSError, DatabaseError) as error:
             raise CommandError(f"Stopped after {count} rows: {error}", returncode=UNREADABLE) from error
-        self.stderr.write(f"{count} rows exported.")
+        self.stderr.write(f"Rows exported: {count}")
 
     @contextmanager
     def _target(self, output: Path | None) -> Iterator[TextIO]:

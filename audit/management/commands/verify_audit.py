@@ -56,7 +56,7 @@ class Command(BaseCommand):
         return options["head"] or (configured if configured.exists() else None)
 
     def _progress(self, rows: int) -> None:
-        self.stderr.write(f"{rows} rows")
+        self.stderr.write(f"Rows so far: {rows}")
 
     def _print(self, report: Report) -> None:
         for warning in report.warnings:
@@ -64,18 +64,16 @@ class Command(BaseCommand):
         for problem in report.problems:
             self.stdout.write(f"Bad: {problem}")
         if report.further:
-            self.stdout.write(f"{report.further} more bad rows or lines follow the ones above.")
+            self.stdout.write(f"Further bad rows and lines after these: {report.further}")
         if report.checkpoints is None:
             self.stdout.write(
                 "No checkpoints were looked at: rows cut from the end of an open chain would not be seen."
             )
-        counts = f"{report.rows} rows in {report.chains} chains, {report.checkpoints or 0} checkpoints"
+        counts = f"(rows: {report.rows}, chains: {report.chains}, checkpoints: {report.checkpoints or 0})"
         if report.verified:
-            self.stdout.write(f"The record is verified: {counts}.")
+            self.stdout.write(f"The record is verified {counts}.")
         else:
-            self.stdout.write(
-                f"The record was tampered with: {counts}; the first bad row of each chain is named above."
-            )
+            self.stdout.write(f"The record was tampered with {counts}; the first bad row of each chain is named above.")
 
 
 def _plain(report: Report) -> dict[str, Any]:

@@ -1,0 +1,32 @@
+"""`doctor`: proves that the brakes refuse, and says what else keeps this installation from working safely."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from agents.diagnosis import diagnose
+
+
+class Command(BaseCommand):
+    help = (
+        "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake refuses; "
+        "then looks at the database, the record and the models. Leaves no row behind. Exit code 1 when something is wrong."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        checks = diagnose()
+        failed = [check for check in checks if not check.ok]
+        if options["json"]:
+            found = [{"name": check.name, "ok": check.ok, "found": check.found} for check in checks]
+            self.stdout.write(json.dumps({"ok": not failed, "checks": found}))
+        else:
+            for check in checks:
+                mark = self.style.SUCCESS("ok  ") if check.ok else self.style.ERROR("FAIL")
+                self.stdout.write(f"{mark} {check.name}" + ("" if check.ok else f": {check.found}"))
+        if failed:
+            raise CommandError(f"{len(failed)} of {len(checks)} checks failed. Workers of this installation do not start.")

@@ -1,0 +1,64 @@
+"""`halt`: stops one session, an agent's sessions, or all work. It takes effect at the next call of each."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+
+from agents.conf import clock
+from agents.exceptions import LqopsError
+from agents.management.acting import acting_user, add_acting_user
+from agents.models import Agent, AgentSession
+from agents.services.halts import organisation_halt, sessions_halt
+
+
+class Command(BaseCommand):
+    help = (
+        "Halts one session, an agent's sessions, or all work of the installation (until `release`). A call in flight ends "
+        "by itself; no other starts. Halting what is halted, or over, changes nothing."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("session", nargs="?", help="The public id of a session.")
+        what.add_argument("--agent", help="The public id of an agent: halts every session of it.")
+        what.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
+        parser.add_argument("--reason", default="", help="Kept with the halt, for people.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
+        add_acting_user(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        by, now, reason = acting_user(options["user"]), clock(), options["reason"]
+        if options["all"]:
+            try:
+                halt = organisation_halt(by=by, reason=reason, now=now)
+            except LqopsError as error:
+                raise CommandError(str(error)) from error
+            self._say({"halt_id": halt.pk, "halted": "all"}, "All work is halted until `release`.", options)
+            return
+        counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now)
+        line = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
+        self._say(vars(counted), line, options)
+
+    def _sessions(self, options: dict[str, Any]) -> list[int]:
+        if options["agent"]:
+            agent = Agent.objects.filter(public_id=_uuid(options["agent"])).first()
+            if agent is None:
+                raise CommandError(f"There is no agent {options['agent']}.")
+            return list(AgentSession.objects.active().filter(agent=agent).values_list("pk", flat=True))
+        pks = list(AgentSession.objects.filter(public_id=_uuid(options["session"])).values_list("pk", flat=True))
+        if not pks:
+            raise CommandError(f"There is no session {options['session']}.")
+        return pks
+
+    def _say(self, found: dict[str, Any], line: str, options: dict[str, Any]) -> None:
+        self.stdout.write(json.dumps(found) if options["json"] else line)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise CommandError(f"{text!r} is not a public id; it looks like 4554cdd9-….") from None

@@ -1,0 +1,118 @@
+"""doctor, halt, release: what they do, say and return."""
+
+import json
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents import brakes, diagnosis
+from agents.enums import HaltState, Status
+from agents.models import AgentSession, Halt, Installation, SuspendedModel
+from audit import triggers
+from tests.factories import make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def run(capsys, *arguments):
+    call_command(*arguments)
+    return capsys.readouterr().out
+
+
+def test_doctor_finds_a_healthy_installation(capsys):
+    assert "FAIL" not in run(capsys, "doctor", "--no-color")
+    found = json.loads(run(capsys, "doctor", "--json"))
+    assert found["ok"]
+    assert {"name": "R5 refuses a halted session", "ok": True, "found": "as it should be"} in found["checks"]
+
+
+def test_doctor_fails_when_a_brake_does_not_refuse(capsys):
+    with patch.object(brakes, "temporal", return_value=None), pytest.raises(CommandError, match="do not start"):
+        call_command("doctor", "--no-color")
+    assert "FAIL R5 refuses a halted session" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda: Installation.objects.all().delete(), "every call is refused"),
+        (lambda: SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2), "m-1"),
+        (lambda: triggers.remove(diagnosis.connection), "triggers are missing"),
+    ],
+)
+def test_doctor_says_what_is_wrong(break_it, says, capsys):
+    break_it()
+    with pytest.raises(CommandError):
+        call_command("doctor", "--json")
+    out = capsys.readouterr().out
+    assert says in out
+
+
+def test_doctor_sees_a_database_that_is_not_migrated(capsys):
+    with patch.object(diagnosis.MigrationExecutor, "migration_plan", return_value=[("agents.0009", False)]):
+        with pytest.raises(CommandError):
+            call_command("doctor", "--json")
+    assert "agents.0009" in capsys.readouterr().out
+
+
+def test_doctor_sees_commits_that_do_not_reach_the_disk():
+    with diagnosis.connection.cursor() as cursor:
+        if diagnosis.connection.vendor == "postgresql":
+            cursor.execute("SET LOCAL synchronous_commit TO off")
+            assert not diagnosis._durable().ok
+        else:
+            with patch.object(diagnosis, "SQLITE_FULL", 3):
+                assert not diagnosis._durable().ok
+
+
+def test_halt_stops_a_session_and_names_who_did_it(capsys):
+    session, operator = make_session(), make_user(username="ada")
+    out = run(capsys, "halt", str(session.public_id), "--user", "ada", "--reason", "it loops")
+    assert out == "1 asked to halt, 0 halted before, 0 over.\n"
+    assert Halt.objects.get().requested_by == operator
+    assert json.loads(run(capsys, "halt", str(session.public_id), "--json")) == {
+        "requested": 0,
+        "already_halted": 1,
+        "terminal": 0,
+    }
+
+
+def test_halt_stops_an_agent_s_sessions_and_no_others(capsys):
+    agent = make_agent()
+    mine, other = make_session(agent=agent, owner=agent.owner), make_session()
+    run(capsys, "halt", "--agent", str(agent.public_id))
+    states = dict(AgentSession.objects.values_list("pk", "halt_state"))
+    assert states == {mine.pk: HaltState.HALT_REQUESTED, other.pk: HaltState.RUNNING}
+
+
+def test_halt_all_and_release(capsys):
+    session = make_session(status=Status.QUEUED)
+    assert json.loads(run(capsys, "halt", "--all", "--json"))["halted"] == "all"
+    session.refresh_from_db()
+    assert session.status == Status.HALTED
+    with pytest.raises(CommandError, match="halted already"):
+        call_command("halt", "--all")
+    assert run(capsys, "release") == "Work may start again.\n"
+    with pytest.raises(CommandError, match="nothing to release"):
+        call_command("release", "--json")
+
+
+def test_release_answers_in_json(capsys):
+    run(capsys, "halt", "--all")
+    assert json.loads(run(capsys, "release", "--json"))["released"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "not a public id"),
+        ([str(uuid4())], "no session"),
+        (["--agent", str(uuid4())], "no agent"),
+        (["--all", "--user", "nobody"], "no active user"),
+    ],
+)
+def test_halt_explains_what_it_cannot_do(arguments, says):
+    with pytest.raises(CommandError, match=says):
+        call_command("halt", *arguments)
