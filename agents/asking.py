@@ -60,8 +60,8 @@ def _ask(call: Call) -> Approval | ToolResult:
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.APPROVED:
         return asked
-    shown = {"approval_id": str(asked.public_id)}
-    refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, **shown)
+    ticket = str(asked.public_id)
+    refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=ticket)
     return _pending(asked)
 
 

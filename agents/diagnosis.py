@@ -20,7 +20,9 @@ def diagnose() -> list[Check]:
 def _migrations() -> Check:
     executor = MigrationExecutor(connection)
     missing = [str(migration) for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
-    return Check.of("the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}")
+    return Check.of(
+        "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
+    )
 
 
 def _append_only() -> Check:

@@ -35,6 +35,7 @@ from agents.services.tickets import ticket_consume, ticket_record
 from agents.tools import dispatch
 from agents.tools.calls import Call, plan_call
 from agents.tools.context import CallContext
+from agents.tools.storable import storable
 from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
 from audit.recorder import Head
 from audit.redaction import redact_data, redact_exception
@@ -253,14 +254,15 @@ def _dispatch(opened: _Opened) -> tuple[ToolResult, Meter]:
             outcome, error, detail = Outcome.DENIED, "The session was halted.", "halted_before_dispatch"
         else:
             with nullcontext() if call.tool.remote else transaction.atomic():
-                data = redact_data(dispatch.run(_mint(row.public_id), call.tool, context, call.arguments))
+                data = dispatch.run(_mint(row.public_id), call.tool, context, call.arguments)
+                data = redact_data(storable(data))
     except ProviderError:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
         outcome, error = Outcome.ERROR, redact_exception(raised)
     # Charged is the very Decimal that R4 approved, or nothing when the provider was not reached.
     charged = row.approved_usd if meter.contacted else ZERO
-    return ToolResult(charged, data, outcome, error[:2_000], detail, str(row.public_id)), meter
+    return ToolResult(charged, data, outcome, storable(error)[:2_000], detail, str(row.public_id)), meter
 
 
 def _settle(opened: _Opened, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:

@@ -52,7 +52,7 @@ class Meter:
         return replace(reply, text=redact(reply.text))
 
     def booked(self, price: Price | None, *, worst: Decimal) -> tuple[Decimal, int]:
-        """What goes into the real ledger: the price of the reported tokens, or the worst case when none was reported."""
+        """What goes into the real ledger: the price of the reported tokens, or the worst case if none was reported."""
         if not self.contacted or price is None:
             return ZERO, 0
         if self.usage is None:

@@ -140,7 +140,7 @@ class Heartbeat:
                 try:
                     if not lease_renew(self._session, now=clock()):
                         return
-                except Exception:  # noqa: BLE001 a beat that fails is a beat missed; the lease decides, not the thread
+                except Exception:
                     logger.warning("heartbeat of session %s failed", self._session.public_id, exc_info=True)
                     connection.close()
         finally:

@@ -1,7 +1,7 @@
 """Proves that the brakes refuse: the very guard, a throw-away session, a probe in place of a handler.
 
-Everything happens inside a transaction that is rolled back, so a probe leaves no row. A guard that refuses too little, or
-too much, is reported brake by brake; a worker that fails it takes no work.
+Everything happens inside a transaction that is rolled back, so a probe leaves no row. A guard that refuses too little,
+or too much, is reported brake by brake; a worker that fails it takes no work.
 """
 
 import uuid
@@ -15,7 +15,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from agents.conf import clock
-from agents.enums import HaltScope, HaltState, Level, Outcome, Phase, Risk, Status, ToolIntent
+from agents.enums import HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Halt, Installation, ModelPrice
@@ -80,7 +80,7 @@ def arm() -> None:
     _armed = True
 
 
-class _RollBack(Exception):  # noqa: N818 a signal, not an error
+class _RollBack(Exception):
     """Undoes a probe."""
 
 
@@ -168,14 +168,12 @@ def _grant() -> str:
 def _cap() -> str:
     with _throw_away() as (session, probe):
         AgentSession.objects.filter(pk=session.pk).update(max_cost_usd=Decimal("0.000001"))
-        return _expect(
-            session, probe, ToolIntent.RUN_SKILL, CostCapReached, kind="autonomous_session.cost_cap_reached"
-        )
+        return _expect(session, probe, ToolIntent.RUN_SKILL, CostCapReached, kind="autonomous_session.cost_cap_reached")
 
 
 def _approval() -> str:
     with _throw_away() as (session, probe):
-        asked: ToolResult = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, {}, risk=Risk.HIGH)
+        asked: ToolResult = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, {})
         if probe.reached:
             return "the handler was reached"
         return "" if asked.outcome in {Outcome.APPROVAL_PENDING, Outcome.DENIED} else f"it ended {asked.outcome}"

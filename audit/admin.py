@@ -77,7 +77,7 @@ class AuditEventAdmin(RecordAdmin):
     list_filter = (KindFilter,)
     search_fields = ("chain__exact",)
     search_help_text = "A session's id, or system"
-    fields = ("sentence", *(field.name for field in AuditEvent._meta.concrete_fields), "receipt")  # noqa: SLF001 public API
+    fields = ("sentence", *(field.name for field in AuditEvent._meta.concrete_fields), "receipt")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         # Within a chain its own index serves; among all rows the newest are the last.

@@ -1,15 +1,16 @@
 """The only writer of the record. It appends a link to a chain, inside whatever transaction its caller has open.
 
 A free chain needs no lock: (chain, seq) is unique, so of two writers that saw the same head one inserts and the other,
-after the first has committed, reads the new head and tries again. A writer that loses twice waits for its turn. One
-whose own transaction has added to the chain never loses twice, so nobody who is waited for waits for a turn. Lock order
-across chains: a session's chain, then `system`.
+after the first has committed, reads the new head and tries again. A writer that loses twice, or has no transaction of
+its own, waits for its turn. One whose transaction has added to the chain never loses twice, so nobody who is waited for
+waits for a turn. Lock order across chains: a session's chain, then `system`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from django.db import connection, transaction
 
@@ -23,7 +24,8 @@ MAX_TRIES: Final = 1_000
 SUMMARY_CHARS: Final = 200
 AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
 
-_COLUMNS = ("chain", "seq", "kind", "at", "actor", "subject", "request_id", "details", "prev_hash", "hash")
+_FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if not field.primary_key}
+_COLUMNS = tuple(_FIELDS)
 
 
 class AuditContention(RuntimeError):
@@ -70,7 +72,9 @@ def append(
         "request_id": _label("request_id", request_id),
         "details": checked_details(kind, details or {}),
     }
-    added = _add(fields, after or chain_head(chain)) or _add(fields, chain_head(chain))
+    added = None
+    if after or connection.in_atomic_block:
+        added = _add(fields, after or chain_head(chain)) or _add(fields, chain_head(chain))
     tries = FREE_TRIES
     while added is None:
         if tries >= MAX_TRIES:
@@ -126,7 +130,7 @@ def _insert(fields: dict[str, Any], head: Head) -> Head | None:
     digest = event_hash(seq=seq, prev_hash=head.hash, **fields)
     row = {**fields, "seq": seq, "prev_hash": head.hash, "hash": digest}
     meta = AuditEvent._meta
-    values = [meta.get_field(name).get_db_prep_save(row[name], connection) for name in _COLUMNS]
+    values = [_FIELDS[name].get_db_prep_save(row[name], connection) for name in _COLUMNS]
     names = ", ".join(_COLUMNS)
     marks = ", ".join(["%s"] * len(_COLUMNS))
     with connection.cursor() as cursor:
@@ -154,7 +158,7 @@ def record_skill_call(
     now: datetime,
     chat_id: str = "",
     user_id: int | None = None,
-    session_id: object = None,
+    session_id: UUID | None = None,
 ) -> SkillAudit | None:
     """One SkillAudit row for a call of level CONTROLLED or above; SAFE and MONITORED leave none.
 

@@ -9,10 +9,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 TABLES = ("audit_auditevent", "audit_skillaudit")
 MESSAGE = "audit rows are append-only"
 
+_ABORT = f"SELECT RAISE(ABORT, '{MESSAGE}')"
 _SQLITE = {
     "install": [
-        "CREATE TRIGGER IF NOT EXISTS {table}_no_{verb} BEFORE {verb} ON {table} "
-        "BEGIN SELECT RAISE(ABORT, '" + MESSAGE + "'); END"
+        f"CREATE TRIGGER IF NOT EXISTS {{table}}_no_{{verb}} BEFORE {{verb}} ON {{table}} BEGIN {_ABORT}; END",
     ],
     "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb}"],
     "verbs": ["UPDATE", "DELETE"],

@@ -1,7 +1,7 @@
 """Reads settings from the environment. Every error names the variable, the value and what is expected.
 
-`NAME_FILE` may stand in for any secret `NAME`: the value is then the file's content. Secrets that nobody has set are made
-once and kept in the var folder, readable by the owner alone; nothing ever runs with a default key.
+`NAME_FILE` may stand in for any secret `NAME`: the value is then the file's content. Secrets that nobody has set are
+made once and kept in the var folder, readable by the owner alone; nothing ever runs with a default key.
 """
 
 import os

@@ -20,7 +20,9 @@ def make_user(*, opted_in=True, **fields):
 
 
 def make_agent(**fields):
-    return Agent.objects.create(**{"owner": fields.pop("owner", None) or make_user(), "name": f"agent-{next(_number)}", **fields})
+    return Agent.objects.create(
+        **{"owner": fields.pop("owner", None) or make_user(), "name": f"agent-{next(_number)}", **fields}
+    )
 
 
 def make_trigger(**fields):

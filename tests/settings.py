@@ -1,4 +1,4 @@
-"""Test settings: the product's own, on a throw-away database file (or LQOPS_TEST_DATABASE_URL), with small time units."""
+"""Test settings: the product's own, on a throw-away database (or LQOPS_TEST_DATABASE_URL), with small time units."""
 
 import os
 import tempfile

@@ -26,6 +26,15 @@ class SuspendedModelAdmin(ReadOnlyAdmin):
 
 @admin.register(InferenceLog)
 class InferenceLogAdmin(ReadOnlyAdmin):
-    list_display = ["model", "purpose", "outcome", "input_tokens", "output_tokens", "cost_estimate", "latency_ms", "created_at"]
+    list_display = [
+        "model",
+        "purpose",
+        "outcome",
+        "input_tokens",
+        "output_tokens",
+        "cost_estimate",
+        "latency_ms",
+        "created_at",
+    ]
     list_filter = ["purpose", "outcome"]
     ordering = ["-id"]

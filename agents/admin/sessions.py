@@ -1,6 +1,7 @@
 """Sessions, their calls, approvals and halts. The halt action asks the same service as the command."""
 
 from django.contrib import admin, messages
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -14,7 +15,17 @@ from agents.services.halts import sessions_halt
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(ReadOnlyAdmin):
-    list_display = ["public_id", "status", "halt_state", "terminal_reason", "spent", "owner", "agent", "created_at", "receipt"]
+    list_display = [
+        "public_id",
+        "status",
+        "halt_state",
+        "terminal_reason",
+        "spent",
+        "owner",
+        "agent",
+        "created_at",
+        "receipt",
+    ]
     list_filter = ["status", "halt_state", "mode", "trigger_kind"]
     list_select_related = ["owner", "agent"]
     search_fields = ["public_id__exact"]
@@ -37,7 +48,8 @@ class AgentSessionAdmin(ReadOnlyAdmin):
     @admin.action(description="Halt the selected sessions", permissions=["halt"])
     def halt_selected(self, request: HttpRequest, queryset: QuerySet[AgentSession]) -> None:
         pks = list(queryset.values_list("pk", flat=True))
-        counted = sessions_halt(pks, by=request.user, reason="halted in the admin", now=clock())
+        by = request.user if isinstance(request.user, User) else None
+        counted = sessions_halt(pks, by=by, reason="halted in the admin", now=clock())
         self.message_user(
             request,
             f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over.",
@@ -47,7 +59,17 @@ class AgentSessionAdmin(ReadOnlyAdmin):
 
 @admin.register(ToolCall)
 class ToolCallAdmin(ReadOnlyAdmin):
-    list_display = ["public_id", "session", "intent", "name", "phase", "outcome", "charged_usd", "actual_usd", "started_at"]
+    list_display = [
+        "public_id",
+        "session",
+        "intent",
+        "name",
+        "phase",
+        "outcome",
+        "charged_usd",
+        "actual_usd",
+        "started_at",
+    ]
     list_filter = ["outcome", "intent"]
     list_select_related = ["session"]
     search_fields = ["session__public_id__exact"]

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 
@@ -11,7 +11,7 @@ def add_acting_user(parser: ArgumentParser) -> None:
     parser.add_argument("--user", help="The username that the record names as the one who did this.")
 
 
-def acting_user(username: str | None) -> AbstractBaseUser | None:
+def acting_user(username: str | None) -> User | None:
     if username is None:
         return None
     user = get_user_model().objects.filter(username=username, is_active=True).first()

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser, AbstractUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
 from agents.conf import approval_lifetime, four_eyes
+from agents.consent import call_digest, free_values_are_harmless
 from agents.enums import ApprovalStatus, Level, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import InvalidTransition, NotAllowed, TicketRefused
-from agents.consent import call_digest, free_values_are_harmless
 from agents.models import AgentSession, Approval, StandingApproval
 from agents.services.sessions import actor_of, session_lock, session_wake
 from agents.types import Capability
@@ -95,7 +95,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
 
 
 @transaction.atomic
-def approval_approve(approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, note: str = "") -> Approval:
+def approval_approve(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
     """Says yes to the call whose digest the person has seen."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
@@ -105,7 +105,7 @@ def approval_approve(approval_pk: int, *, by: AbstractUser, digest: str, now: da
 
 @transaction.atomic
 def approval_approve_edited(
-    approval_pk: int, *, by: AbstractUser, digest: str, arguments: Mapping[str, Any], now: datetime, note: str = ""
+    approval_pk: int, *, by: User, digest: str, arguments: Mapping[str, Any], now: datetime, note: str = ""
 ) -> Approval:
     """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
@@ -135,7 +135,7 @@ def approval_approve_edited(
 
 
 @transaction.atomic
-def approval_reject(approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, note: str = "") -> Approval:
+def approval_reject(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
     """Says no; the model gets the note, and the same call is refused for the rest of the session."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
     _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
@@ -166,13 +166,13 @@ def _expire(approval: Approval, *, now: datetime) -> bool:
 def standing_create(
     approval_pk: int,
     *,
-    by: AbstractUser,
+    by: User,
     digest: str,
     now: datetime,
     free_arguments: tuple[str, ...] = (),
     uses: int = MAX_STANDING_USES,
 ) -> StandingApproval:
-    """Approves the call and, for this session, its like: same capability and version, same arguments but for the free ones."""
+    """Approves the call and, for this session, its like: same capability, same arguments but for the free ones."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     if approval.level == Level.PRIVILEGED:
         raise NotAllowed("A PRIVILEGED call is approved one by one.")
@@ -225,9 +225,7 @@ def _somebody_may_resolve() -> bool:
     return get_user_model().objects.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").exists()
 
 
-def _lock_pending(
-    approval_pk: int, *, by: AbstractUser, digest: str, now: datetime, own_is_fine: bool = False
-) -> Approval:
+def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:
     """The pending ticket, with its session's row locked first; refuses whoever may not decide, and any other digest."""
     approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
     session_lock(approval.session_id)
@@ -248,7 +246,7 @@ def _interested(approval: Approval) -> set[int]:
     return {approval.session.owner_id} | ({agent.edited_by_id} if agent and agent.edited_by_id else set())
 
 
-def _resolve(approval: Approval, status: ApprovalStatus, *, by: AbstractBaseUser, now: datetime, note: str) -> None:
+def _resolve(approval: Approval, status: ApprovalStatus, *, by: User, now: datetime, note: str) -> None:
     changed = Approval.objects.filter(pk=approval.pk, status=ApprovalStatus.PENDING).update(
         status=status, resolved_by=by.pk, resolved_at=now, note=redact(note)
     )

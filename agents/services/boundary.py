@@ -17,7 +17,18 @@ from agents.models import AgentSession, Installation, SuspendedModel
 from agents.services.prices import PRICE_COLUMNS, longest_prefix_sql
 from agents.types import Ledger
 
-_JOURNAL = ("public_id", "key", "attempt", "asked_digest", "outcome", "detail", "result", "error", "charged_usd", "fencing")
+_JOURNAL = (
+    "public_id",
+    "key",
+    "attempt",
+    "asked_digest",
+    "outcome",
+    "detail",
+    "result",
+    "error",
+    "charged_usd",
+    "fencing",
+)
 _LOCKED = (
     "status",
     "halt_state",
@@ -141,7 +152,7 @@ def is_halted(session: AgentSession) -> bool:
 def in_open_transaction() -> bool:
     """True inside somebody's transaction; a test case's own wrapper does not count, as for atomic(durable=True)."""
     blocks = connection.atomic_blocks
-    return bool(blocks) and not blocks[-1]._from_testcase
+    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
 
 
 def _boundary(row: dict[str, Any], organisation_halt: int | None) -> Boundary:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
@@ -33,7 +33,7 @@ class HaltCount:
 
 @transaction.atomic
 def session_halt(
-    session_pk: int, *, by: AbstractBaseUser | None, reason: str, now: datetime, halt: Halt | None = None
+    session_pk: int, *, by: User | None, reason: str, now: datetime, halt: Halt | None = None
 ) -> HaltAnswer:
     """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction."""
     session = session_lock(session_pk)
@@ -42,7 +42,7 @@ def session_halt(
     if session.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         return HaltAnswer.ALREADY
     halt = halt or Halt.objects.create(
-        scope=HaltScope.SESSION, session=session, reason=reason, requested_by=_person(by), requested_at=now
+        scope=HaltScope.SESSION, session=session, reason=reason, requested_by=by, requested_at=now
     )
     session.halt_state = HaltState.HALT_REQUESTED
     session.save(update_fields=["halt_state"])
@@ -58,21 +58,19 @@ def session_halt(
     return HaltAnswer.REQUESTED
 
 
-def sessions_halt(session_pks: list[int], *, by: AbstractBaseUser | None, reason: str, now: datetime) -> HaltCount:
+def sessions_halt(session_pks: list[int], *, by: User | None, reason: str, now: datetime) -> HaltCount:
     """Halts each on its own: one that fails to be halted cannot keep the others running."""
     answers = [session_halt(pk, by=by, reason=reason, now=now) for pk in session_pks]
     return HaltCount(*(answers.count(kind) for kind in HaltAnswer))
 
 
-def organisation_halt(*, by: AbstractBaseUser | None, reason: str, now: datetime) -> Halt:
+def organisation_halt(*, by: User | None, reason: str, now: datetime) -> Halt:
     """Stops everything: the one row first, so that no call starts any more, then every session under way."""
     with transaction.atomic():
         installation = Installation.objects.select_for_update().get(pk=1)
         if installation.halt_id is not None:
             raise InvalidTransition("All work is halted already; release it first to halt it anew.")
-        halt = Halt.objects.create(
-            scope=HaltScope.ORGANISATION, reason=reason, requested_by=_person(by), requested_at=now
-        )
+        halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
         installation.halt = halt
         installation.save(update_fields=["halt"])
         under_way = list(AgentSession.objects.active().order_by("pk").values_list("pk", flat=True))
@@ -89,7 +87,7 @@ def organisation_halt(*, by: AbstractBaseUser | None, reason: str, now: datetime
 
 
 @transaction.atomic
-def organisation_release(*, by: AbstractBaseUser | None, now: datetime) -> Halt:
+def organisation_release(*, by: User | None, now: datetime) -> Halt:
     """Lets new work start again. Sessions that were halted stay halted."""
     installation = Installation.objects.select_for_update().get(pk=1)
     halt = installation.halt
@@ -97,13 +95,7 @@ def organisation_release(*, by: AbstractBaseUser | None, now: datetime) -> Halt:
         raise InvalidTransition("Work is not halted; there is nothing to release.")
     installation.halt = None
     installation.save(update_fields=["halt"])
-    halt.released_by, halt.released_at = _person(by), now
+    halt.released_by, halt.released_at = by, now
     halt.save(update_fields=["released_by", "released_at"])
-    recorder.append(
-        SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by), details={"halt_id": halt.pk}
-    )
+    recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by), details={"halt_id": halt.pk})
     return halt
-
-
-def _person(by: AbstractBaseUser | None) -> AbstractBaseUser | None:
-    return by if by is not None and by.pk is not None else None

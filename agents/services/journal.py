@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
@@ -103,7 +103,9 @@ def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None,
             "total_tokens": F("total_tokens") + call.tokens,
         }
     if held.update(**changed) != 1:
-        raise LeaseLost(f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}.")
+        raise LeaseLost(
+            f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}."
+        )
     if call.model:
         budgets_settle(
             call.budget_ids,
@@ -113,7 +115,9 @@ def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None,
             actual=call.actual_usd,
         )
     call.settled_at = now
-    call.save(update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"])
+    call.save(
+        update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
+    )
     journal_record(call, now=now, after=after)
 
 
@@ -169,9 +173,7 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
 
 
 @transaction.atomic
-def tool_call_resolve(
-    call_pk: int, decision: Decision, *, by: AbstractBaseUser, now: datetime, result: Any = None
-) -> ToolCall:
+def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: datetime, result: Any = None) -> ToolCall:
     """A person says what became of a call whose outcome is unknown; the session goes on when none is left."""
     call = ToolCall.objects.select_related("session").get(pk=call_pk)
     session = session_lock(call.session_id)
@@ -204,7 +206,7 @@ def call_details(call: ToolCall) -> dict[str, Any]:
         "tool": call.intent,
         "phase": call.phase,
         "outcome": call.outcome,
-        "cost_usd": str(call.charged_usd),
+        "cost_usd": str(call.approved_usd if call.outcome == Outcome.STARTED else call.charged_usd),
     }
     if call.name != call.intent:
         details["name"] = call.name

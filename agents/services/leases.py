@@ -26,17 +26,26 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     lost = row.status == Status.RUNNING and row.lease_until is not None and row.lease_until <= now
     if row.status != Status.QUEUED and not lost:
         return None
-    if lost and not _recover(row, now=now):
-        return None
+    unknown = lost and journal_recover(row, now=now)
     if _is_stopped(row):
         session_end_unheld(row, TerminalReason.EXTERNAL_HALT, now=now, actor="system")
+        return None
+    if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
     first = row.started_at is None
     row.status, row.started_at = Status.RUNNING, row.started_at or now
     row.lease_owner, row.lease_until, row.fencing = owner, now + lease_lifetime(), row.fencing + 1
     row.last_activity_at = now
     row.save(
-        update_fields=["status", "started_at", "lease_owner", "lease_until", "fencing", "last_activity_at", "recoveries"]
+        update_fields=[
+            "status",
+            "started_at",
+            "lease_owner",
+            "lease_until",
+            "fencing",
+            "last_activity_at",
+            "recoveries",
+        ]
     )
     if first:
         recorder.append(row.chain, "autonomous_session.started", now=now, details=_birth(row))
@@ -62,9 +71,8 @@ def leases_lost(now: datetime) -> list[int]:
     return list(rows.order_by("lease_until").values_list("pk", flat=True))
 
 
-def _recover(row: AgentSession, *, now: datetime) -> bool:
-    """Closes what the lost worker left open. False when the session must not go on by itself."""
-    unknown = journal_recover(row, now=now)
+def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
+    """False when the lost session has been given up, or is parked because a call of it may have taken effect."""
     if row.recoveries >= max_recoveries():
         session_end_unheld(row, TerminalReason.WORKER_LOST, now=now, actor="system")
         return False
@@ -73,8 +81,7 @@ def _recover(row: AgentSession, *, now: datetime) -> bool:
         row.status, row.waiting_on = Status.WAITING, WaitingOn.OPERATOR
         row.lease_owner, row.lease_until, row.fencing = "", None, row.fencing + 1
         row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
-        return False
-    return True
+    return not unknown
 
 
 def _is_stopped(row: AgentSession) -> bool:

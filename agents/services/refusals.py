@@ -59,7 +59,12 @@ def refuse_stopped(
 
 
 def refuse_unaffordable(
-    session: AgentSession, intent: ToolIntent, verdict: CapPassed | SpentUp | SharedSpentUp | Busy, *, phase: str, now: datetime
+    session: AgentSession,
+    intent: ToolIntent,
+    verdict: CapPassed | SpentUp | SharedSpentUp | Busy,
+    *,
+    phase: str,
+    now: datetime,
 ) -> Refusal:
     """R4. Only the session's own cap latches; each refusal names the budget that tripped."""
     match verdict:
@@ -69,7 +74,9 @@ def refuse_unaffordable(
             brake_session(session, TerminalReason.COST_CAP_REACHED, now=now, **amounts)
             return CostCapReached(projected, cap)
         case SpentUp(dimension, needed, left):
-            refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=f"dimension:{dimension}", budget="session")
+            refuse_call(
+                session, intent, phase, Outcome.DENIED, now=now, detail=f"dimension:{dimension}", budget="session"
+            )
             unit = "tokens" if dimension == "tokens" else "USD"
             return BudgetExceeded(
                 dimension, f"The session's budget is used up: {needed} {unit} are needed, {left} {unit} are left."

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.conf import default_session_cap
@@ -33,14 +33,14 @@ _TERMINAL_KIND = {
 }
 
 
-def actor_of(user: AbstractBaseUser | None) -> str:
-    return "system" if user is None or user.pk is None else f"user:{user.pk}"
+def actor_of(user: User | None) -> str:
+    return "system" if user is None else f"user:{user.pk}"
 
 
 @transaction.atomic
 def session_create(
     *,
-    owner: AbstractBaseUser,
+    owner: User,
     now: datetime,
     mode: Mode = Mode.PHASED,
     agent: Agent | None = None,

@@ -9,9 +9,14 @@ from typing import Any
 from agents.consent import call_digest
 from agents.enums import Risk, ToolIntent
 from agents.models import AgentSession
+from agents.tools.params import BadParams
 from agents.tools.registry import Tool, tool_for
+from agents.tools.storable import storable
 from agents.types import Capability
+from audit.kinds import LABEL
 from audit.redaction import contains_marker, redact_data
+
+MAX_KEY = 96
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,12 @@ def plan_call(
     risk: Risk | None = None,
     simulation: str = "",
 ) -> Call:
-    """Nothing is read or written. An intent that is not one of the eight raises; so do parameters that make no request."""
+    """Nothing is read or written. An intent that is not one of the eight raises; so do unusable parameters."""
     known = ToolIntent(intent)
     tool = tool_for(known)
-    arguments = redact_data(dict(params))
+    if len(key) > MAX_KEY or not LABEL.fullmatch(key):
+        raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
+    arguments = redact_data(storable(dict(params)))
     if tool.request is not None:
         tool.request(arguments)
     return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)

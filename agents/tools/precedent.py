@@ -15,7 +15,8 @@ from agents.tools.context import CallContext
 from agents.tools.params import text
 
 _UPSERT = """
-INSERT INTO {table} (public_id, owner_id, pattern_kind, summary, summary_hash, observed_count, first_seen_at, last_seen_at)
+INSERT INTO {table}
+    (public_id, owner_id, pattern_kind, summary, summary_hash, observed_count, first_seen_at, last_seen_at)
 VALUES (%s, %s, %s, %s, %s, 1, %s, %s)
 ON CONFLICT (owner_id, pattern_kind, summary_hash) WHERE dismissed_at IS NULL
 DO UPDATE SET observed_count = {table}.observed_count + 1, last_seen_at = excluded.last_seen_at
@@ -35,7 +36,8 @@ def propose_precedent(context: CallContext, params: Mapping[str, Any]) -> dict[s
         "last_seen_at": context.now,
     }
     meta = Precedent._meta
-    values = [meta.get_field(name).get_db_prep_save(value, connection) for name, value in row.items()]
+    fields = {field.name: field for field in meta.concrete_fields}
+    values = [fields[name].get_db_prep_save(value, connection) for name, value in row.items()]
     with connection.cursor() as cursor:
         cursor.execute(_UPSERT.format(table=meta.db_table), values)
         [(public_id, count)] = cursor.fetchall()

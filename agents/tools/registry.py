@@ -28,8 +28,8 @@ Params = Mapping[str, Any]
 class Tool:
     """How an intent is carried out.
 
-    A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does I/O:
-    it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
+    A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
+    I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
     """
 
     handler: Callable[[CallContext, Params], Any]

@@ -9,19 +9,20 @@ from collections.abc import Iterator
 from string import ascii_letters, digits
 
 from audit.redaction.names import Strength, name_strength
-from audit.redaction.spans import Span
+from audit.redaction.spans import Span, most_candidates
 from audit.redaction.values import is_credential, looks_chosen, looks_mixed
 
 STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
          "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip
 _QUOTE = r"(?:\\{0,8}[\"'`]|&quot;|&\#34;|[“”])"
-# Read on lower-cased text: a case-blind search would lose its speed. The stem may stand anywhere in the name.
+# Read on lower-cased text: a case-blind search would lose its speed. The stem may stand anywhere in the name. What is
+# plainly no value (a number behind `tokens`, a reference, a word in a sentence) is passed over here, where it is cheap.
 _NAMED = re.compile(
-    rf"""(?:pass|pwd|pw(?![a-z])|psk|pswd|secret|token|key|auth|cred|bearer|jwt|sid(?![a-z])|sess(?:ion)?id|csrf|xsrf
-        |otp(?![a-z])|dsn|salt|pat(?![a-z])|licen[sc]e)
+    rf"""(?:(?P<password>pass|pwd|pw(?![a-z])|psk|pswd|otp(?![a-z]))
+        |secret|token|key|auth|cred|bearer|jwt|sid(?![a-z])|sess(?:ion)?id|csrf|xsrf|dsn|salt|pat(?![a-z])|licen[sc]e)
     (?P<rest>[a-z0-9_.\-]{{0,48}}+(?:\[[a-z0-9_]{{0,24}}\])?+)
     (?:
-        (?P<close>{_QUOTE}?\]?)
+        {_QUOTE}?\]?
         (?P<assign>
             [ \t]{{0,20}}+ :[ ]?[a-z][a-z0-9_\[\]|.]{{0,24}}+ [ ]?=[ ]?(?=[\"'`])       # password: str = "..."
           | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//) | \?= ) [ \t]{{0,20}}+
@@ -30,9 +31,15 @@ _NAMED = re.compile(
           | [ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                                  # ("password", "...")
           | (?:[ \t][^<>\n]{{0,80}}+)?+ /?> \s{{0,40}}+ (?!</)                           # <password>...
         )
-      | (?P<gap>[ \t]{{1,8}}+)
+        (?!\$[{{(]|\{{\{{|<[^!]|\*\*|(?:none|null|true|false|str|int|string|os\.|self\.|process\.|settings\.)\b|\s|\Z)
+        (?(password)|(?!-?[0-9][0-9.,]{{0,11}}+(?:[\s}}\])/&;]|\Z)))
+      | (?P<gap>[ \t]{{1,8}}+) (?=[\"'`\\]|[^\s\"'`]{{0,40}}[0-9!@\#$%^&*])
     )""",
     re.VERBOSE,
+)
+_FLAG = re.compile(
+    r"-(?<![a-z0-9]-)-?[a-z0-9.-]{0,32}?(?:pass|pwd|pw|secret|token|key|auth|cred)[a-z0-9.-]{0,24}+"
+    r"[ \t]{1,4}+(?=[^\s-]{3})"
 )
 _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
 _PROSE = re.compile(
@@ -43,15 +50,16 @@ _PROSE = re.compile(
 _OPEN = re.compile(
     rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?", re.IGNORECASE
 )
-_BARE_CHARACTER = r"(?:[^\s\"'`<>\\]|\\(?![nrtux\"'\\/]))"
-_HEAD = 512
-_BARE_HEAD = re.compile(_BARE_CHARACTER + f"{{1,{_HEAD}}}+")
-_BARE_REST = re.compile(_BARE_CHARACTER + "*+")
-_BARE_END = re.compile(
-    r";|,(?=\s|\Z|[\"']?[\w.-]{1,40}[\"']?[=:])|&(?=(?:amp;)?[\w.\-\[\]%]{1,60}=|\Z|quot;|\#)|\|(?=\s|\Z|\w{1,40}=)|\]\]"
+# A bare value goes on over `,`, `&`, `|` and `\` unless a new pair, an escape or the end of the list follows.
+_BARE = (
+    r"(?:[^\s\"'`<>\\;,&|\]]{1,128}+|,(?!\s|\Z|[\"']?[\w.-]{1,40}+[\"']?[=:])|\|(?!\s|\Z|\w{1,40}+=)|\](?!\])"
+    r"|&(?!(?:amp;)?[\w.\-\[\]%]{1,60}+=|\Z|quot;|\#)|\\(?![nrtux\"'\\/]))"
 )
+_BARE_HEAD = re.compile(_BARE + "{1,4}+")
+_BARE_WHOLE = re.compile(_BARE + "++")
 _CLOSERS = ")]}.,:!?”…"
-_NETRC = re.compile(r"\b(?:machine|login|default|account)[ \t\n]+\S{1,200}[ \t\n]{1,20}\Z")
+# `machine <host> login <name> password <value>`
+_NETRC_WORDS = (["login"], ["machine"], ["account"])
 QUOTED_MOST = 8192
 
 
@@ -80,16 +88,13 @@ def _odd_backslashes(text: str, start: int, end: int) -> bool:
     return (len(run) - len(run.rstrip("\\"))) % 2 == 1
 
 
-def bare_end(text: str, start: int) -> tuple[int, bool]:
-    """Where an unquoted value ends, and whether it goes on past what was read."""
-    found = _BARE_HEAD.match(text, start)
+def bare_end(text: str, start: int, expression: re.Pattern[str] = _BARE_HEAD) -> int:
+    """Where an unquoted value ends, without the punctuation that closes what is around it."""
+    found = expression.match(text, start)
     if not found:
-        return start, False
-    head = found[0]
-    cut = _BARE_END.search(head)
-    value = head[: cut.start()] if cut else head
-    closed = value.rstrip(_CLOSERS if "(" not in value[:-1] else ".,:!?")
-    return start + len(closed), cut is None and len(head) == len(closed) and len(head) >= _HEAD
+        return start
+    value = found[0]
+    return start + len(value.rstrip(_CLOSERS if "(" not in value[:-1] else ".,:!?"))
 
 
 def _whole_name(text: str, start: int, end: int) -> tuple[int, str]:
@@ -110,32 +115,28 @@ def _value_span(text: str, start: int, strength: Strength, separator: str) -> Sp
     opening = _OPEN.match(text, start)
     quote = opening["quote"] if opening else None
     first = opening.end() if opening else start
-    end = quoted_end(text, first, quote) if quote else None
-    more = False
-    bare = end is None
-    if end is None:
-        end, more = bare_end(text, first)
+    quoted = quoted_end(text, first, quote) if quote else None
+    end = bare_end(text, first) if quoted is None else quoted
     value = text[first:end]
-    if not is_credential(value, strength, bare=bare) or (bare and _bare_is_word(text, end, value, separator)):
+    if not is_credential(value, strength, bare=quoted is None):
         return None
-    if more:
-        rest = _BARE_REST.match(text, end)
-        end = rest.end() if rest else end
+    if quoted is None and _bare_is_word(text, end, value, separator):
+        return None
+    if quoted is None:
+        end = bare_end(text, first, _BARE_WHOLE)
     return Span(first, end, "password" if strength is Strength.PASSWORD else "secret")
 
 
-def _gap_span(text: str, found: re.Match[str], name_start: int, name: str, strength: Strength) -> Span | None:
-    """`--password value`, `PASSWORD 'value'`, `machine h login u password value`, `with password value`."""
+def _gap_span(text: str, found: re.Match[str], name_start: int, strength: Strength) -> Span | None:
+    """`PASSWORD 'value'`, `machine h login u password value`, `with password value`."""
     start = found.end()
-    is_flag = name.startswith("-")
-    if strength < Strength.TOKEN or (is_flag and text[start : start + 1] == "-"):
+    if strength < Strength.TOKEN:
         return None
-    if is_flag or (strength is Strength.PASSWORD and text[start : start + 1] in ("'", '"', "`", "\\")):
+    if strength is Strength.PASSWORD and text[start] in "'\"`\\":
         return _value_span(text, start, strength, "=")
-    if _NETRC.search(text, max(0, name_start - 256), name_start):
+    if text[max(0, name_start - 160) : name_start].split()[-2:-1] in _NETRC_WORDS:
         return _value_span(text, start, Strength.PASSWORD, "=")
-    end, _ = bare_end(text, start)
-    value = text[start:end]
+    value = text[start : bare_end(text, start)]
     telling = not value.islower() or any(mark in value for mark in "!@#$%^&*") or looks_mixed(value, 20)
     if telling and looks_mixed(value, 8) and looks_chosen(value):
         return _value_span(text, start, strength, "=")
@@ -147,6 +148,7 @@ def assignment_spans(text: str, low: str) -> Iterator[Span]:
     if not any(stem in low for stem in STEMS):
         return
     done = 0
+    left = most_candidates(text)
     for found in _NAMED.finditer(low):
         if found.start() < done:
             continue
@@ -156,13 +158,27 @@ def assignment_spans(text: str, low: str) -> Iterator[Span]:
         if strength is Strength.NONE or name.lower().endswith("authorization"):
             continue
         if found["gap"]:
-            span = _gap_span(text, found, name_start, name, strength)
+            span = _gap_span(text, found, name_start, strength)
         else:
             span = _assigned_span(text, found, strength)
         if span:
             done = span.end
             yield span
+        left -= 1
+        if left < 0:
+            yield Span(0, len(text), "text")
+            return
+    yield from _flag_spans(text, low)
     yield from _prose_spans(text, low)
+
+
+def _flag_spans(text: str, low: str) -> Iterator[Span]:
+    """`--password value`"""
+    for found in _FLAG.finditer(low):
+        strength = name_strength(text[found.start() : found.end()].strip())
+        span = _value_span(text, found.end(), strength, "=") if strength >= Strength.TOKEN else None
+        if span:
+            yield span
 
 
 def _assigned_span(text: str, found: re.Match[str], strength: Strength) -> Span | None:
@@ -176,8 +192,7 @@ def _assigned_span(text: str, found: re.Match[str], strength: Strength) -> Span 
 
 def _prose_spans(text: str, low: str) -> Iterator[Span]:
     for found in _PROSE.finditer(low):
-        end, _ = bare_end(text, found.end())
-        if looks_chosen(text[found.end() : end]):
+        if looks_chosen(text[found.end() : bare_end(text, found.end())]):
             span = _value_span(text, found.end(), Strength.PASSWORD, "=")
             if span:
                 yield span

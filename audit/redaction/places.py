@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from audit.redaction.anchors import ANCHORS, QUOTE, TESTS, is_real
-from audit.redaction.spans import Span
+from audit.redaction.spans import Span, most_candidates
 from audit.redaction.values import looks_mixed
 from audit.redaction.words import COOKIE_ATTRIBUTES
 
@@ -72,6 +72,7 @@ def _after_command(place: Place, low: str, start: int) -> bool:
 
 def place_spans(text: str, low: str) -> Iterator[Span]:
     """Values that stand where credentials stand."""
+    left = most_candidates(text)
     for place in PLACES:
         if place.anchor not in low or (place.within and not any(word in low for word in place.within)):
             continue
@@ -79,5 +80,9 @@ def place_spans(text: str, low: str) -> Iterator[Span]:
             start, end = found.span("value")
             if place.test(text[start:end]) and _after_command(place, low, found.start()):
                 yield Span(start, end, place.kind)
+            left -= 1
+            if left < 0:
+                yield Span(0, len(text), "text")
+                return
     if "cookie" in low:
         yield from _cookie_spans(text, low)

@@ -48,9 +48,14 @@ def find_spans(text: str) -> list[Span]:
 def replaced(text: str, spans: list[Span]) -> str:
     """`text` with a marker for each span."""
     parts: list[str] = []
+    # A value that stands in many places is hashed once.
+    markers: dict[tuple[str, str], str] = {}
     last = 0
     for span in spans:
-        parts += (text[last : span.start], marker(span.kind, text[span.start : span.end]))
+        key = (span.kind, text[span.start : span.end])
+        if key not in markers:
+            markers[key] = marker(*key)
+        parts += (text[last : span.start], markers[key])
         last = span.end
     parts.append(text[last:])
     return "".join(parts)

@@ -1,6 +1,7 @@
 """A span is a piece of text that must not be stored: its bounds and the kind of credential it holds.
 
-Owns the merging of overlapping spans and their exclusion from existing markers. Must not look for credentials.
+Owns the merging of overlapping spans, their exclusion from existing markers, and the bound on how many are judged.
+Must not look for credentials.
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,11 @@ class Span(NamedTuple):
     start: int
     end: int
     kind: str
+
+
+def most_candidates(text: str) -> int:
+    """How many places of a text are judged one by one; text beyond it is masked as a whole."""
+    return 2_000 + len(text) // 24
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

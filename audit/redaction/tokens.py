@@ -96,7 +96,7 @@ _EDGE = re.compile(
     r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
     r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
 )
-_BREAK = r"(?:\s|\\+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
 # A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
 _OPEN_BODY = re.compile(
     rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"

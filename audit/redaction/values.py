@@ -37,9 +37,9 @@ _PLACEHOLDERS = re.compile(
         |local|data|conf|cfg|ctx|context|props|state|user|account|client|session|response|resp|req|body|payload|event
         |form|app|import\.meta|System|Deno|Bun|ENV|window|document|module|random|uuid|faker|fake|crypto|hashlib|github
         |inputs|steps|Environment|Configuration|builder|credentials|creds)
-        (?:\[.*|(?:\.|->|::|\?\.)[A-Za-z_]+\d{0,2}[A-Za-z_]*+(?:\W.*)?)
+        (?:\[.*|(?:\.|->|::|\?\.)[A-Za-z_]++\d{0,2}+[A-Za-z_]*+(?:\W.*)?)
     | (?:new|await|return|lambda|function|async|yield|raise|not|if|else)(?:\ .*)?
-    | [A-Za-z_][A-Za-z_.:]*\d{0,2}[A-Za-z_.:]*+!?\(.*  # call()
+    | [A-Za-z_][A-Za-z_.:]*+\d{0,2}+[A-Za-z_.:]*+!?\(.*  # call()
     | [A-Za-z_]\w*+\[.*                            # index[...], Optional[str]
     | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*
     | (?:Optional|Union|List|Dict|SecretStr|Annotated|Literal|Final)\b.*

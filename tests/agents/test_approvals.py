@@ -6,7 +6,17 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import Permission
 
-from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome, Risk, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.enums import (
+    ApprovalMode,
+    ApprovalStatus,
+    Level,
+    Outcome,
+    Risk,
+    Status,
+    TerminalReason,
+    ToolIntent,
+    WaitingOn,
+)
 from agents.exceptions import CostCapReached, InvalidTransition, NotAllowed, TicketRefused
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Approval, StandingApproval
@@ -272,7 +282,7 @@ def test_a_flood_of_asks_is_stopped(approver, letter):
     session = make_session()
     for number in range(MAX_PENDING):
         assert send(session, key=f"turn:{number}", to=f"reader {number}").outcome == Outcome.APPROVAL_PENDING
-    flooded = send(session, key="one more", to="everybody")
+    flooded = send(session, key="one-more", to="everybody")
     assert (flooded.outcome, flooded.detail) == (Outcome.DENIED, "too_many_pending")
     assert Approval.objects.count() == MAX_PENDING
 

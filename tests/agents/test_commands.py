@@ -51,9 +51,12 @@ def test_doctor_says_what_is_wrong(break_it, says, capsys):
 
 
 def test_doctor_sees_a_database_that_is_not_migrated(capsys):
-    with patch.object(diagnosis.MigrationExecutor, "migration_plan", return_value=[("agents.0009", False)]):
-        with pytest.raises(CommandError):
-            call_command("doctor", "--json")
+    plan = [("agents.0009", False)]
+    with (
+        patch.object(diagnosis.MigrationExecutor, "migration_plan", return_value=plan),
+        pytest.raises(CommandError),
+    ):
+        call_command("doctor", "--json")
     assert "agents.0009" in capsys.readouterr().out
 
 

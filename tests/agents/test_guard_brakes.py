@@ -114,9 +114,9 @@ def test_the_first_brake_wins_and_later_ones_are_not_asked(halted, phase, expect
     session = make_session(current_phase=phase, max_cost_usd=Decimal(0))
     if halted:
         AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
-    with patch.object(guard, "estimate_tool_cost", wraps=guard.estimate_tool_cost) as estimator:
-        with pytest.raises(expected):
-            guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
+    estimate = patch.object(guard, "estimate_tool_cost", wraps=guard.estimate_tool_cost)
+    with estimate as estimator, pytest.raises(expected):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     assert estimator.call_count == (1 if expected is CostCapReached else 0)
     assert provider.requests == []
 
@@ -152,9 +152,7 @@ def test_raising_the_cap_does_not_undo_the_latch(provider):
 @pytest.mark.parametrize(("cap", "passes"), [("1.00", True), ("0.9999", False)])
 def test_a_call_that_just_fits_the_cap_is_allowed(cap, passes, provider):
     make_price(MODEL, input_usd="0", output_usd="0")
-    session = make_session(
-        current_phase=Phase.ANALYSIS, max_cost_usd=Decimal(cap), cost_total_usd=Decimal("0.995")
-    )
+    session = make_session(current_phase=Phase.ANALYSIS, max_cost_usd=Decimal(cap), cost_total_usd=Decimal("0.995"))
     if passes:
         assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask()).ok
     else:

@@ -55,7 +55,7 @@ def test_an_inference_is_reserved_before_and_charged_after_it_happens():
 def test_the_decimal_that_was_approved_is_the_one_that_is_charged(provider):
     make_price(MODEL)
     session = make_session(current_phase=Phase.ANALYSIS)
-    answers = iter([Decimal("0.004000"), Decimal("9")])
+    answers = iter([Decimal("0.004000"), Decimal(9)])
     with patch.object(guard, "estimate_tool_cost", side_effect=lambda *a, **k: next(answers)) as estimator:
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     session.refresh_from_db()

@@ -21,9 +21,10 @@ pytestmark = pytest.mark.django_db
 
 def refused(session, error, *, provider):
     """The priced, the local and the effectful call all end in the error, and reach nothing."""
-    with tool(ToolIntent.RUN_PLAYBOOK, probe=Probe()) as remote, tool(
-        ToolIntent.EMIT_FINDING, probe=Probe(), remote=False
-    ) as local:
+    with (
+        tool(ToolIntent.RUN_PLAYBOOK, probe=Probe()) as remote,
+        tool(ToolIntent.EMIT_FINDING, probe=Probe(), remote=False) as local,
+    ):
         for intent in (ToolIntent.RUN_SKILL, ToolIntent.RUN_PLAYBOOK, ToolIntent.EMIT_FINDING):
             with pytest.raises(error):
                 guarded_tool_call(session, intent, ask())
@@ -82,8 +83,9 @@ def test_a_phase_that_nobody_knows(provider):
     session = make_session()
     seen = guard.glance(session, "key")
     strange = brakes.Boundary("running", "running", None, None, "improvisation")
-    with patch.object(guard, "glance", return_value=type(seen)(strange, None)), patch.object(
-        guard, "_judge", wraps=lambda call, boundary: brakes.contextual(call.intent, "improvisation")
+    with (
+        patch.object(guard, "glance", return_value=type(seen)(strange, None)),
+        patch.object(guard, "_judge", wraps=lambda call, boundary: brakes.contextual(call.intent, "improvisation")),
     ):
         refused(session, ToolNotGranted, provider=provider)
 
@@ -98,7 +100,7 @@ def priced_call_is_refused(error, provider):
     assert (session.cost_reserved_usd, session.cost_held_usd, session.cost_total_usd) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("estimate", [Decimal("NaN"), Decimal("-1"), Decimal("Infinity")])
+@pytest.mark.parametrize("estimate", [Decimal("NaN"), Decimal(-1), Decimal("Infinity")])
 def test_an_estimate_that_is_not_money(estimate, provider):
     make_price(MODEL)
     with patch.object(guard, "estimate_tool_cost", return_value=estimate):
@@ -118,7 +120,9 @@ def test_a_price_that_is_not_money(rate, provider):
         priced_call_is_refused((ValueError, ArithmeticError), provider)
 
 
-@pytest.mark.parametrize("declared", [{"input_usd": "NaN", "output_usd": "1"}, {"input_usd": "-1", "output_usd": "1"}, {}])
+@pytest.mark.parametrize(
+    "declared", [{"input_usd": "NaN", "output_usd": "1"}, {"input_usd": "-1", "output_usd": "1"}, {}]
+)
 def test_a_price_in_the_settings_that_is_not_money(declared, provider, settings):
     settings.LQOPS_MODELS = {MODEL: declared}
     priced_call_is_refused(UnpricedModel, provider)
@@ -166,6 +170,6 @@ def test_the_self_test_passes_and_leaves_no_row_behind():
 
 
 def test_the_self_test_sees_a_guard_that_refuses_everything():
-    with patch.object(brakes, "contextual", side_effect=lambda intent, phase: brakes.NotGranted(intent, phase)):
+    with patch.object(brakes, "contextual", side_effect=brakes.NotGranted):
         failed = {found.name for found in run_checks() if not found.ok}
     assert "an allowed call goes through" in failed

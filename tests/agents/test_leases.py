@@ -220,3 +220,13 @@ def test_a_worker_that_comes_back_late_cannot_settle():
     row = AgentSession.objects.get()
     assert (call.outcome, call.result) == (Outcome.WORKER_LOST, None)
     assert (row.cost_total_usd, row.cost_reserved_usd, row.cost_held_usd) == (Decimal("0.005"), 0, 0)
+
+
+def test_a_halt_ends_a_lost_session_even_when_an_outcome_is_unknown():
+    session = claimed()
+    die_in_the_middle(session)
+    AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
+    assert lease_claim(session.pk, owner="worker-2", now=LATER) is None
+    session.refresh_from_db()
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
+    assert ToolCall.objects.get().outcome == Outcome.UNKNOWN

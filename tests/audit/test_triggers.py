@@ -103,3 +103,10 @@ def test_installing_twice_is_harmless():
 def test_removing_lets_the_owner_edit(unguarded):
     record_session()
     assert AuditEvent.objects.filter(seq=1, chain=RUN).update(actor="user:8") == 1
+
+
+def test_missing_triggers_are_named(db):
+    assert triggers.missing(connection) == []
+    triggers.remove(connection)
+    verbs = ["delete", "truncate", "update"] if connection.vendor == "postgresql" else ["delete", "update"]
+    assert triggers.missing(connection) == [f"{table}_no_{verb}" for table in triggers.TABLES for verb in verbs]

@@ -11,8 +11,9 @@ from agents.diagnosis import diagnose
 
 class Command(BaseCommand):
     help = (
-        "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake refuses; "
-        "then looks at the database, the record and the models. Leaves no row behind. Exit code 1 when something is wrong."
+        "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake "
+        "refuses; then looks at the database, the record and the models. Leaves no row behind. Exit code 1 when "
+        "something is wrong."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -29,4 +30,6 @@ class Command(BaseCommand):
                 mark = self.style.SUCCESS("ok  ") if check.ok else self.style.ERROR("FAIL")
                 self.stdout.write(f"{mark} {check.name}" + ("" if check.ok else f": {check.found}"))
         if failed:
-            raise CommandError(f"{len(failed)} of {len(checks)} checks failed. Workers of this installation do not start.")
+            raise CommandError(
+                f"{len(failed)} of {len(checks)} checks failed. Workers of this installation do not start."
+            )

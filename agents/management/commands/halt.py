@@ -16,8 +16,8 @@ from agents.services.halts import organisation_halt, sessions_halt
 
 class Command(BaseCommand):
     help = (
-        "Halts one session, an agent's sessions, or all work of the installation (until `release`). A call in flight ends "
-        "by itself; no other starts. Halting what is halted, or over, changes nothing."
+        "Halts one session, an agent's sessions, or all work of the installation (until `release`). A call in flight "
+        "ends by itself; no other starts. Halting what is halted, or over, changes nothing."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -24,4 +24,6 @@ class Command(BaseCommand):
             halt = organisation_release(by=acting_user(options["user"]), now=clock())
         except LqopsError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(json.dumps({"halt_id": halt.pk, "released": True}) if options["json"] else "Work may start again.")
+        self.stdout.write(
+            json.dumps({"halt_id": halt.pk, "released": True}) if options["json"] else "Work may start again."
+        )

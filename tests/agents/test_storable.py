@@ -1,0 +1,45 @@
+"""Text from models and tools that a database or JSON would choke on."""
+
+import pytest
+
+from agents.enums import Phase, ToolIntent
+from agents.guard import guarded_tool_call
+from agents.models import Finding, ToolCall
+from agents.tools.storable import storable
+from tests.agents.conftest import Probe, tool
+from tests.factories import make_session
+
+RUBBISH = {"nul": "a\x00b", "half": "a\ud83d", "list": [float("nan"), ("x\x00",)], 1: "one", "deep": {"ok": 1.5}}
+CLEAN = {"nul": "a\ufffdb", "half": "a\ufffd", "list": ["nan", ["x\ufffd"]], "1": "one", "deep": {"ok": 1.5}}
+
+
+def test_what_cannot_be_stored_is_replaced_visibly():
+    assert storable(RUBBISH) == CLEAN
+    assert storable(CLEAN) == CLEAN
+
+
+def test_a_value_without_end_is_refused():
+    deep = []
+    for _ in range(200):
+        deep = [deep]
+    with pytest.raises(ValueError, match="100 levels"):
+        storable(deep)
+
+
+@pytest.mark.django_db
+def test_rubbish_in_arguments_and_results_breaks_no_call():
+    session = make_session(current_phase=Phase.TURN)
+    assert guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "a\x00b\ud83d"}).ok
+    assert Finding.objects.get().title == "a\ufffdb\ufffd"
+    with tool(probe=Probe(RUBBISH)):
+        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, {"x": RUBBISH}).data == CLEAN
+    with tool(probe=Probe(error=RuntimeError("bad \x00 byte"))):
+        assert guarded_tool_call(session, ToolIntent.RUN_SKILL, {}).error == "RuntimeError: bad \ufffd byte"
+    assert ToolCall.objects.count() == 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("key", ["x" * 97, "with space", "line\nbreak"])
+def test_a_key_that_is_not_a_label_is_refused(key):
+    with pytest.raises(ValueError, match="label"):
+        guarded_tool_call(make_session(), ToolIntent.EMIT_FINDING, {}, key=key)
