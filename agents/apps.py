@@ -3,6 +3,8 @@
 from typing import Any
 
 from django.apps import AppConfig
+from django.apps import apps as installed
+from django.apps.registry import Apps
 from django.db.models.signals import post_migrate
 
 
@@ -14,9 +16,12 @@ class AgentsConfig(AppConfig):
         post_migrate.connect(_make_installation, sender=self)
 
 
-def _make_installation(using: str, **_: Any) -> None:
+def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
     """The one row that every call reads, made with the tables and kept for good; without it every call is refused."""
     from agents.conf import installation_day_cap
-    from agents.models import Installation
 
-    Installation.objects.using(using).get_or_create(pk=1, defaults={"max_cost_per_day_usd": installation_day_cap()})
+    try:
+        installations = apps.get_model("agents", "Installation").objects.using(using)
+    except LookupError:  # migrated back to before the table
+        return
+    installations.get_or_create(pk=1, defaults={"max_cost_per_day_usd": installation_day_cap()})

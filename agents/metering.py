@@ -14,6 +14,8 @@ from agents.providers.registry import provider_for
 from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
 from audit.redaction import redact, redact_exception
 
+REFUSAL = "refusal"
+
 
 class AskedTwice(LqopsError):
     """A handler tried to ask a second question under one authorisation."""
@@ -31,6 +33,7 @@ class Meter:
         self.usage: Usage | None = None
         self.provider = ""
         self.latency_ms = 0
+        self.refused = False
         self.failure = ""
 
     def infer(self) -> ModelReply:
@@ -48,7 +51,7 @@ class Meter:
             raise
         finally:
             self.latency_ms = round((time.monotonic() - started) * 1_000)
-        self.usage = reply.usage
+        self.usage, self.refused = reply.usage, reply.stop_reason == REFUSAL
         return replace(reply, text=redact(reply.text))
 
     def booked(self, price: Price | None, *, worst: Decimal) -> tuple[Decimal, int]:

@@ -28,6 +28,12 @@ _FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if no
 _COLUMNS = tuple(_FIELDS)
 
 
+_TURN: Final = {
+    "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+    "sqlite": "SELECT %s",  # nothing to wait for: the transaction has taken the write lock
+}
+
+
 class AuditContention(RuntimeError):
     """A chain moved on at every one of very many tries."""
 
@@ -104,10 +110,8 @@ def _add(fields: dict[str, Any], head: Head) -> Head | None:
 
 def _add_in_turn(fields: dict[str, Any]) -> Head | None:
     """Reads the head and adds to it while nobody else who waits does the same."""
-    with transaction.atomic():  # on SQLite this alone is the turn: it takes the write lock
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [fields["chain"]])
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_TURN[connection.vendor], [fields["chain"]])
         return _add(fields, chain_head(fields["chain"]))
 
 

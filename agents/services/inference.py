@@ -13,6 +13,7 @@ class Metered(Protocol):
     usage: Usage | None
     provider: str
     latency_ms: int
+    refused: bool
 
 
 def inference_record(call: ToolCall, meter: Metered, *, now: datetime) -> InferenceLog:
@@ -29,6 +30,7 @@ def inference_record(call: ToolCall, meter: Metered, *, now: datetime) -> Infere
         approved_usd=call.approved_usd,
         cost_estimate=call.actual_usd if meter.usage is not None else None,
         latency_ms=meter.latency_ms,
+        refused=meter.refused,
         outcome=Outcome(call.outcome),
         created_at=now,
     )

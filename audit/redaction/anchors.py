@@ -85,7 +85,7 @@ _URL_PASSWORD = rf"(?P<value>[^\s/?#@\"'<>`\\]{{0,512}}+(?:@[^\s/?#@\"'<>`\\]{{0
 # Elsewhere than in http they also hold `/`, `?` and `#`, unless that is a port and a path.
 _OTHER_URL_PASSWORD = (
     rf"(?<!http://)(?<!https://){_USERINFO}(?!\d{{1,5}}(?:[/?#]|\Z))"
-    rf"(?P<value>[^\s@\"'<>`\\]{{0,256}}+(?:@[^\s@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
+    rf"(?P<value>[^\s@\"'<>`\\]{{0,128}}+(?:@[^\s@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
 )
 _FORM_FIELD = (
     r"(?:\\{0,8}[\"'])?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+(?:\\{0,8}[\"'])?"

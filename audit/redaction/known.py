@@ -29,10 +29,11 @@ def _escaped_forms(value: str) -> set[str]:
     ascii_form = json.dumps(value)[1:-1]
     forms = {value, ascii_form, json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], html.escape(value)}
     forms.add(re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), ascii_form))
-    forms |= {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
-    # Percent escapes are undone byte by byte.
+    # The readings undo percent escapes byte by byte, and JSON escapes by UTF-16 unit.
     forms.add(value.encode("utf-8", "surrogatepass").decode("latin-1"))
-    return forms
+    units = value.encode("utf-16-le", "surrogatepass")
+    forms.add("".join(chr(low | high << 8) for low, high in zip(units[::2], units[1::2], strict=True)))
+    return forms | {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
 
 
 def _base64_forms(value: str) -> set[str]:

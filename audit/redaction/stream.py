@@ -11,6 +11,7 @@ from audit.redaction.scan import find_spans, redact
 LIMIT = 65_536
 # Held at the end of an endless line: longer than any format.
 TAIL = 8_192
+CONTEXT = 256
 _OPEN_LINE = re.compile(
     r"(?:pass|pwd|secret|token|key|auth|cred|cookie|login|machine)[^\n]{0,64}\n\s*\Z"
     r"|[=:|>\\,][ \t\"'\[({]{0,8}\r?\n\s*\Z",
@@ -52,12 +53,15 @@ class StreamRedactor:
         """Too much is held: give out all but the tail, cutting between credentials."""
         target = len(self._held) - TAIL
         end = max(self._held.rfind("\n", 0, target), self._held.rfind(" ", 0, target)) + 1 or target
+        before = 0
         for span in find_spans(self._held):
-            if span.start < end < span.end:
-                if span.end < len(self._held):
-                    end = span.end
-                else:
+            # A value is known by what stands before it: the cut leaves it its name.
+            begin = max(before, span.start - CONTEXT)
+            if begin < end < span.end:
+                still_open = span.end == len(self._held)
+                end = begin if begin or still_open else span.end
+                if still_open:
                     # The value goes on: its beginning stands for it, what was read of the rest is dropped.
-                    end = span.start
                     self._held = self._held[: span.start + TAIL]
+            before = span.end
         return self._released(end)

@@ -69,6 +69,7 @@ def test_amounts_are_rounded_up_to_the_micro_dollar(exact, rounded):
     assert str(usd(Decimal(exact))) == rounded
 
 
+@settings(deadline=None)
 @given(st.decimals(min_value=0, max_value=1_000_000))
 def test_rounding_is_done_once_and_never_gives_anything_away(value):
     rounded = usd(value)
@@ -124,7 +125,7 @@ def question(text, **more):
     return ModelRequest("m", ({"role": "user", "content": text},), **more)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_the_bound_covers_the_text_however_it_is_counted(text):
     bound = input_bound(question(text), FREE)
@@ -152,6 +153,7 @@ def test_the_bound_counts_messages_tools_schema_and_overhead():
     assert input_bound(question("hello"), Price("m", Decimal(1), Decimal(1))) == plain + 1_024
 
 
+@settings(deadline=None)
 @given(rates, rates, counts, counts, counts, counts)
 def test_no_usage_within_the_bound_costs_more_than_the_worst_case(input_usd, output_usd, bound, limit, used, written):
     price = Price("m", input_usd, output_usd)
@@ -159,7 +161,7 @@ def test_no_usage_within_the_bound_costs_more_than_the_worst_case(input_usd, out
     assert cost_of(price, Usage(used, written)) <= worst_case(price, bound, limit)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(amounts, rates, rates, counts, counts)
 def test_the_affordable_tokens_fit_and_one_more_does_not(room, input_usd, output_usd, input_tokens, wanted):
     price = Price("m", input_usd, output_usd)
@@ -173,6 +175,7 @@ def test_the_affordable_tokens_fit_and_one_more_does_not(room, input_usd, output
         assert worst_case(price, input_tokens, tokens + 1) > room
 
 
+@settings(deadline=None)
 @given(st.fractions(min_value=0, max_value=10, max_denominator=10**6), st.integers(1, 10**9))
 def test_the_affordable_tokens_are_exact_for_rates_that_do_not_divide(rate, budget):
     output = usd(Decimal(rate.numerator) / rate.denominator) + MICRO

@@ -14,7 +14,9 @@ from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import ProviderError
 from agents.providers.scripted import Step
-from agents.types import Usage
+from agents.tools.inference import request_of
+from agents.tools.registry import Tool, override
+from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_price, make_session
@@ -87,6 +89,28 @@ def test_every_call_of_a_model_is_logged_also_a_failing_one():
     assert failed.outcome == Outcome.GATEWAY_ERROR
     assert "503" in failed.error
     assert calls_on_record(session)[-1] == "gateway_error"
+
+
+def test_a_model_that_refuses_is_logged_as_refusing():
+    make_price(MODEL)
+    with script(Step("I cannot help with that.", stop_reason="refusal")):
+        guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, ask())
+    assert InferenceLog.objects.get().refused
+
+
+def test_a_handler_asks_its_model_once_under_one_authorisation(provider):
+    make_price(MODEL)
+
+    def greedy(context, params):
+        context.infer()
+        context.infer()
+
+    twice = Tool(greedy, Capability("greedy", level=Level.SAFE), remote=True, request=request_of)
+    with override({ToolIntent.RUN_SKILL: twice}):
+        result = guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, ask())
+    assert result.outcome == Outcome.ERROR
+    assert "asks its model once" in result.error
+    assert len(provider.requests) == 1
 
 
 def test_a_failed_call_is_charged_and_booked_at_its_worst_case_when_nothing_was_reported():

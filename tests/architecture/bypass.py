@@ -11,7 +11,8 @@ IMPORTERS = {
     "agents.tools.dispatch": {"agents/guard.py"},
     "agents.providers.registry": {"agents/metering.py"},
 }
-MACHINERY = {"__init__", "calls", "context", "dispatch", "params", "registry"}
+# What agents/tools holds besides handlers; any other module there is one, and protected.
+MACHINERY = {"__init__", "calls", "context", "dispatch", "params", "registry", "storable"}
 # `request_of` describes a request and sends nothing; the self-test uses it to make its probe a priced call.
 HARMLESS = {("agents/selftest.py", "agents.tools.inference.request_of")}
 # Whoever may call a function or method of this name.

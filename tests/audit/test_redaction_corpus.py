@@ -3,6 +3,7 @@
 Values are made at run time from a format and seeded random characters; no file holds anything that looks like one.
 """
 
+import os
 import random
 import re
 import string
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from audit.redaction import redact
+
+FULL = os.environ.get("LQOPS_STRESS") == "1"
+ROUNDS = 20 if FULL else 2
 
 ALPHABETS = {
     "A": string.ascii_letters + string.digits,
@@ -149,37 +153,123 @@ VENDORS = {
 }
 # Lines a bare token slips into: plain, delimited, encoded.
 LINES = (
-    "{}", "using {} for the call", "token={}", "key={}&page=2", "({})", "[{}]", "'{}'", '"{}"', "`{}`", "{},next", "{};", "<{}>",
-    '{{"value":"{}","n":1}}', '{{\\"value\\":\\"{}\\",\\"n\\":1}}', "Authorization: Bearer {}", "url=https://h.test/p?x=1&t={}&y=2",
-    "a%3D{}%26b%3D2", "line one\\n{}\\nline three", "err: bad key {}.", "\x1b[32m{}\x1b[0m", "https://{}@h.test/x.git", "x|{}|y",
-    "<key>{}</key>", "export V={}", "v: {}", "v = \"{}\"", "{{'v': '{}'}}", "argv: --t={} --verbose", "a:{} b", "{}\n",
-)  # fmt: skip
+    "{}",
+    "using {} for the call",
+    "token={}",
+    "key={}&page=2",
+    "({})",
+    "[{}]",
+    "'{}'",
+    '"{}"',
+    "`{}`",
+    "{},next",
+    "{};",
+    "<{}>",
+    '{{"value":"{}","n":1}}',
+    '{{\\"value\\":\\"{}\\",\\"n\\":1}}',
+    "Authorization: Bearer {}",
+    "url=https://h.test/p?x=1&t={}&y=2",
+    "a%3D{}%26b%3D2",
+    "line one\\n{}\\nline three",
+    "err: bad key {}.",
+    "\x1b[32m{}\x1b[0m",
+    "https://{}@h.test/x.git",
+    "x|{}|y",
+    "<key>{}</key>",
+    "export V={}",
+    "v: {}",
+    'v = "{}"',
+    "{{'v': '{}'}}",
+    "argv: --t={} --verbose",
+    "a:{} b",
+    "{}\n",
+)
 # Values without a format of their own, and the places that give them away.
 OPAQUE = {
-    "hex": "{h32}", "alnum": "{A24}", "password": "{A7}{n2}!", "symbols": "p{A4}@{n2}#{A3}", "base64": "x{n1}{b37}=", "uuid":
-    "{h8}-{h4}-{h4}-{h4}-{h12}", "mixed": "Tr{n2}b{A3}r-{A3}{n1}", "percent": "p{n2}%40{A5}%21",
-}  # fmt: skip
+    "hex": "{h32}",
+    "alnum": "{A24}",
+    "password": "{A7}{n2}!",
+    "symbols": "p{A4}@{n2}#{A3}",
+    "base64": "x{n1}{b37}=",
+    "uuid": "{h8}-{h4}-{h4}-{h4}-{h12}",
+    "mixed": "Tr{n2}b{A3}r-{A3}{n1}",
+    "percent": "p{n2}%40{A5}%21",
+}
 ASSIGNMENTS = (
-    "password={}", "PASSWORD={}", "db_password = '{}'", 'dbPassword: "{}"', "export API_TOKEN={}", "SECRET_KEY={}", "password: {}",
-    '{{"password": "{}"}}', '{{"client_secret":"{}","x":1}}', "{{'api_key': '{}', 'b': 2}}", "access_token={}&expires=3600",
-    "DB_PASS={} make", "spring.datasource.password={}", "aws_secret_access_key = {}", "AWS_SESSION_TOKEN={}", "api-key: {}",
-    "passwd={};", "pwd={}\n", "X-Api-Key: {}", "x-auth-token: {}", "refresh_token='{}'", "SECRET: `{}`", "private_token={})",
-    "//registry.npmjs.org/:_authToken={}", "PGPASSWORD={} psql -h db", "auth_token => \"{}\"", "config(token={}, x=1)",
-)  # fmt: skip
+    "password={}",
+    "PASSWORD={}",
+    "db_password = '{}'",
+    'dbPassword: "{}"',
+    "export API_TOKEN={}",
+    "SECRET_KEY={}",
+    "password: {}",
+    '{{"password": "{}"}}',
+    '{{"client_secret":"{}","x":1}}',
+    "{{'api_key': '{}', 'b': 2}}",
+    "access_token={}&expires=3600",
+    "DB_PASS={} make",
+    "spring.datasource.password={}",
+    "aws_secret_access_key = {}",
+    "AWS_SESSION_TOKEN={}",
+    "api-key: {}",
+    "passwd={};",
+    "pwd={}\n",
+    "X-Api-Key: {}",
+    "x-auth-token: {}",
+    "refresh_token='{}'",
+    "SECRET: `{}`",
+    "private_token={})",
+    "//registry.npmjs.org/:_authToken={}",
+    "PGPASSWORD={} psql -h db",
+    'auth_token => "{}"',
+    "config(token={}, x=1)",
+)
 HARD = (
-    '{{\\"password\\":\\"{}\\",\\"user\\":\\"bob\\"}}', '"{{\\\\\\"token\\\\\\":\\\\\\"{}\\\\\\"}}"', "password%3D{}%26user%3Dbob",
-    "%7B%22password%22%3A%22{}%22%7D", "password=&quot;{}&quot;", "?user=a&password={}&x=1", "Authorization: Bearer {}",
-    "authorization: token {}", "'Authorization': 'ApiKey {}'", '-H "Authorization: Bearer {}" https://h.test', "Authorization: {}",
-    "Proxy-Authorization: Bearer {}", "Cookie: sessionid={}; theme=dark", "Set-Cookie: session={}; Path=/; HttpOnly",
-    "curl -u admin:{} https://h.test/x", 'curl --user "bob:{}" https://h.test', "run --password {} --verbose", "run --token={}",
-    "tool --api-key '{}'", "mysql -h db -u root -p{} app", "sshpass -p {} ssh h", "<password>{}</password>", '<db password="{}"/>',
-    '<add key="ApiKey" value="{}" />', "Config(password='{}', port=1)", "postgres://app:{}@db.test:5432/app", "redis://:{}@h:6379/0",
-    "https://user:{}@h.test/x", "Server=db;User Id=sa;Password={};Encrypt=yes", "AccountName=a;AccountKey={};Suffix=x",
-    "Endpoint=sb://x/;SharedAccessKeyName=k;SharedAccessKey={}", "machine h.test login bob password {}", "the password is {}",
-    "password for bob was changed to {}", "mongodb+srv://u:{}@c0.mongodb.net/db", "password: |\n  {}\n", "password: '{}' # old",
-    '{{"name": "DB_PASSWORD", "value": "{}"}}', "- name: API_TOKEN\n  value: {}", "('password', '{}')",
-    "CREATE USER a IDENTIFIED BY '{}'", "ALTER ROLE a WITH PASSWORD '{}'", "docker login -u a -p {} registry.test", "[db]\npassword = {}",
-)  # fmt: skip
+    '{{\\"password\\":\\"{}\\",\\"user\\":\\"bob\\"}}',
+    '"{{\\\\\\"token\\\\\\":\\\\\\"{}\\\\\\"}}"',
+    "password%3D{}%26user%3Dbob",
+    "%7B%22password%22%3A%22{}%22%7D",
+    "password=&quot;{}&quot;",
+    "?user=a&password={}&x=1",
+    "Authorization: Bearer {}",
+    "authorization: token {}",
+    "'Authorization': 'ApiKey {}'",
+    '-H "Authorization: Bearer {}" https://h.test',
+    "Authorization: {}",
+    "Proxy-Authorization: Bearer {}",
+    "Cookie: sessionid={}; theme=dark",
+    "Set-Cookie: session={}; Path=/; HttpOnly",
+    "curl -u admin:{} https://h.test/x",
+    'curl --user "bob:{}" https://h.test',
+    "run --password {} --verbose",
+    "run --token={}",
+    "tool --api-key '{}'",
+    "mysql -h db -u root -p{} app",
+    "sshpass -p {} ssh h",
+    "<password>{}</password>",
+    '<db password="{}"/>',
+    '<add key="ApiKey" value="{}" />',
+    "Config(password='{}', port=1)",
+    "postgres://app:{}@db.test:5432/app",
+    "redis://:{}@h:6379/0",
+    "https://user:{}@h.test/x",
+    "Server=db;User Id=sa;Password={};Encrypt=yes",
+    "AccountName=a;AccountKey={};Suffix=x",
+    "Endpoint=sb://x/;SharedAccessKeyName=k;SharedAccessKey={}",
+    "machine h.test login bob password {}",
+    "the password is {}",
+    "password for bob was changed to {}",
+    "mongodb+srv://u:{}@c0.mongodb.net/db",
+    "password: |\n  {}\n",
+    "password: '{}' # old",
+    '{{"name": "DB_PASSWORD", "value": "{}"}}',
+    "- name: API_TOKEN\n  value: {}",
+    "('password', '{}')",
+    "CREATE USER a IDENTIFIED BY '{}'",
+    "ALTER ROLE a WITH PASSWORD '{}'",
+    "docker login -u a -p {} registry.test",
+    "[db]\npassword = {}",
+)
 
 
 def made(pattern: str, source: random.Random) -> str:
@@ -221,20 +311,18 @@ def value_of(value: str, line: str) -> str:
     return value if value in line else line
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(20 if FULL else 1))
 def test_finds_every_vendor_format_in_every_line(seed: int) -> None:
     assert misses(list(vendor_cases(seed))) == []
 
 
 def test_recall_of_assignments_is_99_percent() -> None:
-    cases = list(opaque_cases(ASSIGNMENTS, 1, 4))
+    cases = list(opaque_cases(ASSIGNMENTS, 1, ROUNDS))
     missed = misses(cases)
     assert len(missed) <= 0.01 * len(cases), missed
 
 
-def test_recall_with_hard_lines_is_97_percent() -> None:
-    cases = [*vendor_cases(3), *opaque_cases(ASSIGNMENTS, 2, 4), *opaque_cases(HARD, 3, 4)]
+def test_recall_of_hard_lines_is_97_percent() -> None:
+    cases = list(opaque_cases(HARD, 3, ROUNDS))
     missed = misses(cases)
     assert len(missed) <= 0.03 * len(cases), missed
-    hard = list(opaque_cases(HARD, 4, 4))
-    assert len(misses(hard)) <= 0.03 * len(hard), misses(hard)

@@ -1,0 +1,139 @@
+"""Redaction is cheap on clean text, linear on any text, and bounded on text made to be slow."""
+
+import os
+import random
+import re
+import string
+from time import process_time
+
+import pytest
+
+from audit.redaction import redact
+from audit.redaction.tokens import RULES
+from tests.audit.test_redaction_clean import LINES as CLEAN
+
+FULL = os.environ.get("LQOPS_STRESS") == "1"
+SIZE = 1_000_000 if FULL else 100_000
+UNITS = [
+    "password=",
+    "password=${",
+    "password=get(",
+    "token: ",
+    "token=x,",
+    "eyJ",
+    "eyJa.",
+    "-eyJaaaaaaaaaa",
+    "://",
+    "a://b:",
+    "://a:@",
+    "://a:b@c@",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\nabc\n",
+    "sk-",
+    "ask-",
+    "bearer ",
+    "authorization: ",
+    "cookie: a=b; ",
+    "cookie=",
+    "%70%61ss=",
+    "%25%32",
+    "\\u0070",
+    '\\"password\\":',
+    '"password":"',
+    "password is ",
+    "curl -u a:",
+    "mysql -p",
+    "a.b.c.",
+    ":",
+    "@",
+    "key=",
+    "<password>",
+    "<password ",
+    "AKIA",
+    "[redacted:a:0000]",
+    "[redacted:",
+    "&quot;",
+    "\\",
+    "password=a&",
+    "basic aaaa",
+    "digest username=",
+    "aws4-hmac-sha256 ",
+    "0123456789:",
+    "type=password ",
+    "name=password\n\n",
+    "machine a login b password ",
+    "password: |\n ",
+    "secret,",
+    'password "',
+    "\n",
+    "a b ",
+    "İpassword=",
+    "-pw ",
+    "$",
+    "{",
+    "(",
+    "x-",
+]
+
+
+def seconds(text: str) -> float:
+    started = process_time()
+    redact(text)
+    return process_time() - started
+
+
+def best(text: str, runs: int = 3) -> float:
+    return min(seconds(text) for _ in range(runs))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_line_made_to_be_slow_is_bounded(unit: str) -> None:
+    text = (unit * (SIZE // len(unit) + 1))[:SIZE]
+    # One second for the full size; the sample gets a constant on top.
+    assert seconds(text) <= SIZE / 1_000_000 + (0 if FULL else 0.4)
+
+
+@pytest.mark.parametrize(
+    "unit", ["password=${", "eyJ", "://", "sk-", "token: a1b2c3 ", "word and text ", "%3D%22", "key="]
+)
+def test_time_grows_with_length(unit: str) -> None:
+    small = (unit * 5_000)[:20_000]
+    assert best(small * 10, 2) <= 12 * best(small, 5) + 0.02
+
+
+def test_clean_text_costs_at_most_twice_one_substitution() -> None:
+    text = "\n".join(line for line in CLEAN if len(line) < 500) * 8
+    expression = re.compile("|".join(rule.expression.pattern for rule in RULES))
+    started = process_time()
+    expression.sub("", text)
+    reference = process_time() - started
+    assert best(text) <= 2 * reference
+
+
+def fuzzed(source: random.Random) -> str:
+    """Pieces of what the searches look for, repeated and mixed with noise."""
+    parts = []
+    for _ in range(source.randint(1, 12)):
+        unit = (
+            source.choice(UNITS)
+            if source.random() < 0.7
+            else "".join(source.choices(string.printable, k=source.randint(1, 9)))
+        )
+        parts.append(unit * source.randint(1, 60))
+    return "".join(parts)
+
+
+def test_no_fuzzed_text_takes_longer_than_50_ms() -> None:
+    source = random.Random(41)
+    texts = [fuzzed(source) for _ in range(10_000 if FULL else 300)]
+    slow = [text for text in texts if seconds(text) > 0.05 and best(text) > 0.05]
+    assert slow == []
+
+
+def test_a_text_that_is_nothing_but_candidates_is_masked_whole() -> None:
+    text = "password=get( " * 20_000
+    result = redact(text)
+    assert re.fullmatch(r"\[redacted:text:[0-9a-f]{4}\]", result)
+    assert redact(result) == result
+    dense = "webhook.site/" + "a1" * 10
+    assert redact(dense * 20_000) == redact(redact(dense * 20_000))
