@@ -26,8 +26,6 @@ AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
 
 _FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if not field.primary_key}
 _COLUMNS = tuple(_FIELDS)
-
-
 _TURN: Final = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
     "sqlite": "SELECT %s",  # nothing to wait for: the transaction has taken the write lock
@@ -146,8 +144,9 @@ def _insert(fields: dict[str, Any], head: Head) -> Head | None:
 
 
 def _label(name: str, value: str) -> str:
-    if not LABEL.fullmatch(value):
-        raise ValueError(f"audit {name} {value!r} must be a label such as 'user:7'.")
+    longest = _FIELDS[name].max_length or 0
+    if len(value) > longest or not LABEL.fullmatch(value):
+        raise ValueError(f"audit {name} {value!r} must be a label of at most {longest} characters, such as 'user:7'.")
     return value
 
 

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from threading import Lock
 
+from audit.redaction.alternation import grouped
 from audit.redaction.spans import Span
 
 LEAST_LENGTH = 6
@@ -47,20 +48,12 @@ def _base64_forms(value: str) -> set[str]:
     return forms
 
 
-def _compiled(values: frozenset[str]) -> re.Pattern[str] | None:
-    """One alternation, grouped by first character: a position is then tried once per character, not per value."""
-    groups: dict[str, list[str]] = {}
+def _compiled(values: frozenset[str]) -> re.Pattern[str]:
+    forms: set[str] = set()
     for value in values:
-        escaped = {re.escape(form) for form in _escaped_forms(value)}
-        for form in escaped | {re.escape(form) + _TAIL for form in _base64_forms(value)}:
-            groups.setdefault(form[:2] if form[0] == "\\" else form[0], []).append(form)
-    if not groups:
-        return None
-    branches = []
-    for first, forms in sorted(groups.items()):
-        rest = sorted((form[len(first) :] for form in set(forms)), key=lambda form: (-len(form), form))
-        branches.append(f"{first}(?:{'|'.join(rest)})")
-    return re.compile("|".join(branches))
+        forms |= {re.escape(form) for form in _escaped_forms(value)}
+        forms |= {re.escape(form) + _TAIL for form in _base64_forms(value)}
+    return re.compile(grouped(forms))
 
 
 def register_known_secrets(values: Iterable[str]) -> None:

@@ -39,6 +39,18 @@ def _places() -> tuple[Place, ...]:
 
 
 PLACES = _places()
+# Parts that many anchors share: one look for the part stands for a look for each of them.
+_SHARED = ("://", "sig", "hook", " -", "key=", "code=", "auth", ".com/", "")
+
+
+def _by_shared_part() -> dict[str, list[Place]]:
+    groups: dict[str, list[Place]] = {}
+    for place in PLACES:
+        groups.setdefault(next(part for part in _SHARED if part in place.anchor), []).append(place)
+    return groups
+
+
+_GROUPS = tuple(_by_shared_part().items())
 _COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?(?:{QUOTE})?")
 _CRUMB = re.compile(
     r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
@@ -70,12 +82,19 @@ def _after_command(place: Place, low: str, start: int) -> bool:
     return any(word in before for word in place.within)
 
 
+def _places_for(low: str) -> Iterator[Place]:
+    """The places whose anchor, and command if they have one, occur."""
+    for part, places in _GROUPS:
+        if part in low:
+            for place in places:
+                if place.anchor in low and (not place.within or any(word in low for word in place.within)):
+                    yield place
+
+
 def place_spans(text: str, low: str) -> Iterator[Span]:
     """Values that stand where credentials stand."""
     left = most_candidates(text)
-    for place in PLACES:
-        if place.anchor not in low or (place.within and not any(word in low for word in place.within)):
-            continue
+    for place in _places_for(low):
         for found in place.expression.finditer(low):
             start, end = found.span("value")
             if place.test(text[start:end]) and _after_command(place, low, found.start()):

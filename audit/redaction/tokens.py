@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from audit.redaction.alternation import grouped
 from audit.redaction.patterns import BOUNDED, DISTINCT, MARKED
 from audit.redaction.spans import Span
 
@@ -31,6 +32,7 @@ class Rule:
     kind: str
     literal: str
     expression: re.Pattern[str]
+    bounded: bool = False
     left: re.Pattern[str] | None = None
     most: int = 0
 
@@ -49,25 +51,32 @@ def _rules() -> tuple[Rule, ...]:
         for literal in literals.split()
     ]
     rules += [
-        Rule(kind, literal, re.compile(_after_boundary(literal) + body))
+        Rule(kind, literal, re.compile(_after_boundary(literal) + body), bounded=True)
         for kind, literals, body in BOUNDED
         for literal in literals.split()
     ]
     for kind, mark, left, least, most, body in MARKED:
         escaped = re.escape(mark)
         expression = re.compile(rf"{escaped}(?<={left}{{{least}}}{escaped}){body}")
-        rules.append(Rule(kind, mark, expression, re.compile(left), most))
+        rules.append(Rule(kind, mark, expression, left=re.compile(left), most=most))
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
     web_token = _after_boundary("eyJ", also="_-") + (
         r"[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+)"
     )
-    rules.append(Rule("jwt", "eyJ", re.compile(web_token, re.ASCII)))
+    rules.append(Rule("jwt", "eyJ", re.compile(web_token, re.ASCII), bounded=True))
     return tuple(rules)
 
 
 RULES = _rules()
 # The shortest token, prefix included, has this many characters.
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
+# A quick proof that a text without escapes holds no literal; single marks are too common for it.
+_MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
+_OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
+_GLUED = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
+_FREE = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
+_ANY_LITERAL = re.compile(rf"{_GLUED}|(?<![A-Za-z0-9])(?:{_FREE})")
+_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
 def _widened(rule: Rule, text: str, start: int) -> int | None:
@@ -80,16 +89,22 @@ def _widened(rule: Rule, text: str, start: int) -> int | None:
     return run if start - run <= rule.most else None
 
 
+def _rules_for(text: str) -> Iterator[Rule]:
+    """The rules whose literal occurs in a run that is long enough for a token."""
+    runs = "\n".join(_RUN.findall(text))
+    if runs:
+        yield from (rule for rule in _MARKS if rule.literal in runs)
+        if _ANY_LITERAL.search(runs) or _MAY_HIDE_BOUNDARY.search(text):
+            yield from (rule for rule in _OTHERS if rule.literal in runs)
+
+
 def token_spans(text: str) -> Iterator[Span]:
     """Every token of a known format."""
-    # Literals are looked for in the long runs only: those are a small part of most texts.
-    runs = "\n".join(_RUN.findall(text))
-    for rule in RULES:
-        if rule.literal in runs:
-            for found in rule.expression.finditer(text):
-                start = _widened(rule, text, found.start())
-                if start is not None:
-                    yield Span(start, found.end(), rule.kind)
+    for rule in _rules_for(text):
+        for found in rule.expression.finditer(text):
+            start = _widened(rule, text, found.start())
+            if start is not None:
+                yield Span(start, found.end(), rule.kind)
 
 
 _EDGE = re.compile(

@@ -16,6 +16,7 @@ _ESCAPE = re.compile(
 _NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 READINGS = 3
+_FAR = 512
 
 
 def _decoded(escape: str) -> str:
@@ -31,25 +32,39 @@ def _decoded(escape: str) -> str:
 
 
 class Reading:
-    """One decoded reading and the offsets of its escapes."""
+    """One decoded reading and the offsets of its escapes; lines far from any escape are left out of it."""
 
     def __init__(self, text: str) -> None:
-        parts: list[str] = []
+        self._parts: list[str] = []
         self._here: list[int] = [0]
         self._there: list[int] = [0]
-        last = length = 0
+        self._length = 0
+        last = 0
         for found in _ESCAPE.finditer(text):
-            parts += (text[last : found.start()], _decoded(found[0]))
-            length += found.start() - last
-            self._here.append(length)
-            self._there.append(found.start())
-            length += 1
+            if found.start() - last > _FAR:
+                last = self._skip_lines(text, last, found.start())
+            self._append(text[last : found.start()], found.start())
+            self._append(_decoded(found[0]), found.end())
             last = found.end()
-            self._here.append(length)
-            self._there.append(last)
-        parts.append(text[last:])
-        self.text = "".join(parts)
-        self.escapes = len(self._here) // 2
+        self._parts.append(text[last:])
+        self.text = "".join(self._parts)
+        self.escapes = len(self._here) > 1
+
+    def _append(self, part: str, resume: int) -> None:
+        """Add a part; what comes next stands at `resume` in the original."""
+        self._parts.append(part)
+        self._length += len(part)
+        self._here.append(self._length)
+        self._there.append(resume)
+
+    def _skip_lines(self, text: str, start: int, end: int) -> int:
+        """Finish the line at `start`, leave out those up to the line of `end`, and say where that one begins."""
+        first = text.find("\n", start, end) + 1
+        resume = text.rfind("\n", start, end) + 1
+        if not first:
+            return start
+        self._append(text[start:first], resume)
+        return resume
 
     def _back(self, offset: int) -> int:
         at = bisect_right(self._here, offset) - 1
