@@ -94,7 +94,7 @@ def receipt_text(receipt: Mapping[str, Any]) -> str:
         f"Started {receipt['started_at']}, ended {receipt['ended_at'] or '-'}",
         outcome_sentence(receipt),
         f"Charged {totals['charged_usd']} USD of at most {receipt['max_cost_usd']} USD; {totals['calls']} calls",
-        f"The provider reported {totals['actual_usd']} USD",
+        f"{totals['actual_usd']} USD booked for the provider",
         *receipt["notes"],
         "",
         *(f"{event['at']}  {event['actor']:<12}  {event['sentence']}" for event in receipt["events"]),

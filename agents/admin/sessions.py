@@ -40,6 +40,8 @@ class AgentSessionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="receipt")
     def receipt(self, session: AgentSession) -> str:
+        if session.started_at is None and session.completed_at is None:
+            return "not started"
         return format_html('<a href="{}">receipt</a>', reverse("audit:receipt", args=[session.chain]))
 
     def has_halt_permission(self, request: HttpRequest) -> bool:

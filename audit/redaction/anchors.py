@@ -93,7 +93,7 @@ _FORM_FIELD = (
 )
 _SQL_PASSWORD = (
     r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
-    rf"{QUOTE}(?P<value>{_WORD}{{1,256}}+)"
+    rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
 )
 
 ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
@@ -139,6 +139,13 @@ ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
      "chosen", ""),
     ("cli-password", " -u", r"\s{0,2}['\"]?[^\s%'\"]{1,80}+%(?P<value>[^\s'\"]{3,128}+)", "password",
      "smb|rpcclient|wmi|net rpc"),
+    ("cli-password", "requirepass |masterauth ", rf"{_OPEN}(?P<value>{_WORD}{{4,256}}+)", "chosen", ""),
+    ("cli-password", "rabbitmqctl ",
+     rf"(?:add_user|change_password) \S{{1,128}}+ {_OPEN}(?P<value>{_WORD}{{3,128}}+)", "chosen", ""),
+    ("cli-password", "echo ",
+     rf"(?:-n )?{_OPEN}(?P<value>[^\s\"'|`\\]{{3,256}}+)[\"']?\s{{0,3}}\|\s{{0,3}}(?:sudo -s|\w{{1,12}} login|chpasswd)",
+     "chosen", ""),
+    ("cli-password", "login ", r"\S{1,128}+\s{1,40}+password\s{1,8}+(?P<value>\S{1,256}+)", "password", ""),
     ("cli-password", "pass:", r"(?P<value>[^\s'\"]{3,256}+)", "password", "openssl"),
     ("sql-password", "identified ", _SQL_PASSWORD, "real", ""),
     ("form-password", "name=", _FORM_FIELD, "header", ""),

@@ -10,7 +10,7 @@ from string import ascii_letters, digits
 
 from audit.redaction.names import Strength, name_strength
 from audit.redaction.spans import Span, most_candidates
-from audit.redaction.values import is_credential, looks_chosen, looks_mixed
+from audit.redaction.values import is_camel_case, is_credential, looks_chosen, looks_mixed
 
 STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
          "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip
@@ -19,6 +19,7 @@ _QUOTE = r"(?:\\{0,8}[\"'`]|&quot;|&\#34;|[“”])"
 # plainly no value (a number behind `tokens`, a reference, a word in a sentence) is passed over here, where it is cheap.
 _NAMED = re.compile(
     rf"""(?:(?P<password>pass|pwd|pw(?![a-z])|psk|pswd|otp(?![a-z]))
+        |(?:api|access|secret|private|encryption|signing|license|auth|account|master)[ ]key
         |secret|token|key|auth|cred|bearer|jwt|sid(?![a-z])|sess(?:ion)?id|csrf|xsrf|dsn|salt|pat(?![a-z])|licen[sc]e)
     (?P<rest>[a-z0-9_.\-]{{0,48}}+(?:\[[a-z0-9_]{{0,24}}\])?+)
     (?:
@@ -29,7 +30,7 @@ _NAMED = re.compile(
             (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+                                     # password: |
               | \r?\n[ \t]{{1,20}}+(?=[^\s:]{{6,512}}+[ \t]{{0,4}}(?:\r?\n|\Z)))?+
           | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
-          | [ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                                  # ("password", "...")
+          | (?<=[\"'])[ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                              # ("password", "...")
           | (?:[ \t][^<>\n]{{0,80}}+)?+ /?> \s{{0,40}}+ (?!</)                           # <password>...
         )
         (?!\$[{{(]|\{{\{{|<[^!]|\*\*|(?:none|null|true|false|str|int|string|os\.|self\.|process\.|settings\.)\b|\s|\Z)
@@ -49,7 +50,8 @@ _PROSE = re.compile(
     r"|(?:set|changed|reset|updated|rotated)[ \t]{1,3}to)\b[ \t]{0,3}[:=]?[ \t\"'`“(\[]{0,6}"
 )
 _OPEN = re.compile(
-    rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?", re.IGNORECASE
+    rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:!!\w{1, 12} )?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?",
+    re.IGNORECASE,
 )
 # A bare value goes on over `,`, `&`, `|` and `\` unless a new pair, an escape or the end of the list follows.
 _BARE = (
@@ -59,8 +61,6 @@ _BARE = (
 _BARE_HEAD = re.compile(_BARE + "{1,4}+")
 _BARE_WHOLE = re.compile(_BARE + "++")
 _CLOSERS = ")]}.,:!?”…"
-# `machine <host> login <name> password <value>`
-_NETRC_WORDS = (["login"], ["machine"], ["account"])
 QUOTED_MOST = 8192
 
 
@@ -98,17 +98,18 @@ def bare_end(text: str, start: int, expression: re.Pattern[str] = _BARE_HEAD) ->
     return start + len(value.rstrip(_CLOSERS if "(" not in value[:-1] else ".,:!?"))
 
 
-def _whole_name(text: str, start: int, end: int) -> tuple[int, str]:
+def _whole_name(text: str, start: int, end: int) -> str:
     before = text[max(0, start - 48) : start]
-    first = start - len(before) + len(before.rstrip(_NAME_CHARACTERS))
-    return first, text[first:end]
+    return text[start - len(before) + len(before.rstrip(_NAME_CHARACTERS)) : end]
 
 
 def _bare_is_word(text: str, end: int, value: str, separator: str) -> bool:
     """A bare alphabetic value is code or prose when more of either follows."""
-    if not value.isalpha() or not (value.islower() or value.istitle()):
+    if not value.isalpha() or not (value.islower() or value.istitle() or (" " in separator and is_camel_case(value))):
         return False
     following = text[end : end + 1]
+    if not (value.islower() or value.istitle()):
+        return True
     return following in (")", ",", "(", "[") or (separator != separator.strip() and following == " ")
 
 
@@ -128,17 +129,17 @@ def _value_span(text: str, start: int, strength: Strength, separator: str) -> Sp
     return Span(first, end, "password" if strength is Strength.PASSWORD else "secret")
 
 
-def _gap_span(text: str, found: re.Match[str], name_start: int, strength: Strength) -> Span | None:
-    """`PASSWORD 'value'`, `machine h login u password value`, `with password value`."""
+def _gap_span(text: str, found: re.Match[str], name: str, strength: Strength) -> Span | None:
+    """`PASSWORD 'value'`, `ENV DB_PASSWORD value`, `with password value`."""
     start = found.end()
-    if strength < Strength.TOKEN:
+    # `pass` before a gap is a verb.
+    if strength < Strength.TOKEN or name.lower() == "pass":
         return None
     if strength is Strength.PASSWORD and text[start] in "'\"`\\":
         return _value_span(text, start, strength, "=")
-    if text[max(0, name_start - 160) : name_start].split()[-2:-1] in _NETRC_WORDS:
-        return _value_span(text, start, Strength.PASSWORD, "=")
+    telling = text[start] in "([" or (name.isupper() and "_" in name)
     value = text[start : bare_end(text, start)]
-    telling = not value.islower() or any(mark in value for mark in "!@#$%^&*") or looks_mixed(value, 20)
+    telling = telling or not value.islower() or any(mark in value for mark in "!@#$%^&*") or looks_mixed(value, 20)
     if telling and looks_mixed(value, 8) and looks_chosen(value):
         return _value_span(text, start, strength, "=")
     return None
@@ -153,13 +154,13 @@ def assignment_spans(text: str, low: str) -> Iterator[Span]:
     for found in _NAMED.finditer(low):
         if found.start() < done:
             continue
-        name_start, name = _whole_name(text, found.start(), found.end("rest"))
+        name = _whole_name(text, found.start(), found.end("rest"))
         strength = name_strength(name)
         # Headers with a scheme are read in their place.
         if strength is Strength.NONE or name.lower().endswith("authorization"):
             continue
         if found["gap"]:
-            span = _gap_span(text, found, name_start, strength)
+            span = _gap_span(text, found, name, strength)
         else:
             span = _assigned_span(text, found, strength)
         if span:
@@ -178,16 +179,19 @@ def _flag_spans(text: str, low: str) -> Iterator[Span]:
     for found in _FLAG.finditer(low):
         strength = name_strength(text[found.start() : found.end()].strip())
         span = _value_span(text, found.end(), strength, "=") if strength >= Strength.TOKEN else None
-        if span:
+        # `--password is deprecated`: a word with another behind it is prose.
+        if span and not (text[span.start : span.end].isalpha() and text[span.end : span.end + 2].strip().isalpha()):
             yield span
 
 
 def _assigned_span(text: str, found: re.Match[str], strength: Strength) -> Span | None:
     separator = found["assign"]
     span = _value_span(text, found.end(), strength, separator)
-    # A list of field names looks like a pair: ask for more than a word there.
-    if span and separator.strip() == "," and not looks_mixed(text[span.start : span.end], 6):
-        return None
+    if span and separator.strip() == ",":
+        # A list of field names looks like a pair: ask for more than a word, and for no other name.
+        value = text[span.start : span.end]
+        if strength is Strength.WEAK or not looks_mixed(value, 6) or name_strength(value) >= Strength.TOKEN:
+            return None
     return span
 
 

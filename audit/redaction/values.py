@@ -40,6 +40,8 @@ _PLACEHOLDERS = re.compile(
         (?:\[.*|(?:\.|->|::|\?\.)[A-Za-z_]++\d{0,2}+[A-Za-z_]*+(?:\W.*)?)
     | (?:new|await|return|lambda|function|async|yield|raise|not|if|else)(?:\ .*)?
     | [A-Za-z_][A-Za-z_.:]*+\d{0,2}+[A-Za-z_.:]*+!?\(.*  # call()
+    | [A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\(.*
+    | \S{0,40}?\[\^?(?:a-z|A-Z|0-9|\\[wd]).*      # an expression for values
     | [A-Za-z_]\w*+\[.*                            # index[...], Optional[str]
     | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*
     | (?:Optional|Union|List|Dict|SecretStr|Annotated|Literal|Final)\b.*
@@ -65,6 +67,11 @@ def is_reference(value: str) -> bool:
         return True
     words = _WORD_BREAK.split(head.lower())
     return not STAND_INS.isdisjoint(words) and all(word.isalpha() for word in words if word)
+
+
+def is_camel_case(value: str) -> bool:
+    """The name of a class or a variable: `UserModel`, `userModel`."""
+    return _CAMEL_WORD.fullmatch(value[:JUDGED]) is not None
 
 
 def is_prose(value: str) -> bool:

@@ -15,14 +15,13 @@ PASSWORD_WORDS = _words("""
 
 TOKEN_WORDS = _words("""
     accesskey accesstoken accountkey apikey apitoken appkey authkey authorization authtoken bearer clientsecret cookie
-    cookies credential jwt masterkey otp passkey pat privatekey psk refreshtoken secret secretkey sessionkey
-    sessiontoken sharedaccesskey sharedkey token
+    cookies credential jsessionid jwt masterkey otp passkey pat phpsessid privatekey psk refreshtoken secret secretkey
+    sessid sessionkey sessiontoken sharedaccesskey sharedkey token
 """)
 
 # Names that may hold a credential; the value must look random.
 WEAK_WORDS = _words("""
-    auth credentials creds csrf dsn jsessionid key keys licence license passwords phpsessid salt secrets sessid
-    sessionid sid tokens xsrf
+    auth credentials creds csrf dsn key keys licence license passwords salt secrets sessionid sid tokens xsrf
 """)
 
 # `<qualifier> key` is a credential outright; any other `key` must show a random value.

@@ -106,7 +106,7 @@ def test_page_tells_the_story(client, owner, auditor):
         f"olga (user {owner.pk})",
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
-        "0.250000 USD charged, of at most 5.00 USD; the provider reported 0.200000 USD",
+        "0.250000 USD charged, of at most 5.00 USD; 0.200000 USD booked for the provider",
         "run_skill (wire): denied, budget_busy",
         f"Approval 5 was given. By anna (user {auditor.pk}).",
         "A halt was requested. By user:999999.",
