@@ -22,6 +22,10 @@ def max_recoveries() -> int:
     return int(settings.LQOPS_MAX_RECOVERIES)
 
 
+def max_model_tries() -> int:
+    return int(settings.LQOPS_MODEL_TRIES)
+
+
 def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
 

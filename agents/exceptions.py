@@ -123,10 +123,14 @@ class OutcomeUnknown(LqopsError):
     code = "outcome_unknown"
 
 
-class SecretInArguments(LqopsError):
-    """A call's arguments hold a redaction marker; secrets are passed by handle."""
+class RetryLater(LqopsError):
+    """The model server wants a pause; the session sleeps and asks again then."""
 
-    code = "secret_in_arguments"
+    code = "retry_later"
+
+    def __init__(self, wake_at: datetime) -> None:
+        super().__init__(f"The model may be asked again at {wake_at:%Y-%m-%d %H:%M:%S} UTC.")
+        self.wake_at = wake_at
 
 
 class TicketRefused(LqopsError):

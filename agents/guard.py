@@ -18,26 +18,26 @@ from django.db import transaction
 
 from agents import brakes, costs
 from agents.asking import consent, denied
-from agents.conf import clock
-from agents.enums import Outcome, Risk, TerminalReason, ToolIntent
-from agents.exceptions import BudgetExceeded, ModelSuspended, OpenTransaction, UnpricedModel
-from agents.metering import Meter
+from agents.conf import clock, max_model_tries
+from agents.enums import Outcome, Risk, ToolIntent
+from agents.exceptions import ModelSuspended, OpenTransaction, UnpricedModel
+from agents.metering import LongWait, Meter
 from agents.models import AgentSession, Approval, ToolCall
 from agents.providers.base import ProviderError
+from agents.providers.retry import Tries
 from agents.services.boundary import Locked, glance, in_open_transaction, is_halted, lock
 from agents.services.budget import budgets_lock, warn_at_80_percent
 from agents.services.estimates import estimate_tool_cost
-from agents.services.inference import inference_record
-from agents.services.journal import journal_local, journal_open, journal_place, journal_record, journal_settle
-from agents.services.prices import declared_price, model_suspend
-from agents.services.refusals import Refusal, brake_session, refuse_stopped, refuse_unaffordable
+from agents.services.journal import RETRY_LATER, journal_open, journal_place, journal_record
+from agents.services.prices import declared_price
+from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.services.tickets import ticket_consume, ticket_record
+from agents.settlement import Opened, Payment, book_attempt, settle
 from agents.tools import dispatch
 from agents.tools.calls import Call, plan_call
 from agents.tools.context import CallContext
 from agents.tools.storable import storable
-from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
-from audit.recorder import Head
+from agents.types import ZERO, ToolResult
 from audit.redaction import redact_data, redact_exception
 
 _mint = dispatch.take_mint()
@@ -113,20 +113,10 @@ class _Draft:
     attempt: int
 
 
-@dataclass(frozen=True)
-class _Payment:
-    """What R4 approved: the request as it may be sent, and the books it was reserved in."""
-
-    request: ModelRequest | None = None
-    price: Price | None = None
-    held: Decimal = ZERO
-    ledgers: tuple[Ledger, ...] = ()
-
-
-def _afford(draft: _Draft, locked: Locked) -> _Payment | Refusal:
+def _afford(draft: _Draft, locked: Locked) -> Payment | Refusal:
     call = draft.call
     if call.tool.request is None:
-        return _Payment()
+        return Payment()
     request = call.tool.request(call.arguments)
     try:
         if locked.model_suspended:
@@ -142,27 +132,17 @@ def _afford(draft: _Draft, locked: Locked) -> _Payment | Refusal:
     )
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
-    return _Payment(replace(request, max_tokens=verdict.max_tokens), price, verdict.held, ledgers)
+    return Payment(replace(request, max_tokens=verdict.max_tokens), price, verdict.held, ledgers)
 
 
 # --- Authorise, dispatch, settle ---
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A call that is written down and paid for, and may now happen."""
-
-    call: Call
-    row: ToolCall
-    payment: _Payment
-    head: Head
 
 
 def _act_locally(draft: _Draft) -> ToolResult:
     """Effect and record are rows of ours: one block, which joins the caller's transaction if one is open."""
     with transaction.atomic():
         opened = _authorise(draft)
-        end = _settle(opened, *_dispatch(opened), now=draft.call.now) if isinstance(opened, _Opened) else opened
+        end = settle(opened, *_dispatch(opened), now=draft.call.now) if isinstance(opened, Opened) else opened
     return _conclude(end)
 
 
@@ -170,12 +150,12 @@ def _act_remotely(draft: _Draft) -> ToolResult:
     """Intent, then effect, then outcome: two durable blocks, and no transaction open in between."""
     with transaction.atomic(durable=True):
         opened = _authorise(draft)
-    if not isinstance(opened, _Opened):
+    if not isinstance(opened, Opened):
         return _conclude(opened)
     started = time.monotonic()
     result, meter = _dispatch(opened)
     with transaction.atomic(durable=True):
-        end = _settle(opened, result, meter, now=draft.call.now + timedelta(seconds=time.monotonic() - started))
+        end = settle(opened, result, meter, now=draft.call.now + timedelta(seconds=time.monotonic() - started))
     return _conclude(end)
 
 
@@ -186,13 +166,13 @@ def _conclude(end: Refusal) -> ToolResult:
     return end
 
 
-def _authorise(draft: _Draft) -> _Opened | Refusal:
+def _authorise(draft: _Draft) -> Opened | Refusal:
     call = draft.call
     locked = lock(call.session, model=call.model)
     if (refusal := _refuse_if_stopped(call, locked)) is not None:
         return refusal
     payment = _afford(draft, locked)
-    if not isinstance(payment, _Payment):
+    if not isinstance(payment, Payment):
         return payment
     if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
         return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
@@ -205,11 +185,11 @@ def _authorise(draft: _Draft) -> _Opened | Refusal:
         row.approved_usd, row.held_usd = draft.estimate, payment.held
         row.budget_ids = [ledger.id for ledger in payment.ledgers]
         warn_at_80_percent(call.session, (locked.ledger, *payment.ledgers), estimate=draft.estimate, now=call.now)
-    if _is_free_and_local(call):
+    if call.is_free_and_local:
         head = journal_record(row, now=call.now)
     else:
         head = journal_open(row, session=call.session, ledgers=payment.ledgers, now=call.now, **noted)
-    return _Opened(call, row, payment, head)
+    return Opened(call, row, payment, head)
 
 
 def _journal_row(draft: _Draft) -> ToolCall:
@@ -231,14 +211,15 @@ def _journal_row(draft: _Draft) -> ToolCall:
     )
 
 
-def _is_free_and_local(call: Call) -> bool:
-    """Such a call is never seen open, so its journal row is written once, with its end."""
-    return not call.tool.remote and call.tool.request is None
-
-
-def _dispatch(opened: _Opened) -> tuple[ToolResult, Meter]:
+def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
     """The only place from which a handler is run. A halt that came in meanwhile still stops the first byte."""
-    call, row, meter = opened.call, opened.row, Meter(opened.payment.request)
+    call, row = opened.call, opened.row
+    meter = Meter(
+        opened.payment.request,
+        book=lambda attempt: book_attempt(opened, attempt),
+        halted=lambda: is_halted(call.session),
+        tries=Tries(most=max_model_tries(), rate_limited=row.attempt - 1),
+    )
     context = CallContext(
         session_pk=call.session.pk,
         session_id=call.session.public_id,
@@ -258,27 +239,11 @@ def _dispatch(opened: _Opened) -> tuple[ToolResult, Meter]:
                 data = redact_data(storable(data))
     except ProviderError:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure
+    except LongWait as wait:
+        outcome, error, detail = Outcome.GATEWAY_ERROR, str(wait), RETRY_LATER
+        meter.wait_seconds = wait.seconds
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
         outcome, error = Outcome.ERROR, redact_exception(raised)
-    # Charged is the very Decimal that R4 approved, or nothing when the provider was not reached.
-    charged = row.approved_usd if meter.contacted else ZERO
+    # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
+    charged = row.approved_usd if meter.contacted and detail != RETRY_LATER else ZERO
     return ToolResult(charged, data, outcome, storable(error)[:2_000], detail, str(row.public_id)), meter
-
-
-def _settle(opened: _Opened, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
-    call, row, payment = opened.call, opened.row, opened.payment
-    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
-    if _is_free_and_local(call):
-        journal_local(row, session=call.session, after=opened.head, now=now)
-        return result
-    row.charged_usd = result.cost_usd
-    row.actual_usd, row.tokens = meter.booked(payment.price, worst=row.held_usd)
-    journal_settle(row, session=call.session, after=opened.head, now=now)
-    if meter.asked:
-        inference_record(row, meter, now=now)
-    if row.actual_usd <= row.held_usd:
-        return result
-    # The provider billed more than its bound: booked in full, and nobody calls that model again until it is accepted.
-    model_suspend(row, now=now)
-    brake_session(call.session, TerminalReason.BUDGET_EXCEEDED, now=now, detail="dimension:cost")
-    return BudgetExceeded("cost", f"Model {row.model} billed {row.actual_usd} USD; its bound was {row.held_usd} USD.")

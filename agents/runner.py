@@ -23,6 +23,7 @@ from agents.exceptions import (
     ModelSuspended,
     OpenTransaction,
     OutcomeUnknown,
+    RetryLater,
     SessionHalted,
     ToolNotGranted,
     UnpricedModel,
@@ -88,7 +89,7 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     return True
 
 
-def _run(session: AgentSession, engine: Engine) -> End | None:
+def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 one line for each way to end
     """How the engine ended; None when the session is no longer ours to end."""
     try:
         return engine(session)
@@ -98,6 +99,8 @@ def _run(session: AgentSession, engine: Engine) -> End | None:
         return Finished(TerminalReason(halted.reason))
     except AutonomousBrake as brake:
         return Finished(_BRAKE_REASONS[type(brake)], error=redact_exception(brake))
+    except RetryLater as pause:
+        return Asleep(pause.wake_at)
     except OutcomeUnknown:
         return Waiting(WaitingOn.OPERATOR)
     except Exception as error:  # the one that may stand: whatever happens, the session ends with a status

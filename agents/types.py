@@ -68,6 +68,18 @@ class ModelRequest:
     anonymize: bool = True
     tools: tuple[Mapping[str, Any], ...] = ()
     response_schema: Mapping[str, Any] | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RequestedCall:
+    """A tool call as the model wrote it: its arguments are JSON text, perhaps broken."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,8 @@ class ModelReply:
     stop_reason: str = "end_turn"
     provider: str = ""
     latency_ms: int = 0
+    calls: tuple[RequestedCall, ...] = ()
+    request_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -145,4 +145,5 @@ LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS"
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
 # Values that must never show anywhere, masked in every spelling; their own variables are added at start-up.
 LQOPS_KNOWN_SECRETS = env.listed("LQOPS_KNOWN_SECRETS")
+LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 LQOPS_MODELS: dict[str, dict[str, str]] = {}

@@ -13,7 +13,6 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 import uvicorn
 
@@ -56,12 +55,12 @@ class WebProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with self._process as process:  # whose own exit closes the pipe and waits
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
     def wait(self) -> None:
         """Returns never, unless the process ends by itself."""
@@ -96,7 +95,7 @@ class WebProcess:
 # --- In the child ---
 
 
-def serve(listening: socket.socket, application: str, *, parent: IO[bytes]) -> None:
+def serve(listening: socket.socket, application: str, *, parent: int) -> None:
     # Django's logging speaks for the server too; a line per request would only push the address off the screen.
     config = uvicorn.Config(
         application,
@@ -111,10 +110,10 @@ def serve(listening: socket.socket, application: str, *, parent: IO[bytes]) -> N
     server.run(sockets=[listening])
 
 
-def _end_with_parent(server: uvicorn.Server, parent: IO[bytes]) -> None:
-    parent.read()
+def _end_with_parent(server: uvicorn.Server, parent: int) -> None:
+    os.read(parent, 1)  # nothing is ever written: it returns when the parent is gone
     server.should_exit = True
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], parent=sys.stdin.buffer)
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2], parent=sys.stdin.fileno())

@@ -15,6 +15,7 @@ class InferenceLog(models.Model):
     provider = models.CharField(max_length=64, blank=True)
     model = models.CharField(max_length=128)
     purpose = models.CharField(max_length=24, choices=Purpose)
+    attempt = models.PositiveSmallIntegerField(default=1, help_text="Which try of its call this was.")
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
     approved_usd = MicroUSDField(default=0)

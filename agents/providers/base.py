@@ -1,20 +1,20 @@
-"""What lqops asks of a model provider, and how a provider fails."""
+"""What lqops asks of a model provider."""
 
+from collections.abc import Callable
 from typing import Protocol
 
-from agents.types import ModelReply, ModelRequest, Usage
+from agents.providers.errors import Fault, ProviderError
+from agents.providers.streaming import Chunk
+from agents.types import ModelReply, ModelRequest
 
-
-class ProviderError(Exception):
-    """The call failed. `contacted` tells whether the server may have done (and billed) anything."""
-
-    def __init__(self, message: str, *, contacted: bool = True, usage: Usage | None = None) -> None:
-        super().__init__(message)
-        self.contacted = contacted
-        self.usage = usage
+__all__ = ["Chunk", "Fault", "Provider", "ProviderError"]
 
 
 class Provider(Protocol):
+    """Asks a model once. Both ways raise ProviderError, and a stream always ends with one finished chunk."""
+
     name: str
 
     def complete(self, request: ModelRequest) -> ModelReply: ...
+
+    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply: ...

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agents.providers.base import Provider, ProviderError
+from agents.providers.base import Fault, Provider, ProviderError
 
 _providers: dict[str, Provider] = {}
 
@@ -12,7 +12,8 @@ def provider_for(model: str) -> Provider:
     try:
         return _providers[model]
     except KeyError:
-        raise ProviderError(f"No provider serves model {model!r}: configure one.", contacted=False) from None
+        message = f"No provider serves model {model!r}: configure one."
+        raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False) from None
 
 
 @contextmanager

@@ -45,6 +45,16 @@ def budgets_reserve(ledgers: Sequence[Ledger], *, estimate: Decimal, held: Decim
     )
 
 
+def budgets_lock_again(ids: Sequence[int]) -> tuple[Ledger, ...]:
+    """The books that a call was reserved in, locked, lowest id first."""
+    return tuple(_ledger(row) for row in _lock(Budget.objects.filter(pk__in=ids)))
+
+
+def budgets_book(ids: Sequence[int], *, actual: Decimal) -> None:
+    """Adds what an attempt really cost to books that are locked."""
+    Budget.objects.filter(pk__in=ids).update(actual_usd=F("actual_usd") + micro(actual))
+
+
 def budgets_settle(ids: Sequence[int], *, approved: Decimal, held: Decimal, charged: Decimal, actual: Decimal) -> None:
     """Closes one call in the books that it was reserved in, whatever the day is now."""
     _lock(Budget.objects.filter(pk__in=ids))

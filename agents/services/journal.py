@@ -7,6 +7,7 @@ have taken effect; then a person decides.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -14,16 +15,19 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 
+from agents.brakes import temporal
 from agents.enums import HaltState, Outcome, Status
 from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, OutcomeUnknown
 from agents.models import AgentSession, ToolCall
-from agents.services.boundary import holder
-from agents.services.budget import budgets_reserve, budgets_settle, micro
+from agents.services.boundary import holder, lock
+from agents.services.budget import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
 from agents.services.sessions import actor_of, session_lock, session_wake
 from agents.types import Ledger, ToolResult
 from audit import recorder
 from audit.recorder import Head
 from audit.redaction import redact_data
+
+RETRY_LATER = "retry_later"
 
 
 class Decision(StrEnum):
@@ -50,7 +54,7 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
         raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
     if outcome == Outcome.UNKNOWN:
         raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
-    if outcome == Outcome.WORKER_LOST:
+    if outcome == Outcome.WORKER_LOST or found["detail"] == RETRY_LATER:
         return Place(found["attempt"] + 1)
     replay = ToolResult(
         cost_usd=found["charged_usd"],
@@ -86,8 +90,28 @@ def journal_open(
     return journal_record(call, now=now, **more)
 
 
-def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
-    """Closes an open call in the books, the journal and the record. The caller has filled in what came of it.
+def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int) -> bool:
+    """Books an attempt that failed, keeping its worst case held for the next one. False, and nothing is written, when
+    the session is stopped, or no budget has room for both, or the attempt cost more than its bound."""
+    locked = lock(session)
+    ledgers = (locked.ledger, *budgets_lock_again(call.budget_ids))
+    room = all(ledger.cap is None or ledger.exposed + booked <= ledger.cap for ledger in ledgers)
+    if temporal(locked.boundary) is not None or not room or booked > call.held_usd:
+        return False
+    actual = {"cost_actual_usd": F("cost_actual_usd") + micro(booked), "total_tokens": F("total_tokens") + tokens}
+    if holder(session).update(**actual) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    budgets_book(call.budget_ids, actual=booked)
+    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
+    call.save(update_fields=["actual_usd", "tokens"])
+    return True
+
+
+def journal_settle(
+    call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int, after: Head | None, now: datetime
+) -> None:
+    """Closes an open call in the books, the journal and the record. The caller has filled in what came of it; `booked`
+    and `tokens` are those of its last attempt.
 
     A call in flight when a halt was asked for is settled too. One that recovery has closed is not: the worker that made
     it no longer holds the session.
@@ -99,8 +123,8 @@ def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None,
             "cost_reserved_usd": F("cost_reserved_usd") - micro(call.approved_usd),
             "cost_held_usd": F("cost_held_usd") - micro(call.held_usd),
             "cost_total_usd": F("cost_total_usd") + micro(call.charged_usd),
-            "cost_actual_usd": F("cost_actual_usd") + micro(call.actual_usd),
-            "total_tokens": F("total_tokens") + call.tokens,
+            "cost_actual_usd": F("cost_actual_usd") + micro(booked),
+            "total_tokens": F("total_tokens") + tokens,
         }
     if held.update(**changed) != 1:
         raise LeaseLost(
@@ -112,9 +136,10 @@ def journal_settle(call: ToolCall, *, session: AgentSession, after: Head | None,
             approved=call.approved_usd,
             held=call.held_usd,
             charged=call.charged_usd,
-            actual=call.actual_usd,
+            actual=booked,
         )
     call.settled_at = now
+    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
     call.save(
         update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
     )
@@ -151,7 +176,7 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
         call.outcome, call.settled_at = outcome, now
-        call.charged_usd, call.actual_usd = call.approved_usd, call.held_usd
+        call.charged_usd, call.actual_usd = call.approved_usd, call.actual_usd + call.held_usd
         call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
         AgentSession.objects.filter(pk=row.pk).update(
             cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),

@@ -86,14 +86,14 @@ def price_set(
     return row
 
 
-def model_suspend(call: ToolCall, *, now: datetime) -> None:
+def model_suspend(call: ToolCall, *, actual_usd: Decimal, now: datetime) -> None:
     """Stops a model that cost more than its bound, for every session, until an operator accepts it."""
-    row = SuspendedModel(model=call.model, bound_usd=call.held_usd, actual_usd=call.actual_usd, suspended_at=now)
+    row = SuspendedModel(model=call.model, bound_usd=call.held_usd, actual_usd=actual_usd, suspended_at=now)
     SuspendedModel.objects.bulk_create([row], ignore_conflicts=True)
     details = {
         "model": call.model,
         "bound_usd": str(call.held_usd),
-        "actual_usd": str(call.actual_usd),
+        "actual_usd": str(actual_usd),
         "call_id": str(call.public_id),
     }
     recorder.append(call.session.chain, "model.suspended", now=now, details=details)

@@ -40,6 +40,11 @@ class Call:
         return self.tool.request(self.arguments).model if self.tool.request else ""
 
     @property
+    def is_free_and_local(self) -> bool:
+        """Such a call is never seen open, so its journal row is written once, with its end."""
+        return not self.tool.remote and self.tool.request is None
+
+    @property
     def holds_a_secret(self) -> bool:
         """A question to a model may quote a masked secret; an act on the world may not carry one."""
         return self.tool.remote and self.tool.request is None and contains_marker(self.arguments)

@@ -12,7 +12,7 @@ from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable, JournalMismatch, OpenTransaction
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
-from agents.providers.base import ProviderError
+from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.tools.inference import request_of
 from agents.tools.registry import Tool, override
@@ -78,7 +78,7 @@ def test_tiny_estimates_are_rounded_up_once_and_add_up(provider):
 def test_every_call_of_a_model_is_logged_also_a_failing_one():
     make_price(MODEL)
     session = make_session(current_phase=Phase.ANALYSIS)
-    with script(Step("ok"), Step(error=ProviderError("503 from the model server"))):
+    with script(Step("ok"), Step(error=ProviderError("503 from the model server", fault=Fault.INVALID_REQUEST))):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), now=NOW)
         failed = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, ask(purpose="judge"), now=NOW)
     logged = InferenceLog.objects.order_by("pk").values_list("purpose", "outcome", "provider")
@@ -116,7 +116,7 @@ def test_a_handler_asks_its_model_once_under_one_authorisation(provider):
 def test_a_failed_call_is_charged_and_booked_at_its_worst_case_when_nothing_was_reported():
     make_price(MODEL)
     session = make_session(current_phase=Phase.ANALYSIS)
-    with script(Step(error=ProviderError("timed out"))):
+    with script(Step(error=ProviderError("timed out", fault=Fault.INVALID_REQUEST))):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     call = ToolCall.objects.get()
     session.refresh_from_db()
@@ -127,7 +127,7 @@ def test_a_failed_call_is_charged_and_booked_at_its_worst_case_when_nothing_was_
 def test_a_failed_call_is_booked_at_what_it_reported():
     make_price(MODEL, input_usd="1", output_usd="1", overhead_tokens=1_000)
     session = make_session(current_phase=Phase.ANALYSIS)
-    with script(Step(error=ProviderError("broken stream", usage=Usage(100, 20)))):
+    with script(Step(error=ProviderError("broken stream", fault=Fault.INVALID_REQUEST, usage=Usage(100, 20)))):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     session.refresh_from_db()
     assert session.cost_actual_usd == Decimal("0.000120")

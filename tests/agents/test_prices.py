@@ -200,14 +200,14 @@ def test_rubbish_is_not_declared(rubbish):
 # --- suspending ---
 
 
-def overrun(session, actual="0.07"):
-    return ToolCall(session=session, model="m-1", held_usd=USD("0.01"), actual_usd=USD(actual))
+def overrun(session):
+    return ToolCall(session=session, model="m-1", held_usd=USD("0.01"))
 
 
 def test_a_model_that_passed_its_bound_is_suspended_with_both_amounts():
     session = make_session()
     call = overrun(session)
-    model_suspend(call, now=NOW)
+    model_suspend(call, actual_usd=USD("0.07"), now=NOW)
     row = SuspendedModel.objects.get()
     assert (row.model, row.bound_usd, row.actual_usd, row.suspended_at) == ("m-1", USD("0.01"), USD("0.07"), NOW)
     event = AuditEvent.objects.get(kind="model.suspended")
@@ -222,14 +222,14 @@ def test_a_model_that_passed_its_bound_is_suspended_with_both_amounts():
 
 def test_a_second_overrun_keeps_the_first_and_is_recorded_too():
     session = make_session()
-    model_suspend(overrun(session), now=NOW)
-    model_suspend(overrun(session, actual="0.09"), now=NOW)
+    model_suspend(overrun(session), actual_usd=USD("0.07"), now=NOW)
+    model_suspend(overrun(session), actual_usd=USD("0.09"), now=NOW)
     assert SuspendedModel.objects.get().actual_usd == USD("0.07")
     assert AuditEvent.objects.filter(kind="model.suspended").count() == 2
 
 
 def test_an_operator_accepts_a_model_once():
-    model_suspend(overrun(make_session()), now=NOW)
+    model_suspend(overrun(make_session()), actual_usd=USD("0.07"), now=NOW)
     assert model_accept(model="m-1", actor="user:7", now=NOW) is True
     assert model_accept(model="m-1", actor="user:7", now=NOW) is False
     assert not SuspendedModel.objects.exists()
@@ -238,6 +238,6 @@ def test_an_operator_accepts_a_model_once():
 
 
 def test_accepting_one_model_leaves_the_others_suspended():
-    model_suspend(overrun(make_session()), now=NOW)
+    model_suspend(overrun(make_session()), actual_usd=USD("0.07"), now=NOW)
     assert model_accept(model="m", actor="user:7", now=NOW) is False
     assert SuspendedModel.objects.filter(model="m-1").exists()

@@ -171,12 +171,9 @@ def _verify_audit() -> dict[str, Any]:
 
 
 def _fetch_pages(web: WebProcess) -> dict[str, int]:
-    """The sign-in page and its style sheet, asked for as the proxy in front would ask."""
+    """The sign-in page and its style sheets, asked for as the proxy in front would ask."""
     hosts = [host for host in settings.ALLOWED_HOSTS if host != "*"] or ["127.0.0.1"]
     headers = {"Host": hosts[0].lstrip("."), "X-Forwarded-Proto": "https"}
     login = reverse("admin:login")
     status, text = web.get(login, headers=headers)
-    pages = {login: status}
-    if sheet := STYLE_SHEET.search(text):
-        pages[sheet[1]] = web.get(sheet[1], headers=headers)[0]
-    return pages
+    return {login: status} | {path: web.get(path, headers=headers)[0] for path in STYLE_SHEET.findall(text)}

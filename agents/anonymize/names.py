@@ -1,0 +1,177 @@
+"""Finds persons by their title and firms by their legal form. Names with neither are found only when they are listed.
+
+Works on words, forwards from a title and backwards from a legal form, a bounded number of steps each.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agents.anonymize import tables
+from agents.anonymize.known import Known, Leaf
+from agents.anonymize.spans import Kind
+from agents.anonymize.words import Reading
+
+MOST_WORDS = 8
+SPOKEN_GAPS = frozenset({" ", "-", "'"})
+FIRM_GAPS = SPOKEN_GAPS | frozenset({"&", " & ", "+", " + ", "! "})
+DOTS = frozenset({".", ". "})
+LONGEST_INITIAL = 2
+BEFORE_NAME = tables.TITLES | tables.DEGREES
+AFTER_NAME = tables.TERMS | (tables.LEADING - tables.PARTICLES)
+NO_FIRM = tables.TERMS | tables.GENERIC
+BEFORE_FIRM = tables.LEADING | tables.FIRM_PARTICLES
+
+
+class Name(NamedTuple):
+    """Words `first` up to `last`. The part before `legal_form` is what a firm is called for short."""
+
+    first: int
+    last: int
+    kind: Kind
+    legal_form: int
+
+
+def _legal_forms() -> Known:
+    known = Known()
+    for form in tables.LEGAL_FORMS.split(";"):
+        reading = Reading(form.strip())
+        known.add(reading, 0, len(reading.words), Leaf(Kind.ORG, "", capital=reading.capital(0)))
+    return known
+
+
+LEGAL_FORMS = _legal_forms()
+
+
+# --- Persons ---
+
+
+def persons(reading: Reading) -> Iterator[Name]:
+    at = 0
+    while at < len(reading.words):
+        last = _titled(reading, at)
+        if last is not None:
+            yield last
+        at = last.last if last else at + 1
+
+
+def _titled(reading: Reading, at: int) -> Name | None:
+    if reading.words[at].folded not in tables.TITLES or not reading.capital(at):
+        return None
+    first = _after_titles(reading, at)
+    last = _end_of_person(reading, first)
+    if last == first or not _means_a_person(reading, at, first, last):
+        return None
+    return Name(first, last, Kind.PERSON, last)
+
+
+def _after_titles(reading: Reading, at: int) -> int:
+    """Titles come in rows: Frau Prof. Dr. med. Weber."""
+    first = at + 1
+    while first < len(reading.words) and _goes_on(reading, first, DOTS | SPOKEN_GAPS):
+        if reading.words[first].folded not in BEFORE_NAME:
+            break
+        first += 1
+    return first
+
+
+def _goes_on(reading: Reading, at: int, gaps: frozenset[str]) -> bool:
+    return reading.gap(at) in gaps and not reading.breaks(at)
+
+
+def _end_of_person(reading: Reading, first: int) -> int:
+    """The end of the run of capitals that starts at `first`; small words count only when a capital follows."""
+    last = first
+    for at in range(first, min(first + MOST_WORDS, len(reading.words))):
+        initial = at == first or len(reading.words[at - 1].folded) <= LONGEST_INITIAL
+        if not _goes_on(reading, at, SPOKEN_GAPS | DOTS if initial else SPOKEN_GAPS):
+            break
+        folded = reading.words[at].folded
+        if folded in (tables.NO_NAME if at == first else AFTER_NAME):
+            break
+        if reading.capital(at):
+            last = at + 1
+        elif folded not in tables.PARTICLES:
+            break
+    return last
+
+
+def _means_a_person(reading: Reading, at: int, first: int, last: int) -> bool:
+    title = reading.words[at].folded
+    quiet = title in tables.QUIET_TITLES and len(title) > 1
+    if quiet and reading.shout(at) and reading.gap(at + 1) == " " and not reading.shout(first):
+        return False
+    # "M. Payment" numbers a clause, "M. Dupont" heads a letter: only the latter fills its line.
+    numbered = title == "m" and (reading.gap(at + 1) not in DOTS or reading.begins_line(at))
+    return not numbered or reading.ends_line(last - 1)
+
+
+# --- Firms ---
+
+
+def firms(reading: Reading, taken: frozenset[int]) -> Iterator[Name]:
+    """`taken` holds the words that belong to somebody already: a firm's name does not reach over them."""
+    floor = 0
+    forms = [(found.first, found.last) for found in LEGAL_FORMS.find(reading)]
+    for first, last in _joined(reading, forms):
+        start = _start_of_firm(reading, first, floor, taken)
+        if start is not None:
+            yield Name(start, last, Kind.ORG, first)
+        floor = last
+
+
+def _joined(reading: Reading, forms: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Legal forms that follow one another are one: Holdings Pty Ltd, GmbH & Co. KG."""
+    at = 0
+    while at < len(forms):
+        first, last = forms[at]
+        at += 1
+        while at < len(forms) and forms[at][0] == last and reading.gap(last) in tables.FORM_GAPS:
+            last = forms[at][1]
+            at += 1
+        yield first, last
+
+
+def _start_of_firm(reading: Reading, form: int, floor: int, taken: frozenset[int]) -> int | None:
+    first = form
+    listed = False
+    for at in range(form, max(floor, form - MOST_WORDS), -1):
+        gap = reading.gap(at)
+        folded = reading.words[at - 1].folded
+        if at - 1 in taken or not _firm_goes_on(reading, at, form, listed=listed):
+            break
+        if reading.capital(at - 1) or folded[0].isdigit() or _inside_word(reading, at - 1, gap):
+            first = at - 1
+        elif folded not in tables.FIRM_PARTICLES:
+            break
+        listed = listed or "&" in gap or folded in tables.JOINING
+    return _without_leading(reading, first, form)
+
+
+def _firm_goes_on(reading: Reading, at: int, form: int, *, listed: bool) -> bool:
+    """A comma joins only before the legal form (Acme, Inc.) and in a list with "&" (Baker, Smith & Jones LLP)."""
+    initial = len(reading.words[at - 1].folded) <= LONGEST_INITIAL
+    gaps = FIRM_GAPS | (DOTS if initial else frozenset())
+    return _goes_on(reading, at, gaps | {", "} if at == form or listed else gaps)
+
+
+def _inside_word(reading: Reading, at: int, gap: str) -> bool:
+    """The small letters of Sotheby's and of mid-word hyphens belong to the word they stand in."""
+    return gap == "-" or (at > 0 and reading.gap(at) == "'")
+
+
+def _without_leading(reading: Reading, first: int, form: int) -> int | None:
+    """The name without what merely comes before it in the sentence; None when no name is left."""
+    while first < form and _is_leading(reading, first):
+        first += 1
+    capitals = [at for at in range(first, form) if reading.capital(at)]
+    named = [at for at in capitals if reading.words[at].folded not in NO_FIRM]
+    if not named:  # "Payment Services Ltd" is a firm, "Customer Limited" and "a Private Company Limited" are not
+        described = all(reading.words[at].folded in tables.GENERIC for at in capitals)
+        return None if described or len(capitals) == 1 else first
+    while reading.words[first].folded in tables.TERMS or _is_leading(reading, first):
+        first += 1
+    return first
+
+
+def _is_leading(reading: Reading, at: int) -> bool:
+    return reading.gap(at + 1) == " " and (reading.number(at) or reading.words[at].folded in BEFORE_FIRM)

@@ -1,0 +1,106 @@
+r"""A text as words: where each stands, how it reads without case and accents, and what stands between two of them.
+
+JSON escapes are read through (`\n`, `\u00fc`), since a document quoted in a prompt is often a JSON string. Must not
+decide what is personal.
+"""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from agents.anonymize.spans import Kind, Span
+
+MARK = "\u034f"  # a combining mark without shape: it fills the place of what was read through
+MARKS = "\u0300-\u036f"
+# Scripts written without blanks: every character is a word of its own, so that a name is found inside a sentence.
+UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}]++[{MARKS}]*+)++")
+ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|[bfnrt])")
+SAME = str.maketrans(
+    {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2013", "-"), MARK: None}
+)
+SHORTER = {"limited": "ltd", "corporation": "corp", "incorporated": "inc"}
+LONGEST_GAP = 12
+WRAPPED_LINE = 40
+
+
+class Word(NamedTuple):
+    start: int
+    end: int
+    folded: str
+
+
+def readable(text: str) -> str:
+    """The text with its escapes read through, every character at the place where it was."""
+    return ESCAPE.sub(_read_through, text) if "\\" in text else text
+
+
+def _read_through(match: re.Match[str]) -> str:
+    size = match.end() - match.start()
+    if match[1] is None:
+        return ("\n" if match[0].endswith("n") else " ").ljust(size)
+    return chr(int(match[1], 16)) + MARK * (size - 1)
+
+
+def fold(word: str) -> str:
+    """One form for all cases and accents of a word."""
+    if word.isascii():
+        return word.lower()
+    return "".join(c for c in unicodedata.normalize("NFKD", word.casefold()) if unicodedata.category(c) != "Mn")
+
+
+class Reading:
+    """One text, read once. `text` has the same length as the original, so places hold in both."""
+
+    __slots__ = ("text", "words")
+
+    def __init__(self, text: str) -> None:
+        self.text = readable(text)
+        self.words = [Word(*found.span(), fold(found[0])) for found in WORD.finditer(self.text)]
+
+    def gap(self, at: int) -> str:
+        """What stands before word `at`: blanks as one, quotes and dashes as the plain ones."""
+        between = self.text[self.words[at - 1].end : self.words[at].start]
+        if between in ("", " "):
+            return between
+        if len(between) > LONGEST_GAP:
+            return "\n"
+        blank = between.isspace()
+        return " " if blank else " ".join(re.split(r"\s+", between.translate(SAME)))
+
+    def breaks(self, at: int) -> bool:
+        """True when word `at` begins a new line that is not merely wrapped: a name does not go on over it."""
+        end, start = self.words[at - 1].end, self.words[at].start
+        if self.text.find("\n", end, start) < 0:
+            return False
+        short = end < WRAPPED_LINE or self.text.find("\n", end - WRAPPED_LINE, end) >= 0
+        return short or self.text.count("\n", end, start) > 1
+
+    def begins_line(self, at: int) -> bool:
+        start = self.words[at].start
+        before = self.text[max(0, start - LONGEST_GAP) : start].rstrip(" \t")
+        return before[-1:] in ("", "\n")
+
+    def ends_line(self, at: int) -> bool:
+        """True when word `at` is followed by a comma, the end of its line or the end of the text."""
+        rest = self.text[self.words[at].end : self.words[at].end + LONGEST_GAP].lstrip(" \t")
+        return not rest or rest[0] in ",\n\r"
+
+    def capital(self, at: int) -> bool:
+        """A letter that is not lower case: scripts without case count as capital."""
+        first = self.text[self.words[at].start]
+        return first.isalpha() and not first.islower()
+
+    def shout(self, at: int) -> bool:
+        word = self.words[at]
+        return self.text[word.start : word.end].isupper()
+
+    def number(self, at: int) -> bool:
+        return self.words[at].folded.isdigit()
+
+    def span(self, first: int, last: int, kind: Kind, key: str = "") -> Span:
+        return Span(self.words[first].start, self.words[last - 1].end, kind, key)
+
+    def key(self, first: int, last: int) -> str:
+        """Words `first` up to `last`, without it, as one key: Acme Ltd is Acme Limited."""
+        return " ".join(SHORTER.get(word.folded, word.folded) for word in self.words[first:last])

@@ -1,0 +1,86 @@
+"""Marked blocks: the only way in which untrusted text enters a prompt, and the reader of what was marked.
+
+A block is `<<<kind nonce name="value">>>`, a line break, the text, a line break, `<<<end nonce>>>`. The text can neither
+close its block nor open another: in every run of three or more `<` (or of a character that Unicode counts as one) each
+is shown as `‹`. One character stands for one, so offsets into the text stay what they were.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+END = "end"
+SHOWN_AS = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
+# U+FE64 and U+FF1C become `<` when a text is normalised on its way, so they count as one here already.
+_OPENERS = re.compile("[<\N{SMALL LESS-THAN SIGN}\N{FULLWIDTH LESS-THAN SIGN}]{3,}")
+_HEADER = re.compile(
+    rf"<<<({_NAME.pattern}) ({_NONCE.pattern})((?: {_NAME.pattern}=\"[^\"<>\n]*\")*)>>>\n",
+)
+_ATTRIBUTE = re.compile(rf" ({_NAME.pattern})=\"([^\"<>\n]*)\"")
+_ESCAPE = re.compile(r"&#x([0-9a-f]{1,6});")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One marked block; `message[start:end]` is `text`. A truncated one has lost its end, and takes all that follows."""
+
+    kind: str
+    attributes: Mapping[str, str]
+    text: str
+    start: int
+    end: int
+    nonce: str
+    truncated: bool = False
+
+
+def render_block(kind: str, text: str, *, nonce: str, **attributes: str) -> str:
+    """The text as a block. The nonce is the request's own: 8 to 64 letters and digits that nobody could foresee."""
+    if not _NAME.fullmatch(kind) or kind == END:
+        raise ValueError(f"{kind!r} is no kind of block: use lower-case letters, digits and _, and not {END!r}.")
+    if not _NONCE.fullmatch(nonce):
+        raise ValueError(f"{nonce!r} is no nonce: use 8 to 64 letters and digits.")
+    for name in attributes:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an attribute: use lower-case letters, digits and _.")
+    marks = "".join(f' {name}="{_escaped(value)}"' for name, value in attributes.items())
+    return f"<<<{kind} {nonce}{marks}>>>\n{neutralised(text)}\n<<<{END} {nonce}>>>"
+
+
+def neutralised(text: str) -> str:
+    """The text without anything that could pass for the start of a delimiter; of the same length."""
+    return _OPENERS.sub(lambda run: SHOWN_AS * len(run[0]), text)
+
+
+def parse_blocks(text: str) -> list[Block]:
+    """The blocks of a message, in order. What stands inside a block is text, whatever it looks like."""
+    found: list[Block] = []
+    place = 0
+    while header := _HEADER.search(text, place):
+        kind, nonce, marks = header.groups()
+        if kind == END:
+            place = header.end()
+            continue
+        end = text.find(f"\n<<<{END} {nonce}>>>", header.end())
+        truncated = end < 0
+        end = len(text) if truncated else end
+        attributes = {name: _unescaped(value) for name, value in _ATTRIBUTE.findall(marks)}
+        found.append(Block(kind, attributes, text[header.end() : end], header.end(), end, nonce, truncated))
+        place = end
+    return found
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"&#x{ord(char):x};" if _is_special(char) else char for char in value)
+
+
+def _is_special(char: str) -> bool:
+    """True for what could end the attribute, and for what cannot be seen: control characters and line separators."""
+    return char in '&"<>' or unicodedata.category(char) in {"Cc", "Cs", "Zl", "Zp"}
+
+
+def _unescaped(value: str) -> str:
+    """Also of a value that somebody wrote by hand: a number beyond Unicode stays as it is written."""
+    return _ESCAPE.sub(lambda found: chr(code) if (code := int(found[1], 16)) < 0x110000 else found[0], value)  # noqa: PLR2004

@@ -1,0 +1,112 @@
+"""The built-in model provider: rule-based text matching that says so. Deterministic; no network, no clock, no chance.
+
+It reads the marked blocks of a request: `document` is what to check, `playbook` and `skill` what to check it against.
+Text outside of a playbook or skill block instructs it in nothing.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from agents.blocks import Block, parse_blocks
+from agents.enums import Purpose
+from agents.playbook_text import Position, Rule, parse_playbook, parse_rules
+from agents.providers import offline_asides
+from agents.providers.base import ProviderError
+from agents.providers.offline_checks import DEVIATES, MISSING, Verdict, check_position, check_rule
+from agents.providers.offline_matching import Matcher
+from agents.providers.offline_reply import Analysis, Finding, finding_of, markings, rendered, tokens
+from agents.providers.offline_text import Document, looks_english, words_of
+from agents.types import ModelReply, ModelRequest, Usage
+
+UNDECIDED = "undecided"
+NO_DOCUMENT = "No document was sent in a marked block: nothing was checked."
+NO_RULES = "No playbook position and no checkable rule was sent in a marked block: nothing was checked."
+EMPTY = "The document holds no words: nothing could be checked."
+FOREIGN = "The document does not look like English, which is all that the rules can read: silence here means nothing."
+CUT_OFF = "The document was cut off before its end: what follows was not checked."
+
+
+class OfflineProvider:
+    """Answers every purpose but embeddings by rules. What it answers depends on the request alone."""
+
+    name = "offline"
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        if request.purpose == Purpose.EMBEDDING:
+            raise ProviderError("The offline provider makes no embeddings: configure a model.", contacted=False)
+        texts = list(offline_asides.texts_of(request))
+        aside = _ASIDES.get(request.purpose)
+        text, whole = aside(texts, request.max_tokens) if aside else _analysis(texts, request.max_tokens)
+        usage = Usage(sum(map(tokens, texts)), tokens(text))
+        return ModelReply(text, usage, "end_turn" if whole else "max_tokens", self.name)
+
+
+_ASIDES: dict[str, Callable[[list[str], int], tuple[str, bool]]] = {
+    Purpose.JUDGE: offline_asides.judge,
+    Purpose.PRECHECK: offline_asides.precheck,
+    Purpose.SIGNAL: offline_asides.signal,
+    Purpose.SIMULATION: offline_asides.simulation,
+    Purpose.COMPACTION: offline_asides.compaction,
+    Purpose.CHAT: offline_asides.chat,
+}
+
+
+def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    blocks = [block for text in texts for block in parse_blocks(text)]
+    documents = [block for block in blocks if block.kind == "document"]
+    analysis = Analysis()
+    positions = [one for block in blocks if block.kind == "playbook" for one in parse_playbook(block.text).positions]
+    rules: list[Rule] = []
+    for block in blocks:
+        if block.kind == "skill":
+            read = parse_rules(block.text)
+            rules += read.rules
+            analysis.notes += [f"Rule not understood, and not checked: {line}" for line in read.ignored]
+    analysis.notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
+    if documents and (positions or rules):
+        counts: Counter[str] = Counter()
+        for number, block in enumerate(documents, 1):
+            name = block.attributes.get("id", f"document-{number}")
+            for finding, kind in _document(block, name, positions, rules):
+                counts[kind] += 1
+                analysis.findings += [finding] if finding else []
+            analysis.privilege += [shown for shown in markings(block.text) if shown not in analysis.privilege]
+        analysis.counts = dict(sorted(counts.items()))
+    return rendered(analysis, max_tokens=max_tokens)
+
+
+def _document(
+    block: Block, name: str, positions: list[Position], rules: list[Rule]
+) -> Iterator[tuple[Finding | None, str]]:
+    """Each decision on one document, with the finding that it gives rise to, if any."""
+    document = Document(block.text)
+    if not document.words:
+        yield _undecided(name, "Empty document", EMPTY), UNDECIDED
+        return
+    if block.truncated:
+        yield _undecided(name, "Document cut off", CUT_OFF), UNDECIDED
+    foreign = not document.is_english
+    if foreign:
+        yield _undecided(name, "Document not in English", FOREIGN), UNDECIDED
+    for verdict, english in _verdicts(Matcher(document), positions, rules):
+        if foreign and english and not (verdict.kind == DEVIATES and verdict.start < verdict.end):
+            yield None, UNDECIDED
+        elif verdict.kind in {DEVIATES, MISSING}:
+            yield finding_of(verdict, document_id=name, text=block.text), verdict.kind
+        else:
+            yield None, verdict.kind
+
+
+def _verdicts(matcher: Matcher, positions: list[Position], rules: list[Rule]) -> Iterator[tuple[Verdict, bool]]:
+    """Verdicts, each with whether what was asked for is worded in English."""
+    for position in positions:
+        wanted = f"{position.issue} {position.standard}"
+        yield check_position(matcher, position), looks_english([word.text for word in words_of(wanted)])
+    for rule in rules:
+        verdict = check_rule(matcher, rule)
+        if verdict:
+            yield verdict, not rule.phrases and looks_english([word.text for word in words_of(rule.text)])
+
+
+def _undecided(name: str, title: str, content: str) -> Finding:
+    return Finding(title, "info", content, name, verdict=UNDECIDED)

@@ -1,0 +1,108 @@
+"""Whether a clause demands, allows or forbids: negation, conditions under which something is allowed, and modal verbs."""
+
+import re
+from dataclasses import dataclass
+
+from agents.providers.offline_text import normal, words_of
+from agents.providers.offline_words import OPPOSITE_ROLE, meaning
+
+AFFIRMS, FORBIDS, RESTRICTS = "affirms", "forbids", "restricts"
+
+_I = re.IGNORECASE
+# Idioms whose "not" or "without" denies nothing, and bounds, which are compared as quantities.
+_IDIOMS = re.compile(
+    r"\bnot\s+(?:be\s+)?limited\s+to|\bwhether\s+or\s+not|\bnot\s+only|\bwithout\s+(?:limitation|prejudice|undue\s+delay|delay|limiting)"
+    r"|\b(?:not|never|no|nor)\s+(?:to\s+)?(?:be\s+)?(?:in\s+)?(?:exceed\w*|excess|more|less|fewer|later|longer|greater|higher|lower|"
+    r"earlier|sooner|shorter)\b|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b",
+    _I,
+)
+_CONDITION = re.compile(r"\b(?:if|where|when|whenever|in\s+case|in\s+the\s+event|to\s+the\s+extent|provided\s+that|as)\b[^,;]*", _I)
+_DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|none|cannot|nobody|nothing)\b|n['\u2019]t\b", _I)
+_EXCLUSION = re.compile(
+    r"\b(?:is|are|be|been|being)\s+(?:\w+ly\s+)?(?:prohibited|forbidden|excluded|waived|banned|barred|denied|precluded|disabled)\b"
+    r"|\b(?:waives?|disclaims?|excludes?|declines?|refuses?|prohibits?|forbids?|refrains?|lacks?)\b",
+    _I,
+)
+_WITH_EXCEPTION = re.compile(r"\b(?:without|unless|except|other\s+than|until|save)\b", _I)
+_ONLY = re.compile(
+    r"\bonly\s+(?:\w+\s+){0,3}?(?:with|upon|on|after|if|where|when|following|subject|by)\b"
+    r"|\b(?:requires?|subject\s+to|conditional\s+on)\b(?:\W+\w+){0,8}?\W+(?:consent|approval|permission|authori[sz]ation|agreement)\b",
+    _I,
+)
+_STRONG = re.compile(
+    r"\b(?:shall|must|will|(?:is|are|be)\s+(?:\w+ly\s+)?(?:required|obliged|obligated|bound|responsible)|agrees?\s+to|undertakes?|has\s+to"
+    r"|have\s+to|needs?\s+to|ensures?|mandatory)\b",
+    _I,
+)
+_WEAK = re.compile(
+    r"\b(?<!\d\s)(?:may|can|could|might|should)\b(?!\s+\d)|\b(?:entitled|permitted|allowed|optional(?:ly)?|discretion|voluntar(?:y|ily))\b"
+    r"|\bright\s+to\b|\bencouraged\b",
+    _I,
+)
+_EFFORTS = re.compile(r"\b(?:efforts?|endeavou?rs?|where\s+(?:possible|practicable|feasible)|aims?\s+to|tr(?:y|ies)\s+to|intends?\s+to|if\s+possible)\b", _I)
+_ANSWERED_NO = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?(?:no|none|not|n/a)\b", _I)
+_ANSWERED = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?yes\b", _I)
+_MODAL = re.compile(rf"{_STRONG.pattern}|{_WEAK.pattern}", _I)
+_BOTH_PARTIES = re.compile(r"\b(?:either|each|both|any|neither|no)\s+part(?:y|ies)\b|\bthe\s+parties\b|\bmutual", _I)
+
+
+@dataclass(frozen=True)
+class Stance:
+    """How a clause stands to what it speaks of. `subject` is the role that it binds or entitles, if it names one."""
+
+    polarity: str = AFFIRMS
+    optional: bool = False
+    efforts: bool = False
+    subject: str = ""
+
+
+def stance_of(clause: str) -> Stance:
+    plain = _IDIOMS.sub(" ", clause)
+    optional = bool(_WEAK.search(plain)) and not _STRONG.search(plain)
+    return Stance(_polarity(plain), optional, bool(_EFFORTS.search(plain)), _subject(plain))
+
+
+def _polarity(plain: str) -> str:
+    if _ANSWERED.search(plain):
+        return AFFIRMS
+    if _ANSWERED_NO.search(plain):
+        return FORBIDS
+    denial = _DENIAL.search(plain)
+    if (denial and _WITH_EXCEPTION.search(plain, denial.end())) or _ONLY.search(plain):
+        return RESTRICTS
+    bare = _CONDITION.sub(" ", plain)
+    return FORBIDS if bool(_DENIAL.search(bare)) != bool(_EXCLUSION.search(bare)) else AFFIRMS
+
+
+def _subject(plain: str) -> str:
+    """The last role before the modal verb; none where both sides are meant."""
+    modal = _MODAL.search(plain)
+    if modal is None or _BOTH_PARTIES.search(plain):
+        return ""
+    before = words_of(plain[: modal.start()])[-12:]
+    roles = [meaning(normal(word.text)) for word in before]
+    return next((role for role in reversed(roles) if role in OPPOSITE_ROLE), "")
+
+
+def conflict(found: Stance, wanted: Stance) -> str:
+    """Why the two cannot stand side by side, in words; empty when they can."""
+    reason = _CONFLICTS.get((wanted.polarity, found.polarity), "")
+    if reason == _LIMITS_IT and not wanted.optional:  # a duty that arises on a condition is still a duty
+        reason = ""
+    if not reason and found.subject in OPPOSITE_ROLE.get(wanted.subject, ()):
+        reason = "it binds or entitles the other side"
+    if not reason and found.efforts and not wanted.efforts:
+        reason = "it promises efforts only"
+    if not reason and found.optional and not wanted.optional and found.polarity == wanted.polarity == AFFIRMS:
+        reason = "it allows what the text to be met demands"
+    return reason
+
+
+_LIMITS_IT = "it sets a condition"
+_CONFLICTS = {
+    (AFFIRMS, FORBIDS): "it says the opposite (negated)",
+    (FORBIDS, AFFIRMS): "it says the opposite (not negated)",
+    (FORBIDS, RESTRICTS): "it makes an exception",
+    (RESTRICTS, AFFIRMS): "it lacks the condition",
+    (AFFIRMS, RESTRICTS): _LIMITS_IT,
+}

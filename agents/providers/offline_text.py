@@ -1,0 +1,300 @@
+"""A document as the offline analyst reads it: words, sentences and headings, each with its exact place in the text.
+
+Normalisation works word by word, so every normalised word keeps the offsets of the characters that it came from.
+"""
+
+import re
+import unicodedata
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+from agents.providers.offline_words import STOP, meaning
+
+LONGEST_SENTENCE = 1_500
+HEADING_WORDS = 8
+LEAD_WORDS = 4
+SHORT_LINE = 45
+NEIGHBOURS = 3
+
+_LETTERS = r"[^\W\d_]"
+_INVISIBLE = "\u00ad\u200b-\u200d\u2060"
+_MARKS = _INVISIBLE + "\u0300-\u036f"
+WORD = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]"  # scripts without spaces: each character is a word
+    r"|\d+(?:[.,]\d+)*"
+    rf"|(?:\b[Nn][Oo][Nn][-\u2010\u2011][ \t]*(?:\r?\n[ \t]*)?)?{_LETTERS}+"
+    rf"(?:(?:[{_MARKS}]+|-[ \t]*\r?\n[ \t]*(?=[a-z])){_LETTERS}*)*(?:['\u2019]{_LETTERS}+)?"
+)
+_PLAIN = re.compile(r"[a-z0-9.,]+")
+_DROPPED = re.compile(rf"[{_INVISIBLE}]|[-\u2010\u2011]\s*")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+_ITEM = re.compile(
+    r"\s*(?:[-*+\u2022\u2023\u25e6\u2013\u2014|>]+\s|\(?\d{1,3}(?:\.\d{1,3})*[.)]\s|\d{1,3}(?:\.\d{1,3})+\s|\(?[a-zA-Z]{1,4}\)\s|#{1,6}\s"
+    r"|(?:Article|Section|Clause|ARTICLE|SECTION|CLAUSE)\s+[\dIVX]+\b)"
+)
+_LABELLED = re.compile(r"\s*[^\s.:;!?][^.:;!?\n]{0,40}[:?]\s")
+_ANSWER = re.compile(
+    r"\s*(?:(?:A|Ans|Answer|Response|Reply)\s*[:.]|(?:Yes|No|None|Not|Partially|N/A)\b)", re.IGNORECASE
+)
+_STOP_MARK = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]]*(?=\s)|[\u3002\uff01\uff1f]+")
+_ABBREVIATIONS = frozenset(
+    """e.g i.e eg ie etc no nos inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept incl jr sr plc
+    llc u.s u.k p pp cf ca resp max min ref tel ext v viz bros ave jan feb mar apr jun jul aug
+    sep sept oct nov dec""".split()
+)
+_LAST_WORD = re.compile(r"[\w.]+$")
+_GOES_ON = re.compile(r"\s+[a-z]")
+_CLOSING = ".!?;,:\u3002"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with its place, the words of its heading and lead-in, and the block (paragraph) it stands in."""
+
+    start: int
+    end: int
+    block: int
+    heading: str = ""
+    lead: str = ""
+    is_heading: bool = False
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+    start: int
+    end: int
+
+
+def words_of(text: str) -> list[Word]:
+    return [Word(normal(found[0]), found.start(), found.end()) for found in WORD.finditer(text)]
+
+
+def normal(word: str) -> str:
+    """Small letters, without possessives, ligatures, soft hyphens, invisible characters and line-break hyphens."""
+    word = word.casefold()
+    if _PLAIN.fullmatch(word):
+        return word
+    word = unicodedata.normalize("NFKC", _DROPPED.sub("", word)).replace("\u2019", "'")
+    return word.removesuffix("'s") or word
+
+
+def stems_of(text: str) -> frozenset[str]:
+    return frozenset(found for match in WORD.finditer(text) if (found := meaning(normal(match[0]))))
+
+
+class Document:
+    """A text, split once and indexed: which sentence holds which word."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sentences = split(text)
+
+    @cached_property
+    def words(self) -> list[Word]:
+        return words_of(self.text)
+
+    @cached_property
+    def index(self) -> dict[str, list[int]]:
+        """Meaning of a word → the sentences that hold it, in order; headings are found through what they head."""
+        found: dict[str, list[int]] = {}
+        starts = [sentence.start for sentence in self.sentences]
+        for word in self.words:
+            key = meaning(word.text)
+            if not key:
+                continue
+            place = bisect_right(starts, word.start) - 1
+            held = found.setdefault(key, [])
+            if not held or held[-1] != place:
+                held.append(place)
+        return found
+
+    @cached_property
+    def context_index(self) -> dict[str, list[int]]:
+        """The same for the words of a sentence's heading and lead-in."""
+        found: dict[str, list[int]] = {}
+        for place, sentence in enumerate(self.sentences):
+            for key in self.context(sentence):
+                found.setdefault(key, []).append(place)
+        return found
+
+    def context(self, sentence: Sentence) -> frozenset[str]:
+        key = (sentence.heading, sentence.lead)
+        if key not in self._contexts:
+            self._contexts[key] = stems_of(" ".join(key))
+        return self._contexts[key]
+
+    @cached_property
+    def _contexts(self) -> dict[tuple[str, str], frozenset[str]]:
+        return {}
+
+    @cached_property
+    def _joined(self) -> tuple[str, list[int]]:
+        """All words with one space around each, and where each begins in that text."""
+        places, place = [], 1
+        for word in self.words:
+            places.append(place)
+            place += len(word.text) + 1
+        return f" {' '.join(word.text for word in self.words)} ", places
+
+    def phrase(self, phrase: str) -> tuple[int, int] | None:
+        """Where the phrase first stands, whatever its case, quotes, hyphens and line breaks."""
+        wanted = " ".join(word.text for word in words_of(phrase))
+        if not wanted:
+            place = self.text.find(phrase.strip())
+            return (place, place + len(phrase.strip())) if phrase.strip() and place >= 0 else None
+        joined, places = self._joined
+        place = joined.find(f" {wanted} ")
+        if place < 0:
+            return None
+        first = bisect_left(places, place + 1)
+        return self.words[first].start, self.words[first + wanted.count(" ")].end
+
+    def sentence_at(self, place: int) -> Sentence:
+        return self.sentences[bisect_right([sentence.start for sentence in self.sentences], place) - 1]
+
+    def shown(self, sentence: Sentence) -> str:
+        return self.text[sentence.start : sentence.end]
+
+    def around(self, place: int) -> str:
+        """The text of the sentences near the given one, in its block."""
+        block = self.sentences[place].block
+        near = self.sentences[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
+        return " ".join(self.shown(sentence) for sentence in near if sentence.block == block)
+
+    @cached_property
+    def is_english(self) -> bool:
+        """False for a text of some length in which the small words of English are rare."""
+        return looks_english([word.text for word in self.words[:5_000]])
+
+
+def looks_english(words: list[str]) -> bool:
+    letters = [word for word in words if not word[0].isdigit()]
+    held = sum(word in STOP for word in letters)
+    foreign = sum(not word.isascii() for word in letters)
+    return len(letters) < 12 and foreign * 2 <= len(letters) or held * 8 >= len(letters) and foreign * 4 <= len(letters)
+
+
+def split(text: str) -> list[Sentence]:
+    """The sentences of a text, in order, without the blank space around them."""
+    found: list[Sentence] = []
+    heading = lead = ""
+    for number, (start, end) in enumerate(_blocks(text)):
+        block = text[start:end]
+        item = _ITEM.match(block)
+        spans = list(_sentences(text, start, end))
+        if _is_heading(block, item):
+            heading, lead = block, ""
+            found += [Sentence(*span, number, is_heading=True) for span in spans]
+            continue
+        own = heading
+        if (
+            len(spans) > 1
+            and _word_count(text[slice(*spans[0])]) <= LEAD_WORDS
+            and not text[slice(*spans[0])].endswith("?")
+        ):
+            own = text[slice(*spans[0])]  # "7. Termination. Either party …": the first words are the block's heading
+        lead = lead if item else ""
+        found += [Sentence(*span, number, own, lead) for span in spans]
+        if block.endswith(":"):
+            lead = text[slice(*spans[-1])]
+    return _with_answers(text, found)
+
+
+def _with_answers(text: str, sentences: list[Sentence]) -> list[Sentence]:
+    """A question and the answer right after it are one statement."""
+    merged: list[Sentence] = []
+    for sentence in sentences:
+        last = merged[-1] if merged else None
+        asked = last is not None and text[last.end - 1] == "?" and text.count("\n", last.end, sentence.start) <= 2  # noqa: PLR2004
+        if last and asked and _ANSWER.match(text, sentence.start):
+            merged[-1] = Sentence(last.start, sentence.end, last.block, last.heading, last.lead)
+        else:
+            merged.append(sentence)
+    return merged
+
+
+def _blocks(text: str) -> list[tuple[int, int]]:
+    """Paragraphs, list items, numbered clauses, headings and labelled lines; lines of wrapped text stay together."""
+    found: list[tuple[int, int]] = []
+    open_at, last = -1, ""
+    end = 0
+    for line in _LINE.finditer(text):
+        shown = line[0].strip()
+        if not shown:
+            if open_at >= 0:
+                found.append((open_at, end))
+            open_at = -1
+            continue
+        begin = line.start() + len(line[0]) - len(line[0].lstrip())
+        if open_at >= 0 and _starts_anew(last, line[0]):
+            found.append((open_at, end))
+            open_at = -1
+        open_at = begin if open_at < 0 else open_at
+        end, last = begin + len(shown), shown
+    if open_at >= 0:
+        found.append((open_at, end))
+    return found
+
+
+def _starts_anew(last: str, line: str) -> bool:
+    if last[-1] in ",(-" or line.lstrip()[0].islower() or last.rpartition(" ")[2] in STOP:
+        return False
+    short = len(last) < SHORT_LINE and not last.endswith(tuple(_CLOSING))
+    return bool(_ITEM.match(line) or _LABELLED.match(line) or last.endswith((":", "?")) or last.startswith("|")) or (
+        short or (bool(_LABELLED.match(last + " ")) and len(last) < 2 * SHORT_LINE)
+    )
+
+
+def _is_heading(block: str, item: re.Match[str] | None) -> bool:
+    if block.startswith("#"):
+        return True
+    if _word_count(block) > HEADING_WORDS or block[-1] in _CLOSING or "\n" in block or ":" in block:
+        return False
+    bare = block[item.end() :] if item else block
+    letters = [word for word in bare.split() if word[0].isalpha() and len(word) > 3]  # noqa: PLR2004
+    titled = all(word[0].isupper() for word in letters)
+    return bool(bare) and not any(char.isdigit() for char in bare) and (titled or bare[:1].isupper() and not item)
+
+
+def _word_count(text: str) -> int:
+    return sum(1 for word in text.split(maxsplit=2 * HEADING_WORDS) if any(map(str.isalpha, word)))
+
+
+def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Spans between full stops that end a sentence; a very long one is cut at blank space."""
+    found: list[tuple[int, int]] = []
+    begin = start
+    for mark in _STOP_MARK.finditer(text, start, end):
+        if _ends_sentence(text, begin, mark):
+            found.append((begin, mark.end()))
+            begin = mark.end()
+    found.append((begin, end))
+    pieces = (piece for span in found for piece in _cut(text, *span))
+    return [(first, last) for first, last in (_stripped(text, *piece) for piece in pieces) if first < last]
+
+
+def _ends_sentence(text: str, begin: int, mark: re.Match[str]) -> bool:
+    if mark[0][0] != ".":
+        return True
+    before = _LAST_WORD.search(text, max(begin, mark.start() - 24), mark.start())
+    word = before[0].lower() if before else ""
+    if len(word) == 1 and word.isalpha() or word in _ABBREVIATIONS or _GOES_ON.match(text, mark.end()):
+        return False
+    return not (before and before.start() <= begin + 1 and word.replace(".", "").isdigit())
+
+
+def _cut(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    pieces = []
+    while end - start > LONGEST_SENTENCE:
+        space = max(text.rfind(char, start + LONGEST_SENTENCE // 2, start + LONGEST_SENTENCE) for char in " \n\t")
+        middle = space if space > 0 else start + LONGEST_SENTENCE
+        pieces.append((start, middle))
+        start = middle
+    return [*pieces, (start, end)]
+
+
+def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))

@@ -1,0 +1,83 @@
+"""What came of a call goes into the books, the journal and the record. Imported by the guard alone.
+
+Each attempt at a model is booked before the next one goes out; the last one with the end of the call.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from django.db import transaction
+
+from agents.enums import TerminalReason
+from agents.exceptions import BudgetExceeded, RetryLater
+from agents.metering import Attempt, Meter
+from agents.models import ToolCall
+from agents.services.inference import inference_record
+from agents.services.journal import RETRY_LATER, journal_local, journal_retry, journal_settle
+from agents.services.prices import model_suspend
+from agents.services.refusals import Refusal, brake_session
+from agents.tools.calls import Call
+from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
+from audit.recorder import Head
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What R4 approved: the request as it may be sent, its price, and the books it was reserved in."""
+
+    request: ModelRequest | None = None
+    price: Price | None = None
+    held: Decimal = ZERO
+    ledgers: tuple[Ledger, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A call that is written down and paid for, and may now happen."""
+
+    call: Call
+    row: ToolCall
+    payment: Payment
+    head: Head
+
+    def booked(self, attempt: Attempt | None) -> Decimal:
+        """What an attempt goes into the real ledger with."""
+        price = self.payment.price
+        return ZERO if attempt is None or price is None else attempt.booked(price, worst=self.row.held_usd)
+
+
+def book_attempt(opened: Opened, attempt: Attempt) -> bool:
+    """A failed attempt goes into the books, or, when there is no room for another, there is no other."""
+    booked = opened.booked(attempt)
+    with transaction.atomic(durable=True):
+        room = journal_retry(opened.row, session=opened.call.session, booked=booked, tokens=attempt.tokens)
+        if room:
+            _log(opened, attempt, booked, now=opened.call.now)
+    return room
+
+
+def settle(opened: Opened, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
+    """Closes the call. Gives back its result, or what is to be raised once this block has ended."""
+    call, row = opened.call, opened.row
+    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    if call.is_free_and_local:
+        journal_local(row, session=call.session, after=opened.head, now=now)
+        return result
+    row.charged_usd = result.cost_usd
+    attempt, booked = meter.last, opened.booked(meter.last)
+    tokens = attempt.tokens if attempt else 0
+    journal_settle(row, session=call.session, booked=booked, tokens=tokens, after=opened.head, now=now)
+    if attempt is not None:
+        _log(opened, attempt, booked, now=now)
+    if booked <= row.held_usd:
+        return RetryLater(now + timedelta(seconds=meter.wait_seconds)) if result.detail == RETRY_LATER else result
+    # The provider billed more than its bound: booked in full, and nobody calls that model again until it is accepted.
+    model_suspend(row, actual_usd=booked, now=now)
+    brake_session(call.session, TerminalReason.BUDGET_EXCEEDED, now=now, detail="dimension:cost")
+    return BudgetExceeded("cost", f"Model {row.model} billed {booked} USD; its bound was {row.held_usd} USD.")
+
+
+def _log(opened: Opened, attempt: Attempt, booked: Decimal, *, now: datetime) -> None:
+    if opened.payment.request is not None:
+        inference_record(opened.row, attempt, purpose=opened.payment.request.purpose, booked=booked, now=now)

@@ -1,0 +1,159 @@
+"""Packed bodies: unpacked in small steps, and only as far as the limits allow."""
+
+import gzip
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from agents.net import FetchFailed, Limits
+from agents.net.body import MAX_MEMBERS, Body
+from agents.net.limits import Deadline
+from tests.agents.net.world import answer
+
+SITE = "http://site.example.com/"
+TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(20_000))
+MEBIBYTE = 1024 * 1024
+
+
+def raw_deflate(data):
+    engine = zlib.compressobj(wbits=-15)
+    return engine.compress(data) + engine.flush()
+
+
+def bomb(mebibytes):
+    """A gzip stream of zeros, made without packing them all: one block that stands for itself, repeated."""
+    engine = zlib.compressobj(9, wbits=31)
+    start = engine.compress(b"\0" * MEBIBYTE) + engine.flush(zlib.Z_FULL_FLUSH)
+    block = engine.compress(b"\0" * MEBIBYTE) + engine.flush(zlib.Z_FULL_FLUSH)
+    return start + block * (mebibytes - 1)
+
+
+def unpacked(encoding, data, *, step=65536, limits=Limits()):  # noqa: B008
+    body = Body(encoding, limits, Deadline(30))
+    pieces = [piece for at in range(0, len(data), step) for piece in body.feed(data[at : at + step])]
+    body.finish()
+    return b"".join(pieces)
+
+
+def failure(*args, **options):
+    with pytest.raises(FetchFailed) as failed:
+        unpacked(*args, **options)
+    return failed.value.reason
+
+
+PACKED = [
+    ("", TEXT),
+    ("identity", TEXT),
+    ("gzip", gzip.compress(TEXT)),
+    ("GZIP", gzip.compress(TEXT)),
+    ("x-gzip", gzip.compress(TEXT)),
+    ("deflate", zlib.compress(TEXT)),
+    ("deflate", raw_deflate(TEXT)),
+    ("deflate, gzip", gzip.compress(zlib.compress(TEXT))),
+    ("gzip,identity,gzip", gzip.compress(gzip.compress(TEXT))),
+    ("gzip", gzip.compress(TEXT[:1000]) + gzip.compress(TEXT[1000:])),
+    ("gzip", gzip.compress(TEXT) + b"\0" * 100),
+    ("deflate", zlib.compress(TEXT) + b"tail"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "data"), PACKED)
+@pytest.mark.parametrize("step", [65536, 7, 1])
+def test_a_body_is_the_same_however_it_is_packed_and_cut(encoding, data, step):
+    if step < 100:
+        data = data if len(data) < 300_000 else data[:0]
+    expected = TEXT if data else b""
+
+    assert unpacked(encoding, data, step=step) == expected
+
+
+def test_both_clients_unpack(fetch, world):
+    world.serve("site.example.com", answer(200, gzip.compress(TEXT), "Content-Encoding: gzip"))
+
+    assert fetch(SITE).content == TEXT
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("br", b"x"),
+        ("zstd", b"x"),
+        ("gzip, br", b"x"),
+        ("gzip, gzip, gzip", gzip.compress(gzip.compress(gzip.compress(TEXT)))),
+        ("gzip", TEXT),
+        ("gzip", gzip.compress(TEXT)[:-9]),
+        ("gzip", gzip.compress(TEXT)[:100] + b"damaged"),
+        ("deflate", b"\xff\xff\xff"),
+        ("deflate, gzip", gzip.compress(zlib.compress(TEXT)[:-10])),
+        ("gzip", gzip.compress(b"") * (MAX_MEMBERS + 1)),
+    ],
+)
+def test_what_cannot_be_unpacked_fails(encoding, data):
+    assert failure(encoding, data) == "encoding"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "limits", "reason"),
+    [
+        ("gzip", gzip.compress(TEXT), Limits(max_bytes=len(TEXT) - 1), "too_large"),
+        ("gzip", bomb(1000), Limits(), "ratio"),
+        ("gzip", bomb(1000), Limits(max_ratio=2000), "too_large"),
+        ("gzip, gzip", gzip.compress(bomb(1000)), Limits(max_ratio=10**9), "too_large"),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"") * 500_000), Limits(), "encoding"),
+        ("deflate", raw_deflate(b"\0" * 8 * MEBIBYTE), Limits(max_ratio=2000), "too_large"),
+        ("", b"x" * 1001, Limits(max_bytes=1000), "too_large"),
+    ],
+    ids=["gzip", "ratio", "bomb", "bomb-in-gzip", "empty-members", "deflate", "plain"],
+)
+def test_unpacking_stops_at_the_limit(encoding, data, limits, reason):
+    assert failure(encoding, data, limits=limits) == reason
+
+
+def test_what_packs_well_but_is_small_is_let_through():
+    assert unpacked("gzip", gzip.compress(b"\0" * MEBIBYTE)) == b"\0" * MEBIBYTE
+
+
+def test_nothing_is_unpacked_after_the_deadline():
+    body = Body("", Limits(), Deadline(0))
+
+    with pytest.raises(FetchFailed, match="deadline"):
+        list(body.feed(b"x"))
+
+
+MEASURE = """
+import asyncio, sys
+import django
+from django.conf import settings
+settings.configure()
+from agents.net import AsyncSafeClient, FetchFailed, Limits, SafeClient
+
+def peak():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+
+options = {"allow_networks": ["127.0.0.1/32"], "limits": Limits(max_ratio=10**6)}
+url, kind = sys.argv[1:]
+before = peak()
+try:
+    if kind == "sync":
+        SafeClient(**options).get(url)
+    else:
+        asyncio.run(AsyncSafeClient(**options).get(url))
+except FetchFailed as failed:
+    print(failed.reason, peak() - before)
+"""
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_gigabyte_in_a_megabyte_takes_little_memory(world, kind):
+    packed = bomb(1024)
+    assert 900_000 < len(packed) < 1_200_000
+    server = world.serve("site.example.com", answer(200, packed, "Content-Encoding: gzip"))
+    command = [sys.executable, "-c", MEASURE, f"http://127.0.0.1:{server.port}/", kind]
+
+    reason, kibibytes = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+
+    assert reason == "too_large"
+    assert int(kibibytes) < 50 * 1024
+    print(f"peak memory grew by {int(kibibytes) / 1024:.1f} MiB ({kind})")

@@ -1,0 +1,109 @@
+"""A small internet on loopback: names, public addresses, and servers that behave as they like behind them."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+
+from agents.net import AsyncSafeClient, SafeClient
+
+FIRST, SECOND, THIRD = "93.184.216.34", "151.101.1.69", "2606:2800:220:1:248:1893:25c8:1946"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+def answer(status=200, body=b"", *headers):
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def redirect(location, status=302):
+    return answer(status, b"", f"Location: {location}")
+
+
+class Server:
+    """Accepts on loopback; `behave(connection, request)` says what happens, in a thread of its own."""
+
+    def __init__(self, behave):
+        self.behave = behave
+        self.requests = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection):
+        with contextlib.suppress(OSError), connection:
+            connection.settimeout(10)
+            request = self._request(connection)
+            self.requests.append(request)
+            if callable(self.behave):
+                self.behave(connection, request)
+            else:
+                connection.sendall(self.behave)
+
+    def _request(self, connection):
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(65536) or b"\r\n\r\n"
+        head, _, body = data.partition(b"\r\n\r\n")
+        for line in head.lower().split(b"\r\n"):
+            while line.startswith(b"content-length:") and len(body) < int(line[15:]):
+                body += connection.recv(65536)
+        return head + b"\r\n\r\n" + body
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # a thread that waits in accept() would keep it listening
+        self.listener.close()
+
+
+class World:
+    """`dialled` holds every address that a connection was opened to, `asked` every name that was looked up."""
+
+    def __init__(self):
+        self.names = {}
+        self.servers = {}
+        self.dialled = []
+        self.asked = []
+
+    def serve(self, name, behave, address=FIRST, port=80):
+        server = Server(behave)
+        self.names.setdefault(name, [address])
+        self.servers[address, port] = server
+        return server
+
+    def resolve(self, host):
+        self.asked.append(host)
+        return self.names[host]
+
+    def reroute(self, address, port):
+        self.dialled.append((address, port))
+        return "127.0.0.1", self.servers[address, port].port
+
+    def close(self):
+        for server in self.servers.values():
+            server.close()
+
+
+class Fetch:
+    """Fetches by one of the two clients, so that every test speaks to both."""
+
+    def __init__(self, kind, world):
+        self.kind = kind
+        self.world = world
+
+    def __call__(self, url, method="GET", *, client=None, **options):
+        settings = {"resolve": self.world.resolve, "reroute": self.world.reroute, **(client or {})}
+        if self.kind == "sync":
+            with SafeClient(**settings) as sync_client:
+                return sync_client.request(method, url, **options)
+        return asyncio.run(self._later(url, method, settings, options))
+
+    async def _later(self, url, method, settings, options):
+        async with AsyncSafeClient(**settings) as client:
+            return await client.request(method, url, **options)

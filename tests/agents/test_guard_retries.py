@@ -1,0 +1,215 @@
+"""A model that fails: asked again within reason, each attempt in the books, interruptible by a halt."""
+
+import time
+from datetime import timedelta
+from decimal import Decimal
+from unittest.mock import patch
+
+import pytest
+
+from agents import metering
+from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
+from agents.exceptions import BudgetExceeded, RetryLater
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Budget, InferenceLog, ToolCall
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import Step
+from agents.runner import Finished, run_session
+from agents.services.leases import lease_claim
+from agents.services.sessions import session_wake
+from agents.types import Usage
+from tests.agents.conftest import MODEL, ask, script
+from tests.factories import NOW, make_price, make_session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def _no_waiting():
+    with patch.object(metering, "next_wait", wraps=metering.next_wait) as next_wait:
+        real = metering.next_wait._mock_wraps
+        next_wait.side_effect = lambda *a: None if real(*a) is None else 0.0
+        yield
+
+
+def broken(fault=Fault.SERVER, usage=None, **more):
+    return Step(error=ProviderError("503 from the model server", fault=fault, usage=usage, **more))
+
+
+def call(session, **more):
+    return guarded_tool_call(session, ToolIntent.RUN_SKILL, ask(), key="turn:1", now=NOW, **more)
+
+
+def books(session):
+    session.refresh_from_db()
+    budget = Budget.objects.get()
+    assert (budget.charged_usd, budget.actual_usd) == (session.cost_total_usd, session.cost_actual_usd)
+    assert session.cost_reserved_usd == session.cost_held_usd == budget.reserved_usd == budget.held_usd == 0
+    return session.cost_total_usd, session.cost_actual_usd
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_call_that_fails_twice_and_then_works_is_charged_once_and_every_attempt_is_booked():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session = make_session()
+    with script(broken(), broken(usage=Usage(0, 20)), Step("ok", usage=Usage(0, 100))) as model:
+        result = call(session)
+    row = ToolCall.objects.get()
+    worst = row.held_usd
+    assert result.ok
+    assert len(model.requests) == 3
+    charged, actual = books(session)
+    assert charged == result.cost_usd == Decimal("0.005")
+    assert actual == worst + Decimal("0.0002") + Decimal("0.001") == row.actual_usd
+    assert session.total_tokens == row.tokens == 120
+    logged = InferenceLog.objects.order_by("attempt").values_list("attempt", "outcome", "cost_estimate")
+    assert list(logged) == [
+        (1, "gateway_error", None),
+        (2, "gateway_error", Decimal("0.0002")),
+        (3, "success", Decimal("0.001")),
+    ]
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_model_that_never_works_is_given_up_after_three_attempts():
+    make_price(MODEL, input_usd="0", output_usd="1")
+    session = make_session()
+    with script(broken()) as model:
+        result = call(session)
+    assert (result.outcome, len(model.requests)) == (Outcome.GATEWAY_ERROR, 3)
+    charged, actual = books(session)
+    assert charged == Decimal("0.005")
+    assert actual == 3 * ToolCall.objects.get().held_usd
+
+
+@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize("fault", [Fault.AUTH, Fault.INVALID_REQUEST, Fault.NOT_SERVED])
+def test_what_would_fail_again_is_not_asked_again(fault):
+    make_price(MODEL)
+    with script(broken(fault)) as model:
+        assert call(make_session()).outcome == Outcome.GATEWAY_ERROR
+    assert len(model.requests) == 1
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_server_that_is_never_reached_is_tried_and_costs_nothing():
+    make_price(MODEL)
+    session = make_session()
+    with script(broken(Fault.CONNECTION, contacted=False)) as model:
+        result = call(session)
+    assert (len(model.requests), result.cost_usd) == (3, 0)
+    assert books(session) == (0, 0)
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_no_second_attempt_is_made_that_the_cap_has_no_room_for():
+    make_price(MODEL, input_usd="0", output_usd="20")
+    session = make_session(max_cost_usd=Decimal("0.0100"))
+    with script(broken()) as model:
+        result = call(session)
+    assert (result.outcome, len(model.requests)) == (Outcome.GATEWAY_ERROR, 1)
+    _, actual = books(session)
+    assert actual == Decimal("0.006") <= session.max_cost_usd
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_an_attempt_beyond_its_bound_is_the_last_one():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session = make_session()
+    with script(broken(usage=Usage(0, 400_000)), Step("ok")) as model, pytest.raises(BudgetExceeded):
+        call(session)
+    assert len(model.requests) == 1
+    _, actual = books(session)
+    assert actual == Decimal(4)
+
+
+def test_a_halt_ends_the_wait_between_two_attempts():
+    make_price(MODEL)
+    session = make_session()
+
+    def halt():
+        AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
+
+    step = Step(error=ProviderError("503", fault=Fault.SERVER))
+    looked = []
+    with patch.object(metering, "next_wait", return_value=4.9), script(step, Step("ok")) as model:
+        sleeping = patch.object(metering.time, "sleep", side_effect=lambda seconds: (looked.append(seconds), halt()))
+        started = time.monotonic()
+        with sleeping:
+            result = call(session)
+    assert time.monotonic() - started < 4
+    assert (result.outcome, len(model.requests), len(looked)) == (Outcome.GATEWAY_ERROR, 1, 1)
+    assert looked[0] <= 0.25
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_session_halted_during_an_attempt_gets_no_other():
+    make_price(MODEL)
+    session = make_session()
+
+    def halt():
+        AgentSession.objects.update(halt_state=HaltState.HALT_REQUESTED)
+
+    error = ProviderError("503", fault=Fault.SERVER)
+    with script(Step(error=error, before_reply=halt)) as model:
+        assert call(session).outcome == Outcome.GATEWAY_ERROR
+    assert len(model.requests) == 1
+
+
+def test_a_long_wait_is_not_sat_out_but_becomes_a_row_and_the_call_is_made_again():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session = make_session(status=Status.QUEUED)
+
+    def engine(held):
+        call(held)
+        return Finished()
+
+    slow_down = Step(error=ProviderError("429", fault=Fault.RATE_LIMITED, usage=Usage(0, 0), retry_after=90))
+    with script(slow_down, Step("ok", usage=Usage(0, 100))) as model, patch("agents.runner.heartbeat_seconds", return_value=60):
+        run_session(session.pk, engine, owner="worker")
+        session.refresh_from_db()
+        assert session.status == Status.SLEEPING
+        assert timedelta(seconds=89) < session.next_wake_at - NOW < timedelta(seconds=100)
+        assert books(session) == (0, 0)  # nothing is charged for a call that is still to be made
+        session_wake(session.pk, now=NOW)
+        run_session(session.pk, engine, owner="worker")
+    session.refresh_from_db()
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
+    assert len(model.requests) == 2
+    assert books(session) == (Decimal("0.005"), Decimal("0.001"))
+    assert list(ToolCall.objects.values_list("attempt", "outcome", "detail")) == [
+        (1, "gateway_error", "retry_later"),
+        (2, "success", ""),
+    ]
+
+
+def test_a_server_that_only_ever_asks_to_wait_is_given_up():
+    make_price(MODEL)
+    session = make_session()
+    with script(broken(Fault.RATE_LIMITED, usage=Usage(0, 0))) as model:
+        for _ in range(2):
+            with pytest.raises(RetryLater):
+                call(session)
+        assert call(session).outcome == Outcome.GATEWAY_ERROR
+    assert len(model.requests) == 3
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_worker_lost_between_two_attempts_leaves_both_in_the_books():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    queued = make_session(status=Status.QUEUED)
+    session = lease_claim(queued.pk, owner="one", now=NOW)
+
+    class Died(BaseException):
+        pass
+
+    def die():
+        raise Died
+
+    with script(broken(usage=Usage(0, 20)), Step(before_reply=die)), pytest.raises(Died):
+        call(session)
+    taken = lease_claim(queued.pk, owner="two", now=NOW + timedelta(minutes=5))
+    row = ToolCall.objects.get()
+    assert row.actual_usd == row.held_usd + Decimal("0.0002")
+    assert taken is not None
+    assert books(taken) == (Decimal("0.005"), row.actual_usd)
