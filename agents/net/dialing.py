@@ -18,7 +18,7 @@ from agents.net.urls import CheckedUrl
 Reroute = Callable[[str, int], tuple[str, int]]
 
 MAX_ATTEMPTS = 4
-MAX_HEAD_BYTES = 256 * 1024  # everything before the body, interim answers included
+MAX_HEAD_BYTES = 128 * 1024  # everything before the body, interim answers included
 UNREACHABLE = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 

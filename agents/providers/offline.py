@@ -12,10 +12,11 @@ from agents.enums import Purpose
 from agents.playbook_text import Position, Rule, parse_playbook, parse_rules
 from agents.providers import offline_asides
 from agents.providers.base import ProviderError
-from agents.providers.offline_checks import DEVIATES, MISSING, Verdict, check_position, check_rule
+from agents.providers.offline_checks import DEVIATES, MISSING, Verdict, check_position, check_rule, is_checkable
 from agents.providers.offline_matching import Matcher
 from agents.providers.offline_reply import Analysis, Finding, finding_of, markings, rendered, tokens
-from agents.providers.offline_text import Document, looks_english, words_of
+from agents.providers.offline_document import Document, looks_english
+from agents.providers.offline_text import words_of
 from agents.types import ModelReply, ModelRequest, Usage
 
 UNDECIDED = "undecided"
@@ -60,8 +61,9 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     for block in blocks:
         if block.kind == "skill":
             read = parse_rules(block.text)
-            rules += read.rules
-            analysis.notes += [f"Rule not understood, and not checked: {line}" for line in read.ignored]
+            rules += filter(is_checkable, read.rules)
+            unread = [*read.ignored, *(f"{rule.form} {rule.text}" for rule in read.rules if not is_checkable(rule))]
+            analysis.notes += [f"Rule not understood, and not checked: {line}" for line in unread]
     analysis.notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
     if documents and (positions or rules):
         counts: Counter[str] = Counter()
@@ -103,9 +105,7 @@ def _verdicts(matcher: Matcher, positions: list[Position], rules: list[Rule]) ->
         wanted = f"{position.issue} {position.standard}"
         yield check_position(matcher, position), looks_english([word.text for word in words_of(wanted)])
     for rule in rules:
-        verdict = check_rule(matcher, rule)
-        if verdict:
-            yield verdict, not rule.phrases and looks_english([word.text for word in words_of(rule.text)])
+        yield check_rule(matcher, rule), not rule.phrases and looks_english([word.text for word in words_of(rule.text)])
 
 
 def _undecided(name: str, title: str, content: str) -> Finding:

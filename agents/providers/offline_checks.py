@@ -31,7 +31,9 @@ _STATES = re.compile(
     r"\b(?:\s+(?:that|whether|how|a|an|the))?\s*",
     re.IGNORECASE,
 )
-_EXCEEDS = re.compile(r"(?:be\s+)?(?:exceed|more|less|longer|later|fewer|greater|higher|lower|shorter|above|below)\b", re.IGNORECASE)
+_EXCEEDS = re.compile(
+    r"(?:be\s+)?(?:exceed|more|less|longer|later|fewer|greater|higher|lower|shorter|above|below)\b", re.IGNORECASE
+)
 _EDGES = " \t:,;.-\u2013\u2014"
 
 
@@ -94,7 +96,8 @@ def _tier(text: str, position: Position, standard: list[Demand]) -> list[Demand]
     own = demands(text, issue=position.issue)
     bounds = {one.unit: one.bound for demand in standard for one in demand.quantities}
     own = [
-        replace(one, quantities=tuple(replace(q, bound=bounds.get(q.unit) or q.bound) for q in one.quantities)) for one in own
+        replace(one, quantities=tuple(replace(q, bound=bounds.get(q.unit) or q.bound) for q in one.quantities))
+        for one in own
     ]
     figures = {quantity.unit: quantity for demand in own for quantity in demand.quantities}
     weight = sum(w for demand in own for key, w in demand.weights.items() if key not in demand.issue)
@@ -129,12 +132,17 @@ def _at(matcher: Matcher, blank: Verdict, place: tuple[int, int]) -> Verdict:
     return replace(blank, start=min(sentence.start, place[0]), end=max(sentence.end, place[1]))
 
 
-def check_rule(matcher: Matcher, rule: Rule) -> Verdict | None:
-    """The verdict on a rule; None for a limit without a figure, which nothing can be held against."""
+def check_rule(matcher: Matcher, rule: Rule) -> Verdict:
+    """The verdict on a checkable rule."""
     text = "; ".join(rule.phrases) or rule.text
     label = f"{rule.form} {text}"
     blank = Verdict(label if len(label) <= LABEL_LENGTH else f"{label[:LABEL_LENGTH]}…", rule.severity, MEETS, label)
     return _CHECKS[rule.form](matcher, rule, blank)
+
+
+def is_checkable(rule: Rule) -> bool:
+    """False for a limit without a figure, which nothing can be held against."""
+    return not rule.form.startswith("at ") or _limit(f"{rule.form} {rule.text}") is not None
 
 
 def _must(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
@@ -144,7 +152,7 @@ def _must(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
     return _stand(matcher, demands(rule.text), blank)
 
 
-def _must_not(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict | None:
+def _must_not(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
     if _EXCEEDS.match(rule.text) and (limit := _limit(f"must not {rule.text}")):
         return _within(matcher, limit, blank)
     for one in demands(rule.text, whole=True):
@@ -177,9 +185,9 @@ def _topic(matcher: Matcher, text: str, blank: Verdict) -> Verdict:
     return replace(blank, kind=MISSING, why="the document does not speak of it")
 
 
-def _limited(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict | None:
+def _limited(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
     limit = _limit(f"{rule.form} {rule.text}")
-    return _within(matcher, limit, blank) if limit else None
+    return _within(matcher, limit, blank) if limit else blank
 
 
 def _limit(text: str) -> tuple[Quantity, str] | None:

@@ -13,7 +13,8 @@ from functools import cached_property
 from agents.providers import offline_stance
 from agents.providers.offline_quantities import EVERY, LEAST, MONEY, MOST, Quantity, compare, quantities
 from agents.providers.offline_stance import Stance, stance_of
-from agents.providers.offline_text import Document, split, stems_of, words_of
+from agents.providers.offline_document import Document
+from agents.providers.offline_text import split, stems_of, words_of
 from agents.providers.offline_words import GENERIC, OPPOSITES, meaning
 
 MET, PARTLY, CONFLICTS, ABSENT = "met", "partly", "conflicts", "absent"
@@ -25,10 +26,13 @@ RIVAL = 0.75  # a sentence this near to the best one has to agree as well
 CANDIDATES = 12
 
 _CLAUSE = re.compile(
-    r";\s+|,?\s+(?:and|but|or)\s+(?=(?:shall|must|may|will|is|are)\b)|,?\s+but\s+|,\s+(?:however|provided\s+that|except\s+that)\s+", re.IGNORECASE
+    r";\s+|,?\s+(?:and|but|or)\s+(?=(?:shall|must|may|will|is|are)\b)|,?\s+but\s+|,\s+(?:however|provided\s+that|except\s+that)\s+",
+    re.IGNORECASE,
 )
 _NAME = re.compile(r"(?<![.!?:]\s)(?<=[a-z,]\s)([A-Z][A-Za-z]+)(?:\s+(?:of\s+|and\s+)?[A-Z][A-Za-z]+)*")
-_DETERMINED = re.compile(r"\b(?:the|this|that|such|each|any|its|their|his|her|our|your|all|said|an?|every|both)\s+$", re.IGNORECASE)
+_DETERMINED = re.compile(
+    r"\b(?:the|this|that|such|each|any|its|their|his|her|our|your|all|said|an?|every|both)\s+$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def _demand(text: str, topic: frozenset[str]) -> Demand:
     counted = {one.unit for one in amounts}
     weights = {key: _weight(key, topic) for key in sorted(stems_of(text)) if key not in counted}
     if sum(weights.values()) < 2:  # noqa: PLR2004 - a terse text ("Net 30") is about what its issue says
-        weights |= {key: ISSUE_WEIGHT for key in sorted(topic)}
+        weights |= dict.fromkeys(sorted(topic), ISSUE_WEIGHT)
     return Demand(text.strip(), weights, topic, amounts, stance_of(text))
 
 
@@ -91,8 +95,14 @@ def _weight(key: str, topic: frozenset[str]) -> float:
 
 def names_in(text: str) -> frozenset[str]:
     """Proper names: capitals inside a sentence that no article makes a defined term."""
-    found = (match for match in _NAME.finditer(text) if not _DETERMINED.search(text[max(0, match.start() - 8) : match.start()]))
-    return frozenset(key for match in found for word in words_of(match[0]) if (key := meaning(word.text)) and key not in GENERIC)
+    found = (
+        match
+        for match in _NAME.finditer(text)
+        if not _DETERMINED.search(text[max(0, match.start() - 8) : match.start()])
+    )
+    return frozenset(
+        key for match in found for word in words_of(match[0]) if (key := meaning(word.text)) and key not in GENERIC
+    )
 
 
 class Matcher:
@@ -108,7 +118,11 @@ class Matcher:
         if not ranked:
             return Outcome(ABSENT)
         best = ranked[0][0]
-        places = [place for score, place, coverage in ranked if score == best or (score >= RIVAL * best and coverage >= RELATED)]
+        places = [
+            place
+            for score, place, coverage in ranked
+            if score == best or (score >= RIVAL * best and coverage >= RELATED)
+        ]
         outcomes = [self._judge(demand, place, enough) for place in places]
         settled = next((one for one in outcomes if one.kind == MET), None)
         refused = next((one for one in outcomes if one.kind == CONFLICTS), None)
@@ -257,7 +271,12 @@ def _opposites(demand: Demand, near: frozenset[str]) -> str:
     for key in demand.weights:
         if key in near:
             continue
-        turned = OPPOSITES.get(key, set()) | {f"un{key}", f"non{key}", key.removeprefix("un"), key.removeprefix("non")} - {key}
+        turned = OPPOSITES.get(key, set()) | {
+            f"un{key}",
+            f"non{key}",
+            key.removeprefix("un"),
+            key.removeprefix("non"),
+        } - {key}
         if clash := sorted(turned & near - demand.weights.keys()):
             return f"it says {clash[0]!r} where {key!r} is asked for"
     return ""

@@ -20,11 +20,17 @@ _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
 )
 NUMBERS = {word: value for value, word in enumerate((_SMALL + " eighteen nineteen").split())}
-NUMBERS |= {word: 10 * n for n, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)}
+NUMBERS |= {
+    word: 10 * n
+    for n, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
+}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _SHORT_SCALES = {"k": 1_000, "m": 1_000_000, "mn": 1_000_000, "bn": 1_000_000_000}
 ORDINALS = {
-    word: n for n, word in enumerate("first second third fourth fifth sixth seventh eighth ninth tenth".split(), 1)
+    word: n
+    for n, word in enumerate(
+        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"], 1
+    )
 }
 _IN_DAYS = {
     "minute": 1 / 1440, "min": 1 / 1440, "hour": 1 / 24, "hr": 1 / 24, "day": 1.0, "night": 1.0, "week": 7.0,
@@ -36,9 +42,14 @@ _FREQUENT = {
     "yearly": YEAR, "biennially": 2 * YEAR,
 }  # fmt: skip
 _CURRENCY = {"$": "USD", "us$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "dollar": "USD", "euro": "EUR"}
-_CURRENCY |= {"pound": "GBP", "sterling": "GBP"} | {c.lower(): c for c in "USD EUR GBP CHF JPY INR AUD CAD SEK".split()}
+_CURRENCY |= {"pound": "GBP", "sterling": "GBP"} | {
+    c.lower(): c for c in ["USD", "EUR", "GBP", "CHF", "JPY", "INR", "AUD", "CAD", "SEK"]
+}
 _NOT_COUNTED = frozenset(
-    map(stem, "section clause article schedule exhibit annex appendix page paragraph no item".split())
+    map(
+        stem,
+        ["section", "clause", "article", "schedule", "exhibit", "annex", "appendix", "page", "paragraph", "no", "item"],
+    )
 )
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 
@@ -121,7 +132,7 @@ class Quantity:
 
 def quantities(text: str) -> list[Quantity]:
     """The quantities of a sentence, in order."""
-    plain = (found for match in _NUMBER.finditer(text) if (found := _read(text, match)))
+    plain = filter(None, (_read(text, match) for match in _NUMBER.finditer(text)))
     found: list[Quantity] = []
     for one in sorted([*plain, *_worded(text)], key=lambda one: (one.start, -one.end)):
         if not found or one.start >= found[-1].end:  # "fifteen (15 %)" is one quantity, as is "every 2 years"
@@ -246,10 +257,8 @@ def _in_words(words: str) -> float:
 
 def compare(found: Quantity, wanted: Quantity) -> int:
     """-1, 0 or 1: whether the first is smaller, as large, or greater."""
-    if (
-        found.value == wanted.value
-        or abs(found.value - wanted.value) <= SAME_WITHIN * wanted.value
-        and found.unit in {DAY, EVERY}
+    if found.value == wanted.value or (
+        abs(found.value - wanted.value) <= SAME_WITHIN * wanted.value and found.unit in {DAY, EVERY}
     ):
         return 0
     return -1 if found.value < wanted.value else 1

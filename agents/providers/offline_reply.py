@@ -18,7 +18,11 @@ MARKINGS = 10
 WHAT_IT_IS = "rule-based text matching; not a language model; finds only what its rules describe"
 PATTERN = "playbook_deviation"
 
-_RANK = {word: rank for rank, words in enumerate(("critical high severe blocker", "warn warning medium major")) for word in words.split()}
+_RANK = {
+    word: rank
+    for rank, words in enumerate(("critical high severe blocker", "warn warning medium major"))
+    for word in words.split()
+}
 _TITLES = {DEVIATES: "deviates from the standard", MISSING: "not found in the document"}
 _MARKING = re.compile(
     r"(?:attorney|lawyer|solicitor)[ -]client (?:privileged?|communication)|(?:attorney )?work[ -]product|legal(?:ly)? (?:advice )?privileged?"
@@ -26,7 +30,9 @@ _MARKING = re.compile(
     r"|without prejudice(?! to)|subject to (?:legal |attorney-client )?privilege",
     re.IGNORECASE,
 )
-_STAMP = re.compile(r"^[ \t\W]*(?:STRICTLY |HIGHLY )?(?:CONFIDENTIAL|PRIVILEGED|RESTRICTED|SECRET)\b[^\n]{0,60}$", re.MULTILINE)
+_STAMP = re.compile(
+    r"^[ \t\W]*(?:STRICTLY |HIGHLY )?(?:CONFIDENTIAL|PRIVILEGED|RESTRICTED|SECRET)\b[^\n]{0,60}$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ def finding_of(verdict: Verdict, *, document_id: str, text: str) -> Finding:
 
 def markings(text: str) -> list[str]:
     """Markings of privilege or secrecy, as they stand in the text; each once, the first few."""
-    found = sorted((match.start(), match[0].strip()) for sought in (_STAMP, _MARKING) for match in sought.finditer(text))
+    found = sorted(
+        (match.start(), match[0].strip()) for sought in (_STAMP, _MARKING) for match in sought.finditer(text)
+    )
     return list(dict.fromkeys(shown for _, shown in found))[:MARKINGS]
 
 

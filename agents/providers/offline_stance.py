@@ -16,7 +16,9 @@ _IDIOMS = re.compile(
     r"earlier|sooner|shorter)\b|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b",
     _I,
 )
-_CONDITION = re.compile(r"\b(?:if|where|when|whenever|in\s+case|in\s+the\s+event|to\s+the\s+extent|provided\s+that|as)\b[^,;]*", _I)
+_CONDITION = re.compile(
+    r"\b(?:if|where|when|whenever|in\s+case|in\s+the\s+event|to\s+the\s+extent|provided\s+that|as)\b[^,;]*", _I
+)
 _DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|none|cannot|nobody|nothing)\b|n['\u2019]t\b", _I)
 _EXCLUSION = re.compile(
     r"\b(?:is|are|be|been|being)\s+(?:\w+ly\s+)?(?:prohibited|forbidden|excluded|waived|banned|barred|denied|precluded|disabled)\b"
@@ -39,7 +41,10 @@ _WEAK = re.compile(
     r"|\bright\s+to\b|\bencouraged\b",
     _I,
 )
-_EFFORTS = re.compile(r"\b(?:efforts?|endeavou?rs?|where\s+(?:possible|practicable|feasible)|aims?\s+to|tr(?:y|ies)\s+to|intends?\s+to|if\s+possible)\b", _I)
+_EFFORTS = re.compile(
+    r"\b(?:efforts?|endeavou?rs?|where\s+(?:possible|practicable|feasible)|aims?\s+to|tr(?:y|ies)\s+to|intends?\s+to|if\s+possible)\b",
+    _I,
+)
 _ANSWERED_NO = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?(?:no|none|not|n/a)\b", _I)
 _ANSWERED = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?yes\b", _I)
 _MODAL = re.compile(rf"{_STRONG.pattern}|{_WEAK.pattern}", _I)

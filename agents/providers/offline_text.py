@@ -1,13 +1,11 @@
-"""A document as the offline analyst reads it: words, sentences and headings, each with its exact place in the text.
+"""Words, sentences and headings as the offline analyst reads them, each with its exact place in the text.
 
 Normalisation works word by word, so every normalised word keeps the offsets of the characters that it came from.
 """
 
 import re
 import unicodedata
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 
 from agents.providers.offline_words import STOP, meaning
 
@@ -15,7 +13,6 @@ LONGEST_SENTENCE = 1_500
 HEADING_WORDS = 8
 LEAD_WORDS = 4
 SHORT_LINE = 45
-NEIGHBOURS = 3
 
 _LETTERS = r"[^\W\d_]"
 _INVISIBLE = "\u00ad\u200b-\u200d\u2060"
@@ -38,11 +35,12 @@ _ANSWER = re.compile(
     r"\s*(?:(?:A|Ans|Answer|Response|Reply)\s*[:.]|(?:Yes|No|None|Not|Partially|N/A)\b)", re.IGNORECASE
 )
 _STOP_MARK = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]]*(?=\s)|[\u3002\uff01\uff1f]+")
-_ABBREVIATIONS = frozenset(
-    """e.g i.e eg ie etc no nos inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept incl jr sr plc
-    llc u.s u.k p pp cf ca resp max min ref tel ext v viz bros ave jan feb mar apr jun jul aug
-    sep sept oct nov dec""".split()
-)
+_SHORTENED = """
+    e.g i.e eg ie etc no nos inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept
+    incl jr sr plc llc u.s u.k p pp cf ca resp max min ref tel ext v viz bros ave jan feb mar apr jun jul aug
+    sep sept oct nov dec
+"""
+_ABBREVIATIONS = frozenset(_SHORTENED.split())
 _LAST_WORD = re.compile(r"[\w.]+$")
 _GOES_ON = re.compile(r"\s+[a-z]")
 _CLOSING = ".!?;,:\u3002"
@@ -82,98 +80,6 @@ def normal(word: str) -> str:
 
 def stems_of(text: str) -> frozenset[str]:
     return frozenset(found for match in WORD.finditer(text) if (found := meaning(normal(match[0]))))
-
-
-class Document:
-    """A text, split once and indexed: which sentence holds which word."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sentences = split(text)
-
-    @cached_property
-    def words(self) -> list[Word]:
-        return words_of(self.text)
-
-    @cached_property
-    def index(self) -> dict[str, list[int]]:
-        """Meaning of a word → the sentences that hold it, in order; headings are found through what they head."""
-        found: dict[str, list[int]] = {}
-        starts = [sentence.start for sentence in self.sentences]
-        for word in self.words:
-            key = meaning(word.text)
-            if not key:
-                continue
-            place = bisect_right(starts, word.start) - 1
-            held = found.setdefault(key, [])
-            if not held or held[-1] != place:
-                held.append(place)
-        return found
-
-    @cached_property
-    def context_index(self) -> dict[str, list[int]]:
-        """The same for the words of a sentence's heading and lead-in."""
-        found: dict[str, list[int]] = {}
-        for place, sentence in enumerate(self.sentences):
-            for key in self.context(sentence):
-                found.setdefault(key, []).append(place)
-        return found
-
-    def context(self, sentence: Sentence) -> frozenset[str]:
-        key = (sentence.heading, sentence.lead)
-        if key not in self._contexts:
-            self._contexts[key] = stems_of(" ".join(key))
-        return self._contexts[key]
-
-    @cached_property
-    def _contexts(self) -> dict[tuple[str, str], frozenset[str]]:
-        return {}
-
-    @cached_property
-    def _joined(self) -> tuple[str, list[int]]:
-        """All words with one space around each, and where each begins in that text."""
-        places, place = [], 1
-        for word in self.words:
-            places.append(place)
-            place += len(word.text) + 1
-        return f" {' '.join(word.text for word in self.words)} ", places
-
-    def phrase(self, phrase: str) -> tuple[int, int] | None:
-        """Where the phrase first stands, whatever its case, quotes, hyphens and line breaks."""
-        wanted = " ".join(word.text for word in words_of(phrase))
-        if not wanted:
-            place = self.text.find(phrase.strip())
-            return (place, place + len(phrase.strip())) if phrase.strip() and place >= 0 else None
-        joined, places = self._joined
-        place = joined.find(f" {wanted} ")
-        if place < 0:
-            return None
-        first = bisect_left(places, place + 1)
-        return self.words[first].start, self.words[first + wanted.count(" ")].end
-
-    def sentence_at(self, place: int) -> Sentence:
-        return self.sentences[bisect_right([sentence.start for sentence in self.sentences], place) - 1]
-
-    def shown(self, sentence: Sentence) -> str:
-        return self.text[sentence.start : sentence.end]
-
-    def around(self, place: int) -> str:
-        """The text of the sentences near the given one, in its block."""
-        block = self.sentences[place].block
-        near = self.sentences[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-        return " ".join(self.shown(sentence) for sentence in near if sentence.block == block)
-
-    @cached_property
-    def is_english(self) -> bool:
-        """False for a text of some length in which the small words of English are rare."""
-        return looks_english([word.text for word in self.words[:5_000]])
-
-
-def looks_english(words: list[str]) -> bool:
-    letters = [word for word in words if not word[0].isdigit()]
-    held = sum(word in STOP for word in letters)
-    foreign = sum(not word.isascii() for word in letters)
-    return len(letters) < 12 and foreign * 2 <= len(letters) or held * 8 >= len(letters) and foreign * 4 <= len(letters)
 
 
 def split(text: str) -> list[Sentence]:
@@ -255,7 +161,7 @@ def _is_heading(block: str, item: re.Match[str] | None) -> bool:
     bare = block[item.end() :] if item else block
     letters = [word for word in bare.split() if word[0].isalpha() and len(word) > 3]  # noqa: PLR2004
     titled = all(word[0].isupper() for word in letters)
-    return bool(bare) and not any(char.isdigit() for char in bare) and (titled or bare[:1].isupper() and not item)
+    return bool(bare) and not any(char.isdigit() for char in bare) and (titled or (bare[:1].isupper() and not item))
 
 
 def _word_count(text: str) -> int:
@@ -280,7 +186,7 @@ def _ends_sentence(text: str, begin: int, mark: re.Match[str]) -> bool:
         return True
     before = _LAST_WORD.search(text, max(begin, mark.start() - 24), mark.start())
     word = before[0].lower() if before else ""
-    if len(word) == 1 and word.isalpha() or word in _ABBREVIATIONS or _GOES_ON.match(text, mark.end()):
+    if (len(word) == 1 and word.isalpha()) or word in _ABBREVIATIONS or _GOES_ON.match(text, mark.end()):
         return False
     return not (before and before.start() <= begin + 1 and word.replace(".", "").isdigit())
 

@@ -5,32 +5,34 @@ Tables of general business and legal English only; what a document is about come
 
 from functools import lru_cache
 
-STOP = frozenset(
-    """a about above accordance according across after again against ago all also although always am among an and another
-    any apply applicable are as at available be because become been before being between both but by can cannot case
-    could did do does doing done down during each either else etc ever every everything for forth from further get give
-    given had has have having he her here hereby herein hereof hereto hereunder him his how however i if in into is it
-    its itself just lie made make may me might more most must my namely neither no nor not notwithstanding now of off on
-    once one only onto or other otherwise our out over own per please regard regarding relating respect said same set
-    shall she should since so some such take than that the their them themselves then thereby therefor therefore therein
-    thereof thereto these they thing this those through thus to together too toward towards under until unto up upon us
-    use used using very via was we were what whatever when where whereas whereby wherein whether which while who whom
-    whose will with within without would yes yet you your yours don't doesn't isn't aren't won't can't shan't didn't
-    ensure happen kind least relevant respective state provide provided good order full extent purpose way event
-    respectively reasonable reasonably appropriate necessary accept accepted acceptable fallback net least maximum
-    minimum mean means following follow include including
-    """.split()
-)
+_STOP_WORDS = """
+    a about above accordance according across after again against ago all also although always am among an and
+    another any apply applicable are as at available be because become been before being between both but by can
+    cannot case could did do does doing done down during each either else etc ever every everything for forth
+    from further get give given had has have having he her here hereby herein hereof hereto hereunder him his
+    how however i if in into is it its itself just lie made make may me might more most must my namely neither
+    no nor not notwithstanding now of off on once one only onto or other otherwise our out over own per please
+    regard regarding relating respect said same set shall she should since so some such take than that the their
+    them themselves then thereby therefor therefore therein thereof thereto these they thing this those through
+    thus to together too toward towards under until unto up upon us use used using very via was we were what
+    whatever when where whereas whereby wherein whether which while who whom whose will with within without
+    would yes yet you your yours don't doesn't isn't aren't won't can't shan't didn't ensure happen kind least
+    relevant respective state provide provided good order full extent purpose way event respectively reasonable
+    reasonably appropriate necessary accept accepted acceptable fallback net least maximum minimum mean means
+    following follow include including
+"""
+STOP = frozenset(_STOP_WORDS.split())
 
 # Units and the words of bounds are read as quantities; as words they would only blur what a sentence is about.
-MEASURES = frozenset(
-    """hour hours day days week weeks month months year years minute minutes business working calendar consecutive
-    percent usd eur gbp chf dollar dollars euro euros pound pounds period zero two three four five six seven eight nine ten
-    eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy
-    eighty ninety hundred thousand million billion exceed exceeding exceeds excess later earlier longer shorter fewer less
-    greater higher lower monthly annually annual yearly weekly daily quarterly hourly
-    """.split()
-)
+_MEASURES_WORDS = """
+    hour hours day days week weeks month months year years minute minutes business working calendar consecutive
+    percent usd eur gbp chf dollar dollars euro euros pound pounds period zero two three four five six seven
+    eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty
+    forty fifty sixty seventy eighty ninety hundred thousand million billion exceed exceeding exceeds excess
+    later earlier longer shorter fewer less greater higher lower monthly annually annual yearly weekly daily
+    quarterly hourly
+"""
+MEASURES = frozenset(_MEASURES_WORDS.split())
 
 # Each line is one meaning; the first word names it. A word stands on one line only.
 _SAME = """
@@ -110,9 +112,12 @@ jurisdiction court venue
 """
 
 # A word that says little about what a clause is about, but something about whom it binds.
-_GENERIC = """agreement party document service company customer supplier landlord tenant employee employer person clause
-section term condition right obligation organization organisation business firm entity affiliate team time date item part
-system policy process procedure information matter work basis member user staff undersigned herewith"""
+_GENERIC = """
+    agreement party document service company customer supplier landlord tenant employee employer person clause
+    section term condition right obligation organization organisation business firm entity affiliate team time
+    date item part system policy process procedure information matter work basis member user staff undersigned
+    herewith
+"""
 
 OPPOSITE_ROLES = {
     "customer": {"supplier"},
@@ -165,16 +170,16 @@ automatic manual
 _ENDINGS = (
     ("ifications", "if", 2), ("ification", "if", 2), ("ifying", "if", 2), ("ified", "if", 2), ("ifies", "if", 2),
     ("ify", "if", 2), ("izations", "iz", 3), ("isations", "iz", 3), ("ization", "iz", 3), ("isation", "iz", 3),
-    ("izing", "iz", 3), ("ising", "iz", 4), ("ized", "iz", 3), ("ised", "iz", 4), ("izes", "iz", 3), ("ises", "iz", 4),
-    ("ize", "iz", 3), ("ise", "iz", 4), ("abilities", "abl", 2), ("ability", "abl", 2), ("ibility", "ibl", 2),
-    ("able", "abl", 2), ("ible", "ibl", 2), ("alities", "al", 3), ("ality", "al", 3), ("ations", "", 4), ("ation", "", 4),
-    ("ating", "", 4), ("ated", "", 4), ("ates", "", 4), ("ators", "", 4), ("ator", "", 4), ("ate", "", 4),
-    ("ments", "", 3), ("ment", "", 3), ("ances", "", 4), ("ance", "", 4), ("ences", "", 4), ("ence", "", 4),
-    ("ically", "", 4), ("ally", "", 4), ("ily", "i", 3), ("ly", "", 4), ("ives", "", 4), ("ive", "", 4),
-    ("tions", "t", 3), ("tion", "t", 3), ("sions", "s", 3), ("sion", "s", 3), ("ies", "i", 2), ("ied", "i", 2),
-    ("als", "", 4), ("al", "", 4), ("sses", "ss", 2), ("xes", "x", 2), ("ches", "ch", 2), ("shes", "sh", 2),
-    ("ings", "", 3), ("ing", "", 3), ("eed", "eed", 1), ("ed", "", 3), ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1),
-    ("es", "", 3), ("s", "", 3), ("y", "i", 2), ("e", "", 3),
+    ("izing", "iz", 3), ("ising", "iz", 4), ("ized", "iz", 3), ("ised", "iz", 4), ("izes", "iz", 3),
+    ("ises", "iz", 4), ("ize", "iz", 3), ("ise", "iz", 4), ("abilities", "abl", 2), ("ability", "abl", 2),
+    ("ibility", "ibl", 2), ("able", "abl", 2), ("ible", "ibl", 2), ("alities", "al", 3), ("ality", "al", 3),
+    ("ations", "", 4), ("ation", "", 4), ("ating", "", 4), ("ated", "", 4), ("ates", "", 4), ("ators", "", 4),
+    ("ator", "", 4), ("ate", "", 4), ("ments", "", 3), ("ment", "", 3), ("ances", "", 4), ("ance", "", 4),
+    ("ences", "", 4), ("ence", "", 4), ("ically", "", 4), ("ally", "", 4), ("ily", "i", 3), ("ly", "", 4),
+    ("ives", "", 4), ("ive", "", 4), ("tions", "t", 3), ("tion", "t", 3), ("sions", "s", 3), ("sion", "s", 3),
+    ("ies", "i", 2), ("ied", "i", 2), ("als", "", 4), ("al", "", 4), ("sses", "ss", 2), ("xes", "x", 2),
+    ("ches", "ch", 2), ("shes", "sh", 2), ("ings", "", 3), ("ing", "", 3), ("eed", "eed", 1), ("ed", "", 3),
+    ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("es", "", 3), ("s", "", 3), ("y", "i", 2), ("e", "", 3),
 )  # fmt: skip
 _DOUBLED = frozenset("bdgmnprt")
 

@@ -349,7 +349,8 @@ def clean_lines() -> Iterator[str]:
             yield made(pattern, source)
     for size in (60, 600, 6000, 60_000):
         yield f"data:image/png;base64,{base64.b64encode(source.randbytes(size)).decode()}"
-        yield f'<img src="data:image/gif;base64,{base64.b64encode(bytes(source.choices([0, 0, 1, 255], k=size))).decode()}">'
+        zeros = bytes(source.choices([0, 0, 1, 255], k=size))
+        yield f'<img src="data:image/gif;base64,{base64.b64encode(zeros).decode()}">'
     yield str(uuid.UUID(int=source.getrandbits(128)))
 
 

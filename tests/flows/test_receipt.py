@@ -11,7 +11,7 @@ from agents.enums import Level, Outcome, Phase, Status, TerminalReason, ToolInte
 from agents.exceptions import CostCapReached
 from agents.guard import guarded_tool_call
 from agents.models import Approval
-from agents.providers.base import ProviderError
+from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.services.approvals import approval_approve
@@ -45,7 +45,7 @@ def eventful_session():
         ticket = Approval.objects.get()
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="analysis:1")
-    steps = [Step("one", usage=Usage(0, 100)), Step(error=ProviderError("503", usage=Usage(0, 20)))]
+    steps = [Step("one", usage=Usage(0, 100)), Step(error=ProviderError("503", fault=Fault.INVALID_REQUEST, usage=Usage(0, 20)))]
     with serving(MODEL, ScriptedProvider(steps)):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {**ASK, "max_tokens": 300})
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {**ASK, "max_tokens": 300})

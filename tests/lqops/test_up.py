@@ -165,7 +165,7 @@ def test_check_tells_what_it_found_and_can_be_repeated(var):
         assert summary["ok"] is True
         assert summary["audit"]["verified"] is True
         assert summary["pages"]["/admin/login/"] == 200
-        assert len(summary["pages"]) == 2
+        assert any(path.startswith("/static/") for path in summary["pages"])
         assert set(summary["brakes"].values()) == {"as it should be"}
 
 
@@ -181,6 +181,16 @@ import sys
 import django; django.setup()
 from agents import brakes
 brakes.contextual = lambda intent, phase: None
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "up", *sys.argv[1:]])
+"""
+
+
+BROKEN_WEB = """
+import sys
+import django; django.setup()
+from django.conf import settings
+settings.ASGI_APPLICATION = "lqops.absent.application"
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "up", *sys.argv[1:]])
 """
@@ -220,3 +230,22 @@ def test_check_fails_when_the_record_was_changed(tmp_path):
     summary = json.loads(done.stdout.splitlines()[-1])
     assert summary["ok"] is False
     assert summary["audit"]["verified"] is False
+
+
+def test_check_fails_when_the_checkpoints_cannot_be_read(var, tmp_path):
+    done = run("up", "--check", env=environment(var, LQOPS_CHECKPOINT_FILE=str(tmp_path)))
+
+    assert done.returncode == 1
+    audit = json.loads(done.stdout.splitlines()[-1])["audit"]
+    assert audit["verified"] is False
+    assert "cannot be read" in audit["error"]
+
+
+def test_web_process_that_cannot_start_ends_up_with_a_plain_error(var):
+    code = f"import sys; sys.argv[1:] = ['--port', '0']\n{BROKEN_WEB}"
+
+    done = run_python(code, env=environment(var, DJANGO_SETTINGS_MODULE="lqops.settings"))
+
+    assert done.returncode == 1
+    assert "The web process ended with code" in done.stderr
+    assert "lqops is running" not in done.stdout

@@ -13,7 +13,7 @@ from agents.net.limits import Deadline
 from tests.agents.net.world import answer
 
 SITE = "http://site.example.com/"
-TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(20_000))
+TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(2_000))
 MEBIBYTE = 1024 * 1024
 
 
@@ -62,11 +62,7 @@ PACKED = [
 @pytest.mark.parametrize(("encoding", "data"), PACKED)
 @pytest.mark.parametrize("step", [65536, 7, 1])
 def test_a_body_is_the_same_however_it_is_packed_and_cut(encoding, data, step):
-    if step < 100:
-        data = data if len(data) < 300_000 else data[:0]
-    expected = TEXT if data else b""
-
-    assert unpacked(encoding, data, step=step) == expected
+    assert unpacked(encoding, data, step=step) == TEXT
 
 
 def test_both_clients_unpack(fetch, world):
@@ -98,7 +94,7 @@ def test_what_cannot_be_unpacked_fails(encoding, data):
     ("encoding", "data", "limits", "reason"),
     [
         ("gzip", gzip.compress(TEXT), Limits(max_bytes=len(TEXT) - 1), "too_large"),
-        ("gzip", bomb(1000), Limits(), "ratio"),
+        ("gzip", bomb(1000), Limits(max_bytes=100 * MEBIBYTE), "ratio"),
         ("gzip", bomb(1000), Limits(max_ratio=2000), "too_large"),
         ("gzip, gzip", gzip.compress(bomb(1000)), Limits(max_ratio=10**9), "too_large"),
         ("gzip, gzip", gzip.compress(gzip.compress(b"") * 500_000), Limits(), "encoding"),
@@ -156,4 +152,4 @@ def test_a_gigabyte_in_a_megabyte_takes_little_memory(world, kind):
 
     assert reason == "too_large"
     assert int(kibibytes) < 50 * 1024
-    print(f"peak memory grew by {int(kibibytes) / 1024:.1f} MiB ({kind})")
+    print(f"peak memory grew by {int(kibibytes) / 1024:.1f} MiB ({kind} client)")

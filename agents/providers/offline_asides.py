@@ -1,0 +1,241 @@
+"""The offline provider's other answers: judging a quote, gating a turn, scoring a reading, and saying what it is.
+
+Each is a small documented rule over the request's own text (docs/offline-analyst.md); none pretends to understand.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agents.blocks import Block, parse_blocks
+from agents.providers.offline_matching import CONFLICTS, MET, Matcher, demands
+from agents.providers.offline_quantities import figure
+from agents.providers.offline_reply import BYTES_PER_TOKEN, WHAT_IT_IS, tokens
+from agents.providers.offline_document import Document
+from agents.providers.offline_text import split, stems_of
+from agents.types import ModelRequest
+
+MATERIAL = 0.05  # a change of a number by less than this share is none
+FULL_SCORE_CHANGE = 0.5
+SHOWN = 160
+CHAT = (
+    f"I am the offline analyst of lqops: {WHAT_IT_IS}. I cannot hold a conversation. Send a document together with a "
+    "playbook or a skill with rules, and I report, with exact quotes, where the document departs from them. "
+    "For anything else, configure a language model."
+)
+_EVIDENCE = ("quote", "source", "evidence", "passage", "document")
+_CLAIMED = re.compile(
+    r"^\W*(claim|statement|quote|source|evidence|passage)\W*:\s*(.+(?:\n(?!\W*\w+\W*:).+)*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FIGURE = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
+_CONDITION = re.compile(
+    r"(above|over|more than|greater than|exceed\w*|at least|>=?|below|under|less than|fewer than|at most|<=?)\s*(?:by\s+)?[^\d\s%-]?\s*"
+    r"(-?\d+(?:[.,]\d+)*)\s*(%|percent)?",
+    re.IGNORECASE,
+)
+_UPWARD = ("above", "over", "more", "greater", "exceed", "at least", ">")
+_ARROW = re.compile(r"^(.*?)\s*(?:->|\u2192|=>)\s*(.*)$|^.*?\bfrom\s+(.+?)\s+to\s+(.+)$", re.IGNORECASE)
+_KEYED = re.compile(r"^([+-])\s*([^:=]*?)\s*(?:[:=]\s*(.*))?$")
+_PAIRS = (("old", "new"), ("before", "after"), ("from", "to"))
+_GRAVE = re.compile(
+    r"\b(delet\w*|remov\w*|drop\w*|overwrit\w*|send\w*|publish\w*|pay\w*|transfer\w*|cancel\w*|revok\w*|purg\w*|execut\w*)",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(
+    r"\s*(?:no(?:thing|ne)?(?: has)?(?: changed| changes?| difference)?|unchanged|\{\}|\[\])?[\s.]*", re.IGNORECASE
+)
+
+
+def texts_of(request: ModelRequest) -> Iterator[str]:
+    """The texts of a request's messages, whether a content is one text or a list of parts."""
+    for message in request.messages:
+        content = message.get("content")
+        parts = content if isinstance(content, list | tuple) else [content]
+        for part in parts:
+            text = part.get("text") if isinstance(part, Mapping) else part
+            if isinstance(text, str):
+                yield text
+
+
+def judge(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """Whether a quote supports a claim: each sentence of the claim has to be found in it, with the same figures."""
+    claim, quote = _claim_and_quote(texts)
+    wanted = [replace(one, quantities=tuple(replace(q, bound="") for q in one.quantities)) for one in demands(claim)]
+    matcher = Matcher(Document(quote))
+    outcomes = [matcher.look_up(one) for one in wanted]
+    scores = [0.0 if one.kind == CONFLICTS else one.coverage / (1 if one.kind == MET else 2) for one in outcomes]
+    supported = bool(outcomes) and all(one.kind == MET for one in outcomes)
+    why = next((one.why for one in outcomes if one.why), "") or (
+        "the quote says it in like words"
+        if supported
+        else "the quote does not say it"
+        if wanted
+        else "no claim and quote were sent"
+    )
+    score = round(min(1.0, sum(scores) / max(1, len(scores))), 2)
+    told: dict[str, Any] = {"supported": supported, "score": score}
+    return _first_that_fits(
+        [json.dumps({**told, "why": f"{why} ({WHAT_IT_IS})"}, ensure_ascii=False), json.dumps(told)], max_tokens
+    )
+
+
+def _claim_and_quote(texts: list[str]) -> tuple[str, str]:
+    """From blocks, else from a JSON object, else from labelled lines; empty texts if there are none."""
+    found: dict[str, str] = {}
+    for text in texts:
+        blocks = parse_blocks(text)
+        found |= {block.kind: block.text for block in blocks}
+        if not blocks:
+            found |= {label.lower(): said.strip() for label, said in _CLAIMED.findall(text)}
+            found |= {key: said for key, said in _json_object(text).items() if isinstance(said, str)}
+    claim = found.get("claim") or found.get("statement", "")
+    return claim, next((found[kind] for kind in _EVIDENCE if kind in found), "")
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        read = json.loads(text[start : end + 1]) if 0 <= start < end else {}
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def precheck(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """`yes` if something material changed: any text, or a number by at least 5 %."""
+    data = _data(texts)
+    pairs = list(_json_pairs(_json_object(data))) or list(_line_pairs(data))
+    return _first_that_fits(["yes" if any(_is_material(*pair) for pair in pairs) else "no"], max_tokens)
+
+
+def _data(texts: list[str]) -> str:
+    """What the blocks of the request hold, or its last text if it has none."""
+    blocks = _blocks(texts)
+    return "\n".join(block.text for block in blocks) if blocks else (texts[-1] if texts else "")
+
+
+def _blocks(texts: list[str]) -> list[Block]:
+    return [block for text in texts for block in parse_blocks(text)]
+
+
+def _json_pairs(read: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for value in read.values():
+        if isinstance(value, list) and len(value) == 2:  # noqa: PLR2004
+            yield str(value[0]), str(value[1])
+        elif isinstance(value, Mapping):
+            named = next(((value[one], value[other]) for one, other in _PAIRS if one in value and other in value), None)
+            if named:
+                yield str(named[0]), str(named[1])
+            else:
+                yield from _json_pairs(value)
+        else:
+            yield "", str(value)
+
+
+def _line_pairs(data: str) -> Iterator[tuple[str, str]]:
+    """Before and after, from lines `name: a -> b`, `from a to b`, or `- name: a` and `+ name: b`."""
+    gone: dict[str, str] = {}
+    come: dict[str, str] = {}
+    for line in data.splitlines():
+        keyed = _KEYED.match(line)
+        arrow = None if keyed else _ARROW.match(line)
+        if keyed:
+            (come if keyed[1] == "+" else gone)[keyed[2] if keyed[3] is not None else ""] = keyed[3] or keyed[2]
+        elif arrow:
+            before, after = (arrow[1], arrow[2]) if arrow[2] is not None else (arrow[3], arrow[4])
+            yield before.rpartition(":")[2].strip(), after.strip()
+    for key in dict.fromkeys([*gone, *come]):
+        yield gone.get(key, ""), come.get(key, "")
+
+
+def _is_material(before: str, after: str) -> bool:
+    one, other = _FIGURE.search(before), _FIGURE.search(after)
+    if one and other and _FIGURE.sub("", before).strip() == _FIGURE.sub("", after).strip():
+        return _change(_number(one[0]), _number(other[0])) >= MATERIAL
+    return before.strip() != after.strip() and not (_NOTHING.fullmatch(before) and _NOTHING.fullmatch(after))
+
+
+def _change(before: float, after: float) -> float:
+    return abs(after - before) / max(abs(before), 1e-9)
+
+
+def _number(shown: str) -> float:
+    return -figure(shown[1:]) if shown.startswith("-") else figure(shown)
+
+
+def signal(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """A score from 0 to 1: by the prompt's own threshold, else by how far the numbers moved, else by shared words."""
+    data = _data(texts)
+    prompt = "\n".join(_outside(text) for text in texts) if _blocks(texts) else "\n".join(texts[:-1])
+    numbers = [_number(found[0]) for found in _FIGURE.finditer(data)]
+    condition = _CONDITION.search(prompt)
+    if condition and numbers:
+        score = float(_holds(condition, numbers))
+    elif len(numbers) > 1:
+        score = min(1.0, _change(numbers[0], numbers[-1]) / FULL_SCORE_CHANGE)
+    else:
+        asked = stems_of(prompt)
+        score = len(asked & stems_of(data)) / max(1, len(asked))
+    return _first_that_fits([f"{score:.2f}"], max_tokens)
+
+
+def _outside(text: str) -> str:
+    """The text of a message without what its blocks hold: instructions come from there only."""
+    kept, place = [], 0
+    for block in parse_blocks(text):
+        kept.append(text[place : block.start])
+        place = block.end
+    return "".join([*kept, text[place:]])
+
+
+def _holds(condition: re.Match[str], numbers: Sequence[float]) -> bool:
+    """The last number against the threshold; a percentage is held against the change from the first one, if there are two."""
+    limit, value = _number(condition[2]), numbers[-1]
+    if condition[3] and len(numbers) > 1:
+        value = 100 * _change(numbers[0], numbers[-1])
+    words = condition[1].lower()
+    same = value == limit and words.startswith(("at ", ">=", "<="))
+    return same or (value > limit if words.startswith(_UPWARD) else value < limit)
+
+
+def simulation(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """Two sentences from the call's own text: what it says, and which of its words are hard to undo."""
+    said = " ".join((texts[-1] if texts else "").split())
+    shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
+    grave = sorted({found.lower() for found in _GRAVE.findall(said)})
+    risk = (
+        f"It speaks of what may not be undone: {', '.join(grave[:6])}."
+        if grave
+        else "It holds no word of the rules for acts that cannot be undone."
+    )
+    return _fit(f"Rule-based reading, not a forecast: the call says \u201c{shown}\u201d. {risk}", max_tokens)
+
+
+def compaction(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """The first sentence of each message, in order: an extract, not a summary."""
+    firsts = (text[slice(*_first(text))] for text in texts if text.strip())
+    return _fit("\n".join(["Extract by rule (first sentence of each message):", *firsts]), max_tokens)
+
+
+def _first(text: str) -> tuple[int, int]:
+    first = split(text)[0]
+    return first.start, first.end
+
+
+def chat(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    return _fit(CHAT, max_tokens)
+
+
+def _fit(text: str, max_tokens: int) -> tuple[str, bool]:
+    raw = text.encode("utf-8", "surrogatepass")
+    if tokens(text) <= max_tokens:
+        return text, True
+    return raw[: max(0, max_tokens) * BYTES_PER_TOKEN].decode("utf-8", "ignore"), False
+
+
+def _first_that_fits(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """The fullest form that fits; an answer that is cut in the middle would be another answer."""
+    return next(((text, text == texts[0]) for text in texts if tokens(text) <= max_tokens), ("", False))

@@ -1,0 +1,130 @@
+"""What is plainly public, and what operators let through besides."""
+
+from ipaddress import ip_address
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from agents.net import UrlRefused, check_url
+from agents.net.addresses import NOT_PUBLIC_V4, NOT_PUBLIC_V6, is_public, read_address
+from tests.agents.net.hostile import INSIDE, INSIDE_V6, PUBLIC
+
+
+@pytest.mark.parametrize("text", [*INSIDE, *INSIDE_V6])
+def test_special_addresses_are_not_public(text):
+    assert not is_public(ip_address(text))
+
+
+@pytest.mark.parametrize("network", [*NOT_PUBLIC_V4, *NOT_PUBLIC_V6], ids=str)
+def test_a_special_network_is_special_to_its_edges(network):
+    assert not is_public(network[0])
+    assert not is_public(network[-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.0.0.0", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
+     "168.63.129.15", "168.63.129.17", "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0",
+     "192.0.1.0", "192.0.3.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
+     "2000::", "2001:200::", "2001:db7::1", "2001:db9::1", "2003::1", "2606:4700::1111", "3ff0::1"],
+)  # fmt: skip
+def test_their_neighbours_are_public(text):
+    assert is_public(ip_address(text))
+
+
+@pytest.mark.parametrize("text", ["", "1.2.3", "01.2.3.4", "1.2.3.4 ", "fe80::1%eth0", "example.com", "１.2.3.4"])  # noqa: RUF001
+def test_only_plain_addresses_are_read(text):
+    assert read_address(text) is None
+
+
+def allowed(url, answers=(PUBLIC,), **lists):
+    try:
+        return check_url(url, resolve=lambda host: list(answers), **lists).allow_listed
+    except UrlRefused as refused:
+        return refused.reason
+
+
+@pytest.mark.parametrize(
+    ("url", "answers"),
+    [
+        ("http://wiki/", ["10.0.0.5"]),
+        ("http://WIKI:8080/", ["127.0.0.1"]),
+        ("http://a.intra.example.com/", [PUBLIC, "192.168.0.1"]),
+        ("http://x.y.corp/", ["fd00::1"]),
+        ("http://localhost/", ["::1"]),
+        ("http://127.0.0.1:8000/", []),
+        ("http://[::1]:8000/", []),
+    ],
+)
+def test_an_allowed_host_may_be_inside(url, answers):
+    hosts = ["Wiki", "*.intra.example.com", "*.corp", "localhost", "127.0.0.1", "::1"]
+
+    assert allowed(url, answers, allow_hosts=hosts) is True
+    assert allowed(url, answers) in {"host_local", "address"}
+
+
+@pytest.mark.parametrize(
+    ("url", "answers", "outcome"),
+    [
+        ("http://app.example.com/", ["10.1.2.3"], True),
+        ("http://app.example.com/", [PUBLIC, "10.1.2.3"], True),
+        ("http://app.example.com/", [PUBLIC], False),
+        ("http://10.1.255.255/", [], True),
+        ("http://[fd12::1]/", [], True),
+        ("http://10.2.0.0/", [], "address"),
+        ("http://app.example.com/", ["10.1.2.3", "10.2.0.1"], "address"),
+        ("http://[::ffff:10.1.2.3]/", [], "address"),
+        ("http://167838211/", [], "host_form"),
+        ("http://wiki/", ["10.1.2.3"], "host_local"),
+    ],
+)
+def test_an_allowed_network_admits_its_addresses_only(url, answers, outcome):
+    assert allowed(url, answers, allow_networks=["10.1.0.0/16", "fd12::/16"]) == outcome
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("ftp://wiki/", "scheme"),
+        ("http://u:p@wiki/", "credentials"),
+        ("http://wiki/a b", "characters"),
+        ("http://wiki./", "host_form"),
+        (f"http://wiki/{'a' * 9000}", "too_long"),
+        ("http://wiki:6379/", "port"),
+        ("http://deep.wiki/", "host_form"),
+        ("http://corp/", "host_local"),
+        ("http://xcorp/", "host_local"),
+    ],
+)
+def test_the_other_rules_hold_for_allowed_hosts_too(url, reason):
+    found = allowed(url, ["fe80::1%eth0"] if "deep" in url else ["10.0.0.1"], allow_hosts=["wiki", "*.corp"])
+
+    assert found == ("address" if "deep" in url else reason)
+
+
+def test_an_answer_that_cannot_be_read_is_refused_even_for_an_allowed_host():
+    assert allowed("http://wiki/", ["fe80::1%eth0"], allow_hosts=["wiki"]) == "address"
+
+
+def test_the_settings_hold_the_lists(settings):
+    settings.LQOPS_NET_ALLOW_HOSTS = ["wiki"]
+    settings.LQOPS_NET_ALLOW_NETWORKS = ["10.0.0.0/8"]
+
+    assert allowed("http://wiki/", ["192.168.0.1"]) is True
+    assert allowed("http://10.0.0.1/") is True
+    assert allowed("http://10.0.0.1/", allow_networks=[]) == "address"
+    assert allowed("http://192.168.0.1/") == "address"
+
+
+@pytest.mark.parametrize("entry", ["*", "*.", "", ".", "*.*", "a.*", "*example.com"])
+def test_an_entry_that_would_allow_everything_is_an_error(settings, entry):
+    settings.LQOPS_NET_ALLOW_HOSTS = ["wiki", entry]
+
+    with pytest.raises(ImproperlyConfigured, match="LQOPS_NET_ALLOW_HOSTS"):
+        check_url("http://example.com/", resolve=lambda host: [PUBLIC])
+
+
+@pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0.0/33", "wiki", ""])
+def test_a_network_that_is_none_is_an_error(entry):
+    with pytest.raises(ImproperlyConfigured, match="LQOPS_NET_ALLOW_NETWORKS"):
+        check_url("http://1.1.1.1/", allow_networks=[entry])

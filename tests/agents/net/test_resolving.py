@@ -1,0 +1,71 @@
+"""Lookups: every answer, in time, and nothing remembered."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from agents.net import UrlRefused, check_url, resolving
+from tests.agents.net.hostile import PUBLIC, PUBLIC_V6
+
+
+def reason_of(resolve=None, **options):
+    with pytest.raises(UrlRefused) as refused:
+        check_url("http://example.com/", resolve=resolve, **options)
+    return refused.value.reason
+
+
+def raising(error):
+    def resolve(host):
+        raise error
+
+    return resolve
+
+
+def test_the_system_is_asked_unless_told_otherwise(monkeypatch):
+    def getaddrinfo(host, port, **options):
+        assert (host, port, options) == ("example.com", None, {"type": socket.SOCK_STREAM})
+        found = [(PUBLIC_V6, 0, 0, 0), (PUBLIC, 0), (PUBLIC, 0)]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", sockaddr) for sockaddr in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    assert check_url("http://example.com/").addresses == (PUBLIC_V6, PUBLIC)
+
+
+@pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), TimeoutError(), UnicodeError("label too long")])
+def test_a_name_without_an_answer_is_refused(error):
+    assert reason_of(raising(error)) == "unresolved"
+    assert reason_of(lambda host: []) == "unresolved"
+
+
+def test_a_fault_of_the_resolver_is_not_hidden():
+    with pytest.raises(ZeroDivisionError):
+        check_url("http://example.com/", resolve=raising(ZeroDivisionError()))
+
+
+def test_a_lookup_that_hangs_is_left_behind():
+    go_on = threading.Event()
+    began = time.monotonic()
+
+    assert reason_of(lambda host: go_on.wait(5) and [PUBLIC], lookup_seconds=0.2) == "lookup_timeout"
+    assert time.monotonic() - began < 1
+    go_on.set()
+
+
+def test_only_so_many_lookups_hang_at_a_time(monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(resolving, "_LOOKUPS", threading.BoundedSemaphore(1))
+
+    assert reason_of(lambda host: go_on.wait(5) and [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
+    assert reason_of(lambda host: [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
+    go_on.set()
+    assert check_url("http://example.com/", resolve=lambda host: [PUBLIC]).addresses == (PUBLIC,)
+
+
+def test_every_check_asks_again():
+    later = iter([[PUBLIC], ["127.0.0.1"]])
+
+    assert check_url("http://example.com/", resolve=lambda host: next(later)).addresses == (PUBLIC,)
+    assert reason_of(lambda host: next(later)) == "address"

@@ -1,0 +1,357 @@
+"""The OpenAI-compatible provider against servers that behave and servers that do not."""
+
+import gzip
+import logging
+import os
+import resource
+import time
+
+import pytest
+
+from agents.providers.base import Chunk, Fault, ProviderError
+from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.wire import Patience
+from agents.types import ModelRequest, RequestedCall, Usage
+from tests.agents.providers import hostile
+from tests.agents.providers.hostile import SSE_HEAD, answer, delta, drip, events, raw, reply, serving, stream
+
+REQUEST = ModelRequest("m", ({"role": "user", "content": "Is it in order?"},), max_tokens=64)
+QUICK = Patience(connect=1, first_byte=0.5, between_bytes=0.5, total=1.0)
+
+
+def provider(server, **more):
+    return OpenAICompatible("local", Endpoint(server.url, "model-x", patience=QUICK, **more))
+
+
+def complete(*scripts, request=REQUEST, **more):
+    with serving(*scripts) as server:
+        found = provider(server, **more)
+        try:
+            return found.complete(request), server
+        finally:
+            found.close()
+
+
+def failure(*scripts, streaming=False, **more):
+    """The error of a call, how long it took, and the chunks that came before it."""
+    chunks = []
+    with serving(*scripts) as server:
+        found = provider(server, **more)
+        started = time.monotonic()
+        with pytest.raises(ProviderError) as raised:
+            found.stream(REQUEST, chunks.append) if streaming else found.complete(REQUEST)
+        took = time.monotonic() - started
+        found.close()
+    if streaming:
+        assert [chunk.finished for chunk in chunks].count(True) == 1
+        assert chunks[-1] == Chunk(finished=True)
+    return raised.value, took, chunks
+
+
+def test_asks_and_reads_the_answer():
+    found, server = complete(answer(200, reply("All in order."), X_Request_Id="r-1"), key=lambda: "k-123")
+    assert (found.text, found.usage, found.stop_reason) == ("All in order.", Usage(7, 3), "end_turn")
+    assert (found.provider, found.request_id) == ("local", "r-1")
+    [sent] = server.requests
+    assert sent == {"model": "model-x", "messages": list(REQUEST.messages), "max_tokens": 64, "stream": False}
+    assert "Authorization: Bearer k-123" in server.heads[0]
+
+
+def test_sends_tools_schema_seed_and_stops_when_they_are_asked_for():
+    request = ModelRequest(
+        "m", REQUEST.messages, tools=({"type": "function"},), response_schema={"type": "object"}, seed=7, stop=("END",),
+        temperature=0.0,
+    )  # fmt: skip
+    _, server = complete(answer(), request=request, token_limit_name="max_completion_tokens")
+    [sent] = server.requests
+    assert sent["tools"] == [{"type": "function"}]
+    assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert (sent["seed"], sent["stop"], sent["temperature"]) == (7, ["END"], 0.0)
+    assert sent["max_completion_tokens"] == 1_024
+    _, plain = complete(answer(), request=request, json_schema=False)
+    assert "response_format" not in plain.requests[0]
+
+
+def test_one_connection_serves_many_calls():
+    with serving(answer()) as server:
+        found = provider(server)
+        for _ in range(3):
+            assert found.complete(REQUEST).text == "fine"
+        assert len(server._workers) == 1
+        found.close()
+
+
+def test_reads_tool_calls():
+    call = {"id": "c1", "function": {"name": "search", "arguments": '{"q": "x"}'}}
+    found, _ = complete(answer(200, reply(None, "tool_calls", tool_calls=[call])))
+    assert (found.calls, found.stop_reason, found.text) == (
+        (RequestedCall("c1", "search", '{"q": "x"}'),),
+        "tool_use",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "says"),
+    [
+        (401, Fault.AUTH, "check the key of this model (LQOPS_MODEL_KEY)"),
+        (403, Fault.AUTH, "403 from"),
+        (404, Fault.NOT_SERVED, "model's name"),
+        (400, Fault.INVALID_REQUEST, "does not accept"),
+        (422, Fault.INVALID_REQUEST, "422 from"),
+        (429, Fault.RATE_LIMITED, "slow down"),
+        (500, Fault.SERVER, "may work again later"),
+        (503, Fault.SERVER, "503 from"),
+    ],
+)
+def test_a_refusal_is_explained(status, fault, says):
+    error, _, _ = failure(answer(status, {"error": {"message": "no such thing"}}), key_name="LQOPS_MODEL_KEY")
+    assert error.fault == fault
+    assert says in str(error)
+    assert "no such thing" in str(error)
+    assert error.usage == (Usage(0, 0) if status < 500 else None)
+
+
+def test_neither_the_key_nor_a_secret_in_the_answer_is_in_the_error():
+    key = "sk-proj-" + "a1B2c3" * 12
+    error, _, _ = failure(answer(401, {"error": f"Incorrect API key provided: {key}"}), key=lambda: key)
+    assert key not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("nonsense", None), ("-3", None), ("", None)]
+)
+def test_reads_how_long_to_wait(header, seconds):
+    error, _, _ = failure(answer(429, {}, Retry_After=header))
+    assert error.retry_after == seconds
+
+
+def test_reads_a_date_to_wait_for():
+    error, _, _ = failure(answer(429, {}, Retry_After="Fri, 01 Jan 2100 00:00:00 GMT"))
+    assert error.retry_after > 1_000_000
+    past, _, _ = failure(answer(429, {}, Retry_After="Sat, 01 Jan 2000 00:00:00 GMT"))
+    assert past.retry_after == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"choices": [{"mess', b"", b"<html>busy</html>", b"[]", b"3", b'{"choices": []}', b'{"choices": "x"}', b"[" * 100_000],
+)  # fmt: skip
+def test_half_an_answer_is_malformed_and_may_be_asked_again(body):
+    error, _, _ = failure(answer(200, body))
+    assert error.fault == Fault.MALFORMED
+    assert error.recoverable
+
+
+def test_usage_is_kept_when_the_rest_is_unusable():
+    error, _, _ = failure(answer(200, {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}))
+    assert error.usage == Usage(5, 1)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": -1}, {"prompt_tokens": "7"}, {"prompt_tokens": True}, "x", {}])
+def test_usage_that_cannot_be_read_is_no_report(usage):
+    found, _ = complete(answer(200, reply(usage=usage)))
+    assert found.usage is None
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [
+        ("stop", "end_turn"),
+        ("length", "max_tokens"),
+        ("content_filter", "refusal"),
+        ("odd", "end_turn"),
+        (None, "end_turn"),
+    ],
+)
+def test_stop_reasons_have_one_meaning_each(finish, reason):
+    assert complete(answer(200, reply("x", finish)))[0].stop_reason == reason
+
+
+def test_a_refusal_of_the_model_is_told_apart():
+    found, _ = complete(answer(200, reply(None, "stop", refusal="I cannot help with that.")))
+    assert (found.stop_reason, found.text) == ("refusal", "I cannot help with that.")
+
+
+def test_a_server_that_is_not_there_was_not_contacted():
+    with serving(answer()) as server:
+        gone = provider(server)
+    with pytest.raises(ProviderError) as raised:
+        gone.complete(REQUEST)
+    assert (raised.value.fault, raised.value.contacted) == (Fault.CONNECTION, False)
+    assert "is the model server running" in str(raised.value)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (raw(), Fault.CONNECTION),
+        (raw(b"garbage that is not HTTP\r\n\r\n"), Fault.CONNECTION),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{"), Fault.CONNECTION),
+        (raw(b"HTTP/1.1 200 OK\r\n" + b"X-Filler: y\r\n" * 20_000 + b"\r\n"), Fault.CONNECTION),
+    ],
+    ids=["closed at once", "garbage", "half a body", "endless headers"],
+)
+def test_a_connection_that_breaks_ends_with_an_error_that_may_be_tried_again(script, fault, streaming):
+    error, took, _ = failure(script, streaming=streaming)
+    assert error.fault in {fault, Fault.MALFORMED}
+    assert error.recoverable
+    assert took < 2
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"],
+    ids=["status", "headers", "body"],
+)
+def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_longer_than_the_total(head, streaming):
+    over = []
+    error, took, _ = failure(drip(head, b"a", 0.1, lambda: bool(over)), streaming=streaming)
+    over.append(True)
+    assert error.fault in {Fault.TIMEOUT, Fault.CONNECTION}
+    assert took < 2.5
+
+
+def test_a_server_that_says_nothing_is_waited_for_until_the_first_byte_is_due():
+    over = []
+    error, took, _ = failure(drip(b"", b"", 0.1, lambda: bool(over)))
+    over.append(True)
+    assert error.fault == Fault.TIMEOUT
+    assert took < 1.5
+
+
+def test_a_packed_answer_is_refused_unopened():
+    bomb = gzip.compress(b"\0" * 50_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    error, _, _ = failure(answer(200, bomb, Content_Encoding="gzip"))
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert error.fault == Fault.MALFORMED
+    assert grown < 50
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_an_answer_without_end_is_cut_off(streaming, monkeypatch):
+    monkeypatch.setattr("agents.providers.openai_compat.MAX_REPLY_BYTES", 100_000)
+    body = b"x" * 400_000
+    script = raw(SSE_HEAD, body) if streaming else answer(200, body)
+    error, _, _ = failure(script, streaming=streaming)
+    assert error.fault == Fault.MALFORMED
+
+
+def test_a_redirect_is_not_followed():
+    error, _, _ = failure(answer(302, {}, Location="http://127.0.0.1:1/"))
+    assert error.fault == Fault.INVALID_REQUEST
+
+
+def streamed(*scripts):
+    chunks = []
+    with serving(*scripts) as server:
+        found = provider(server)
+        result = found.stream(REQUEST, chunks.append)
+        found.close()
+    assert chunks[-1] == Chunk(finished=True)
+    assert sum(chunk.finished for chunk in chunks) == 1
+    return result, "".join(chunk.text for chunk in chunks), server
+
+
+def test_a_stream_is_handed_on_as_it_comes():
+    usage = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+    found, text, server = streamed(stream(delta("All "), delta("fine", "stop"), usage))
+    assert (found.text, text, found.stop_reason, found.usage) == ("All fine", "All fine", "end_turn", Usage(4, 2))
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
+
+
+def test_a_stream_cut_anywhere_reads_the_same():
+    data = events(delta("größer — "), delta("ok", "stop"))
+    for size in (1, 2, 3, 7):
+        pieces = [data[start : start + size] for start in range(0, len(data), size)]
+        found, text, _ = streamed(raw(SSE_HEAD, *pieces))
+        assert found.text == text == "größer — ok"
+
+
+def test_tool_calls_are_put_together_from_their_pieces():
+    first = delta(tool_calls=[{"index": 0, "id": "c1", "function": {"name": "se", "arguments": '{"q'}}])
+    more = delta(tool_calls=[{"index": 0, "function": {"name": "arch", "arguments": '": 1}'}}])
+    other = delta(tool_calls=[{"index": 1, "id": "c2", "function": {"name": "read", "arguments": "{}"}}])
+    found, _, _ = streamed(stream(first, more, other, delta(finish="tool_calls")))
+    assert found.calls == (RequestedCall("c1", "search", '{"q": 1}'), RequestedCall("c2", "read", "{}"))
+    assert found.stop_reason == "tool_use"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ((delta("half"),), "end_turn"),
+        ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]),), "tool_use"),
+    ],
+)
+def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, reason, caplog):
+    with caplog.at_level(logging.WARNING):
+        found, _, _ = streamed(stream(*data, done=False))
+    assert found.stop_reason == reason
+    assert "without an end mark" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("script", "fault"),
+    [
+        (stream("{half", done=False), Fault.MALFORMED),
+        (stream("[1]", done=False), Fault.MALFORMED),
+        (stream(done=False), Fault.MALFORMED),
+        (stream(delta("so far"), {"error": {"message": "overloaded"}}), Fault.SERVER),
+        (stream({"error": "overloaded"}), Fault.SERVER),
+        (answer(500, {}), Fault.SERVER),
+    ],
+)
+def test_a_stream_that_breaks_ends_once_and_then_fails(script, fault):
+    error, _, chunks = failure(script, streaming=True)
+    assert error.fault == fault
+    assert error.began == any(chunk.text for chunk in chunks)
+
+
+def test_what_a_broken_stream_reported_is_kept():
+    usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+    error, _, _ = failure(stream(delta("x"), usage, "{half", done=False), streaming=True)
+    assert error.usage == Usage(9, 2)
+
+
+def test_whoever_listens_may_cancel():
+    class Enough(Exception):
+        pass
+
+    chunks = []
+
+    def listen(chunk):
+        chunks.append(chunk)
+        if chunk.text:
+            raise Enough
+
+    with serving(stream(delta("a"), delta("b"), delta("c", "stop"))) as server:
+        found = provider(server)
+        with pytest.raises(Enough):
+            found.stream(REQUEST, listen)
+        found.close()
+    assert [chunk.finished for chunk in chunks] == [False, True]
+
+
+def test_odd_events_are_passed_over():
+    odd = b": comment\n\nevent: ping\nid: 3\ndata:\n\n"
+    found, text, _ = streamed(
+        raw(SSE_HEAD, odd, events({"choices": None}, {"choices": [7]}, delta(None), delta("ok", "stop")))
+    )
+    assert text == "ok"
+    assert found.text == "ok"
+
+
+def test_a_model_that_refuses_in_a_stream_is_told_apart():
+    found, _, _ = streamed(stream(delta(None, "stop", refusal="no")))
+    assert found.stop_reason == "refusal"
+
+
+def test_no_environment_proxy_is_used(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    assert os.environ["HTTP_PROXY"]
+    assert complete(answer())[0].text == "fine"
+    assert hostile.reply()["choices"]
