@@ -1,8 +1,8 @@
 """Marked blocks: the only way in which untrusted text enters a prompt, and the reader of what was marked.
 
-A block is `<<<kind nonce name="value">>>`, a line break, the text, a line break, `<<<end nonce>>>`. The text can neither
-close its block nor open another: in every run of three or more `<` (or of a character that Unicode counts as one) each
-is shown as `‹`. One character stands for one, so offsets into the text stay what they were.
+A block is `<<<kind nonce name="value">>>`, a line break, the text, a line break, `<<<end nonce>>>`. The text can not
+close its block or open another: in every run of three or more `<` (or of a character that Unicode counts as one) each
+is shown as U+2039. One character stands for one, so offsets into the text stay what they were.
 """
 
 import re
@@ -25,7 +25,7 @@ _ESCAPE = re.compile(r"&#x([0-9a-f]{1,6});")
 
 @dataclass(frozen=True)
 class Block:
-    """One marked block; `message[start:end]` is `text`. A truncated one has lost its end, and takes all that follows."""
+    """One marked block; `message[start:end]` is `text`. A truncated one lost its end, and takes all that follows."""
 
     kind: str
     attributes: Mapping[str, str]

@@ -81,7 +81,7 @@ _LABEL = re.compile(
 )
 _FIELDS = {"standard": "standard", "note": "guidance"}
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
-_QUOTES = "\"'“”„‟«»‘’"
+_QUOTES = "\"'“”„‟«»\u2018\u2019"
 _PHRASE = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»")
 _RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
 _RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)

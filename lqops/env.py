@@ -83,6 +83,15 @@ class Env:
             return _read_secret(name, Path(path))
         return kept_secret(kept_in / name.removeprefix("LQOPS_").lower())
 
+    def secret_behind(self, name: str) -> str:
+        """The value of a variable that holds a secret, or of its `_FILE`; empty when there is none."""
+        if not name:
+            return ""
+        if value := self._values.get(name):
+            return value
+        path = self._values.get(f"{name}_FILE")
+        return _read_secret(name, Path(path)) if path else ""
+
     def database(self, name: str, *, default: str) -> dict[str, Any]:
         return parse_database_url(name, self._values.get(name) or default)
 

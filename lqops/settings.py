@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from lqops.env import Env
+from lqops.models import configured_models
 
 env = Env()
 
@@ -128,6 +129,7 @@ LOGGING = {
         "django": {"handlers": [], "level": "INFO"},
         "django.server": {"handlers": [], "propagate": True},
         "uvicorn": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
     },
 }
 
@@ -143,7 +145,21 @@ LQOPS_HEARTBEAT_SECONDS = env.seconds("LQOPS_HEARTBEAT_SECONDS", 5)
 LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
 LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
-# Values that must never show anywhere, masked in every spelling; their own variables are added at start-up.
-LQOPS_KNOWN_SECRETS = env.listed("LQOPS_KNOWN_SECRETS")
+# Models: what there is to ask, what it costs, and who plays which part (docs/models.md)
+_models = configured_models(env)
+LQOPS_MODELS = _models.declared
+LQOPS_MODEL_ROLES = _models.roles
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
-LQOPS_MODELS: dict[str, dict[str, str]] = {}
+
+# What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
+LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
+LQOPS_NET_ALLOW_NETWORKS = env.listed("LQOPS_NET_ALLOW_NETWORKS")
+
+# Values that must never show anywhere, masked in every spelling
+LQOPS_KNOWN_SECRETS = [
+    *env.listed("LQOPS_KNOWN_SECRETS"),
+    SECRET_KEY,
+    LQOPS_AUDIT_KEY,
+    _database.get("PASSWORD", ""),
+    *(env.secret_behind(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+]

@@ -18,7 +18,8 @@ from agents.net.urls import CheckedUrl
 Reroute = Callable[[str, int], tuple[str, int]]
 
 MAX_ATTEMPTS = 4
-MAX_HEAD_BYTES = 128 * 1024  # everything before the body, interim answers included
+MAX_HEAD_BYTES = 96 * 1024  # everything before the body, interim answers included
+HEAD_STEP = 8 * 1024  # how much of a body may be taken along with its head
 UNREACHABLE = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 
@@ -38,6 +39,9 @@ class Route:
             host, port = self._reroute(*place) if self._reroute else place
             yield host, port, self.deadline.left() / (len(addresses) - tried)
 
+    def step(self, max_bytes: int) -> int:
+        return max_bytes if self._head_left is None else min(max_bytes, HEAD_STEP)
+
     def count(self, data: bytes) -> bytes:
         if self._head_left is not None:
             self._head_left -= len(data)
@@ -55,7 +59,7 @@ class Stream(httpcore.NetworkStream):
         self._route = route
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._route.count(self._inner.read(max_bytes, self._route.deadline.left()))
+        return self._route.count(self._inner.read(self._route.step(max_bytes), self._route.deadline.left()))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Part by part: a peer that reads slowly would otherwise get the whole time again for each part."""
@@ -110,7 +114,7 @@ class AsyncStream(httpcore.AsyncNetworkStream):
         self._route = route
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - its interface
-        return self._route.count(await self._inner.read(max_bytes, self._route.deadline.left()))
+        return self._route.count(await self._inner.read(self._route.step(max_bytes), self._route.deadline.left()))
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its interface
         await self._inner.write(buffer, self._route.deadline.left())

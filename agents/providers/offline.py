@@ -13,9 +13,9 @@ from agents.playbook_text import Position, Rule, parse_playbook, parse_rules
 from agents.providers import offline_asides
 from agents.providers.base import ProviderError
 from agents.providers.offline_checks import DEVIATES, MISSING, Verdict, check_position, check_rule, is_checkable
+from agents.providers.offline_document import Document, looks_english
 from agents.providers.offline_matching import Matcher
 from agents.providers.offline_reply import Analysis, Finding, finding_of, markings, rendered, tokens
-from agents.providers.offline_document import Document, looks_english
 from agents.providers.offline_text import words_of
 from agents.types import ModelReply, ModelRequest, Usage
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from agents.blocks import Block, parse_blocks
+from agents.providers.offline_document import Document
 from agents.providers.offline_matching import CONFLICTS, MET, Matcher, demands
 from agents.providers.offline_quantities import figure
 from agents.providers.offline_reply import BYTES_PER_TOKEN, WHAT_IT_IS, tokens
-from agents.providers.offline_document import Document
 from agents.providers.offline_text import split, stems_of
 from agents.types import ModelRequest
 
@@ -32,7 +32,8 @@ _CLAIMED = re.compile(
 )
 _FIGURE = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
 _CONDITION = re.compile(
-    r"(above|over|more than|greater than|exceed\w*|at least|>=?|below|under|less than|fewer than|at most|<=?)\s*(?:by\s+)?[^\d\s%-]?\s*"
+    r"(above|over|more than|greater than|exceed\w*|at least|>=?|below|under|less than|fewer than|at most|<=?)"
+    r"\s*(?:by\s+)?[^\d\s%-]?\s*"
     r"(-?\d+(?:[.,]\d+)*)\s*(%|percent)?",
     re.IGNORECASE,
 )
@@ -192,7 +193,7 @@ def _outside(text: str) -> str:
 
 
 def _holds(condition: re.Match[str], numbers: Sequence[float]) -> bool:
-    """The last number against the threshold; a percentage is held against the change from the first one, if there are two."""
+    """The last number against the threshold; against a percentage, its change from the first one if there are two."""
     limit, value = _number(condition[2]), numbers[-1]
     if condition[3] and len(numbers) > 1:
         value = 100 * _change(numbers[0], numbers[-1])

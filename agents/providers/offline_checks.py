@@ -27,7 +27,8 @@ LIMITED_PLACES = 400
 LABEL_LENGTH = 80
 
 _STATES = re.compile(
-    r"(?:clearly\s+|explicitly\s+)?(?:state|specify|mention|contain|include|name|identify|describe|say|set out|define|have|address|show|list)s?"
+    r"(?:clearly\s+|explicitly\s+)?"
+    r"(?:state|specify|mention|contain|include|name|identify|describe|say|set out|define|have|address|show|list)s?"
     r"\b(?:\s+(?:that|whether|how|a|an|the))?\s*",
     re.IGNORECASE,
 )
@@ -39,7 +40,7 @@ _EDGES = " \t:,;.-\u2013\u2014"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided on one position or rule. `start:end` is the place that shows it; an empty place shows nothing."""
+    """What was decided on one position or rule. `start:end` is the place that shows it; an empty one shows nothing."""
 
     label: str
     severity: str
@@ -94,16 +95,17 @@ def _directed(demand: Demand, tiers: Sequence[Quantity]) -> Demand:
 def _tier(text: str, position: Position, standard: list[Demand]) -> list[Demand]:
     """What a fallback demands. A terse one ("45 days") is the standard with another figure, in the same direction."""
     own = demands(text, issue=position.issue)
-    bounds = {one.unit: one.bound for demand in standard for one in demand.quantities}
-    own = [
-        replace(one, quantities=tuple(replace(q, bound=bounds.get(q.unit) or q.bound) for q in one.quantities))
-        for one in own
-    ]
+    limits = {one.unit: one for demand in standard for one in demand.quantities if one.bound}
+    own = [replace(one, quantities=tuple(_like(q, limits.get(q.unit)) for q in one.quantities)) for one in own]
     figures = {quantity.unit: quantity for demand in own for quantity in demand.quantities}
     weight = sum(w for demand in own for key, w in demand.weights.items() if key not in demand.issue)
     if not figures or weight > TERSE:
         return own
     return [replace(one, quantities=tuple(figures.get(q.unit, q) for q in one.quantities)) for one in standard]
+
+
+def _like(quantity: Quantity, limit: Quantity | None) -> Quantity:
+    return replace(quantity, bound=limit.bound, inferred=limit.inferred) if limit else quantity
 
 
 def _stand(matcher: Matcher, wanted: list[Demand], blank: Verdict) -> Verdict:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from agents.providers import offline_stance
+from agents.providers.offline_document import Document
 from agents.providers.offline_quantities import EVERY, LEAST, MONEY, MOST, Quantity, compare, quantities
 from agents.providers.offline_stance import Stance, stance_of
-from agents.providers.offline_document import Document
 from agents.providers.offline_text import split, stems_of, words_of
 from agents.providers.offline_words import GENERIC, OPPOSITES, meaning
 
@@ -113,7 +113,7 @@ class Matcher:
         self._amounts: dict[int, list[Quantity]] = {}
 
     def look_up(self, demand: Demand, *, enough: float = ENOUGH) -> Outcome:
-        """The document's stand: in conflict if the best place or a rival of it is, otherwise what the best one gives."""
+        """The document's stand: in conflict if the best place or a rival of it is, else what the best one gives."""
         ranked = self.ranked(demand)
         if not ranked:
             return Outcome(ABSENT)
@@ -167,7 +167,7 @@ class Matcher:
                 if place not in held:
                     words[place] = words.get(place, 0.0) + CONTEXT_SHARE * weight
             if key in demand.issue:
-                for place in held.union(context):
+                for place in held.union(context, *(self.document.index.get(other, ()) for other in turned(key))):
                     issue[place] = issue.get(place, 0.0) + 1 / len(demand.issue)
         total = demand.total or 1.0
         rated = (
@@ -252,6 +252,8 @@ def beyond(found: Quantity, wanted: Quantity) -> str:
     if found.unit != wanted.unit:
         return f"{found.shown!r} is in another currency than {wanted.shown!r}"
     order = compare(found, wanted)
+    if wanted.inferred:
+        found = replace(found, bound="")
     if wanted.bound == MOST and (order > 0 or (found.bound == LEAST and found.unit != EVERY)):
         return f"{found.shown!r} is more than {wanted.shown!r}" if order > 0 else f"{found.shown!r} is only a minimum"
     if wanted.bound == LEAST and (order < 0 or found.bound == MOST):
@@ -268,18 +270,15 @@ def _names_differ(demand: Demand, clause: str) -> str:
 
 
 def _opposites(demand: Demand, near: frozenset[str]) -> str:
-    for key in demand.weights:
-        if key in near:
-            continue
-        turned = OPPOSITES.get(key, set()) | {
-            f"un{key}",
-            f"non{key}",
-            key.removeprefix("un"),
-            key.removeprefix("non"),
-        } - {key}
-        if clash := sorted(turned & near - demand.weights.keys()):
+    for key in sorted((demand.weights.keys() | demand.issue) - near):
+        if clash := sorted(turned(key) & near - demand.weights.keys()):
             return f"it says {clash[0]!r} where {key!r} is asked for"
     return ""
+
+
+def turned(key: str) -> set[str]:
+    """The words that say the opposite of a word."""
+    return OPPOSITES.get(key, set()) | {f"un{key}", f"non{key}", key.removeprefix("un"), key.removeprefix("non")} - {key}
 
 
 def _shown_words(text: str) -> list[str]:
@@ -291,4 +290,4 @@ def with_direction(wanted: Quantity, others: Sequence[Quantity]) -> Quantity:
     orders = {compare(one, wanted) for one in others if one.unit == wanted.unit} - {0}
     if len(orders) != 1:
         return wanted
-    return replace(wanted, bound=MOST if orders == {1} else LEAST)
+    return replace(wanted, bound=MOST if orders == {1} else LEAST, inferred=True)

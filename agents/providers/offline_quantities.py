@@ -16,22 +16,17 @@ DAY, EVERY, PERCENT, PERCENT_A_YEAR, MONEY = "days", "every", "%", "% a year", "
 YEAR = 365.25
 SAME_WITHIN = 0.02
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
-)
-NUMBERS = {word: value for value, word in enumerate((_SMALL + " eighteen nineteen").split())}
-NUMBERS |= {
-    word: 10 * n
-    for n, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
-}
+_SMALL = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth"
+_CODES = "USD EUR GBP CHF JPY INR AUD CAD SEK"
+_PLACES = "section clause article schedule exhibit annex appendix page paragraph no item"
+NUMBERS = {word: value for value, word in enumerate(_SMALL.split())}
+NUMBERS |= {word: 10 * n for n, word in enumerate(_TENS.split(), 2)}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _SHORT_SCALES = {"k": 1_000, "m": 1_000_000, "mn": 1_000_000, "bn": 1_000_000_000}
-ORDINALS = {
-    word: n
-    for n, word in enumerate(
-        ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"], 1
-    )
-}
+ORDINALS = {word: n for n, word in enumerate(_ORDINALS.split(), 1)}
 _IN_DAYS = {
     "minute": 1 / 1440, "min": 1 / 1440, "hour": 1 / 24, "hr": 1 / 24, "day": 1.0, "night": 1.0, "week": 7.0,
     "fortnight": 14.0, "month": YEAR / 12, "quarter": YEAR / 4, "year": YEAR, "annum": YEAR,
@@ -42,15 +37,8 @@ _FREQUENT = {
     "yearly": YEAR, "biennially": 2 * YEAR,
 }  # fmt: skip
 _CURRENCY = {"$": "USD", "us$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "dollar": "USD", "euro": "EUR"}
-_CURRENCY |= {"pound": "GBP", "sterling": "GBP"} | {
-    c.lower(): c for c in ["USD", "EUR", "GBP", "CHF", "JPY", "INR", "AUD", "CAD", "SEK"]
-}
-_NOT_COUNTED = frozenset(
-    map(
-        stem,
-        ["section", "clause", "article", "schedule", "exhibit", "annex", "appendix", "page", "paragraph", "no", "item"],
-    )
-)
+_CURRENCY |= {"pound": "GBP", "sterling": "GBP"} | {code.lower(): code for code in _CODES.split()}
+_NOT_COUNTED = frozenset(map(stem, _PLACES.split()))
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 
 _NUMBER_WORD = "|".join(sorted([*NUMBERS, *SCALES], key=len, reverse=True))
@@ -82,7 +70,10 @@ _GAP_BOUND = {"more": LEAST, "fewer": MOST, "less": MOST}
 _DATE_AFTER = re.compile(rf"(?:st|nd|rd|th)?[\s,]+(?:{_MONTHS})[a-z]*\b|[-/.]\d|:\d\d|(?:st|nd|rd|th)\b", re.IGNORECASE)
 _DATE_BEFORE = re.compile(rf"(?:{_MONTHS})[a-z]*\.?\s+(?:\d+,\s*)?$|\d[-/.]$|\b\d\d?:$", re.IGNORECASE)
 
-_FILLER = r"(?:\s+(?:a|an|the|of|to|be|is|by|at|in|period|total|maximum|minimum|amount|sum|aggregate|term|rate|length|any|its|than))*\W*$"
+_FILLER = (
+    r"(?:\s+(?:a|an|the|of|to|be|is|by|at|in|period|total|maximum|minimum|amount|sum|aggregate|term|rate|length|any|its"
+    r"|than))*\W*$"
+)
 _BOUNDS = (
     (
         MOST,
@@ -127,6 +118,7 @@ class Quantity:
     end: int
     shown: str
     bound: str = ""
+    inferred: bool = False  # the bound comes from the fallbacks, not from the wording
     near: frozenset[str] = frozenset()
 
 
@@ -190,11 +182,9 @@ def _counted(text: str, match: re.Match[str], value: float, end: int) -> Quantit
     word = normal(after[0]) if after else ""
     bound = _GAP_BOUND.get(gap[1].lower(), "") if gap and gap[1] else ""
     if after and word not in STOP and word not in NUMBERS and not word[0].isdigit() and match["words"] != "one":
-        return _bounded(
-            text,
-            Quantity(value, stem(word), match.start(), after.end(), text[match.start() : after.end()]),
-            after.end(),
-        )
+        shown = text[match.start() : after.end()]
+        found = _bounded(text, Quantity(value, stem(word), match.start(), after.end(), shown), after.end())
+        return replace(found, bound=bound or found.bound)
     named = re.search(r"([A-Za-z][\w.]*)[\s:-]*$", before)
     if named is None or not match["digits"] or normal(named[1]) in STOP or stem(normal(named[1])) in _NOT_COUNTED:
         return None

@@ -1,7 +1,7 @@
 """Turns verdicts into the JSON of an analysis, and fits it into the tokens that were asked for.
 
-A token is counted as four bytes of UTF-8, rounded up. What does not fit is left out finding by finding, the least severe
-last in line, so that the text stays whole JSON.
+A token is counted as four bytes of UTF-8, rounded up. What does not fit is left out finding by finding, the least
+severe first, so that the text stays whole JSON.
 """
 
 import json
@@ -25,8 +25,9 @@ _RANK = {
 }
 _TITLES = {DEVIATES: "deviates from the standard", MISSING: "not found in the document"}
 _MARKING = re.compile(
-    r"(?:attorney|lawyer|solicitor)[ -]client (?:privileged?|communication)|(?:attorney )?work[ -]product|legal(?:ly)? (?:advice )?privileged?"
-    r"|privileged (?:and|&) confidential|confidential (?:and|&) privileged|(?:strictly|highly) (?:private and )?confidential"
+    r"(?:attorney|lawyer|solicitor)[ -]client (?:privileged?|communication)|(?:attorney )?work[ -]product"
+    r"|legal(?:ly)? (?:advice )?privileged?|privileged (?:and|&) confidential|confidential (?:and|&) privileged"
+    r"|(?:strictly|highly) (?:private and )?confidential"
     r"|without prejudice(?! to)|subject to (?:legal |attorney-client )?privilege",
     re.IGNORECASE,
 )

@@ -1,4 +1,4 @@
-"""Whether a clause demands, allows or forbids: negation, conditions under which something is allowed, and modal verbs."""
+"""Whether a clause demands, allows or forbids: negation, conditions on what is allowed, and modal verbs."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ _I = re.IGNORECASE
 _IDIOMS = re.compile(
     r"\bnot\s+(?:be\s+)?limited\s+to|\bwhether\s+or\s+not|\bnot\s+only|\bwithout\s+(?:limitation|prejudice|undue\s+delay|delay|limiting)"
     r"|\b(?:not|never|no|nor)\s+(?:to\s+)?(?:be\s+)?(?:in\s+)?(?:exceed\w*|excess|more|less|fewer|later|longer|greater|higher|lower|"
-    r"earlier|sooner|shorter)\b|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b",
+    r"earlier|sooner|shorter)\b"
+    r"|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b",
     _I,
 )
 _CONDITION = re.compile(

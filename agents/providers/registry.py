@@ -1,30 +1,107 @@
-"""Which provider serves which model. Only the guard asks; everything else reaches a model through it."""
+"""Which provider serves which model. Only the metered way of the guard asks; nothing else reaches a model."""
 
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from agents.providers.base import Fault, Provider, ProviderError
+from django.conf import settings
 
-_providers: dict[str, Provider] = {}
+from agents.providers.base import Chunk, Fault, Provider, ProviderError
+from agents.providers.offline import OfflineProvider
+from agents.providers.openai_compat import Endpoint, OpenAICompatible
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.providers.wire import Patience
+from agents.types import ModelReply, ModelRequest
+
+_WAITS = ("connect", "first_byte", "between_bytes", "total")
+
+_serving: dict[str, Provider] = {}
+_made: dict[str, Provider] = {}
+_lock = threading.Lock()
 
 
 def provider_for(model: str) -> Provider:
-    try:
-        return _providers[model]
-    except KeyError:
-        message = f"No provider serves model {model!r}: configure one."
-        raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False) from None
+    """The provider of a declared model, made when it is first asked and kept; a model nobody serves is refused."""
+    with _lock:
+        provider = _serving.get(model) or _made.get(model)
+        if provider is None and (declared := settings.LQOPS_MODELS.get(model)):
+            provider = _made[model] = Limited(_BUILDERS[declared["provider"]](model, declared), declared)
+    if provider is None:
+        message = f"No provider serves model {model!r}: declare it in LQOPS_MODELS_FILE, or set LQOPS_MODEL_URL."
+        raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False)
+    return provider
 
 
 @contextmanager
-def serving(model: str, provider: Provider) -> Iterator[Provider]:
+def serving(model: str, provider: Provider) -> Iterator[Any]:
     """Lets `provider` serve `model` inside the block, in every thread of the process."""
-    before = _providers.get(model)
-    _providers[model] = provider
+    with _lock:
+        before = _serving.get(model)
+        _serving[model] = provider
     try:
         yield provider
     finally:
-        if before is None:
-            _providers.pop(model, None)
-        else:
-            _providers[model] = before
+        with _lock:
+            if before is None:
+                _serving.pop(model, None)
+            else:
+                _serving[model] = before
+
+
+class Limited:
+    """At most so many calls of a model at once in this process; others wait their turn."""
+
+    def __init__(self, inner: Provider, declared: Mapping[str, Any]) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._turn = threading.BoundedSemaphore(max(1, declared.get("concurrency", 8)))
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        with self._turn:
+            return self._inner.complete(request)
+
+    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
+        with self._turn:
+            return self._inner.stream(request, on_chunk)
+
+
+def model_key(variable: str) -> str:
+    """The secret behind a handle: the variable itself, or the file that `<variable>_FILE` names."""
+    if value := os.environ.get(variable, ""):
+        return value
+    path = os.environ.get(f"{variable}_FILE", "")
+    return Path(path).read_text(encoding="utf-8").strip() if path else ""
+
+
+def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
+    variable = declared.get("key_env", "")
+    waits = {name: float(declared[f"{name}_seconds"]) for name in _WAITS if f"{name}_seconds" in declared}
+    endpoint = Endpoint(
+        url=declared["url"],
+        model=declared.get("name", model),
+        key=lambda: model_key(variable) if variable else "",
+        key_name=variable or "no key is configured",
+        json_schema=declared.get("json_schema", True),
+        token_limit_name=declared.get("token_limit", "max_tokens"),
+        patience=Patience(**waits),
+        connections=max(1, declared.get("concurrency", 8)),
+    )
+    return OpenAICompatible(model, endpoint)
+
+
+def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
+    return OfflineProvider()
+
+
+def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:
+    return ScriptedProvider([Step(text) for text in declared["replies"]])
+
+
+_BUILDERS: dict[str, Callable[[str, Mapping[str, Any]], Provider]] = {
+    "openai_compatible": _openai_compatible,
+    "offline": _offline,
+    "scripted": _scripted,
+}

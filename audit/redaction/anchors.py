@@ -77,7 +77,8 @@ _CREDENTIAL_VALUE = r"(?P<value>[\w%+/=~.-]{16,}+)"
 _PATH_VALUE = r"(?P<value>[\w/+-]{8,}+)"
 _USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
 _AUTHORIZATION = (
-    rf"(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=,]|=>)\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
+    rf"(?:(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=]|=>)|{QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{QUOTE}))"
+    rf"\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
     rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?:[ \t:]|%20){{1,4}}+)?(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
 )
 # Passwords in URLs may hold `@`: they end at the last one before the host.
@@ -95,6 +96,7 @@ _SQL_PASSWORD = (
     r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
     rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
 )
+_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
 
 ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
     # Headers: the scheme stays, what follows it goes.
@@ -102,7 +104,7 @@ ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
     ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", "real", ""),
     ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", "real", ""),
     ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", "real", ""),
-    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)", "opaque", ""),
+    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", "opaque", ""),
     ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", "opaque", ""),
     ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", "pair", ""),
     ("docker-auth", "auth",
@@ -131,9 +133,9 @@ ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
      rf"(?:[= \t]{{1,3}}|(?=[\w\"'])){_OPEN}[^\s:\"'`/]{{1,128}}+:(?P<value>[^\s\"'`\\]{{1,256}}+)", "chosen",
      "curl|wget|http "),
     ("cli-password", " -p", rf"{_OPEN}(?P<value>[^\s\"'`\\-]{_WORD}{{2,128}}+)", "password", "mysql|mariadb"),
-    ("cli-password", " -p| -pw| -a| -w",
-     rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)", "header",
-     "sshpass|login|mongo|unzip|zip |plink|pscp|redis-cli|ldapsearch|ldapadd|ldapmodify|ldapwhoami"),
+    ("cli-password", " -p| -pw", _FLAG_VALUE, "chosen", "sshpass|login|mongo|plink|pscp"),
+    ("cli-password", " -a", _FLAG_VALUE, "chosen", "redis-cli"),
+    ("cli-password", " -w", _FLAG_VALUE, "chosen", "ldapsearch|ldapadd|ldapmodify|ldapwhoami"),
     ("cli-password", "htpasswd -",
      rf"[a-z]{{0,6}}b[a-z]{{0,6}}\s{{1,3}}+(?:\S{{1,200}}+\s{{1,3}}+){{1,2}}{_OPEN}(?P<value>{_WORD}{{3,128}}+)",
      "chosen", ""),
@@ -143,7 +145,7 @@ ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
     ("cli-password", "rabbitmqctl ",
      rf"(?:add_user|change_password) \S{{1,128}}+ {_OPEN}(?P<value>{_WORD}{{3,128}}+)", "chosen", ""),
     ("cli-password", "echo ",
-     rf"(?:-n )?{_OPEN}(?P<value>[^\s\"'|`\\]{{3,256}}+)[\"']?\s{{0,3}}\|\s{{0,3}}(?:sudo -s|\w{{1,12}} login|chpasswd)",
+     rf"(?:-n )?{_OPEN}(?P<value>[^\s\"'|`\\]{{3,256}}+)[\"']?\s{{0,3}}\|\s{{0,3}}(?:sudo|\w{{1,12}} login|chpasswd)",
      "chosen", ""),
     ("cli-password", "login ", r"\S{1,128}+\s{1,40}+password\s{1,8}+(?P<value>\S{1,256}+)", "password", ""),
     ("cli-password", "pass:", r"(?P<value>[^\s'\"]{3,256}+)", "password", "openssl"),

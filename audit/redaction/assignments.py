@@ -26,12 +26,12 @@ _NAMED = re.compile(
         {_QUOTE}?\]?
         (?P<assign>
             [ \t]{{0,20}}+ :[ ]?[a-z][a-z0-9_\[\]|.]{{0,24}}+ [ ]?=[ ]?(?=[\"'`])       # password: str = "..."
-          | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//) | \?= ) [ \t]{{0,20}}+
+          | [ \t]{{0,20}}+ (?: := | => | ={{1,3}} | -> | ::?(?!//|\?) | \?= ) [ \t]{{0,20}}+
             (?:[|>][+-]?[ \t]{{0,4}}\n[ \t]{{1,20}}+                                     # password: |
               | \r?\n[ \t]{{1,20}}+(?=[^\s:]{{6,512}}+[ \t]{{0,4}}(?:\r?\n|\Z)))?+
           | [,;]?\s{{0,24}}+ (?:\\{{0,8}}[\"'])?+ value (?:\\{{0,8}}[\"'])?+ [ ]?[:=][ ]? # name="password" value="..."
           | (?<=[\"'])[ \t]{{0,4}},[ \t]{{0,4}}(?=\\{{0,8}}[\"'])                              # ("password", "...")
-          | (?:[ \t][^<>\n]{{0,80}}+)?+ /?> \s{{0,40}}+ (?!</)                           # <password>...
+          | (?:[ \t][^<>\n]{{0,80}}+)?+ > \s{{0,40}}+ (?=<!\[cdata\[|[^<]{{1,512}}+</)    # <password>...</password>
         )
         (?!\$[{{(]|\{{\{{|<[^!]|\*\*|(?:none|null|true|false|str|int|string|os\.|self\.|process\.|settings\.)\b|\s|\Z)
         (?(password)|(?!-?[0-9][0-9.,]{{0,11}}+(?:[\s}}\])/&;]|\Z)))
@@ -40,7 +40,7 @@ _NAMED = re.compile(
     re.VERBOSE,
 )
 _FLAG = re.compile(
-    r"-(?<![a-z0-9]-)-?[a-z0-9.-]{0,32}?(?:pass|pwd|pw|secret|token|key|auth|cred)[a-z0-9.-]{0,24}+"
+    r"-(?<![a-z0-9-]-)-?(?!-)[a-z0-9.-]{0,32}?(?:pass|pwd|pw|secret|token|key|auth|cred)[a-z0-9.-]{0,24}+"
     r"[ \t]{1,4}+(?=[^\s-]{3})"
 )
 _NAME_CHARACTERS = ascii_letters + digits + "_.$-"
@@ -50,7 +50,7 @@ _PROSE = re.compile(
     r"|(?:set|changed|reset|updated|rotated)[ \t]{1,3}to)\b[ \t]{0,3}[:=]?[ \t\"'`“(\[]{0,6}"
 )
 _OPEN = re.compile(
-    rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:!!\w{1, 12} )?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?",
+    rf"(?:[\[(][ \t]{{0,4}})?(?:<!\[CDATA\[)?(?:!!\w{{1,12}} )?(?:[bruf@]{{1,2}}(?=[\"']))?(?P<quote>{_QUOTE})?",
     re.IGNORECASE,
 )
 # A bare value goes on over `,`, `&`, `|` and `\` unless a new pair, an escape or the end of the list follows.
@@ -62,6 +62,10 @@ _BARE_HEAD = re.compile(_BARE + "{1,4}+")
 _BARE_WHOLE = re.compile(_BARE + "++")
 _CLOSERS = ")]}.,:!?”…"
 QUOTED_MOST = 8192
+# How far before its name a tag may begin.
+_TAG = 64
+# Behind a gap this is the next pair of a log line, not a value.
+_PAIR = re.compile(r"[A-Za-z_][\w.-]{0,40}+[=:]")
 
 
 def lowered(text: str) -> str:
@@ -104,13 +108,14 @@ def _whole_name(text: str, start: int, end: int) -> str:
 
 
 def _bare_is_word(text: str, end: int, value: str, separator: str) -> bool:
-    """A bare alphabetic value is code or prose when more of either follows."""
-    if not value.isalpha() or not (value.islower() or value.istitle() or (" " in separator and is_camel_case(value))):
+    """A bare alphabetic value is code or prose when more of either follows, or when it is spelled like a class."""
+    if not value.isalpha():
         return False
-    following = text[end : end + 1]
+    spaced = separator != separator.strip()
     if not (value.islower() or value.istitle()):
-        return True
-    return following in (")", ",", "(", "[") or (separator != separator.strip() and following == " ")
+        return spaced and is_camel_case(value)
+    following = text[end : end + 1]
+    return following in (")", ",", "(", "[") or (spaced and following == " ")
 
 
 def _value_span(text: str, start: int, strength: Strength, separator: str) -> Span | None:
@@ -140,7 +145,7 @@ def _gap_span(text: str, found: re.Match[str], name: str, strength: Strength) ->
     telling = text[start] in "([" or (name.isupper() and "_" in name)
     value = text[start : bare_end(text, start)]
     telling = telling or not value.islower() or any(mark in value for mark in "!@#$%^&*") or looks_mixed(value, 20)
-    if telling and looks_mixed(value, 8) and looks_chosen(value):
+    if telling and looks_mixed(value, 8) and looks_chosen(value) and not _PAIR.match(value):
         return _value_span(text, start, strength, "=")
     return None
 
@@ -186,6 +191,9 @@ def _flag_spans(text: str, low: str) -> Iterator[Span]:
 
 def _assigned_span(text: str, found: re.Match[str], strength: Strength) -> Span | None:
     separator = found["assign"]
+    # `</password>` closes; what follows it belongs to something else.
+    if ">" in separator and "</" in text[max(0, found.start() - _TAG) : found.start()]:
+        return None
     span = _value_span(text, found.end(), strength, separator)
     if span and separator.strip() == ",":
         # A list of field names looks like a pair: ask for more than a word, and for no other name.

@@ -1,6 +1,6 @@
 """Judges key names: does a name such as `dbPassword`, `X-Api-Key` or `token_budget` denote a credential?
 
-Owns the word tables and the splitting of names. Must not look at values.
+Owns the splitting of names and what their words add up to. Must not look at values.
 """
 
 import re
@@ -68,6 +68,9 @@ def name_strength(name: str) -> Strength:
     if words[-1] == "key":
         return _key_strength(words)
     strength = max(map(_word_strength, words))
+    if strength is Strength.TOKEN and _word_strength(words[-1]) is Strength.NONE:
+        # `token-color`, `secret_santa_group`: the last word says what it is.
+        return Strength.WEAK
     if strength is Strength.TOKEN and COUNTED_WORDS.intersection(words[:-1]):
         return Strength.NONE
     return strength

@@ -197,7 +197,7 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("mailchimp-key", "-us", H, 32, 32, rf"\d{{1,2}}(?!{A})"),
     ("mailgun-key", "-", H, 32, 32, rf"{H}{{8}}-{H}{{8}}(?!{D})"),
     ("deepl-key", "-", rf"{H}", 8, 8, rf"{H}{{4}}-{H}{{4}}-{H}{{4}}-{H}{{12}}:fx"),
-    ("discord-token", ".", D, 23, 28, rf"(?={D}{{0,5}}[A-Z0-9]){D}{{6}}\.{DIGITS}{D}{{27,}}+"),
+    ("discord-token", ".", D, 23, 28, rf"{D}{{6}}\.(?={D}{{0,30}}[A-Z]){D}{{27,}}+"),
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip

@@ -16,7 +16,7 @@ class Span(NamedTuple):
 
 def most_candidates(text: str) -> int:
     """How many places of a text are judged one by one; text beyond it is masked as a whole."""
-    return 1_000 + len(text) // 40
+    return 1_000 + len(text) // 48
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:

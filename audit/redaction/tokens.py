@@ -70,12 +70,13 @@ def _rules() -> tuple[Rule, ...]:
 RULES = _rules()
 # The shortest token, prefix included, has this many characters.
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
-# A quick proof that a text without escapes holds no literal; single marks are too common for it.
 _MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
 _OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
+# Quick proofs that no literal occurs. Where escapes may hide a boundary, none is asked for.
 _GLUED = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
 _FREE = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
-_ANY_LITERAL = re.compile(rf"{_GLUED}|(?<![A-Za-z0-9])(?:{_FREE})")
+_ANY_PLAIN = re.compile(rf"{_GLUED}|(?<![A-Za-z0-9])(?:{_FREE})")
+_ANY_ESCAPED = re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
 _MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
@@ -94,7 +95,8 @@ def _rules_for(text: str) -> Iterator[Rule]:
     runs = "\n".join(_RUN.findall(text))
     if runs:
         yield from (rule for rule in _MARKS if rule.literal in runs)
-        if _ANY_LITERAL.search(runs) or _MAY_HIDE_BOUNDARY.search(text):
+        any_literal = _ANY_ESCAPED if _MAY_HIDE_BOUNDARY.search(text) else _ANY_PLAIN
+        if any_literal.search(runs):
             yield from (rule for rule in _OTHERS if rule.literal in runs)
 
 

@@ -32,7 +32,7 @@ _PLACEHOLDERS = re.compile(
     | (?:vault|ref|env|secretref|valueFrom|keychain|keyring|file|ssm|secret):[\w/.{@-].*
     | arn:aws.* | projects/.*/secrets/.* | @?(?:~|\.{1,2})/.*
     | @?/(?:run|etc|var|home|tmp|opt|usr|mnt|app|data|root|Users|srv|secrets|proc|dev|vault|path|api|v\d)/.*
-    | [A-Z]:\\.*
+    | [A-Z]:\\.* | /(?:[a-z][a-z0-9_.-]*+/)*+[a-z0-9_.-]*+
     | (?:os|process|settings|config|self|cls|this|request|args|kwargs|opts|options|params|env|environ|secrets|vars|var
         |local|data|conf|cfg|ctx|context|props|state|user|account|client|session|response|resp|req|body|payload|event
         |form|app|import\.meta|System|Deno|Bun|ENV|window|document|module|random|uuid|faker|fake|crypto|hashlib|github
@@ -48,7 +48,7 @@ _PLACEHOLDERS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+")
+_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+|(?:[a-z_]++\.){2,}+[A-Za-z_]++\d?+[A-Za-z_]*+")
 _WORD_BREAK = re.compile(r"[-_. ]")
 _IDENTIFIER = re.compile(r"[A-Za-z]*_[A-Za-z_]*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -10,65 +10,74 @@ from bisect import bisect_right
 from audit.redaction.spans import Span
 
 _ESCAPE = re.compile(
-    r"%[0-9A-Fa-f]{2}|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
     r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
 )
 _NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
 READINGS = 3
+# Lines this far from any escape are left out of a reading.
 _FAR = 512
+_UNIT = len("\\u0000")
 
 
-def _decoded(escape: str) -> str:
+def _entity(name: str) -> str:
+    if name[0] != "#":
+        return _NAMED[name]
+    return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))
+
+
+def _decoded(escape: str, start: int) -> tuple[str, int, int]:
+    """What a run of like escapes spells, where it stands, and how long each of them is."""
     if escape[0] == "%":
-        return chr(int(escape[1:], 16))
+        return bytes.fromhex(escape.replace("%", "")).decode("latin-1"), start, 3
     if escape[0] == "&":
-        name = escape[1:-1]
-        if name[0] != "#":
-            return _NAMED[name]
-        return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))
+        return _entity(escape[1:-1]), start, len(escape)
+    if escape[1] == "u":
+        return "".join(chr(int(unit, 16)) for unit in escape[2:].split("\\u")), start, _UNIT
     body = escape.lstrip("\\")
-    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body)
+    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body), start, len(escape)
 
 
 class Reading:
-    """One decoded reading and the offsets of its escapes; lines far from any escape are left out of it."""
+    """One decoded reading, and for each of its pieces where it stands in the original."""
 
     def __init__(self, text: str) -> None:
         self._parts: list[str] = []
-        self._here: list[int] = [0]
-        self._there: list[int] = [0]
-        self._length = 0
-        last = 0
+        # A piece begins at so many characters here and there, and each character here stands for so many there.
+        self._here: list[int] = []
+        self._there: list[tuple[int, int]] = []
+        self._length = last = 0
         for found in _ESCAPE.finditer(text):
-            if found.start() - last > _FAR:
-                last = self._skip_lines(text, last, found.start())
-            self._append(text[last : found.start()], found.start())
-            self._append(_decoded(found[0]), found.end())
-            last = found.end()
-        self._parts.append(text[last:])
+            start, end = found.span()
+            if start - last > _FAR:
+                last = self._skip_lines(text, last, start)
+            if start > last:
+                self._append(text[last:start], last, 1)
+            self._append(*_decoded(found[0], start))
+            last = end
+        self.escapes = bool(self._parts)
+        self._append(text[last:], last, 1)
         self.text = "".join(self._parts)
-        self.escapes = len(self._here) > 1
 
-    def _append(self, part: str, resume: int) -> None:
-        """Add a part; what comes next stands at `resume` in the original."""
+    def _append(self, part: str, start: int, step: int) -> None:
         self._parts.append(part)
-        self._length += len(part)
         self._here.append(self._length)
-        self._there.append(resume)
+        self._there.append((start, step))
+        self._length += len(part)
 
     def _skip_lines(self, text: str, start: int, end: int) -> int:
         """Finish the line at `start`, leave out those up to the line of `end`, and say where that one begins."""
         first = text.find("\n", start, end) + 1
-        resume = text.rfind("\n", start, end) + 1
         if not first:
             return start
-        self._append(text[start:first], resume)
-        return resume
+        self._append(text[start:first], start, 1)
+        return text.rfind("\n", start, end) + 1
 
     def _back(self, offset: int) -> int:
         at = bisect_right(self._here, offset) - 1
-        return self._there[at] + offset - self._here[at]
+        start, step = self._there[at]
+        return start + (offset - self._here[at]) * step
 
     def original(self, span: Span) -> Span:
         """The same span in the text that was decoded."""

@@ -35,27 +35,31 @@ KEY_QUALIFIERS = _words("""
 PLAIN_KEYS = _words("""
     cache composite dedup dedupe event foreign group hash idem idempotency index known lock lookup message natural
     object order partition pub public range registry routing row search shard sort surrogate topic translation unique
+    websocket
 """)
 
 # A name that ends so speaks about a credential; it does not hold one.
 ABOUT_WORDS = _words("""
     age alg algo algorithm alias arn at attempt attempts audience avg backend board bucket budget bytes cache cached
-    change changed check checks checksum class code codes column config cost count counter counts created date days
-    delay description detection digest dir directory disabled down enabled endpoint env error errors etag exists exp
-    expiration expired expires expiry factory failure failures field fields file filename fingerprint form format func
-    function generator group handler hash hashed hasher hashes help hint history hours id ids in index input interval
-    invalid issuer key_id keyid kind label leak len length lifetime limit limits location manager max md5 message
-    method min minutes mode mount ms name names namespace number option options out output owner page path pattern per
-    permission permissions placeholder policies policy prefix present press price protected provider rate ref
-    reference refs regex region remaining required reset retries ring role rotated rotation rule rules saved scan
-    scanner schema scheme scope scopes screen seconds selector service set settings sha sha1 sha256 size source state
-    status store strength suffix sum table template templates text thumbprint time timeout timeouts title total ttl
-    type types up updated uri url usage used valid validator validators version view volume window word words
+    change changed check checks checksum class code codes color colour column config cost count counter counts created
+    date days delay description detection digest dir directory disabled down enabled endpoint env error errors etag
+    exists exp expiration expired expires expiry factory failure failures field fields file filename fingerprint form
+    format func function generator group handler hash hashed hasher hashers hashes help hint history hours id ids in
+    index input interval invalid issuer key_id keyid kind label leak len length lifetime limit limits location manager
+    max md5 message method min minutes mode mount ms name names namespace number oldpwd option options out output
+    owner page path pattern per permission permissions placeholder policies policy prefix present press price
+    protected provider rate ref reference refs regex region remaining required reset retries ring role rotated
+    rotation rule rules saved scan scanner schema scheme scope scopes screen seconds selector service set settings sha
+    sha1 sha256 size source state status store strength style suffix sum table template templates text thumbprint time
+    timeout timeouts title total ttl type types up updated uri url usage used valid validator validators version view
+    volume window word words
 """)
 
 # Words after the noun that change nothing: `password_value`, `SECRET_KEY_BASE`.
 FILLER_WORDS = _words("""
-    base current data encoded header new old plain raw str string val value
+    admin b64 backup base cleartext current data default dev development encoded header hex live local main new old
+    plain plaintext primary prod production raw remote ro rw secondary stage staging str string test user v1 v2 val
+    value web
 """)
 
 # Before `token`: counts, pages and parser errors.

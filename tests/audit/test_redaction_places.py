@@ -105,6 +105,8 @@ def test_masks_the_value_and_keeps_the_rest(text: str, expected: str) -> None:
         "secret_key: 12",
         "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----",
         "-----END RSA PRIVATE KEY-----",
+        "<a><password></password>words4you</a>",
+        "<token/> words4you </a>",
     ],
 )
 def test_leaves_what_only_looks_alike(text: str) -> None:

@@ -13,7 +13,7 @@ from agents.net.limits import Deadline
 from tests.agents.net.world import answer
 
 SITE = "http://site.example.com/"
-TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(2_000))
+TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(500))
 MEBIBYTE = 1024 * 1024
 
 
@@ -109,6 +109,13 @@ def test_unpacking_stops_at_the_limit(encoding, data, limits, reason):
 
 def test_what_packs_well_but_is_small_is_let_through():
     assert unpacked("gzip", gzip.compress(b"\0" * MEBIBYTE)) == b"\0" * MEBIBYTE
+
+
+def test_an_empty_chunk_is_nothing():
+    body = Body("br", Limits(), Deadline(30))
+
+    assert list(body.feed(b"")) == []
+    body.finish()
 
 
 def test_nothing_is_unpacked_after_the_deadline():

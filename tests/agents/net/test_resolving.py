@@ -50,7 +50,7 @@ def test_a_lookup_that_hangs_is_left_behind():
     began = time.monotonic()
 
     assert reason_of(lambda host: go_on.wait(5) and [PUBLIC], lookup_seconds=0.2) == "lookup_timeout"
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
     go_on.set()
 
 

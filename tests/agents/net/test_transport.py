@@ -64,7 +64,7 @@ def test_one_that_hangs_is_left_at_the_deadline():
 
     with pytest.raises(FetchFailed, match="deadline"):
         asyncio.run(get_later())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 3
 
 
 def test_many_fetches_run_at_once_in_one_loop():

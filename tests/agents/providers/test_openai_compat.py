@@ -135,8 +135,17 @@ def test_reads_a_date_to_wait_for():
 
 @pytest.mark.parametrize(
     "body",
-    [b'{"choices": [{"mess', b"", b"<html>busy</html>", b"[]", b"3", b'{"choices": []}', b'{"choices": "x"}', b"[" * 100_000],
-)  # fmt: skip
+    [
+        b'{"choices": [{"mess',
+        b"",
+        b"<html>busy</html>",
+        b"[]",
+        b"3",
+        b'{"choices": []}',
+        b'{"choices": "x"}',
+        b"[" * 100_000,
+    ],
+)
 def test_half_an_answer_is_malformed_and_may_be_asked_again(body):
     error, _, _ = failure(answer(200, body))
     assert error.fault == Fault.MALFORMED

@@ -1,0 +1,96 @@
+"""Who serves which model, made when first asked, with its limits and its key by handle."""
+
+import threading
+
+import pytest
+
+from agents.providers import registry
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.types import ModelRequest
+from tests.agents.providers.hostile import answer, reply, serving
+
+REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_made(monkeypatch):
+    made = {}
+    monkeypatch.setattr(registry, "_made", made)
+    yield
+    for provider in made.values():
+        getattr(provider._inner, "close", lambda: None)()
+
+
+def test_a_model_that_nobody_serves_is_refused_and_says_what_to_do(settings):
+    settings.LQOPS_MODELS = {}
+    with pytest.raises(ProviderError, match="LQOPS_MODEL_URL") as refused:
+        registry.provider_for("m")
+    assert (refused.value.fault, refused.value.contacted) == (Fault.NOT_SERVED, False)
+
+
+def test_a_declared_model_is_made_once_and_asked_with_its_key(settings, monkeypatch, tmp_path):
+    monkeypatch.setenv("SECRET_OF_M", "k-42")
+    with serving(answer(200, reply("hello"))) as server:
+        settings.LQOPS_MODELS = {
+            "m": {"provider": "openai_compatible", "url": server.url, "key_env": "SECRET_OF_M", "total_seconds": 5}
+        }
+        provider = registry.provider_for("m")
+        assert provider is registry.provider_for("m")
+        assert provider.complete(REQUEST).text == "hello"
+        assert "Authorization: Bearer k-42" in server.heads[0]
+        monkeypatch.delenv("SECRET_OF_M")
+        (tmp_path / "key").write_text("k-43\n")
+        monkeypatch.setenv("SECRET_OF_M_FILE", str(tmp_path / "key"))
+        provider.complete(REQUEST)
+        assert "Bearer k-43" in server.heads[1]
+        monkeypatch.delenv("SECRET_OF_M_FILE")
+        provider.complete(REQUEST)
+        assert "Authorization" not in server.heads[2]
+
+
+def test_a_model_without_a_key_is_asked_without_one(settings):
+    with serving(answer()) as server:
+        settings.LQOPS_MODELS = {"m": {"provider": "openai_compatible", "url": server.url}}
+        registry.provider_for("m").complete(REQUEST)
+        assert "Authorization" not in server.heads[0]
+
+
+def test_rehearsed_replies_come_from_the_declaration(settings):
+    settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two"]}}
+    provider = registry.provider_for("m")
+    assert [provider.complete(REQUEST).text, provider.complete(REQUEST).text] == ["one", "two"]
+    chunks = []
+    assert provider.stream(REQUEST, chunks.append).text == "two"
+    assert chunks[-1].finished
+
+
+def test_no_more_calls_at_once_than_declared():
+    inside, most, gate = [], [], threading.Lock()
+
+    def enter():
+        with gate:
+            inside.append(1)
+            most.append(len(inside))
+        threading.Event().wait(0.01)
+        with gate:
+            inside.pop()
+
+    limited = registry.Limited(ScriptedProvider([Step("x", before_reply=enter)]), {"concurrency": 2})
+    threads = [threading.Thread(target=limited.complete, args=(REQUEST,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) <= 2
+
+
+def test_one_provider_may_stand_in_for_another_for_a_while(settings):
+    settings.LQOPS_MODELS = {}
+    first, second = ScriptedProvider(), ScriptedProvider()
+    with registry.serving("m", first):
+        with registry.serving("m", second):
+            assert registry.provider_for("m") is second
+        assert registry.provider_for("m") is first
+    with pytest.raises(ProviderError):
+        registry.provider_for("m")

@@ -1,0 +1,67 @@
+"""When a model is asked again, and after how long: an exact, pure schedule."""
+
+import random
+
+import pytest
+
+from agents.providers.errors import Fault, ProviderError, fault_of_status
+from agents.providers.retry import LONGEST_WAIT_SECONDS, Tries, next_wait
+
+
+class Fixed(random.Random):
+    """Draws a fixed place between the two ends."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+
+    def uniform(self, a, b):
+        return a + (b - a) * self.place
+
+
+def waits(fault, place=0.5, **more):
+    tries, found = Tries(most=4), []
+    while True:
+        error = ProviderError("x", fault=fault, **more)
+        tries = tries.after(error)
+        wait = next_wait(error, tries, Fixed(place))
+        if wait is None:
+            return found
+        found.append(wait)
+
+
+def test_recoverable_faults_double_their_wait():
+    assert waits(Fault.SERVER) == [1, 2, 4]
+    assert waits(Fault.TIMEOUT, place=0) == [0.5, 1, 2]
+    assert waits(Fault.CONNECTION, place=1) == [1.5, 3, 6]
+
+
+def test_rate_limits_wait_longer_and_longer():
+    assert waits(Fault.RATE_LIMITED) == [30, 60, 90]
+    assert waits(Fault.RATE_LIMITED, place=0) == [24, 48, 72]
+
+
+def test_what_the_server_asks_for_is_kept_to_and_bounded():
+    assert waits(Fault.RATE_LIMITED, place=0, retry_after=7) == [7, 7, 7]
+    assert waits(Fault.SERVER, place=0, retry_after=1e9)[0] == LONGEST_WAIT_SECONDS
+
+
+@pytest.mark.parametrize("fault", [Fault.AUTH, Fault.INVALID_REQUEST, Fault.NOT_SERVED, Fault.CANCELLED])
+def test_final_faults_are_final(fault):
+    assert waits(fault) == []
+
+
+def test_rate_limits_and_other_faults_are_counted_apart():
+    tries = Tries(most=2)
+    for fault in (Fault.RATE_LIMITED, Fault.SERVER):
+        error = ProviderError("x", fault=fault)
+        tries = tries.after(error)
+        assert next_wait(error, tries, Fixed(0.5)) is not None
+    assert next_wait(error, tries.after(error), Fixed(0.5)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"), [(408, Fault.TIMEOUT), (409, Fault.SERVER), (425, Fault.SERVER), (418, Fault.INVALID_REQUEST)]
+)
+def test_odd_statuses_have_a_meaning(status, fault):
+    assert fault_of_status(status) == fault

@@ -1,0 +1,121 @@
+"""One gate to the outside: nothing but the URL gate opens a connection, save what is listed here with its reason."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .source import ROOT, shown, source_files
+
+GATE = "agents/net/"
+# Modules that open connections, or fetch.
+OPENERS = (
+    "aiohttp", "anyio", "ftplib", "h11", "http.client", "httpcore", "httpx", "httpx_sse", "imaplib", "nntplib",
+    "poplib", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request", "urllib3", "websocket",
+    "websockets", "xmlrpc.client",
+)  # fmt: skip
+# The same through modules that are used for other things too.
+CALLS = {"open_connection", "open_unix_connection", "create_connection", "create_datagram_endpoint"}
+# What only tests may set: it sends a checked address elsewhere.
+TEST_HOOKS = {"reroute"}
+
+# file → module → why it may
+OPERATORS_MODEL = "the address of a model is the operator's setting, never a user's or a model's"
+LISTED: dict[str, dict[str, str]] = {
+    "agents/management/commands/up.py": {"socket": "names the type of the socket that the web process is given"},
+    "agents/management/web.py": {
+        "http.client": "asks the web process on this machine whether it is up",
+        "socket": "listens for the web process; connects to nothing",
+    },
+    "agents/providers/openai_compat.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
+    "agents/providers/wire.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
+}
+
+
+def openings(source: str) -> Iterator[tuple[str, int]]:
+    """What a file could open a connection with, and where. Names in texts count: import_module takes them."""
+    for node in ast.walk(ast.parse(source)):
+        for name in _names(node):
+            for module in OPENERS:
+                if name == module or name.startswith(f"{module}."):
+                    yield module, node.lineno
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in CALLS:
+                yield called, node.lineno
+            yield from ((keyword.arg, node.lineno) for keyword in node.keywords if keyword.arg in TEST_HOOKS)
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in {"import_module", "__import__"}:
+            yield str(node.args[0].value)
+
+
+@pytest.mark.parametrize("path", [path for path in source_files() if not shown(path).startswith(GATE)], ids=shown)
+def test_nothing_but_the_gate_opens_a_connection(path: Path):
+    listed = LISTED.get(shown(path), {})
+    found = [(name, line) for name, line in openings(path.read_text(encoding="utf-8")) if name not in listed]
+
+    assert found == [], "fetch through agents.net, or list the file with its reason"
+
+
+def test_an_entry_ends_with_its_cause():
+    for name, modules in LISTED.items():
+        if (ROOT / name).exists():
+            used = {module for module, _ in openings((ROOT / name).read_text(encoding="utf-8"))}
+            assert set(modules) <= used, f"{name} needs less now"
+    assert all(len(reason.split()) > 3 for modules in LISTED.values() for reason in modules.values())
+
+
+def test_the_gate_itself_is_seen():
+    used = {name for path in source_files() if shown(path).startswith(GATE) for name, _ in openings(path.read_text())}
+
+    assert {"socket", "httpcore", "httpx"} <= used
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import socket",
+        "import socket as s",
+        "from socket import create_server",
+        "import http.client",
+        "from http import client",
+        "import urllib.request",
+        "from urllib import request",
+        "from urllib.request import urlopen",
+        "import requests.sessions",
+        "import httpx",
+        "from httpx import AsyncClient",
+        "def f():\n    import websockets",
+        "importlib.import_module('httpx')",
+        "__import__('socket')",
+        "asyncio.open_connection('h', 1)",
+        "loop.create_connection(f, 'h', 1)",
+        "SafeClient(reroute=f)",
+    ],
+)
+def test_an_opening_is_found(source):
+    assert list(openings(source)) != []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import http",
+        "from urllib.parse import quote",
+        "from django import requests_x",
+        "x = 'socket'",
+        "from .socket import x",
+    ],
+)
+def test_what_opens_nothing_is_left_alone(source):
+    assert list(openings(source)) == []

@@ -1,0 +1,105 @@
+"""Models from a file and from variables; mistakes are named exactly."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from agents.providers.offline import OfflineProvider
+from agents.providers.openai_compat import OpenAICompatible
+from agents.providers.registry import _BUILDERS
+from agents.providers.scripted import ScriptedProvider
+from agents.services.prices import declared_price
+from lqops.env import Env
+from lqops.models import configured_models, read_models_file
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
+KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_loads_is_priced_and_can_be_served(path, settings):
+    models = configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+    settings.LQOPS_MODELS = models.declared
+    for name, entry in models.declared.items():
+        provider = _BUILDERS[entry["provider"]](name, entry)
+        assert isinstance(provider, KINDS[entry["provider"]])
+        assert declared_price(name, None).model == name
+    assert set(models.roles) == {"main", "small", "judges"}
+
+
+def test_without_any_setting_the_offline_analyst_plays_every_part():
+    models = configured_models(Env({}))
+    assert list(models.declared) == ["offline"]
+    assert models.roles == {"main": ["offline"], "small": ["offline"], "judges": ["offline"]}
+
+
+def test_three_settings_and_two_prices_make_a_model():
+    models = configured_models(
+        Env(
+            {
+                "LQOPS_MODEL_URL": "http://127.0.0.1:8080/v1",
+                "LQOPS_MODEL_NAME": "local",
+                "LQOPS_MODEL_INPUT_USD": "0",
+                "LQOPS_MODEL_OUTPUT_USD": "0",
+            }
+        )
+    )
+    assert models.declared["local"]["key_env"] == "LQOPS_MODEL_KEY"
+    assert models.roles["main"] == ["local"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [("LQOPS_MODEL_NAME", "LQOPS_MODEL_NAME"), ("LQOPS_MODEL_INPUT_USD", "per million tokens")],
+)
+def test_what_is_missing_of_them_is_named(missing, says):
+    values = {
+        "LQOPS_MODEL_URL": "http://127.0.0.1:8080/v1",
+        "LQOPS_MODEL_NAME": "local",
+        "LQOPS_MODEL_INPUT_USD": "0",
+        "LQOPS_MODEL_OUTPUT_USD": "0",
+    }
+    del values[missing]
+    with pytest.raises(ImproperlyConfigured, match=says):
+        configured_models(Env(values))
+
+
+GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\noutput_usd = "1"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[models.a\n", "not a TOML file"),
+        ("[models]\na = 3\n", "models.a is not a table"),
+        ('[models.a]\nprovider = "magic"\n', "provider must be one of"),
+        ("[models.a]\nurl = 3\n", "models.a.url is 3: it must be text"),
+        ("[models.a]\ninput_usd = 0.15\n", "models.a.input_usd is 0.15: it must be text"),
+        ("[models.a]\nconcurrency = true\n", "must be a whole number"),
+        ('[models.a]\njson_schema = "yes"\n', "must be true or false"),
+        ('[models.a]\ntotal_seconds = "long"\n', "must be a number"),
+        ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
+        ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url must be given"),
+        (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
+    path = tmp_path / "models.toml"
+    path.write_text(content)
+    with pytest.raises(ImproperlyConfigured, match=says):
+        configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+
+
+def test_a_file_that_is_not_there_is_named():
+    with pytest.raises(ImproperlyConfigured, match=r"nowhere\.toml' cannot be read"):
+        read_models_file(Path("nowhere.toml"))
+
+
+def test_the_secret_behind_a_handle_is_found_for_masking(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("from-a-file\n")
+    assert Env({"K": "in the variable"}).secret_behind("K") == "in the variable"
+    assert Env({"K_FILE": str(path)}).secret_behind("K") == "from-a-file"
+    assert Env({}).secret_behind("K") == ""
+    assert Env({}).secret_behind("") == ""
