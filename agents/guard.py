@@ -21,7 +21,7 @@ from agents.asking import consent, denied
 from agents.conf import clock, max_model_tries
 from agents.enums import Outcome, Risk, ToolIntent
 from agents.exceptions import ModelSuspended, OpenTransaction, UnpricedModel
-from agents.metering import LongWait, Meter
+from agents.metering import LongWait, Meter, Question
 from agents.models import AgentSession, Approval, ToolCall
 from agents.providers.base import ProviderError
 from agents.providers.retry import Tries
@@ -80,7 +80,8 @@ def guarded_tool_call(
     if ticket is not None:
         call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
     estimate = costs.usd(estimate_tool_cost(call.intent, call.arguments, now=call.now))
-    draft = _Draft(call, estimate, ticket, asked_digest, place.attempt)
+    question = Question.of(call) if call.tool.request else None
+    draft = _Draft(call, estimate, question, ticket, asked_digest, place.attempt)
     return _act_remotely(draft) if call.tool.remote else _act_locally(draft)
 
 
@@ -108,16 +109,17 @@ class _Draft:
 
     call: Call
     estimate: Decimal
+    question: Question | None
     ticket: Approval | None
     asked_digest: str
     attempt: int
 
 
 def _afford(draft: _Draft, locked: Locked) -> Payment | Refusal:
-    call = draft.call
-    if call.tool.request is None:
+    call, question = draft.call, draft.question
+    if question is None:
         return Payment()
-    request = call.tool.request(call.arguments)
+    request = question.request
     try:
         if locked.model_suspended:
             raise ModelSuspended(request.model)
@@ -132,7 +134,7 @@ def _afford(draft: _Draft, locked: Locked) -> Payment | Refusal:
     )
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
-    return Payment(replace(request, max_tokens=verdict.max_tokens), price, verdict.held, ledgers)
+    return Payment(question.limited(verdict.max_tokens), price, verdict.held, ledgers)
 
 
 # --- Authorise, dispatch, settle ---
@@ -179,9 +181,10 @@ def _authorise(draft: _Draft) -> Opened | Refusal:
     row, noted = _journal_row(draft), {}
     if draft.ticket is not None:
         ticket_record(draft.ticket, call_id=str(row.public_id), now=call.now)
-    if payment.request is not None:
-        noted = {} if payment.request.anonymize else {"anonymize": False}
-        row.model, row.max_tokens = payment.request.model, payment.request.max_tokens
+    if payment.question is not None:
+        request = payment.question.request
+        noted = {} if request.anonymize else {"anonymize": False}
+        row.model, row.max_tokens = request.model, request.max_tokens
         row.approved_usd, row.held_usd = draft.estimate, payment.held
         row.budget_ids = [ledger.id for ledger in payment.ledgers]
         warn_at_80_percent(call.session, (locked.ledger, *payment.ledgers), estimate=draft.estimate, now=call.now)
@@ -215,7 +218,7 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
     """The only place from which a handler is run. A halt that came in meanwhile still stops the first byte."""
     call, row = opened.call, opened.row
     meter = Meter(
-        opened.payment.request,
+        opened.payment.question,
         book=lambda attempt: book_attempt(opened, attempt),
         halted=lambda: is_halted(call.session),
         tries=Tries(most=max_model_tries(), rate_limited=row.attempt - 1),

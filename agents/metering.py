@@ -10,18 +10,66 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from agents.anonymize import Anonymizer
 from agents.costs import cost_of
 from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.providers.base import Chunk, Fault, ProviderError
-from agents.providers.registry import provider_for
+from agents.providers.registry import is_in_process, provider_for
 from agents.providers.retry import Tries, next_wait
+from agents.tools.calls import Call
 from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
-from audit.redaction import redact, redact_exception
+from audit.redaction import StreamRedactor, redact, redact_exception
 
 REFUSAL = "refusal"
 LONGEST_SITTING_SECONDS = 5.0
 LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request as it leaves the process, and the way back: personal data is hidden before it is priced or sent."""
+
+    request: ModelRequest
+    veil: Anonymizer | None = None
+
+    @classmethod
+    def of(cls, call: Call) -> "Question":
+        if call.tool.request is None:
+            raise AskedTwice(f"{call.intent} asks no model.")
+        request = call.tool.request(call.arguments)
+        if not request.anonymize or is_in_process(request.model):
+            return cls(request)
+        project = call.session.project
+        veil = Anonymizer(project.parties.splitlines() if project else ())
+        return cls(veil.hide_request(request), veil)
+
+    def limited(self, max_tokens: int) -> "Question":
+        return replace(self, request=replace(self.request, max_tokens=max_tokens))
+
+    def understood(self, reply: ModelReply) -> ModelReply:
+        """The reply with names put back, and then without secrets; nothing else ever sees it before."""
+        text, arguments = reply.text, [call.arguments for call in reply.calls]
+        if self.veil is not None:
+            text, arguments = self.veil.restore(text), [self.veil.restore_json(part) for part in arguments]
+        calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
+        return replace(reply, text=redact(text), calls=calls)
+
+    def overheard(self, on_chunk: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
+        """Chunks on their way to a listener: names put back, secrets masked, also across their borders."""
+        restoring, masking = self.veil.stream() if self.veil else None, StreamRedactor()
+
+        def hand_on(chunk: Chunk) -> None:
+            text = restoring.feed(chunk.text) if restoring else chunk.text
+            text = masking.feed(text)
+            if chunk.finished:
+                text += masking.feed(restoring.close() if restoring else "") + masking.close()
+            if text:
+                on_chunk(Chunk(text))
+            if chunk.finished:
+                on_chunk(chunk)
+
+        return hand_on
 
 
 class AskedTwice(LqopsError):
@@ -69,13 +117,13 @@ class Meter:
 
     def __init__(
         self,
-        request: ModelRequest | None,
+        question: Question | None,
         *,
         book: Callable[[Attempt], bool],
         halted: Callable[[], bool],
         tries: Tries,
     ) -> None:
-        self._request = request
+        self._question = question
         self._book = book
         self._halted = halted
         self._tries = tries
@@ -85,13 +133,13 @@ class Meter:
         self.wait_seconds = 0.0
 
     def infer(self, on_chunk: Callable[[Chunk], None] | None = None) -> ModelReply:
-        if self.last is not None or self._request is None:
+        if self.last is not None or self._question is None:
             raise AskedTwice("A guarded call asks its model once; make another guarded call for another question.")
         number = 0
         while True:
             number += 1
             try:
-                return self._ask(self._request, number, on_chunk)
+                return self._ask(self._question, number, on_chunk)
             except ProviderError as error:
                 self.contacted = self.contacted or error.contacted
                 self._tries = self._tries.after(error)
@@ -105,13 +153,16 @@ class Meter:
                     raise
                 self._sit_out(wait, error)
 
-    def _ask(self, request: ModelRequest, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
-        started = time.monotonic()
+    def _ask(self, question: Question, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
+        request, started = question.request, time.monotonic()
         self.last = Attempt(number)
         try:
             provider = provider_for(request.model)
             self.last = Attempt(number, provider.name, contacted=True)
-            reply = provider.stream(request, on_chunk) if on_chunk else provider.complete(request)
+            if on_chunk is None:
+                reply = provider.complete(request)
+            else:
+                reply = provider.stream(request, question.overheard(on_chunk))
         except ProviderError as error:
             self.last = replace(self.last, contacted=error.contacted, usage=error.usage, latency_ms=_since(started))
             raise
@@ -119,7 +170,7 @@ class Meter:
         self.last = replace(
             self.last, usage=reply.usage, refused=refused, latency_ms=_since(started), outcome=Outcome.SUCCESS
         )
-        return replace(reply, text=redact(reply.text))
+        return question.understood(reply)
 
     def _sit_out(self, seconds: float, error: ProviderError) -> None:
         """Waits in short looks, so that a halt ends it."""

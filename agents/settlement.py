@@ -11,22 +11,22 @@ from django.db import transaction
 
 from agents.enums import TerminalReason
 from agents.exceptions import BudgetExceeded, RetryLater
-from agents.metering import Attempt, Meter
+from agents.metering import Attempt, Meter, Question
 from agents.models import ToolCall
 from agents.services.inference import inference_record
 from agents.services.journal import RETRY_LATER, journal_local, journal_retry, journal_settle
 from agents.services.prices import model_suspend
 from agents.services.refusals import Refusal, brake_session
 from agents.tools.calls import Call
-from agents.types import ZERO, Ledger, ModelRequest, Price, ToolResult
+from agents.types import ZERO, Ledger, Price, ToolResult
 from audit.recorder import Head
 
 
 @dataclass(frozen=True)
 class Payment:
-    """What R4 approved: the request as it may be sent, its price, and the books it was reserved in."""
+    """What R4 approved: the question as it may be sent, its price, and the books it was reserved in."""
 
-    request: ModelRequest | None = None
+    question: Question | None = None
     price: Price | None = None
     held: Decimal = ZERO
     ledgers: tuple[Ledger, ...] = ()
@@ -79,5 +79,6 @@ def settle(opened: Opened, result: ToolResult, meter: Meter, *, now: datetime) -
 
 
 def _log(opened: Opened, attempt: Attempt, booked: Decimal, *, now: datetime) -> None:
-    if opened.payment.request is not None:
-        inference_record(opened.row, attempt, purpose=opened.payment.request.purpose, booked=booked, now=now)
+    if opened.payment.question is not None:
+        purpose = opened.payment.question.request.purpose
+        inference_record(opened.row, attempt, purpose=purpose, booked=booked, now=now)

@@ -14,7 +14,10 @@ from agents.anonymize.words import Reading
 MOST_WORDS = 8
 SPOKEN_GAPS = frozenset({" ", "-", "'"})
 FIRM_GAPS = SPOKEN_GAPS | frozenset({"&", " & ", "+", " + ", "! "})
+COMMA = frozenset({", "})
 DOTS = frozenset({".", ". "})
+INITIAL_GAPS = SPOKEN_GAPS | DOTS
+FIRM_INITIAL_GAPS = FIRM_GAPS | DOTS
 LONGEST_INITIAL = 2
 BEFORE_NAME = tables.TITLES | tables.DEGREES
 AFTER_NAME = tables.TERMS | (tables.LEADING - tables.PARTICLES)
@@ -67,9 +70,8 @@ def _titled(reading: Reading, at: int) -> Name | None:
 def _after_titles(reading: Reading, at: int) -> int:
     """Titles come in rows: Frau Prof. Dr. med. Weber."""
     first = at + 1
-    while first < len(reading.words) and _goes_on(reading, first, DOTS | SPOKEN_GAPS):
-        if reading.words[first].folded not in BEFORE_NAME:
-            break
+    end = min(first + MOST_WORDS, len(reading.words))
+    while first < end and reading.words[first].folded in BEFORE_NAME and _goes_on(reading, first, INITIAL_GAPS):
         first += 1
     return first
 
@@ -83,7 +85,7 @@ def _end_of_person(reading: Reading, first: int) -> int:
     last = first
     for at in range(first, min(first + MOST_WORDS, len(reading.words))):
         initial = at == first or len(reading.words[at - 1].folded) <= LONGEST_INITIAL
-        if not _goes_on(reading, at, SPOKEN_GAPS | DOTS if initial else SPOKEN_GAPS):
+        if not _goes_on(reading, at, INITIAL_GAPS if initial else SPOKEN_GAPS):
             break
         folded = reading.words[at].folded
         if folded in (tables.NO_NAME if at == first else AFTER_NAME):
@@ -150,8 +152,8 @@ def _start_of_firm(reading: Reading, form: int, floor: int, taken: frozenset[int
 def _firm_goes_on(reading: Reading, at: int, form: int, *, listed: bool) -> bool:
     """A comma joins only before the legal form (Acme, Inc.) and in a list with "&" (Baker, Smith & Jones LLP)."""
     initial = len(reading.words[at - 1].folded) <= LONGEST_INITIAL
-    gaps = FIRM_GAPS | (DOTS if initial else frozenset())
-    return _goes_on(reading, at, gaps | {", "} if at == form or listed else gaps)
+    comma = (at == form or listed) and reading.gap(at) == ", "
+    return _goes_on(reading, at, COMMA if comma else FIRM_INITIAL_GAPS if initial else FIRM_GAPS)
 
 
 def _inside_word(reading: Reading, at: int, gap: str) -> bool:

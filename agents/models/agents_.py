@@ -27,6 +27,7 @@ class Project(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_projects")
     name = models.CharField(max_length=200)
     context_md = models.TextField(blank=True, help_text="Read by every run that is bound to this project.")
+    parties = models.TextField(blank=True, help_text="Names of people and firms, one per line, to hide from models.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:

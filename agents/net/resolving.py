@@ -23,7 +23,8 @@ def system_resolve(host: str) -> list[str]:
 def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
     """All addresses of a name. A thread asks, because the system's resolver knows no deadline."""
     end = time.monotonic() + seconds
-    if not _LOOKUPS.acquire(timeout=seconds):
+    lookups = _LOOKUPS
+    if not lookups.acquire(timeout=seconds):
         raise UrlRefused("lookup_timeout")
     box: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
 
@@ -33,7 +34,7 @@ def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
         except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
             box.put(error)
         finally:
-            _LOOKUPS.release()
+            lookups.release()
 
     threading.Thread(target=ask, name="lookup", daemon=True).start()
     try:

@@ -32,7 +32,7 @@ _MARKING = re.compile(
     re.IGNORECASE,
 )
 _STAMP = re.compile(
-    r"^[ \t\W]*(?:STRICTLY |HIGHLY )?(?:CONFIDENTIAL|PRIVILEGED|RESTRICTED|SECRET)\b[^\n]{0,60}$", re.MULTILINE
+    r"^[^\w\n]{0,20}(?:STRICTLY |HIGHLY )?(?:CONFIDENTIAL|PRIVILEGED|RESTRICTED|SECRET)\b[^\n]{0,60}$", re.MULTILINE
 )
 
 

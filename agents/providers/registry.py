@@ -13,6 +13,7 @@ from agents.providers.base import Chunk, Fault, Provider, ProviderError
 from agents.providers.offline import OfflineProvider
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
+from agents.providers.streaming import ended_once
 from agents.providers.wire import Patience
 from agents.types import ModelReply, ModelRequest
 
@@ -33,6 +34,11 @@ def provider_for(model: str) -> Provider:
         message = f"No provider serves model {model!r}: declare it in LQOPS_MODELS_FILE, or set LQOPS_MODEL_URL."
         raise ProviderError(message, fault=Fault.NOT_SERVED, contacted=False)
     return provider
+
+
+def is_in_process(model: str) -> bool:
+    """True when asking the model sends nothing out of this process, so that there is nobody to hide names from."""
+    return model not in _serving and settings.LQOPS_MODELS.get(model, {}).get("provider") == "offline"
 
 
 @contextmanager
@@ -68,6 +74,20 @@ class Limited:
             return self._inner.stream(request, on_chunk)
 
 
+class AtOnce:
+    """The offline analyst, which answers in one go, with the manners of a stream."""
+
+    def __init__(self, analyst: OfflineProvider) -> None:
+        self.name = analyst.name
+        self.complete = analyst.complete
+
+    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
+        with ended_once(on_chunk) as on_text:
+            reply = self.complete(request)
+            on_text(reply.text)
+            return reply
+
+
 def model_key(variable: str) -> str:
     """The secret behind a handle: the variable itself, or the file that `<variable>_FILE` names."""
     if value := os.environ.get(variable, ""):
@@ -93,7 +113,7 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
-    return OfflineProvider()
+    return AtOnce(OfflineProvider())
 
 
 def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:

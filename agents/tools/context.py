@@ -7,6 +7,9 @@ from uuid import UUID
 
 from agents.types import ModelReply
 
+# Asks the model that the guard has paid for, once; a listener may be given to hear the reply as it comes.
+Infer = Callable[..., ModelReply]
+
 
 @dataclass(frozen=True)
 class CallContext:
@@ -16,7 +19,7 @@ class CallContext:
     call_id: UUID
     key: str
     now: datetime
-    infer: Callable[[], ModelReply]
+    infer: Infer
 
     @property
     def idempotency_key(self) -> str:

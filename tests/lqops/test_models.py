@@ -5,16 +5,15 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from agents.providers.offline import OfflineProvider
 from agents.providers.openai_compat import OpenAICompatible
-from agents.providers.registry import _BUILDERS
+from agents.providers.registry import _BUILDERS, AtOnce
 from agents.providers.scripted import ScriptedProvider
 from agents.services.prices import declared_price
 from lqops.env import Env
 from lqops.models import configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
-KINDS = {"openai_compatible": OpenAICompatible, "offline": OfflineProvider, "scripted": ScriptedProvider}
+KINDS = {"openai_compatible": OpenAICompatible, "offline": AtOnce, "scripted": ScriptedProvider}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
