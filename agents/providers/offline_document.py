@@ -83,11 +83,11 @@ class Document:
     def shown(self, sentence: Sentence) -> str:
         return self.text[sentence.start : sentence.end]
 
-    def around(self, place: int) -> str:
-        """The text of the sentences near the given one, in its block."""
+    def around(self, place: int) -> list[int]:
+        """The sentences near the given one, in its block, without itself."""
         block = self.sentences[place].block
-        near = self.sentences[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
-        return " ".join(self.shown(sentence) for sentence in near if sentence.block == block)
+        near = range(max(0, place - NEIGHBOURS), min(len(self.sentences), place + NEIGHBOURS + 1))
+        return [other for other in near if other != place and self.sentences[other].block == block]
 
     @cached_property
     def is_english(self) -> bool:

@@ -111,6 +111,7 @@ class Matcher:
     def __init__(self, document: Document) -> None:
         self.document = document
         self._amounts: dict[int, list[Quantity]] = {}
+        self._words: dict[int, frozenset[str]] = {}
 
     def look_up(self, demand: Demand, *, enough: float = ENOUGH) -> Outcome:
         """The document's stand: in conflict if the best place or a rival of it is, else what the best one gives."""
@@ -183,8 +184,9 @@ class Matcher:
 
     def _judge(self, demand: Demand, place: int, enough: float) -> Outcome:
         text = self._text(place)
-        near = stems_of(text)
-        around = near | stems_of(self.document.around(place)) | self.document.context(self.document.sentences[place])
+        near = self._stems(place)
+        others = (self._stems(other) for other in self.document.around(place))
+        around = near.union(self.document.context(self.document.sentences[place]), *others)
         held = sum(w if key in near else CONTEXT_SHARE * w for key, w in demand.weights.items() if key in around)
         coverage = held / demand.total if demand.total else 1.0
         clause = self._clause(demand, text)
@@ -218,6 +220,11 @@ class Matcher:
             self._amounts[place] = quantities(self._text(place))
         return self._amounts[place]
 
+    def _stems(self, place: int) -> frozenset[str]:
+        if place not in self._words:
+            self._words[place] = stems_of(self._text(place))
+        return self._words[place]
+
     def _quantities_differ(self, demand: Demand, place: int) -> str:
         for wanted in demand.quantities:
             found = nearest(self.quantities(place), wanted)
@@ -227,7 +234,7 @@ class Matcher:
 
     def _lacking(self, demand: Demand, place: int) -> str:
         """The quantity that is demanded and that neither the sentence nor its neighbours state."""
-        around = quantities(self.document.around(place)) if demand.quantities else []
+        around = [one for other in self.document.around(place) for one in self.quantities(other)]
         for wanted in demand.quantities:
             if not nearest(self.quantities(place), wanted) and not any(
                 one.unit == wanted.unit and not beyond(one, wanted) for one in around
@@ -278,7 +285,9 @@ def _opposites(demand: Demand, near: frozenset[str]) -> str:
 
 def turned(key: str) -> set[str]:
     """The words that say the opposite of a word."""
-    return OPPOSITES.get(key, set()) | {f"un{key}", f"non{key}", key.removeprefix("un"), key.removeprefix("non")} - {key}
+    return OPPOSITES.get(key, set()) | {f"un{key}", f"non{key}", key.removeprefix("un"), key.removeprefix("non")} - {
+        key
+    }
 
 
 def _shown_words(text: str) -> list[str]:

@@ -5,7 +5,8 @@ Normalisation works word by word, so every normalised word keeps the offsets of 
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from agents.providers.offline_words import STOP, meaning
 
@@ -23,7 +24,6 @@ WORD = re.compile(
     rf"|(?:\b[Nn][Oo][Nn][-\u2010\u2011][ \t]*(?:\r?\n[ \t]*)?)?{_LETTERS}+"
     rf"(?:(?:[{_MARKS}]+|-[ \t]*\r?\n[ \t]*(?=[a-z])){_LETTERS}*)*(?:['\u2019]{_LETTERS}+)?"
 )
-_PLAIN = re.compile(r"[a-z0-9.,]+")
 _DROPPED = re.compile(rf"[{_INVISIBLE}]|[-\u2010\u2011]\s*")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 _ITEM = re.compile(
@@ -46,8 +46,7 @@ _GOES_ON = re.compile(r"\s+[a-z]")
 _CLOSING = ".!?;,:\u3002"
 
 
-@dataclass(frozen=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence with its place, the words of its heading and lead-in, and the block (paragraph) it stands in."""
 
     start: int
@@ -58,8 +57,7 @@ class Sentence:
     is_heading: bool = False
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     text: str
     start: int
     end: int
@@ -69,10 +67,11 @@ def words_of(text: str) -> list[Word]:
     return [Word(normal(found[0]), found.start(), found.end()) for found in WORD.finditer(text)]
 
 
+@lru_cache(maxsize=65_536)
 def normal(word: str) -> str:
     """Small letters, without possessives, ligatures, soft hyphens, invisible characters and line-break hyphens."""
     word = word.casefold()
-    if _PLAIN.fullmatch(word):
+    if word.isascii() and word.isalnum():
         return word
     word = unicodedata.normalize("NFKC", _DROPPED.sub("", word)).replace("\u2019", "'")
     return word.removesuffix("'s") or word

@@ -34,8 +34,8 @@ KEY_QUALIFIERS = _words("""
 # `<word> key` is none.
 PLAIN_KEYS = _words("""
     cache composite dedup dedupe event foreign group hash idem idempotency index known lock lookup message natural
-    object order partition pub public range registry routing row search shard sort surrogate topic translation unique
-    websocket
+    object order partition pub public range registry routing row search shard socket sort surrogate topic translation
+    unique
 """)
 
 # A name that ends so speaks about a credential; it does not hold one.

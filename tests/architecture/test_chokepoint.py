@@ -2,6 +2,7 @@
 
 import shutil
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,7 +11,6 @@ from django.contrib.auth import get_user_model
 from agents import guard
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable
-from agents.metering import Meter
 from agents.models import AgentSession, Finding, Memory, ModelPrice, Notification, Precedent, Profile, ToolCall
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
@@ -19,7 +19,7 @@ from agents.services.sessions import session_create, session_enter_phase
 from agents.tools import dispatch
 from agents.tools.context import CallContext
 from agents.tools.registry import Tool, tool_for
-from agents.types import ZERO, Capability, ToolResult
+from agents.types import Capability
 
 from .bypass import Bypass, bypasses
 from .source import ROOT, SOURCE
@@ -200,9 +200,13 @@ def test_a_full_run_has_its_effects():
 
 @pytest.mark.django_db(transaction=True)
 def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch):
-    monkeypatch.setattr(
-        guard, "_dispatch", lambda opened: (ToolResult(ZERO, None, Outcome.SUCCESS), Meter(opened.payment.request))
-    )
+    real = guard._dispatch
+
+    def without_handler(opened):
+        inert = replace(opened.call.tool, handler=lambda context, params: None)
+        return real(replace(opened, call=replace(opened.call, tool=inert)))
+
+    monkeypatch.setattr(guard, "_dispatch", without_handler)
     monkeypatch.setattr("agents.selftest._armed", True)
     provider = ScriptedProvider([Step(text="fine")])
 

@@ -8,6 +8,7 @@ import pytest
 
 from .processes import ROOT, environment, run, run_python
 
+VARIABLE = re.compile(r"LQOPS_[A-Z_]*[A-Z]")
 SHOW = """
 import json
 from lqops import settings
@@ -89,13 +90,14 @@ def test_deployment_check_is_clean_behind_tls(tmp_path):
 
 
 def variables_read() -> set[str]:
-    """Every `LQOPS_…` that lqops/settings.py asks its environment for; a secret can also come from a file."""
-    found = set()
-    for node in ast.walk(ast.parse((ROOT / "lqops/settings.py").read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("env."):
-            name = ast.literal_eval(node.args[0])
-            found |= {name, f"{name}_FILE"} if ast.unparse(node.func) == "env.secret" else {name}
-    return found
+    """Every `LQOPS_…` that lqops/ asks its environment for; a key can also come from a file."""
+    found = {
+        node.value
+        for path in (ROOT / "lqops").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value)
+    }
+    return found | {f"{name}_FILE" for name in found if name.endswith("_KEY")}
 
 
 def variables_listed() -> list[str]:
