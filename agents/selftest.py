@@ -69,6 +69,11 @@ def run_checks() -> list[Check]:
 _armed = False
 
 
+def is_armed() -> bool:
+    """True when this process has proven its brakes."""
+    return _armed
+
+
 def arm() -> None:
     """Proves the brakes once per process; raises when one does not refuse."""
     global _armed  # noqa: PLW0603 one process is armed once

@@ -47,7 +47,7 @@ def _state(installation: Installation, now: datetime) -> dict[str, Any]:
     return {
         "ok": True,
         "database": "ok",
-        "brakes": "armed" if selftest._armed else "not tested in this process",  # noqa: SLF001 read, never set
+        "brakes": "armed" if selftest.is_armed() else "not tested in this process",
         "halted": halted,
         "suspended_models": suspended,
         "oldest_lease_until": oldest.isoformat() if oldest else None,

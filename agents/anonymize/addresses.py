@@ -2,20 +2,19 @@
 
 import re
 from collections.abc import Iterator
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import ip_address
 
 from agents.anonymize.spans import Kind, Span
 
 # Looked for at the "@" and extended to the left, so that a long text without one costs nothing.
-DOMAIN = re.compile(r"(?<=[\w'+%.-])@(?:[\w-]{1,63}\.){1,8}(?:xn--[a-z0-9-]{1,58}|[^\W\d_]{2,63})(?![\w-]|:[\w~/])")
+DOMAIN = re.compile(r"@(?<=[\w'+%.-]@)(?:[\w-]{1,63}\.){1,8}(?:xn--[a-z0-9-]{1,58}|[^\W\d_]{2,63})(?![\w-]|:[\w~/])")
 LOCAL = re.compile(r"[\w.%+'-]{1,64}")
 LOCAL_EDGE = ".%+'-"
 
-OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-IPV4 = re.compile(rf"(?<![\w.])(?:{OCTET}\.){{3}}{OCTET}(?![\w]|\.\w)", re.ASCII)
+# A pattern that begins with what it takes, and only then looks behind, is searched for several times faster.
+IPV4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
 IPV6 = re.compile(
-    rf"(?<![\w:.])(?=[0-9a-f]{{0,4}}:)[0-9a-f:]{{2,39}}(?:(?<=:){OCTET}(?:\.{OCTET}){{3}})?(?![\w:]|\.\w)",
-    re.IGNORECASE | re.ASCII,
+    r"[0-9A-Fa-f:](?<![\w:.].)(?=[0-9A-Fa-f]{0,3}:)[0-9A-Fa-f:]{1,38}(?:\.\d{1,3}){0,3}(?!\w|:|\.\w)", re.ASCII
 )
 # Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
 NO_ADDRESS = re.compile(
@@ -26,6 +25,7 @@ NO_ADDRESS = re.compile(
 LOOK_BEHIND = 60
 HEADING = re.compile(r"\.? +\w")
 LARGEST_CLAUSE = 99
+DIGIT = re.compile("[0-9]")
 NETMASK = 255
 
 
@@ -39,15 +39,19 @@ def emails(text: str) -> Iterator[Span]:
 
 def addresses(text: str) -> Iterator[Span]:
     for found in IPV4.finditer(text):
-        if _is_host(IPv4Address(found[0])) and not _is_numbering(text, found):
+        if _is_host(found[0]) and not _is_numbering(text, found):
             yield Span(*found.span(), Kind.IP)
     for found in IPV6.finditer(text):
-        if _is_ipv6(found[0]):
+        if _is_host(found[0]) and DIGIT.search(found[0]):  # "dead::beef" is code
             yield Span(*found.span(), Kind.IP)
 
 
-def _is_host(address: IPv4Address | IPv6Address) -> bool:
+def _is_host(text: str) -> bool:
     """Loopback, netmasks and the like name no machine of anybody's."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
     return not (address.is_loopback or address.is_unspecified or address.is_multicast or address.packed[0] == NETMASK)
 
 
@@ -57,12 +61,3 @@ def _is_numbering(text: str, found: re.Match[str]) -> bool:
         return True
     small = all(0 < int(part) <= LARGEST_CLAUSE for part in found[0].split("."))
     return not before.strip() and small and HEADING.match(text, found.end()) is not None
-
-
-def _is_ipv6(text: str) -> bool:
-    if not any(map(str.isdigit, text)):
-        return False
-    try:
-        return _is_host(IPv6Address(text))
-    except AddressValueError:
-        return False

@@ -9,11 +9,12 @@ from dataclasses import fields, replace
 from itertools import chain
 from typing import Any
 
+from agents.anonymize.accounts import accounts, labelled
 from agents.anonymize.addresses import addresses, emails
 from agents.anonymize.known import Known, Leaf
 from agents.anonymize.learning import learn, listed
 from agents.anonymize.names import Name, firms, persons
-from agents.anonymize.numbers import accounts, cards, ibans, labelled, outside_web, phones
+from agents.anonymize.numbers import cards, ibans, outside_web, phones
 from agents.anonymize.shapes import changed_data, changed_message, is_json
 from agents.anonymize.spans import Kind, Span, merged
 from agents.anonymize.stream import RestoringStream
@@ -21,7 +22,7 @@ from agents.anonymize.vault import Original, Secretive, Vault
 from agents.anonymize.words import Reading
 from agents.types import ModelReply, ModelRequest
 
-PATTERNS = (emails, addresses, ibans, cards, phones, accounts)
+PATTERNS = (emails, addresses, ibans, cards, phones)
 NAMES = frozenset({Kind.PERSON, Kind.ORG})
 # Kinds that a word nearby gave away: the same value elsewhere is hidden without it.
 TOLD = frozenset({Kind.ACCT, Kind.PHONE})
@@ -76,22 +77,24 @@ class Anonymizer(Secretive):
         """What can be seen in a text by itself."""
         reading = Reading(str(value))
         text = reading.text
-        spans = outside_web(text, [*chain.from_iterable(pattern(text) for pattern in PATTERNS), *labelled(text, label)])
+        shown = chain.from_iterable(pattern(text) for pattern in PATTERNS)
+        spans = outside_web(text, [*shown, *accounts(reading), *labelled(text, label)])
         people = list(persons(reading))
         full_names = (found for found in self._known.find(reading) if found.leaf.is_full_name)
         taken = [range(name.first, name.last) for name in people] + [range(*found[:2]) for found in full_names]
         return reading, spans, [*people, *firms(reading, frozenset(chain.from_iterable(taken)))]
 
     def _learn(self, found: Iterable[tuple[Reading, list[Span], list[Name]]]) -> None:
-        names: list[tuple[Reading, Name]] = []
+        names: dict[tuple[str, Kind], tuple[Reading, Name]] = {}
         for reading, spans, seen in found:
-            names += ((reading, name) for name in seen)
-            for span in spans:
-                if span.kind in TOLD:
-                    value = Reading(reading.text[span.start : span.end])
-                    self._known.add(value, 0, len(value.words), Leaf(span.kind, ""))
+            for name in seen:
+                names.setdefault((reading.key(name.first, name.last), name.kind), (reading, name))
+            told = {(reading.text[span.start : span.end], span.kind) for span in spans if span.kind in TOLD}
+            for text, kind in told:
+                value = Reading(text)
+                self._known.add(value, 0, len(value.words), Leaf(kind, ""))
             spans.extend(reading.span(name.first, name.last, name.kind) for name in seen)
-        for reading, name in sorted(names, key=lambda item: item[1].first - item[1].last):
+        for reading, name in sorted(names.values(), key=lambda item: item[1].first - item[1].last):
             learn(self._known, reading, name)
 
     def _replaced(self, value: Original, reading: Reading, spans: list[Span]) -> Original:
@@ -106,8 +109,9 @@ class Anonymizer(Secretive):
         pieces: list[str] = []
         at = 0
         for span in places:
+            original = text[span.start : span.end]
             key = span.key or _key(reading.text[span.start : span.end], span.kind)
-            pieces += text[at : span.start], self._vault.placeholder(text[span.start : span.end], span.kind, key)
+            pieces += text[at : span.start], self._vault.placeholder(original, span.kind, key)
             at = span.end
         return "".join([*pieces, text[at:]])
 

@@ -40,10 +40,10 @@ class Node:
 class Known:
     """Says where its phrases stand in a text. The longest phrase wins; places do not overlap."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_first",)
 
     def __init__(self) -> None:
-        self._root = Node()
+        self._first: dict[str, Node] = {}
 
     def add(self, reading: Reading, first: int, last: int, leaf: Leaf) -> None:
         """Words `first` up to `last` are a phrase. A phrase that is always hidden is never made less so."""
@@ -60,23 +60,22 @@ class Known:
             node.leaf = leaf._replace(key=reading.key(first, last))
 
     def _node(self, reading: Reading, first: int, last: int) -> Node:
-        node = self._root
-        for at in range(first, last):
-            gap = reading.gap(at) if at > first else ""
-            node = node.next.setdefault((gap, reading.words[at].folded), Node())
+        node = self._first.setdefault(reading.words[first].folded, Node())
+        for at in range(first + 1, last):
+            node = node.next.setdefault((reading.gap(at), reading.words[at].folded), Node())
         return node
 
     def find(self, reading: Reading) -> Iterator[Found]:
-        at = 0
-        while at < len(reading.words):
-            found = self._longest(reading, at)
+        end = 0
+        for at in reading.standing(self._first):
+            found = self._longest(reading, at) if at >= end else None
             if found is not None:
                 yield found
-            at = found.last if found else at + 1
+                end = found.last
 
     def _longest(self, reading: Reading, first: int) -> Found | None:
         words = reading.words
-        node = self._root.next.get(("", words[first].folded))
+        node: Node | None = self._first[words[first].folded]
         best = None
         at = first + 1
         while node is not None:

@@ -49,17 +49,15 @@ LEGAL_FORMS = _legal_forms()
 
 
 def persons(reading: Reading) -> Iterator[Name]:
-    at = 0
-    while at < len(reading.words):
-        last = _titled(reading, at)
-        if last is not None:
-            yield last
-        at = last.last if last else at + 1
+    end = 0
+    for at in reading.standing(tables.TITLES):
+        name = _titled(reading, at) if at >= end and reading.capital(at) else None
+        if name is not None:
+            yield name
+            end = name.last
 
 
 def _titled(reading: Reading, at: int) -> Name | None:
-    if reading.words[at].folded not in tables.TITLES or not reading.capital(at):
-        return None
     first = _after_titles(reading, at)
     last = _end_of_person(reading, first)
     if last == first or not _means_a_person(reading, at, first, last):

@@ -108,3 +108,17 @@ IBAN_LENGTHS = {
     YE30
 """)
 }
+
+# What a number is called that is hidden on that word alone; acronyms count in capitals only.
+ACCOUNT_WORDS = """account; accounts; acct; a/c; bank details; konto; kontonummer; kontonr; konto-nr; ktonr; kto; compte;
+cuenta; conto; rekening; rekeningnummer; iban; sort code; bankleitzahl; blz; routing; ssn; social security;
+sozialversicherungsnummer; national insurance; nino; tax id; tax identification; tax no; tax number; tax reference;
+tax file; taxpayer; vat; ust-id; ust-idnr; ustid; ustidnr; steuernummer; steuer-id; steuer-idnr; steuerid;
+steueridentifikationsnummer; passport; reisepass; reisepassnummer; passeport; pasaporte; passaporto; ausweis;
+ausweisnummer; personalausweis; id card; identity card; driving licence; driving license; driver's license;
+driver's licence; drivers license; fuhrerschein; medicare; customer no; customer number; customer id; client no;
+client number; client id; kundennummer; policy no; policy number; personnummer; codice fiscale; partita iva; company no;
+company number; registration no; registration number; registered number; handelsregister; TIN; EIN; ITIN; NHS; DNI;
+NIF; NIE; CPF; CNPJ; SIREN; SIRET; BSN; PESEL; NIP; REGON; AHV; HRB"""
+PHONE_WORDS = """tel; telephone; telefon; telefono; telefoon; telf; telefonnummer; phone; mobile; mob; cell; cellphone;
+fax; telefax; handy; mobil; mobilnummer; whatsapp; portable; movil; movel; cellulare; puhelin"""

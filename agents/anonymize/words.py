@@ -6,6 +6,7 @@ decide what is personal.
 
 import re
 import unicodedata
+from collections.abc import Container
 from typing import NamedTuple
 
 from agents.anonymize.spans import Kind, Span
@@ -14,7 +15,7 @@ MARK = "\u034f"  # a combining mark without shape: it fills the place of what wa
 MARKS = "\u0300-\u036f"
 # Scripts written without blanks: every character is a word of its own, so that a name is found inside a sentence.
 UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
-WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}]++[{MARKS}]*+)++")
+WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W_{UNSPACED}]++[{MARKS}]*+)++")
 ESCAPE = re.compile(r"(?<!\\)\\++(?:u([0-9a-fA-F]{4})|[bfnrt])")
 SAME = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2013", "-"), MARK: None}
@@ -57,6 +58,10 @@ class Reading:
     def __init__(self, text: str) -> None:
         self.text = readable(text)
         self.words = [Word(*found.span(), fold(found[0])) for found in WORD.finditer(self.text)]
+
+    def standing(self, words: Container[str]) -> list[int]:
+        """Where one of the words stands."""
+        return [at for at, (_, _, folded) in enumerate(self.words) if folded in words]
 
     def gap(self, at: int) -> str:
         """What stands before word `at`: blanks as one, quotes and dashes as the plain ones."""

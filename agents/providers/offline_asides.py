@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from agents.blocks import Block, parse_blocks
+from agents.providers.offline_demands import demands
 from agents.providers.offline_document import Document
-from agents.providers.offline_matching import CONFLICTS, MET, Matcher, demands
+from agents.providers.offline_matching import CONFLICTS, MET, Matcher
 from agents.providers.offline_quantities import figure
 from agents.providers.offline_reply import BYTES_PER_TOKEN, WHAT_IT_IS, tokens
 from agents.providers.offline_text import split, stems_of

@@ -5,18 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agents.playbook_text import Position, Rule
+from agents.providers.offline_demands import Demand, demands, with_direction
 from agents.providers.offline_matching import (
     ABSENT,
     CONFLICTS,
     ENOUGH,
     MET,
-    Demand,
     Matcher,
     Outcome,
     beyond,
-    demands,
     nearest,
-    with_direction,
 )
 from agents.providers.offline_quantities import LEAST, Quantity, quantities
 

@@ -5,53 +5,26 @@ paragraphs change no verdict.
 """
 
 import heapq
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from agents.providers import offline_stance
+from agents.providers.offline_demands import CLAUSE, Demand, names_in
 from agents.providers.offline_document import Document
 from agents.providers.offline_quantities import EVERY, LEAST, MONEY, MOST, Quantity, compare, quantities
 from agents.providers.offline_stance import Stance, stance_of
-from agents.providers.offline_text import split, stems_of, words_of
+from agents.providers.offline_text import stems_of, words_of
 from agents.providers.offline_words import GENERIC, OPPOSITES, meaning
 
 MET, PARTLY, CONFLICTS, ABSENT = "met", "partly", "conflicts", "absent"
 ENOUGH = 0.6  # of the weight of the demanded words: the same is said
-RELATED = 0.5  # the sentence speaks of it, whatever the issue is called
+FEW, ENOUGH_OF_FEW = 4, 0.75  # where few words are demanded, each of them counts for more
+RELATED = 0.55  # the sentence speaks of it, whatever the issue is called
 ON_ISSUE, ON_ISSUE_WORDS = 0.6, 0.15  # it names the issue, and shares at least some words
-GENERIC_WEIGHT, ISSUE_WEIGHT, CONTEXT_SHARE = 0.3, 1.5, 0.8
+CONTEXT_SHARE = 0.8  # what the heading or the neighbours say counts for a little less
+RIVAL_WORDS = 0.85
 RIVAL = 0.75  # a sentence this near to the best one has to agree as well
 CANDIDATES = 12
-
-_CLAUSE = re.compile(
-    r";\s+|,?\s+(?:and|but|or)\s+(?=(?:shall|must|may|will|is|are)\b)|,?\s+but\s+|,\s+(?:however|provided\s+that|except\s+that)\s+",
-    re.IGNORECASE,
-)
-_NAME = re.compile(r"(?<![.!?:]\s)(?<=[a-z,]\s)([A-Z][A-Za-z]+)(?:\s+(?:of\s+|and\s+)?[A-Z][A-Za-z]+)*")
-_DETERMINED = re.compile(
-    r"\b(?:the|this|that|such|each|any|its|their|his|her|our|your|all|said|an?|every|both)\s+$", re.IGNORECASE
-)
-
-
-@dataclass(frozen=True)
-class Demand:
-    """One thing that a text demands: its words by weight, its quantities, and how it stands to them."""
-
-    text: str
-    weights: dict[str, float]
-    issue: frozenset[str]
-    quantities: tuple[Quantity, ...]
-    stance: Stance
-
-    @cached_property
-    def total(self) -> float:
-        return sum(self.weights.values())
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return names_in(self.text)
 
 
 @dataclass(frozen=True)
@@ -64,47 +37,6 @@ class Outcome:
     coverage: float = 0.0
 
 
-def demands(text: str, *, issue: str = "", whole: bool = False) -> list[Demand]:
-    """The demands in a text: one for each sentence, or each part of one that has a verb of its own."""
-    topic = stems_of(issue) - GENERIC or stems_of(issue)
-    parts = [text] if whole else [part for one in split(text) for part in _CLAUSE.split(text[one.start : one.end])]
-    found: list[Demand] = []
-    for part in parts:
-        made = _demand(part, topic)
-        if found and made.total < 1 and not made.quantities:
-            found[-1] = _demand(f"{found[-1].text} {part}", topic)
-        else:
-            found.append(made)
-    return [one for one in found if one.weights or one.quantities]
-
-
-def _demand(text: str, topic: frozenset[str]) -> Demand:
-    amounts = tuple(quantities(text))
-    counted = {one.unit for one in amounts}
-    weights = {key: _weight(key, topic) for key in sorted(stems_of(text)) if key not in counted}
-    if sum(weights.values()) < 2:  # noqa: PLR2004 - a terse text ("Net 30") is about what its issue says
-        weights |= dict.fromkeys(sorted(topic), ISSUE_WEIGHT)
-    return Demand(text.strip(), weights, topic, amounts, stance_of(text))
-
-
-def _weight(key: str, topic: frozenset[str]) -> float:
-    if key in topic:
-        return ISSUE_WEIGHT
-    return GENERIC_WEIGHT if key in GENERIC else 1.0
-
-
-def names_in(text: str) -> frozenset[str]:
-    """Proper names: capitals inside a sentence that no article makes a defined term."""
-    found = (
-        match
-        for match in _NAME.finditer(text)
-        if not _DETERMINED.search(text[max(0, match.start() - 8) : match.start()])
-    )
-    return frozenset(
-        key for match in found for word in words_of(match[0]) if (key := meaning(word.text)) and key not in GENERIC
-    )
-
-
 class Matcher:
     """Looks up demands in one document. What it works out about a sentence is kept for the next demand."""
 
@@ -113,11 +45,12 @@ class Matcher:
         self._amounts: dict[int, list[Quantity]] = {}
         self._words: dict[int, frozenset[str]] = {}
 
-    def look_up(self, demand: Demand, *, enough: float = ENOUGH) -> Outcome:
+    def look_up(self, demand: Demand) -> Outcome:
         """The document's stand: in conflict if the best place or a rival of it is, else what the best one gives."""
         ranked = self.ranked(demand)
         if not ranked:
             return Outcome(ABSENT)
+        enough = ENOUGH_OF_FEW if len(demand.weights.keys() - GENERIC) <= FEW else ENOUGH
         best = ranked[0][0]
         places = [
             place
@@ -127,7 +60,7 @@ class Matcher:
         outcomes = [self._judge(demand, place, enough) for place in places]
         settled = next((one for one in outcomes if one.kind == MET), None)
         refused = next((one for one in outcomes if one.kind == CONFLICTS), None)
-        if refused and settled and not self._same_matter(demand, refused):
+        if refused and settled and not self._same_matter(demand, refused, settled):
             refused = None
         return refused or settled or outcomes[0]
 
@@ -148,10 +81,11 @@ class Matcher:
     def words(topic: str) -> frozenset[str]:
         return stems_of(topic)
 
-    def _same_matter(self, demand: Demand, refused: Outcome) -> bool:
+    def _same_matter(self, demand: Demand, refused: Outcome, settled: Outcome) -> bool:
         """A second place that differs counts only if it is about the same side of the contract."""
         found = stance_of(self._text(refused.sentence)).subject
-        return refused.coverage >= ENOUGH and (not demand.stance.subject or found in {"", demand.stance.subject})
+        alike = refused.coverage >= max(ENOUGH, RIVAL_WORDS * settled.coverage)
+        return alike and (not demand.stance.subject or found in {"", demand.stance.subject})
 
     def ranked(self, demand: Demand, *, most: int = CANDIDATES) -> list[tuple[float, int, float]]:
         """(score, sentence, coverage) of the places that speak of it, best first; ties in the order of the text."""
@@ -208,7 +142,7 @@ class Matcher:
 
     def _clause(self, demand: Demand, text: str) -> str:
         """The part of the sentence that shares most with the demand."""
-        parts = _CLAUSE.split(text)
+        parts = CLAUSE.split(text)
         shared = [sum(demand.weights.get(key, 0.0) for key in stems_of(part)) for part in parts]
         return parts[shared.index(max(shared))]
 
@@ -292,11 +226,3 @@ def turned(key: str) -> set[str]:
 
 def _shown_words(text: str) -> list[str]:
     return list(dict.fromkeys(word.text for word in words_of(text)))
-
-
-def with_direction(wanted: Quantity, others: Sequence[Quantity]) -> Quantity:
-    """The quantity as a limit, if the fallbacks show in which direction one may go from it."""
-    orders = {compare(one, wanted) for one in others if one.unit == wanted.unit} - {0}
-    if len(orders) != 1:
-        return wanted
-    return replace(wanted, bound=MOST if orders == {1} else LEAST, inferred=True)

@@ -14,7 +14,8 @@ _IDIOMS = re.compile(
     r"\bnot\s+(?:be\s+)?limited\s+to|\bwhether\s+or\s+not|\bnot\s+only|\bwithout\s+(?:limitation|prejudice|undue\s+delay|delay|limiting)"
     r"|\b(?:not|never|no|nor)\s+(?:to\s+)?(?:be\s+)?(?:in\s+)?(?:exceed\w*|excess|more|less|fewer|later|longer|greater|higher|lower|"
     r"earlier|sooner|shorter)\b"
-    r"|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b",
+    r"|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b"
+    r"|(?<!\bis\s)(?<!\bare\s)(?<!\bwas\s)(?<!\bwere\s)(?<!\bbe\s)\bnot\s+(?:yet\s+)?(?:paid|received|used|covered|listed|included)\b",
     _I,
 )
 _CONDITION = re.compile(
@@ -49,6 +50,7 @@ _EFFORTS = re.compile(
 _ANSWERED_NO = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?(?:no|none|not|n/a)\b", _I)
 _ANSWERED = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?yes\b", _I)
 _MODAL = re.compile(rf"{_STRONG.pattern}|{_WEAK.pattern}", _I)
+_AGENT = re.compile(r"\bby\s+(?:the\s+|its\s+)?([A-Za-z]+)", _I)
 _BOTH_PARTIES = re.compile(r"\b(?:either|each|both|any|neither|no)\s+part(?:y|ies)\b|\bthe\s+parties\b|\bmutual", _I)
 
 
@@ -81,12 +83,15 @@ def _polarity(plain: str) -> str:
 
 
 def _subject(plain: str) -> str:
-    """The last role before the modal verb; none where both sides are meant."""
-    modal = _MODAL.search(plain)
-    if modal is None or _BOTH_PARTIES.search(plain):
+    """Who acts: the role after "by", else the last one before the modal verb, else the first word; none if both do."""
+    if _BOTH_PARTIES.search(plain):
         return ""
-    before = words_of(plain[: modal.start()])[-12:]
-    roles = [meaning(normal(word.text)) for word in before]
+    agent = _AGENT.search(plain)
+    if agent and (role := meaning(normal(agent[1]))) in OPPOSITE_ROLE:
+        return role
+    modal = _MODAL.search(plain)
+    before = words_of(plain[: modal.start()])[-12:] if modal else words_of(plain)[:3]
+    roles = [meaning(word.text) for word in before]
     return next((role for role in reversed(roles) if role in OPPOSITE_ROLE), "")
 
 

@@ -43,6 +43,8 @@ _SHORTENED = """
 _ABBREVIATIONS = frozenset(_SHORTENED.split())
 _LAST_WORD = re.compile(r"[\w.]+$")
 _GOES_ON = re.compile(r"\s+[a-z]")
+_LINE_START = re.compile(r"(?:^|[\r\n])[ \t]*$")
+_VERBAL = STOP - {"and", "of", "for", "the", "to", "on", "by", "in", "use", "a", "an"}  # what no heading holds
 _CLOSING = ".!?;,:\u3002"
 
 
@@ -93,18 +95,26 @@ def split(text: str) -> list[Sentence]:
             heading, lead = block, ""
             found += [Sentence(*span, number, is_heading=True) for span in spans]
             continue
-        own = heading
-        if (
-            len(spans) > 1
-            and _word_count(text[slice(*spans[0])]) <= LEAD_WORDS
-            and not text[slice(*spans[0])].endswith("?")
-        ):
-            own = text[slice(*spans[0])]  # "7. Termination. Either party …": the first words are the block's heading
         lead = lead if item else ""
-        found += [Sentence(*span, number, own, lead) for span in spans]
+        own = heading
+        for span, after in zip(spans, [*spans[1:], None], strict=True):
+            run_in = after is not None and _is_run_in(text, span, after)
+            own = text[slice(*span)] if run_in else own
+            found.append(Sentence(*span, number, own, lead, is_heading=run_in))
         if block.endswith(":"):
             lead = text[slice(*spans[-1])]
     return _with_answers(text, found)
+
+
+def _is_run_in(text: str, span: tuple[int, int], after: tuple[int, int]) -> bool:
+    """True for a heading at the start of a line that goes on: "7. Termination. Either party …"."""
+    start = text[slice(*span)]
+    if not 0 < _word_count(start) <= LEAD_WORDS or start[-1] != "." or "\n" in text[span[1] : after[0]]:
+        return False
+    begins_line = span[0] == 0 or (
+        text[span[0] - 1] in " \t\r\n" and _LINE_START.search(text, max(0, span[0] - 9), span[0])
+    )
+    return bool(begins_line) and not any(word.text in _VERBAL for word in words_of(start))
 
 
 def _with_answers(text: str, sentences: list[Sentence]) -> list[Sentence]:
@@ -171,7 +181,8 @@ def _sentences(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """Spans between full stops that end a sentence; a very long one is cut at blank space."""
     found: list[tuple[int, int]] = []
     begin = start
-    for mark in _STOP_MARK.finditer(text, start, end):
+    stops = () if text[start] == "|" else _STOP_MARK.finditer(text, start, end)  # a row of a table is one statement
+    for mark in stops:
         if _ends_sentence(text, begin, mark):
             found.append((begin, mark.end()))
             begin = mark.end()

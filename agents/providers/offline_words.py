@@ -23,16 +23,13 @@ _STOP_WORDS = """
 """
 STOP = frozenset(_STOP_WORDS.split())
 
-# Units and the words of bounds are read as quantities; as words they would only blur what a sentence is about.
-_MEASURES_WORDS = """
-    hour hours day days week weeks month months year years minute minutes business working calendar consecutive
-    percent usd eur gbp chf dollar dollars euro euros pound pounds period zero two three four five six seven
-    eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty
-    forty fifty sixty seventy eighty ninety hundred thousand million billion exceed exceeding exceeds excess
-    later earlier longer shorter fewer less greater higher lower monthly annually annual yearly weekly daily
-    quarterly hourly
+# Numbers and the words of bounds are read as quantities; as words they would only blur what a sentence is about.
+_FIGURE_WORDS = """
+    zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+    nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion exceed exceeding
+    exceeds excess later earlier longer shorter fewer less greater higher lower
 """
-MEASURES = frozenset(_MEASURES_WORDS.split())
+FIGURE_WORDS = frozenset(_FIGURE_WORDS.split())
 
 # Each line is one meaning; the first word names it. A word stands on one line only.
 _SAME = """
@@ -111,12 +108,13 @@ rent rental
 jurisdiction court venue
 """
 
-# A word that says little about what a clause is about, but something about whom it binds.
+# Words that say little about what a clause is about: whom it binds, what it is part of, and units.
 _GENERIC = """
     agreement party document service company customer supplier landlord tenant employee employer person clause
     section term condition right obligation organization organisation business firm entity affiliate team time
     date item part system policy process procedure information matter work basis member user staff undersigned
-    herewith
+    herewith hour day week month year minute working calendar consecutive percent usd eur gbp chf dollar euro
+    pound period monthly annually annual yearly weekly daily quarterly hourly
 """
 
 OPPOSITE_ROLES = {
@@ -168,6 +166,7 @@ automatic manual
 
 # Ending → what takes its place; the first that fits and leaves a stem of at least the given length is applied.
 _ENDINGS = (
+    ("ationary", "", 4), ("etition", "et", 3),
     ("ifications", "if", 2), ("ification", "if", 2), ("ifying", "if", 2), ("ified", "if", 2), ("ifies", "if", 2),
     ("ify", "if", 2), ("izations", "iz", 3), ("isations", "iz", 3), ("ization", "iz", 3), ("isation", "iz", 3),
     ("izing", "iz", 3), ("ising", "iz", 4), ("ized", "iz", 3), ("ised", "iz", 4), ("izes", "iz", 3),
@@ -202,7 +201,7 @@ _MEANING = {stem(word): stem(line.split()[0]) for line in reversed(_SAME.split("
 @lru_cache(maxsize=65_536)
 def meaning(word: str) -> str:
     """The stem that stands for the word and for its synonyms; empty for a word that carries none."""
-    if word in STOP or word in MEASURES or word[0].isdigit():
+    if word in STOP or word in FIGURE_WORDS or word[0].isdigit():
         return ""
     found = stem(word)
     return _MEANING.get(found, found)

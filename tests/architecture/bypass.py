@@ -22,7 +22,7 @@ CALLERS = {
     "dispatch.run": {"agents/guard.py"},
     "handler": {"agents/tools/dispatch.py"},
     "complete": {"agents/metering.py", "agents/providers"},
-    "stream": {"agents/metering.py", "agents/providers"},
+    "provider.stream": {"agents/metering.py", "agents/providers"},
     "provider_for": {"agents/metering.py"},
 }
 

@@ -37,6 +37,7 @@ BYPASSES = {
     'import_module("agents.tools.dispatch")': "imports agents.tools.dispatch",
     "tool.handler(context, {})": "calls handler",
     "provider.complete(request)": "calls complete",
+    "provider.stream(request, print)": "calls provider.stream",
     "dispatch.run(permit, tool, context, {})": "calls dispatch.run",
     "mint = dispatch.take_mint()": "calls take_mint",
 }

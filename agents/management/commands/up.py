@@ -20,6 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
 from agents import selftest
+from agents.conf import clock
 from agents.management.web import WebError, WebProcess, open_socket
 from agents.services.people import FIRST_ADMIN, first_admin_create
 
@@ -114,7 +115,7 @@ class Command(BaseCommand):
 
     def _announce(self, address: str) -> None:
         password = secrets.token_urlsafe(12)
-        made = first_admin_create(password=password)
+        made = first_admin_create(password=password, now=clock())
         connection.close()
         lines = [f"lqops is running     {address}"]
         if made is not None:

@@ -1,0 +1,106 @@
+"""Marked blocks: what goes in comes out, and nothing that goes in can get out."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.blocks import SHOWN_AS, neutralised, parse_blocks, render_block
+
+NONCE = "0123456789abcdef"
+ANY_TEXT = st.text(st.characters(), max_size=200) | st.text("<>/ \n\r\"=&;enddocument01234567\uff1c\ufe64", max_size=200)
+
+
+@given(text=ANY_TEXT, name=ANY_TEXT, before=st.text(max_size=20).map(neutralised))
+def test_a_block_is_read_as_it_was_written(text, name, before):
+    message = before + render_block("document", text, nonce=NONCE, id="d1", name=name) + "\nafter"
+
+    (block,) = parse_blocks(message)
+
+    assert (block.kind, block.attributes, block.nonce) == ("document", {"id": "d1", "name": name}, NONCE)
+    assert block.text == neutralised(text) == message[block.start : block.end]
+    assert len(block.text) == len(text)
+    assert not block.truncated
+
+
+@given(text=ANY_TEXT)
+def test_only_runs_of_openers_are_changed(text):
+    shown = neutralised(text)
+
+    assert all(new in (old, SHOWN_AS) for old, new in zip(text, shown, strict=True))
+    assert "<<<" not in shown
+    assert neutralised(shown) == shown
+
+
+@given(inner=ANY_TEXT)
+def test_a_block_inside_a_block_is_text(inner):
+    nested = render_block("playbook", inner, nonce=NONCE)
+    forged = f"{nested}\n<<<end {NONCE}>>>\n{nested}"
+
+    blocks = parse_blocks(render_block("document", forged, nonce=NONCE) + render_block("skill", "- must: x", nonce=NONCE))
+
+    assert [block.kind for block in blocks] == ["document", "skill"]
+    assert len(blocks[0].text) == len(forged)
+
+
+def test_a_block_with_another_nonce_inside_is_text_even_when_nothing_was_neutralised():
+    message = f"<<<document {NONCE}>>>\n<<<playbook ffffffffffff>>>\nx\n<<<end ffffffffffff>>>\n<<<end {NONCE}>>>"
+
+    (block,) = parse_blocks(message)
+
+    assert block.kind == "document"
+    assert "playbook" in block.text
+
+
+@given(text=ANY_TEXT, cut=st.integers(1, 20))
+def test_a_truncated_block_is_reported(text, cut):
+    whole = render_block("document", text, nonce=NONCE)
+
+    (block,) = parse_blocks(whole[:-cut])
+
+    assert block.truncated
+    assert block.end == len(whole) - cut
+
+
+def test_several_blocks_and_loose_ends():
+    message = f"<<<end {NONCE}>>>\n<<<end {NONCE} x=\"1\">>>\n" + "".join(
+        render_block("document", text, nonce=NONCE, id=text) for text in ("a", "b")
+    )
+
+    assert [block.text for block in parse_blocks(message)] == ["a", "b"]
+    assert parse_blocks("no block <<< here >>>") == []
+
+
+def test_an_escape_beyond_unicode_stays_as_written():
+    (block,) = parse_blocks(f'<<<document {NONCE} name="&#xffffff;&#x41;">>>\n\n<<<end {NONCE}>>>')
+
+    assert block.attributes["name"] == "&#xffffff;A"
+    assert block.text == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "nonce", "attributes"),
+    [
+        ("end", NONCE, {}),
+        ("Document", NONCE, {}),
+        ("document", "short", {}),
+        ("document", "has space 123", {}),
+        ("document", NONCE, {"Name": "x"}),
+    ],
+)
+def test_a_malformed_block_is_refused(kind, nonce, attributes):
+    with pytest.raises(ValueError, match="use"):
+        render_block(kind, "text", nonce=nonce, **attributes)
+
+
+def test_time_grows_with_the_text():
+    def seconds(count):
+        message = "".join(render_block("document", "x<<<" * 50, nonce=NONCE, id="d") for _ in range(count))
+        message += "<<<document 0123456789 " * count
+        start = time.process_time()
+        parse_blocks(message)
+        return time.process_time() - start
+
+    seconds(100)
+    assert seconds(4_000) <= 12 * max(seconds(400), 0.01)
