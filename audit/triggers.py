@@ -17,12 +17,12 @@ _SQLITE = {
     "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb}"],
     "verbs": ["UPDATE", "DELETE"],
 }
+_RAISE = f"$$ BEGIN RAISE EXCEPTION '{MESSAGE}'; END $$"
+_FOR_EACH = "FOR EACH STATEMENT EXECUTE FUNCTION audit_append_only()"
 _POSTGRESQL = {
     "install": [
-        "CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION '" + MESSAGE + "'; END $$",
-        "CREATE OR REPLACE TRIGGER {table}_no_{verb} BEFORE {verb} ON {table} "
-        "FOR EACH STATEMENT EXECUTE FUNCTION audit_append_only()",
+        f"CREATE OR REPLACE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS {_RAISE}",
+        f"CREATE OR REPLACE TRIGGER {{table}}_no_{{verb}} BEFORE {{verb}} ON {{table}} {_FOR_EACH}",
     ],
     "remove": ["DROP TRIGGER IF EXISTS {table}_no_{verb} ON {table}"],
     "verbs": ["UPDATE", "DELETE", "TRUNCATE"],

@@ -10,7 +10,7 @@ from agents.providers.offline_stance import Stance, stance_of
 from agents.providers.offline_text import split, stems_of, words_of
 from agents.providers.offline_words import GENERIC, meaning
 
-GENERIC_WEIGHT, ISSUE_WEIGHT, TERSE = 0.3, 1.5, 2.0
+GENERIC_WEIGHT, ISSUE_WEIGHT = 0.3, 1.5
 
 CLAUSE = re.compile(
     r";\s+|,?\s+(?:and|but|or)\s+(?=(?:shall|must|may|will|is|are|does|do|has|have|excludes?|waives?|disclaims?)\b)"
@@ -60,7 +60,7 @@ def _demand(text: str, topic: frozenset[str]) -> Demand:
     amounts = tuple(quantities(text))
     heavy = topic | {one.unit for one in amounts}
     weights = {key: _weight(key, heavy) for key in sorted(stems_of(text))}
-    if sum(weights.values()) < TERSE:  # "Net 30" is about what its issue says
+    if weights.keys() <= GENERIC:  # "Net 30" is about what its issue says
         weights |= dict.fromkeys(sorted(topic), ISSUE_WEIGHT)
     return Demand(text.strip(), weights, topic, amounts, stance_of(text))
 

@@ -8,6 +8,7 @@ import pytest
 from django.db import DatabaseError, OperationalError
 
 from agents.enums import Outcome, Purpose, ToolIntent
+from agents.metering import Attempt
 from agents.models import InferenceLog
 from agents.services import estimates
 from agents.services.estimates import (
@@ -17,7 +18,7 @@ from agents.services.estimates import (
     judges_within_budget,
 )
 from agents.services.inference import inference_record
-from agents.types import ModelRequest, Usage
+from agents.types import Usage
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.factories import NOW, make_session
 
@@ -203,15 +204,6 @@ def test_an_unknown_purpose_has_no_estimate():
 # --- the log that estimates are made from ---
 
 
-class Reported:
-    request = ModelRequest("m", (), purpose=Purpose.PRECHECK)
-    provider = "scripted"
-    latency_ms = 12
-
-    def __init__(self, usage):
-        self.usage = usage
-
-
 @pytest.mark.parametrize(
     ("usage", "tokens", "cost"),
     [(Usage(1_000, 500), (1_000, 500), Decimal("0.0105")), (None, (0, 0), None)],
@@ -225,12 +217,14 @@ def test_a_guess_is_not_logged_as_a_cost(usage, tokens, cost):
         approved_usd=Decimal("0.005"),
         actual_usd=Decimal("0.0105"),
     )
-    inference_record(call, Reported(usage), now=NOW)
+    attempt = Attempt(2, "scripted", usage=usage, contacted=True, latency_ms=12)
+    inference_record(call, attempt, purpose=Purpose.PRECHECK, booked=Decimal("0.0105"), now=NOW)
     row = InferenceLog.objects.get()
     assert (row.input_tokens, row.output_tokens) == tokens
     assert (row.cost_estimate, row.approved_usd) == (cost, Decimal("0.005"))
     assert (row.session, row.model, row.purpose, row.outcome) == (session, "m", "precheck", "gateway_error")
     assert (row.provider, row.latency_ms, row.created_at, row.refused) == ("scripted", 12, NOW, False)
+    assert row.attempt == 2
 
 
 # --- several judges ---

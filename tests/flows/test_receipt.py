@@ -45,7 +45,8 @@ def eventful_session():
         ticket = Approval.objects.get()
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="analysis:1")
-    steps = [Step("one", usage=Usage(0, 100)), Step(error=ProviderError("503", fault=Fault.INVALID_REQUEST, usage=Usage(0, 20)))]
+    refused = ProviderError("422", fault=Fault.INVALID_REQUEST, usage=Usage(0, 20))
+    steps = [Step("one", usage=Usage(0, 100)), Step(error=refused)]
     with serving(MODEL, ScriptedProvider(steps)):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {**ASK, "max_tokens": 300})
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {**ASK, "max_tokens": 300})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agents.blocks import SHOWN_AS, neutralised, parse_blocks, render_block
 
 NONCE = "0123456789abcdef"
-ANY_TEXT = st.text(st.characters(), max_size=200) | st.text("<>/ \n\r\"=&;enddocument01234567\uff1c\ufe64", max_size=200)
+ANY_TEXT = st.text(st.characters(), max_size=200) | st.text('<>/ \n\r"=&;enddocument01234567\uff1c\ufe64', max_size=200)
 
 
 @given(text=ANY_TEXT, name=ANY_TEXT, before=st.text(max_size=20).map(neutralised))
@@ -38,7 +38,9 @@ def test_a_block_inside_a_block_is_text(inner):
     nested = render_block("playbook", inner, nonce=NONCE)
     forged = f"{nested}\n<<<end {NONCE}>>>\n{nested}"
 
-    blocks = parse_blocks(render_block("document", forged, nonce=NONCE) + render_block("skill", "- must: x", nonce=NONCE))
+    blocks = parse_blocks(
+        render_block("document", forged, nonce=NONCE) + render_block("skill", "- must: x", nonce=NONCE)
+    )
 
     assert [block.kind for block in blocks] == ["document", "skill"]
     assert len(blocks[0].text) == len(forged)
@@ -64,7 +66,7 @@ def test_a_truncated_block_is_reported(text, cut):
 
 
 def test_several_blocks_and_loose_ends():
-    message = f"<<<end {NONCE}>>>\n<<<end {NONCE} x=\"1\">>>\n" + "".join(
+    message = f'<<<end {NONCE}>>>\n<<<end {NONCE} x="1">>>\n' + "".join(
         render_block("document", text, nonce=NONCE, id=text) for text in ("a", "b")
     )
 

@@ -138,7 +138,9 @@ Must not contain: key money; premium
 
 
 PLAIN = st.text("abc xyz018 %:,.", min_size=1, max_size=30).map(lambda text: " ".join(text.split()).strip(" :"))
-RULES = st.builds(Rule, st.sampled_from(sorted(FORMS)), PLAIN.filter(bool), st.just(()), st.sampled_from(["info", "high"]))
+RULES = st.builds(
+    Rule, st.sampled_from(sorted(FORMS)), PLAIN.filter(bool), st.just(()), st.sampled_from(["info", "high"])
+)
 MENTIONS = st.builds(
     Rule,
     st.sampled_from([form for form in FORMS if "mention" in form]),

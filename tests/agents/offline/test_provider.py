@@ -56,7 +56,10 @@ def test_an_answer_is_whole_json_within_its_tokens(text, max_tokens):
 
 
 def test_the_most_severe_findings_are_kept():
-    positions = [Position(f"Topic {number}", severity, "Zebras graze.") for number, severity in enumerate(("info", "warn", "critical"))]
+    positions = [
+        Position(f"Topic {number}", severity, "Zebras graze.")
+        for number, severity in enumerate(("info", "warn", "critical"))
+    ]
     full = answer(playbook(*positions), document("Nothing of that."))
     less = answer(playbook(*positions), document("Nothing of that."), max_tokens=full.usage.output_tokens - 1)
 
@@ -67,7 +70,11 @@ def test_the_most_severe_findings_are_kept():
 
 
 def test_the_same_question_has_the_same_answer():
-    sent = request(playbook(*POSITIONS), document("\n\n".join(case.document for case in corpus.CASES)), response_schema={"type": "object"})
+    sent = request(
+        playbook(*POSITIONS),
+        document("\n\n".join(case.document for case in corpus.CASES)),
+        response_schema={"type": "object"},
+    )
     reply = OfflineProvider().complete(sent)
 
     assert OfflineProvider().complete(sent) == reply
@@ -116,7 +123,10 @@ def test_without_a_document_or_rules_it_says_so(parts, note):
     [
         ("", "Empty document"),
         (" \n\t", "Empty document"),
-        ("Der Mieter zahlt die Miete monatlich im Voraus und hinterlegt eine Kaution von drei Monatsmieten.", "Document not in English"),
+        (
+            "Der Mieter zahlt die Miete monatlich im Voraus und hinterlegt eine Kaution von drei Monatsmieten.",
+            "Document not in English",
+        ),
         ("本合同适用中国法律。双方应当遵守保密义务。", "Document not in English"),
     ],
 )
@@ -130,14 +140,23 @@ def test_phrases_are_found_in_any_language():
     position = Position("Recht", "warn", must_contain=("deutsches Recht",), must_not_contain=("中国法律",))
     german = Position("Miete", "warn", "Der Mieter zahlt die Miete monatlich im Voraus an den Vermieter.")
 
-    (found,) = (one for one in analysis(playbook(position), document("本合同适用中国法律。双方应当遵守。"))["findings"] if one["quote"])
+    (found,) = (
+        one
+        for one in analysis(playbook(position), document("本合同适用中国法律。双方应当遵守。"))["findings"]
+        if one["quote"]
+    )
     assert found["quote"] == "本合同适用中国法律。"
-    told = analysis(playbook(german), document("Der Vermieter ist nett. Die Kaution wird nach dem Auszug vollständig an Sie erstattet."))
-    assert [one["verdict"] for one in told["findings"]] == ["undecided", "missing"]
+    told = analysis(
+        playbook(german),
+        document("Der Vermieter ist nett. Die Kaution wird nach dem Auszug vollständig an Sie erstattet."),
+    )
+    assert [one["verdict"] for one in told["findings"]] == ["missing", "undecided"]
 
 
 def test_a_truncated_document_is_reported():
-    told = analysis(playbook(corpus.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal.")
+    told = analysis(
+        playbook(corpus.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
+    )
 
     assert [(one["title"], one["document_id"]) for one in told["findings"]] == [("Document cut off", "document-1")]
 
@@ -153,7 +172,12 @@ def test_markings_of_privilege_are_quoted():
 
 def test_several_documents_and_parts_of_messages():
     parts = [{"type": "text", "text": playbook(corpus.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
-    messages = ({"role": "system", "content": "Be good."}, {"role": "user", "content": parts}, {"role": "user", "content": document("Nothing.", "b")}, {"role": "user"})
+    messages = (
+        {"role": "system", "content": "Be good."},
+        {"role": "user", "content": parts},
+        {"role": "user", "content": document("Nothing.", "b")},
+        {"role": "user"},
+    )
     reply = OfflineProvider().complete(ModelRequest("offline", messages, max_tokens=5_000))
 
     assert [one["document_id"] for one in json.loads(reply.text)["findings"]] == ["a", "b"]

@@ -29,7 +29,9 @@ def test_verdict(case):
 
 
 def test_what_is_not_seen_is_known():
-    assert {case.name for case in CASES if verdict(case.position, case.document).kind != case.verdict} == NOT_SEEN.keys()
+    assert {
+        case.name for case in CASES if verdict(case.position, case.document).kind != case.verdict
+    } == NOT_SEEN.keys()
     assert {case.verdict for case in CASES} == {MEETS, FALLBACK, DEVIATES, MISSING}
     assert len({case.name for case in CASES}) == len(CASES) > 100
 
@@ -164,7 +166,9 @@ def test_a_position_without_a_standard_asks_for_its_issue():
 
 
 def test_all_parts_of_a_standard_are_demanded():
-    position = Position("Data", "warn", "The Supplier shall encrypt backups and shall delete logs. It shall train staff yearly.")
+    position = Position(
+        "Data", "warn", "The Supplier shall encrypt backups and shall delete logs. It shall train staff yearly."
+    )
 
     silent = verdict(position, "The Supplier shall encrypt backups. The Supplier shall delete logs.")
     assert (silent.kind, silent.why) == (DEVIATES, "it says nothing about: It shall train staff yearly.")
@@ -205,7 +209,7 @@ def test_rules_that_are_broken_give_findings():
 The warranty lasts one year. A late fee of 9% applies. The total is USD 101."""
     found = analysis(skill(RULE_TEXT), document(text))["findings"]
 
-    assert len(found) == 11
+    assert len(found) == 10  # all but the currency and the two that nothing can break
     assert found[0]["severity"] == "high"
     assert all(text[one["start"] : one["end"]] == one["quote"] for one in found)
 
@@ -213,4 +217,7 @@ The warranty lasts one year. A late fee of 9% applies. The total is USD 101."""
 def test_at_least_has_to_be_stated_and_at_most_has_not():
     told = analysis(skill(RULE_TEXT), document("Signed by both parties, for VAT and tax in EUR. Data is retained."))
 
-    assert [one["position"] for one in told["findings"]] == ["must not be less than 10 % discount", "at least 2 years: warranty"]
+    assert [one["position"] for one in told["findings"]] == [
+        "must not be less than 10 % discount",
+        "at least 2 years: warranty",
+    ]
