@@ -7,30 +7,38 @@ from typing import Any
 
 from django.db import transaction
 
+from agents.brakes import temporal
 from agents.consent import needs_person
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
-from agents.models import Approval
+from agents.models import Agent, AgentSession, Approval
 from agents.services.approvals import Ask, approval_for, approval_refused_before, approval_request
 from agents.services.boundary import lock
 from agents.services.refusals import refuse_call
 from agents.tools.calls import Call
+from agents.transitions import TERMINAL
 from agents.types import ZERO, ToolResult
 
 
 def denied(call: Call, detail: str, error: str, **more: Any) -> ToolResult:
-    """A refusal that the run can go on from: recorded, and given to the model as an error."""
-    refuse_call(call.session, call.intent, call.phase, Outcome.DENIED, now=call.now, detail=detail, **more)
+    """A refusal that the run can go on from: recorded under the session's lock, and given to the model as an error."""
+    with transaction.atomic():
+        over = lock(call.session).boundary.status in TERMINAL
+        refuse_call(
+            call.session, call.intent, call.phase, Outcome.DENIED, now=call.now, detail=detail, over=over, **more
+        )
     return ToolResult(ZERO, None, Outcome.DENIED, error=error, detail=detail)
 
 
 def consent(call: Call) -> Approval | ToolResult | None:
     asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
-    agent = call.session.agent if asks else None
-    if not needs_person(call.capability, mode=agent.mode if agent else ApprovalMode.SEMI, risk=call.risk):
+    mode = _mode(call.session) if asks else ApprovalMode.SEMI
+    if not needs_person(call.capability, mode=mode, risk=call.risk):
         return None
-    ticket = approval_for(call.session, call.key)
-    if ticket is None:
-        return _ask(call)
+    ticket = approval_for(call.session, call.key) or _ask(call)
+    if isinstance(ticket, ToolResult):
+        return ticket
+    if call.digest != (ticket.original_digest or ticket.digest):
+        return denied(call, "ticket_refused", "The approval at this place of the run was asked for another call.")
     if ticket.status == ApprovalStatus.APPROVED:
         return ticket
     if ticket.status == ApprovalStatus.PENDING:
@@ -38,9 +46,20 @@ def consent(call: Call) -> Approval | ToolResult | None:
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
+def _mode(session: AgentSession) -> str:
+    """As it is now: an operator may have tightened it. A session whose agent is gone asks for everything."""
+    if session.agent_id is None:
+        return ApprovalMode.SEMI
+    mode = Agent.objects.filter(pk=session.agent_id).values_list("mode", flat=True).first()
+    return mode or ApprovalMode.MANUAL
+
+
 @transaction.atomic
 def _ask(call: Call) -> Approval | ToolResult:
-    lock(call.session)
+    if temporal(lock(call.session).boundary) is not None:
+        return denied(call, "halted", "The session was halted.")
+    if (ticket := approval_for(call.session, call.key)) is not None:
+        return ticket  # asked for by somebody else meanwhile
     before = approval_refused_before(call.session, call.signature)
     if before is not None:
         return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
@@ -58,11 +77,10 @@ def _ask(call: Call) -> Approval | ToolResult:
     asked = approval_request(call.session, ask, now=call.now)
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
-    if asked.status == ApprovalStatus.APPROVED:
-        return asked
-    ticket = str(asked.public_id)
-    refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=ticket)
-    return _pending(asked)
+    if asked.status == ApprovalStatus.PENDING:
+        shown = str(asked.public_id)
+        refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=shown)
+    return asked
 
 
 def _pending(ticket: Approval) -> ToolResult:

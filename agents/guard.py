@@ -9,6 +9,7 @@ caller, and no transaction is open while a remote call is out.
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -32,12 +33,13 @@ from agents.services.journal import RETRY_LATER, journal_open, journal_place, jo
 from agents.services.prices import declared_price
 from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.services.tickets import ticket_consume, ticket_record
-from agents.settlement import Opened, Payment, book_attempt, settle
+from agents.settlement import Opened, Payment, book_attempt, settle, settle_durably
 from agents.tools import dispatch
 from agents.tools.calls import Call, plan_call
 from agents.tools.context import CallContext
 from agents.tools.storable import storable
 from agents.types import ZERO, ToolResult
+from audit.hashing import canonical
 from audit.redaction import redact_data, redact_exception
 
 _mint = dispatch.take_mint()
@@ -79,6 +81,8 @@ def guarded_tool_call(
     asked_digest = call.digest
     if ticket is not None:
         call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
+        if call.holds_a_secret:
+            return denied(call, "secret_in_arguments", "The arguments hold a masked secret; pass secrets by handle.")
     estimate = costs.usd(estimate_tool_cost(call.intent, call.arguments, now=call.now))
     question = Question.of(call) if call.tool.request else None
     draft = _Draft(call, estimate, question, ticket, asked_digest, place.attempt)
@@ -156,9 +160,7 @@ def _act_remotely(draft: _Draft) -> ToolResult:
         return _conclude(opened)
     started = time.monotonic()
     result, meter = _dispatch(opened)
-    with transaction.atomic(durable=True):
-        end = settle(opened, result, meter, now=draft.call.now + timedelta(seconds=time.monotonic() - started))
-    return _conclude(end)
+    return _conclude(settle_durably(opened, result, meter, took=timedelta(seconds=time.monotonic() - started)))
 
 
 def _conclude(end: Refusal) -> ToolResult:
@@ -238,15 +240,20 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
             outcome, error, detail = Outcome.DENIED, "The session was halted.", "halted_before_dispatch"
         else:
             with nullcontext() if call.tool.remote else transaction.atomic():
-                data = dispatch.run(_mint(row.public_id), call.tool, context, call.arguments)
+                data = dispatch.run(_mint(row.public_id), call.tool, context, deepcopy(call.arguments))
                 data = redact_data(storable(data))
+                canonical(data)  # what cannot be stored is the tool's fault, not the journal's
     except ProviderError:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure
     except LongWait as wait:
         outcome, error, detail = Outcome.GATEWAY_ERROR, str(wait), RETRY_LATER
         meter.wait_seconds = wait.seconds
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
-        outcome, error = Outcome.ERROR, redact_exception(raised)
+        outcome, data, error = Outcome.ERROR, None, redact_exception(raised)
+    finally:
+        meter.close()
+    if meter.failed and outcome == Outcome.SUCCESS:
+        outcome, error = Outcome.GATEWAY_ERROR, meter.failure  # a handler may not turn a failed inference into success
     # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
     charged = row.approved_usd if meter.contacted and detail != RETRY_LATER else ZERO
     return ToolResult(charged, data, outcome, storable(error)[:2_000], detail, str(row.public_id)), meter

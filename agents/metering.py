@@ -5,6 +5,7 @@ halt interrupts the wait, and a long wait is not sat out: it becomes a row. A re
 """
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from audit.redaction import StreamRedactor, redact, redact_exception
 REFUSAL = "refusal"
 LONGEST_SITTING_SECONDS = 5.0
 LOOK_SECONDS = 0.25
+MOST_TOKENS = 10**12
 
 
 @dataclass(frozen=True)
@@ -128,20 +130,29 @@ class Meter:
         self._halted = halted
         self._tries = tries
         self.last: Attempt | None = None
+        self._lock = threading.Lock()
+        self._closed = question is None
         self.contacted = False
+        self.failed = False
         self.failure = ""
         self.wait_seconds = 0.0
 
+    def close(self) -> None:
+        """After its call nobody asks under its name any more."""
+        with self._lock:
+            self._closed = True
+
     def infer(self, on_chunk: Callable[[Chunk], None] | None = None) -> ModelReply:
-        if self.last is not None or self._question is None:
-            raise AskedTwice("A guarded call asks its model once; make another guarded call for another question.")
-        number = 0
+        with self._lock:
+            if self._closed or self._question is None:
+                raise AskedTwice("A guarded call asks its model once; make another guarded call for another question.")
+            self._closed, number = True, 0
         while True:
             number += 1
             try:
                 return self._ask(self._question, number, on_chunk)
             except ProviderError as error:
-                self.contacted = self.contacted or error.contacted
+                self.contacted, self.failed = self.contacted or error.contacted, True
                 self._tries = self._tries.after(error)
                 self.failure = redact_exception(error)
                 wait = next_wait(error, self._tries, random.SystemRandom())
@@ -151,6 +162,7 @@ class Meter:
                     raise LongWait(wait) from error
                 if self.last is None or not self._book(self.last):
                     raise
+                self.last = None  # it is in the books; only the next attempt is still to be booked
                 self._sit_out(wait, error)
 
     def _ask(self, question: Question, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
@@ -164,11 +176,13 @@ class Meter:
             else:
                 reply = provider.stream(request, question.overheard(on_chunk))
         except ProviderError as error:
-            self.last = replace(self.last, contacted=error.contacted, usage=error.usage, latency_ms=_since(started))
+            self.last = replace(
+                self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
+            )
             raise
-        self.contacted, refused = True, reply.stop_reason == REFUSAL
+        self.contacted, self.failed, refused = True, False, reply.stop_reason == REFUSAL
         self.last = replace(
-            self.last, usage=reply.usage, refused=refused, latency_ms=_since(started), outcome=Outcome.SUCCESS
+            self.last, usage=_sane(reply.usage), refused=refused, latency_ms=_since(started), outcome=Outcome.SUCCESS
         )
         return question.understood(reply)
 
@@ -179,6 +193,13 @@ class Meter:
             if self._halted():
                 raise ProviderError("The session was halted.", fault=Fault.CANCELLED, contacted=False) from error
             time.sleep(min(left, LOOK_SECONDS))
+
+
+def _sane(usage: Usage | None) -> Usage | None:
+    """Counts that cannot be are no report: the worst case is booked then."""
+    if usage is None or not all(0 <= count <= MOST_TOKENS for count in (usage.input_tokens, usage.output_tokens)):
+        return None
+    return usage
 
 
 def _since(started: float) -> int:

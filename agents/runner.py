@@ -98,7 +98,7 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
     except SessionHalted as halted:
         return Finished(TerminalReason(halted.reason))
     except AutonomousBrake as brake:
-        return Finished(_BRAKE_REASONS[type(brake)], error=redact_exception(brake))
+        return Finished(_BRAKE_REASONS.get(type(brake), TerminalReason.REFUSED), error=redact_exception(brake))
     except RetryLater as pause:
         return Asleep(pause.wake_at)
     except OutcomeUnknown:

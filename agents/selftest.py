@@ -8,17 +8,17 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
-from agents.conf import clock
-from agents.enums import HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
+from agents.enums import BudgetScope, HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, Halt, Installation, ModelPrice
+from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
 from agents.tools.context import CallContext
 from agents.tools.inference import request_of
 from agents.tools.registry import Tool, override
@@ -26,6 +26,7 @@ from agents.types import Capability, ToolResult
 from audit.models import AuditEvent
 
 _MODEL = "lqops-self-test"
+_NOW = datetime(9000, 1, 1, tzinfo=UTC)
 _PARAMS = {"model": _MODEL, "prompt": "probe", "max_tokens": 1}
 
 
@@ -103,7 +104,11 @@ def _throw_away() -> Iterator[tuple[AgentSession, _Probe]]:
         with transaction.atomic(), override(tools):
             owner = get_user_model().objects.create(username=f"self-test-{uuid.uuid4()}", is_active=False)
             ModelPrice.objects.create(model=_MODEL, input_usd=Decimal(1), output_usd=Decimal(1))
-            Installation.objects.filter(halt__isnull=False).update(halt=None)
+            # Locked, so that a halt of all work waits for the probe; books of a day of its own, so that what is really
+            # spent today decides nothing here.
+            Installation.objects.select_for_update().get(pk=1)
+            Installation.objects.update(halt=None)
+            Budget.objects.create(scope=BudgetScope.INSTALLATION, day=_NOW.date(), cap_usd=Decimal(1))
             session = AgentSession.objects.create(
                 owner=owner, status=Status.RUNNING, current_phase=Phase.TURN, max_cost_usd=Decimal(1)
             )
@@ -126,7 +131,7 @@ def _expect(
 ) -> str:
     """Empty when the call is refused with that error, nothing is reached, and the refusal is on record."""
     try:
-        guarded_tool_call(session, intent, _PARAMS, now=clock())
+        guarded_tool_call(session, intent, _PARAMS, now=_NOW)
     except LqopsError as raised:
         if not isinstance(raised, error):
             return f"refused by {type(raised).__name__}, not {error.__name__}"
@@ -141,8 +146,8 @@ def _expect(
 
 def _allowed() -> str:
     with _throw_away() as (session, probe):
-        free = guarded_tool_call(session, ToolIntent.EMIT_FINDING, {})
-        paid = guarded_tool_call(session, ToolIntent.RUN_SKILL, _PARAMS)
+        free = guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=_NOW)
+        paid = guarded_tool_call(session, ToolIntent.RUN_SKILL, _PARAMS, now=_NOW)
         if not (free.ok and paid.ok and probe.reached == 2):  # noqa: PLR2004 one of each
             return f"free call: {free.outcome} {free.error}; paid call: {paid.outcome} {paid.error}"
     return ""
@@ -178,7 +183,7 @@ def _cap() -> str:
 
 def _approval() -> str:
     with _throw_away() as (session, probe):
-        asked: ToolResult = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, {})
+        asked: ToolResult = guarded_tool_call(session, ToolIntent.RUN_PLAYBOOK, {}, now=_NOW)
         if probe.reached:
             return "the handler was reached"
         return "" if asked.outcome in {Outcome.APPROVAL_PENDING, Outcome.DENIED} else f"it ended {asked.outcome}"
@@ -188,7 +193,7 @@ def _fencing() -> str:
     with _throw_away() as (session, probe):
         AgentSession.objects.filter(pk=session.pk).update(fencing=session.fencing + 1)
         try:
-            guarded_tool_call(session, ToolIntent.EMIT_FINDING, {})
+            guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=_NOW)
         except LeaseLost:
             return "the handler was reached" if probe.reached else ""
         return "it was allowed"

@@ -3,14 +3,15 @@
 Each attempt at a model is booked before the next one goes out; the last one with the end of the call.
 """
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agents.enums import TerminalReason
-from agents.exceptions import BudgetExceeded, RetryLater
+from agents.exceptions import BudgetExceeded, LeaseLost, RetryLater
 from agents.metering import Attempt, Meter, Question
 from agents.models import ToolCall
 from agents.services.inference import inference_record
@@ -20,6 +21,8 @@ from agents.services.refusals import Refusal, brake_session
 from agents.tools.calls import Call
 from agents.types import ZERO, Ledger, Price, ToolResult
 from audit.recorder import Head
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,39 @@ class Opened:
 
 def book_attempt(opened: Opened, attempt: Attempt) -> bool:
     """A failed attempt goes into the books, or, when there is no room for another, there is no other."""
-    booked = opened.booked(attempt)
+    booked, row = opened.booked(attempt), opened.row
     with transaction.atomic(durable=True):
-        room = journal_retry(opened.row, session=opened.call.session, booked=booked, tokens=attempt.tokens)
+        room = journal_retry(row, session=opened.call.session, booked=booked, tokens=attempt.tokens)
         if room:
             _log(opened, attempt, booked, now=opened.call.now)
+    if room:
+        row.actual_usd, row.tokens = row.actual_usd + booked, row.tokens + attempt.tokens
     return room
+
+
+def settle_durably(opened: Opened, result: ToolResult, meter: Meter, *, took: timedelta) -> Refusal:
+    """Settles a remote call in a block of its own; a connection that broke meanwhile is replaced once.
+
+    If that fails too, the session is left to its lease: whoever takes it over closes the call and charges it in full.
+    """
+    before = opened.row.actual_usd, opened.row.tokens
+    try:
+        return _settled(opened, result, meter, took=took)
+    except (OperationalError, InterfaceError) as error:
+        logger.warning(
+            "call %s could not be settled (%s); trying once more", opened.row.public_id, type(error).__name__
+        )
+        connection.close()
+    opened.row.actual_usd, opened.row.tokens = before
+    try:
+        return _settled(opened, result, meter, took=took)
+    except (OperationalError, InterfaceError) as error:
+        raise LeaseLost(f"Call {opened.row.public_id} could not be settled; it is left to recovery.") from error
+
+
+def _settled(opened: Opened, result: ToolResult, meter: Meter, *, took: timedelta) -> Refusal:
+    with transaction.atomic(durable=True):
+        return settle(opened, result, meter, now=opened.call.now + took)
 
 
 def settle(opened: Opened, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:

@@ -22,7 +22,7 @@ LABELLED_TELEPHONE = re.compile(TELEPHONE, re.ASCII)
 BEFORE_NUMBER = re.compile(r"[^\d;]{0,30}+(?=\d)", re.ASCII)
 PREFIX = re.compile(r"[A-Za-z]{1,4}\Z")
 SOLID = re.compile(r"[0-9A-Za-z]{1,34}+(?:[-./](?=[A-Za-z]{0,3}\d)[0-9A-Za-z]{1,12}){0,6}", re.ASCII)
-GROUPED = re.compile(r"[0-9A-Za-z]{1,6}(?:[ \u00a0](?=[A-Za-z]{0,2}\d)[0-9A-Za-z]{1,6}(?![0-9A-Za-z])){1,8}", re.ASCII)
+GROUPED = re.compile(r"[0-9A-Za-z]{1,6}(?:[ \u00a0](?=[A-Za-z]{0,2}\d)[0-9A-Za-z]{1,12}(?![0-9A-Za-z])){1,8}", re.ASCII)
 DATE = re.compile(
     r"(?:19|20)\d\d([-./])\d{1,2}\1\d{1,2}|\d{1,2}([./-])\d{1,2}\2(?:19|20)\d\d|\d{1,2}([./])\d{1,2}\3\d\d", re.ASCII
 )
@@ -41,7 +41,7 @@ def _phrases(table: str, kind: Kind) -> Known:
     known = Known()
     for phrase in table.split(";"):
         reading = Reading(phrase.strip())
-        known.add(reading, 0, len(reading.words), Leaf(kind, "", capital=reading.shout(0)))
+        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.shout(0)))
     return known
 
 
@@ -53,7 +53,7 @@ def _calls(reading: Reading) -> Iterator[tuple[int, Kind]]:
     for words in WORDS:
         for first, last, leaf in words.find(reading):
             if not leaf.capital or reading.shout(first):
-                yield reading.words[last - 1].end, leaf.kind
+                yield reading.ends[last - 1], leaf.kind
 
 
 def accounts(reading: Reading) -> Iterator[Span]:

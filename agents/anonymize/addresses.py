@@ -18,7 +18,7 @@ IPV6 = re.compile(
 )
 # Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
 NO_ADDRESS = re.compile(
-    r"(?:(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule|ziffer|nr"
+    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule|ziffer|nr"
     r"|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
     re.IGNORECASE,
 )

@@ -19,7 +19,7 @@ from agents.anonymize.shapes import changed_data, changed_message, is_json
 from agents.anonymize.spans import Kind, Span, merged
 from agents.anonymize.stream import RestoringStream
 from agents.anonymize.vault import Original, Secretive, Vault
-from agents.anonymize.words import Reading
+from agents.anonymize.words import Reading, has_words
 from agents.types import ModelReply, ModelRequest
 
 PATTERNS = (emails, addresses, ibans, cards, phones)
@@ -40,8 +40,8 @@ class Anonymizer(Secretive):
     def __init__(self, parties: Iterable[str] = ()) -> None:
         self._vault = Vault()
         self._known = Known()
-        names = [listed(party) for party in parties]
-        for reading, name in sorted(names, key=lambda item: -len(item[0].words)):
+        names = [listed(party) for party in parties if has_words(party)]
+        for reading, name in sorted(names, key=lambda item: -len(item[0].folded)):
             learn(self._known, reading, name, as_listed=True)
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Anonymizer(Secretive):
             told = {(reading.text[span.start : span.end], span.kind) for span in spans if span.kind in TOLD}
             for text, kind in told:
                 value = Reading(text)
-                self._known.add(value, 0, len(value.words), Leaf(kind, ""))
+                self._known.add(value, 0, len(value.folded), Leaf(kind, ""))
             spans.extend(reading.span(name.first, name.last, name.kind) for name in seen)
         for reading, name in sorted(names.values(), key=lambda item: item[1].first - item[1].last):
             learn(self._known, reading, name)
@@ -104,7 +104,7 @@ class Anonymizer(Secretive):
         if not places:
             return value
         text = str(value)
-        if isinstance(value, int) and (places[0].start, places[0].end) == (0, len(text)):
+        if isinstance(value, int):
             return self._vault.placeholder(value, places[0].kind, text)
         pieces: list[str] = []
         at = 0
@@ -154,5 +154,5 @@ def _key(text: str, kind: Kind) -> str:
     if kind in EXACT:
         return text.casefold()
     reading = Reading(text)
-    key = reading.key(0, len(reading.words))
+    key = reading.key(0, len(reading.folded))
     return key if kind in NAMES else key.replace(" ", "")

@@ -60,9 +60,9 @@ class Known:
             node.leaf = leaf._replace(key=reading.key(first, last))
 
     def _node(self, reading: Reading, first: int, last: int) -> Node:
-        node = self._first.setdefault(reading.words[first].folded, Node())
+        node = self._first.setdefault(reading.folded[first], Node())
         for at in range(first + 1, last):
-            node = node.next.setdefault((reading.gap(at), reading.words[at].folded), Node())
+            node = node.next.setdefault((reading.gap(at), reading.folded[at]), Node())
         return node
 
     def find(self, reading: Reading) -> Iterator[Found]:
@@ -74,8 +74,8 @@ class Known:
                 end = found.last
 
     def _longest(self, reading: Reading, first: int) -> Found | None:
-        words = reading.words
-        node: Node | None = self._first[words[first].folded]
+        words = reading.folded
+        node: Node | None = self._first[words[first]]
         best = None
         at = first + 1
         while node is not None:
@@ -83,6 +83,6 @@ class Known:
                 best = Found(first, at, node.leaf)
             if at == len(words) or not node.next:
                 break
-            node = node.next.get((reading.gap(at), words[at].folded))
+            node = node.next.get((reading.gap(at), words[at]))
             at += 1
         return best

@@ -4,7 +4,7 @@ Short forms that are also plain words are not learnt: hiding every "May" would h
 """
 
 from agents.anonymize.known import Known, Leaf
-from agents.anonymize.names import LEGAL_FORMS, Name
+from agents.anonymize.names import Name, legal_forms
 from agents.anonymize.spans import Kind
 from agents.anonymize.tables import COMMON, FIRM_WORDS
 from agents.anonymize.words import Reading
@@ -16,9 +16,9 @@ SHORTEST_FIRM = 4
 def listed(party: str) -> tuple[Reading, Name]:
     """A party as the caller lists it: a firm when it ends in a legal form or holds a word of firms, else a person."""
     reading = Reading(party)
-    size = len(reading.words)
-    form = min((found.first for found in LEGAL_FORMS.find(reading) if found.last == size and found.first), default=size)
-    firm = form < size or any(word.folded in FIRM_WORDS for word in reading.words)
+    size = len(reading.folded)
+    form = min((first for first, last in legal_forms(reading) if last == size and first), default=size)
+    firm = form < size or any(word in FIRM_WORDS for word in reading.folded)
     return reading, Name(0, size, Kind.ORG if firm else Kind.PERSON, form)
 
 
@@ -28,7 +28,7 @@ def learn(known: Known, reading: Reading, name: Name, *, as_listed: bool = False
     single = name.last - name.first == 1
     plain = single and key in COMMON
     if as_listed or not plain:
-        capital = plain or (single and not as_listed)
+        capital = (plain or (single and not as_listed)) and reading.capital(name.first)
         known.add(reading, name.first, name.last, Leaf(name.kind, key, capital=capital))
     first, last = _short_form(reading, name)
     if (first, last) != (name.first, name.last) and _is_telling(reading, first, last, name.kind):
@@ -46,6 +46,6 @@ def _short_form(reading: Reading, name: Name) -> tuple[int, int]:
 
 
 def _is_telling(reading: Reading, first: int, last: int, kind: Kind) -> bool:
-    words = [word.folded for word in reading.words[first:last]]
+    words = reading.folded[first:last]
     shortest = SHORTEST_FIRM if kind is Kind.ORG else SHORTEST_SURNAME
     return sum(map(len, words)) >= shortest and not COMMON.issuperset(words)

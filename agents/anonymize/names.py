@@ -19,8 +19,11 @@ DOTS = frozenset({".", ". "})
 INITIAL_GAPS = SPOKEN_GAPS | DOTS
 FIRM_INITIAL_GAPS = FIRM_GAPS | DOTS
 LONGEST_INITIAL = 2
+LONGEST_ACRONYM = 3
+CAPITALS = "capitals only"
 BEFORE_NAME = tables.TITLES | tables.DEGREES
-AFTER_NAME = tables.TERMS | (tables.LEADING - tables.PARTICLES)
+SMALL_WORDS = tables.LEADING - tables.PARTICLES
+AFTER_NAME = tables.TERMS - tables.ALSO_NAMES
 NO_FIRM = tables.TERMS | tables.GENERIC
 BEFORE_FIRM = tables.LEADING | tables.FIRM_PARTICLES
 
@@ -38,11 +41,28 @@ def _legal_forms() -> Known:
     known = Known()
     for form in tables.LEGAL_FORMS.split(";"):
         reading = Reading(form.strip())
-        known.add(reading, 0, len(reading.words), Leaf(Kind.ORG, "", capital=reading.capital(0)))
+        shouts = CAPITALS if reading.shout(0) and 1 < len(reading.folded[0]) <= LONGEST_ACRONYM else ""
+        known.add(reading, 0, len(reading.folded), Leaf(Kind.ORG, shouts, capital=reading.capital(0)))
     return known
 
 
 LEGAL_FORMS = _legal_forms()
+
+
+def legal_forms(reading: Reading) -> Iterator[tuple[int, int]]:
+    """Where legal forms stand, first word and end. Those that follow one another are one: Pty Ltd, GmbH & Co. KG."""
+    first = last = -1
+    for found in LEGAL_FORMS.find(reading):
+        if found.leaf.key and not reading.shout(found.first):  # AG and SE, not Se
+            continue
+        if found.first == last and reading.gap(last) in tables.FORM_GAPS:
+            last = found.last
+            continue
+        if last > 0:
+            yield first, last
+        first, last = found.first, found.last
+    if last > 0:
+        yield first, last
 
 
 # --- Persons ---
@@ -68,8 +88,8 @@ def _titled(reading: Reading, at: int) -> Name | None:
 def _after_titles(reading: Reading, at: int) -> int:
     """Titles come in rows: Frau Prof. Dr. med. Weber."""
     first = at + 1
-    end = min(first + MOST_WORDS, len(reading.words))
-    while first < end and reading.words[first].folded in BEFORE_NAME and _goes_on(reading, first, INITIAL_GAPS):
+    end = min(first + MOST_WORDS, len(reading.folded))
+    while first < end and reading.folded[first] in BEFORE_NAME and _goes_on(reading, first, INITIAL_GAPS):
         first += 1
     return first
 
@@ -81,12 +101,12 @@ def _goes_on(reading: Reading, at: int, gaps: frozenset[str]) -> bool:
 def _end_of_person(reading: Reading, first: int) -> int:
     """The end of the run of capitals that starts at `first`; small words count only when a capital follows."""
     last = first
-    for at in range(first, min(first + MOST_WORDS, len(reading.words))):
-        initial = at == first or len(reading.words[at - 1].folded) <= LONGEST_INITIAL
+    for at in range(first, min(first + MOST_WORDS, len(reading.folded))):
+        initial = at == first or len(reading.folded[at - 1]) <= LONGEST_INITIAL
         if not _goes_on(reading, at, INITIAL_GAPS if initial else SPOKEN_GAPS):
             break
-        folded = reading.words[at].folded
-        if folded in (tables.NO_NAME if at == first else AFTER_NAME):
+        folded = reading.folded[at]
+        if folded in (tables.NO_NAME if at == first else AFTER_NAME) or _shouted_word(reading, at):
             break
         if reading.capital(at):
             last = at + 1
@@ -95,8 +115,14 @@ def _end_of_person(reading: Reading, first: int) -> int:
     return last
 
 
+def _shouted_word(reading: Reading, at: int) -> bool:
+    """In a text of capitals the small words have them too: MR SMITH AND THE SUPPLIER."""
+    folded = reading.folded[at]
+    return len(folded) > 1 and folded in SMALL_WORDS and reading.shout(at)
+
+
 def _means_a_person(reading: Reading, at: int, first: int, last: int) -> bool:
-    title = reading.words[at].folded
+    title = reading.folded[at]
     quiet = title in tables.QUIET_TITLES and len(title) > 1
     if quiet and reading.shout(at) and reading.gap(at + 1) == " " and not reading.shout(first):
         return False
@@ -111,24 +137,11 @@ def _means_a_person(reading: Reading, at: int, first: int, last: int) -> bool:
 def firms(reading: Reading, taken: frozenset[int]) -> Iterator[Name]:
     """`taken` holds the words that belong to somebody already: a firm's name does not reach over them."""
     floor = 0
-    forms = [(found.first, found.last) for found in LEGAL_FORMS.find(reading)]
-    for first, last in _joined(reading, forms):
+    for first, last in legal_forms(reading):
         start = _start_of_firm(reading, first, floor, taken)
         if start is not None:
             yield Name(start, last, Kind.ORG, first)
         floor = last
-
-
-def _joined(reading: Reading, forms: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Legal forms that follow one another are one: Holdings Pty Ltd, GmbH & Co. KG."""
-    at = 0
-    while at < len(forms):
-        first, last = forms[at]
-        at += 1
-        while at < len(forms) and forms[at][0] == last and reading.gap(last) in tables.FORM_GAPS:
-            last = forms[at][1]
-            at += 1
-        yield first, last
 
 
 def _start_of_firm(reading: Reading, form: int, floor: int, taken: frozenset[int]) -> int | None:
@@ -136,10 +149,10 @@ def _start_of_firm(reading: Reading, form: int, floor: int, taken: frozenset[int
     listed = False
     for at in range(form, max(floor, form - MOST_WORDS), -1):
         gap = reading.gap(at)
-        folded = reading.words[at - 1].folded
+        folded = reading.folded[at - 1]
         if at - 1 in taken or not _firm_goes_on(reading, at, form, listed=listed):
             break
-        if reading.capital(at - 1) or folded[0].isdigit() or _inside_word(reading, at - 1, gap):
+        if reading.cased(at - 1) or folded[0].isdigit() or _inside_word(reading, at - 1, gap):
             first = at - 1
         elif folded not in tables.FIRM_PARTICLES:
             break
@@ -149,7 +162,7 @@ def _start_of_firm(reading: Reading, form: int, floor: int, taken: frozenset[int
 
 def _firm_goes_on(reading: Reading, at: int, form: int, *, listed: bool) -> bool:
     """A comma joins only before the legal form (Acme, Inc.) and in a list with "&" (Baker, Smith & Jones LLP)."""
-    initial = len(reading.words[at - 1].folded) <= LONGEST_INITIAL
+    initial = len(reading.folded[at - 1]) <= LONGEST_INITIAL
     comma = (at == form or listed) and reading.gap(at) == ", "
     return _goes_on(reading, at, COMMA if comma else FIRM_INITIAL_GAPS if initial else FIRM_GAPS)
 
@@ -164,14 +177,15 @@ def _without_leading(reading: Reading, first: int, form: int) -> int | None:
     while first < form and _is_leading(reading, first):
         first += 1
     capitals = [at for at in range(first, form) if reading.capital(at)]
-    named = [at for at in capitals if reading.words[at].folded not in NO_FIRM]
+    named = [at for at in capitals if reading.folded[at] not in NO_FIRM]
     if not named:  # "Payment Services Ltd" is a firm, "Customer Limited" and "a Private Company Limited" are not
-        described = all(reading.words[at].folded in tables.GENERIC for at in capitals)
+        described = all(reading.folded[at] in tables.GENERIC for at in capitals)
         return None if described or len(capitals) == 1 else first
-    while reading.words[first].folded in tables.TERMS or _is_leading(reading, first):
+    while reading.folded[first] in tables.TERMS or _is_leading(reading, first):
         first += 1
     return first
 
 
 def _is_leading(reading: Reading, at: int) -> bool:
-    return reading.gap(at + 1) == " " and (reading.number(at) or reading.words[at].folded in BEFORE_FIRM)
+    gap = reading.gap(at + 1)
+    return (gap == " " and reading.folded[at] in BEFORE_FIRM) or (gap != "-" and reading.number(at))

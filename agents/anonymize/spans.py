@@ -14,9 +14,9 @@ class Kind(StrEnum):
     EMAIL = "EMAIL"
     IBAN = "IBAN"
     CARD = "CARD"
+    ACCT = "ACCT"
     PHONE = "PHONE"
     IP = "IP"
-    ACCT = "ACCT"
     ORG = "ORG"
     PERSON = "PERSON"
     TEXT = "TEXT"  # a text that already looked like one of our placeholders

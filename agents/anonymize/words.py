@@ -7,7 +7,6 @@ decide what is personal.
 import re
 import unicodedata
 from collections.abc import Container
-from typing import NamedTuple
 
 from agents.anonymize.spans import Kind, Span
 
@@ -21,14 +20,9 @@ SAME = str.maketrans(
     {**dict.fromkeys("\u2018\u2019\u02bc", "'"), **dict.fromkeys("\u2010\u2011\u2013", "-"), MARK: None}
 )
 SHORTER = {"limited": "ltd", "corporation": "corp", "incorporated": "inc"}
+PLAIN_GAPS = frozenset({"", " ", ", ", ". ", ".", "-", "'", "&", " & ", ",", ":", "_"})
 LONGEST_GAP = 12
 WRAPPED_LINE = 40
-
-
-class Word(NamedTuple):
-    start: int
-    end: int
-    folded: str
 
 
 def readable(text: str) -> str:
@@ -50,23 +44,42 @@ def fold(word: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", word.casefold()) if unicodedata.category(c) != "Mn")
 
 
-class Reading:
-    """One text, read once. `text` has the same length as the original, so places hold in both."""
+def has_words(text: str) -> bool:
+    return WORD.search(text) is not None
 
-    __slots__ = ("text", "words")
+
+class _Folded(dict[str, str]):
+    """Folds each word once. It lives as long as one reading, since words may be names."""
+
+    def __missing__(self, word: str) -> str:
+        self[word] = folded = fold(word)
+        return folded
+
+
+class Reading:
+    """One text, read once. `text` has the same length as the original, so places hold in both.
+
+    Three lists and not a list of words: a long text has hundreds of thousands.
+    """
+
+    __slots__ = ("ends", "folded", "starts", "text")
 
     def __init__(self, text: str) -> None:
         self.text = readable(text)
-        self.words = [Word(*found.span(), fold(found[0])) for found in WORD.finditer(self.text)]
+        places = [found.span() for found in WORD.finditer(self.text)]
+        fold_once = _Folded()
+        self.starts = [start for start, _ in places]
+        self.ends = [end for _, end in places]
+        self.folded = [fold_once[self.text[start:end]] for start, end in places]
 
     def standing(self, words: Container[str]) -> list[int]:
         """Where one of the words stands."""
-        return [at for at, (_, _, folded) in enumerate(self.words) if folded in words]
+        return [at for at, folded in enumerate(self.folded) if folded in words]
 
     def gap(self, at: int) -> str:
         """What stands before word `at`: blanks as one, quotes and dashes as the plain ones."""
-        between = self.text[self.words[at - 1].end : self.words[at].start]
-        if between in ("", " "):
+        between = self.text[self.ends[at - 1] : self.starts[at]]
+        if between in PLAIN_GAPS:
             return between
         if len(between) > LONGEST_GAP:
             return "\n"
@@ -75,37 +88,43 @@ class Reading:
 
     def breaks(self, at: int) -> bool:
         """True when word `at` begins a new line that is not merely wrapped: a name does not go on over it."""
-        end, start = self.words[at - 1].end, self.words[at].start
+        end, start = self.ends[at - 1], self.starts[at]
         if self.text.find("\n", end, start) < 0:
             return False
         short = end < WRAPPED_LINE or self.text.find("\n", end - WRAPPED_LINE, end) >= 0
         return short or self.text.count("\n", end, start) > 1
 
     def begins_line(self, at: int) -> bool:
-        start = self.words[at].start
+        start = self.starts[at]
         before = self.text[max(0, start - LONGEST_GAP) : start].rstrip(" \t")
         return before[-1:] in ("", "\n")
 
     def ends_line(self, at: int) -> bool:
         """True when word `at` is followed by a comma, the end of its line or the end of the text."""
-        rest = self.text[self.words[at].end : self.words[at].end + LONGEST_GAP].lstrip(" \t")
+        rest = self.text[self.ends[at] : self.ends[at] + LONGEST_GAP].lstrip(" \t")
         return not rest or rest[0] in ",\n\r"
 
     def capital(self, at: int) -> bool:
         """A letter that is not lower case: scripts without case count as capital."""
-        first = self.text[self.words[at].start]
+        first = self.text[self.starts[at]]
         return first.isalpha() and not first.islower()
 
+    def cased(self, at: int) -> bool:
+        """A word that is not written in lower case throughout: eBay, KPMG, Müller."""
+        return not self._written(at).islower() and not self.number(at)
+
     def shout(self, at: int) -> bool:
-        word = self.words[at]
-        return self.text[word.start : word.end].isupper()
+        return self._written(at).isupper()
+
+    def _written(self, at: int) -> str:
+        return self.text[self.starts[at] : self.ends[at]]
 
     def number(self, at: int) -> bool:
-        return self.words[at].folded.isdigit()
+        return self.folded[at].isdigit()
 
     def span(self, first: int, last: int, kind: Kind, key: str = "") -> Span:
-        return Span(self.words[first].start, self.words[last - 1].end, kind, key)
+        return Span(self.starts[first], self.ends[last - 1], kind, key)
 
     def key(self, first: int, last: int) -> str:
         """Words `first` up to `last`, without it, as one key: Acme Ltd is Acme Limited."""
-        return " ".join(SHORTER.get(word.folded, word.folded) for word in self.words[first:last])
+        return " ".join(SHORTER.get(word, word) for word in self.folded[first:last])

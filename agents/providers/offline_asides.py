@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents.blocks import Block, parse_blocks
+from agents.blocks import END, Block, parse_blocks
 from agents.providers.offline_demands import demands
 from agents.providers.offline_document import Document
 from agents.providers.offline_matching import CONFLICTS, MET, Matcher
@@ -28,7 +28,8 @@ CHAT = (
 )
 _EVIDENCE = ("quote", "source", "evidence", "passage", "document")
 _CLAIMED = re.compile(
-    r"^\W*(claim|statement|quote|source|evidence|passage)\W*:\s*(.+(?:\n(?!\W*\w+\W*:).+)*)",
+    r"^[^\w\n]{0,8}(claim|statement|quote|source|evidence|passage)[^\w\n]{0,8}:"
+    r"(.+(?:\n(?![^\w\n]{0,8}\w{1,20}[^\w\n]{0,8}:).+)*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _FIGURE = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
@@ -39,8 +40,8 @@ _CONDITION = re.compile(
     re.IGNORECASE,
 )
 _UPWARD = ("above", "over", "more", "greater", "exceed", "at least", ">")
-_ARROW = re.compile(r"^(.*?)\s*(?:->|\u2192|=>)\s*(.*)$|^.*?\bfrom\s+(.+?)\s+to\s+(.+)$", re.IGNORECASE)
-_KEYED = re.compile(r"^([+-])\s*([^:=]*?)\s*(?:[:=]\s*(.*))?$")
+_ARROW = re.compile(r"->|\u2192|=>")
+_FROM_TO = re.compile(r"\bfrom ((?:\S+ ){1,4}?)to (.+)", re.IGNORECASE)
 _PAIRS = (("old", "new"), ("before", "after"), ("from", "to"))
 _GRAVE = re.compile(
     r"\b(delet\w*|remov\w*|drop\w*|overwrit\w*|send\w*|publish\w*|pay\w*|transfer\w*|cancel\w*|revok\w*|purg\w*|execut\w*)",
@@ -139,25 +140,26 @@ def _json_pairs(read: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _line_pairs(data: str) -> Iterator[tuple[str, str]]:
     """Before and after, from lines `name: a -> b`, `from a to b`, or `- name: a` and `+ name: b`."""
-    gone: dict[str, str] = {}
-    come: dict[str, str] = {}
-    for line in data.splitlines():
-        keyed = _KEYED.match(line)
-        arrow = None if keyed else _ARROW.match(line)
-        if keyed:
-            (come if keyed[1] == "+" else gone)[keyed[2] if keyed[3] is not None else ""] = keyed[3] or keyed[2]
-        elif arrow:
-            before, after = (arrow[1], arrow[2]) if arrow[2] is not None else (arrow[3], arrow[4])
-            yield before.rpartition(":")[2].strip(), after.strip()
-    for key in dict.fromkeys([*gone, *come]):
-        yield gone.get(key, ""), come.get(key, "")
+    sides: dict[str, dict[str, str]] = {"-": {}, "+": {}}
+    for raw in data.splitlines():
+        line = " ".join(raw.split())
+        if line[:1] in sides:
+            name, marked, value = re.sub("=", ":", line[1:], count=1).partition(":")
+            sides[line[0]][name.strip() if marked else ""] = (value if marked else name).strip()
+        elif arrow := _ARROW.search(line):
+            yield line[: arrow.start()].rpartition(":")[2].strip(), line[arrow.end() :].strip()
+        elif moved := _FROM_TO.search(line):
+            yield moved[1].strip(), moved[2].strip()
+    for key in dict.fromkeys([*sides["-"], *sides["+"]]):
+        yield sides["-"].get(key, ""), sides["+"].get(key, "")
 
 
 def _is_material(before: str, after: str) -> bool:
     one, other = _FIGURE.search(before), _FIGURE.search(after)
     if one and other and _FIGURE.sub("", before).strip() == _FIGURE.sub("", after).strip():
         return _change(_number(one[0]), _number(other[0])) >= MATERIAL
-    return before.strip() != after.strip() and not (_NOTHING.fullmatch(before) and _NOTHING.fullmatch(after))
+    before, after = " ".join(before.split()), " ".join(after.split())
+    return before != after and not (_NOTHING.fullmatch(before) and _NOTHING.fullmatch(after))
 
 
 def _change(before: float, after: float) -> float:
@@ -188,8 +190,8 @@ def _outside(text: str) -> str:
     """The text of a message without what its blocks hold: instructions come from there only."""
     kept, place = [], 0
     for block in parse_blocks(text):
-        kept.append(text[place : block.start])
-        place = block.end
+        kept.append(text[place : text.rindex("<<<", 0, block.start)])
+        place = block.end + len(f"\n<<<{END} {block.nonce}>>>")
     return "".join([*kept, text[place:]])
 
 

@@ -5,26 +5,27 @@ paragraphs change no verdict.
 """
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from agents.providers import offline_stance
 from agents.providers.offline_demands import CLAUSE, Demand, names_in
 from agents.providers.offline_document import Document
 from agents.providers.offline_quantities import EVERY, LEAST, MONEY, MOST, Quantity, compare, quantities
-from agents.providers.offline_stance import Stance, stance_of
+from agents.providers.offline_stance import AFFIRMS, BOTH_PARTIES, FORBIDS, Stance, stance_of
 from agents.providers.offline_text import stems_of, words_of
 from agents.providers.offline_words import GENERIC, OPPOSITES, meaning
 
 MET, PARTLY, CONFLICTS, ABSENT = "met", "partly", "conflicts", "absent"
 ENOUGH = 0.6  # of the weight of the demanded words: the same is said
-FEW, ENOUGH_OF_FEW = 4, 0.75  # where few words are demanded, each of them counts for more
+FEW, ENOUGH_OF_FEW = 3, 0.75  # where few words are demanded, each of them counts for more
 RELATED = 0.55  # the sentence speaks of it, whatever the issue is called
 ON_ISSUE, ON_ISSUE_WORDS = 0.6, 0.15  # it names the issue, and shares at least some words
 CONTEXT_SHARE = 0.8  # what the heading or the neighbours say counts for a little less
 RIVAL_WORDS = 0.85
 RIVAL = 0.75  # a sentence this near to the best one has to agree as well
 CANDIDATES = 12
+MUTUAL = meaning("mutual")
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,14 @@ class Matcher:
         held = sum(w if key in near else CONTEXT_SHARE * w for key, w in demand.weights.items() if key in around)
         coverage = held / demand.total if demand.total else 1.0
         clause = self._clause(demand, text)
+        stance = stance_of(clause)
+        if demand.stance.polarity == FORBIDS and stance.polarity == AFFIRMS and _opposites(demand, near, text):
+            return Outcome(MET, place, "", coverage)  # "no unlimited liability" is met by a limited one
         why = (
             self._quantities_differ(demand, place)
-            or self._stances_differ(demand, clause, coverage)
+            or (offline_stance.conflict(stance, demand.stance) if coverage >= RELATED else "")
             or _names_differ(demand, clause)
-            or _opposites(demand, near)
+            or _opposites(demand, near, text)
         )
         if why:
             return Outcome(CONFLICTS, place, why, coverage)
@@ -146,9 +150,6 @@ class Matcher:
         shared = [sum(demand.weights.get(key, 0.0) for key in stems_of(part)) for part in parts]
         return parts[shared.index(max(shared))]
 
-    def _stances_differ(self, demand: Demand, clause: str, coverage: float) -> str:
-        return offline_stance.conflict(stance_of(clause), demand.stance) if coverage >= RELATED else ""
-
     def quantities(self, place: int) -> list[Quantity]:
         if place not in self._amounts:
             self._amounts[place] = quantities(self._text(place))
@@ -156,7 +157,9 @@ class Matcher:
 
     def _stems(self, place: int) -> frozenset[str]:
         if place not in self._words:
-            self._words[place] = stems_of(self._text(place))
+            text = self._text(place)
+            # Who writes "each party shall" has written a mutual clause.
+            self._words[place] = stems_of(text) | ({MUTUAL} if BOTH_PARTIES.search(text) else set())
         return self._words[place]
 
     def _quantities_differ(self, demand: Demand, place: int) -> str:
@@ -206,15 +209,21 @@ def _names_differ(demand: Demand, clause: str) -> str:
     missing = demand.names - stems_of(clause)
     instead = names_in(clause) - stems_of(demand.text)
     if missing and instead:
-        return f"it names {', '.join(sorted(instead))} where {', '.join(sorted(missing))} is asked for"
+        return f"it names {_written(clause, instead)} where {_written(demand.text, missing)} is asked for"
     return ""
 
 
-def _opposites(demand: Demand, near: frozenset[str]) -> str:
+def _opposites(demand: Demand, near: frozenset[str], text: str) -> str:
     for key in sorted((demand.weights.keys() | demand.issue) - near):
-        if clash := sorted(turned(key) & near - demand.weights.keys()):
-            return f"it says {clash[0]!r} where {key!r} is asked for"
+        if clash := turned(key) & near - demand.weights.keys():
+            return f"it says {_written(text, clash)} where {_written(demand.text, {key}) or key} is asked for"
     return ""
+
+
+def _written(text: str, keys: Set[str]) -> str:
+    """The words of a text that have the given meanings, as they are written there."""
+    words = (text[word.start : word.end] for word in words_of(text) if meaning(word.text) in keys)
+    return " ".join(dict.fromkeys(words))
 
 
 def turned(key: str) -> set[str]:

@@ -61,7 +61,7 @@ _ORDINAL = re.compile(
     rf"\b(?:(\d{{1,2}})(?:st|nd|rd|th)|({'|'.join(ORDINALS)}))\s+(?:(?:business|calendar)\s+)?day\b", re.IGNORECASE
 )
 _OFTEN = re.compile(
-    rf"\b(?:{'|'.join(_FREQUENT)})\b|\b(?:every|each|once\s+(?:per|an?|every|each))\s+(hour|day|week|month|quarter|year)\b",
+    rf"\b(?:{'|'.join(_FREQUENT)})\b|\b(?:every|each|once\s+(?:per|an?|every|each))\s+(?:calendar\s+)?(hour|day|week|month|quarter|year)\b",
     re.IGNORECASE,
 )
 _TWICE = re.compile(r"\b(?:twice|double)\b(?!\s+(?:per|a|an|each|every))", re.IGNORECASE)
@@ -94,14 +94,14 @@ _AFTER = (
     (
         MOST,
         re.compile(
-            r"\s*(?:\w+\s){0,2}?(?:or\s+(?:less|fewer|under|below|sooner|earlier|shorter)|maximum\b|at\s+most)",
+            r"[\s)%]*(?:\w+\s){0,2}?(?:or\s+(?:less|fewer|under|below|sooner|earlier|shorter)|maximum\b|at\s+most)",
             re.IGNORECASE,
         ),
     ),
     (
         LEAST,
         re.compile(
-            r"\s*(?:\w+\s){0,2}?(?:or\s+(?:more|greater|longer|higher|later|above|newer|older)|minimum\b|\+|at\s+least|and\s+above)",
+            r"[\s)%]*(?:\w+\s){0,2}?(?:or\s+(?:more|greater|longer|higher|later|above|newer|older)|minimum\b|\+|at\s+least|and\s+above)",
             re.IGNORECASE,
         ),
     ),

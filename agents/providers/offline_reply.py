@@ -25,7 +25,8 @@ _RANK = {
 }
 _TITLES = {DEVIATES: "deviates from the standard", MISSING: "not found in the document"}
 _MARKING = re.compile(
-    r"(?:attorney|lawyer|solicitor)[ -]client (?:privileged?|communication)|(?:attorney )?work[ -]product"
+    r"(?:attorney|lawyer|solicitor)[ -]client (?:privileged?|communication)"
+    r"|attorney work[ -]product|work[ -]product (?:privilege|doctrine)"
     r"|legal(?:ly)? (?:advice )?privileged?|privileged (?:and|&) confidential|confidential (?:and|&) privileged"
     r"|(?:strictly|highly) (?:private and )?confidential"
     r"|without prejudice(?! to)|subject to (?:legal |attorney-client )?privilege",

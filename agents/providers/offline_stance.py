@@ -11,7 +11,7 @@ AFFIRMS, FORBIDS, RESTRICTS = "affirms", "forbids", "restricts"
 _I = re.IGNORECASE
 # Idioms whose "not" or "without" denies nothing, and bounds, which are compared as quantities.
 _IDIOMS = re.compile(
-    r"\bnot\s+(?:be\s+)?limited\s+to|\bwhether\s+or\s+not|\bnot\s+only|\bwithout\s+(?:limitation|prejudice|undue\s+delay|delay|limiting)"
+    r"\b(?:neither|no|in\s+no\s+\w+)\b(?:\W+\w+){0,8}?\W+exceed\w*|\bnot\s+(?:be\s+)?limited\s+to|\bwhether\s+or\s+not|\bnot\s+only|\bwithout\s+(?:limitation|prejudice|undue\s+delay|delay|limiting)"
     r"|\b(?:not|never|no|nor)\s+(?:to\s+)?(?:be\s+)?(?:in\s+)?(?:exceed\w*|excess|more|less|fewer|later|longer|greater|higher|lower|"
     r"earlier|sooner|shorter)\b"
     r"|\bunless\s+(?:otherwise|required\s+by)\b|\bno\.\s*\d|(?:\[ \]|\u2610)\s*\w+|\bno\s+doubt\b"
@@ -23,13 +23,13 @@ _CONDITION = re.compile(
 )
 _DENIAL = re.compile(r"\b(?:not|no|never|neither|nor|none|cannot|nobody|nothing)\b|n['\u2019]t\b", _I)
 _EXCLUSION = re.compile(
-    r"\b(?:is|are|be|been|being)\s+(?:\w+ly\s+)?(?:prohibited|forbidden|excluded|waived|banned|barred|denied|precluded|disabled)\b"
+    r"\b(?:is|are|be|been|being)\s+(?:not\s+)?(?:\w+ly\s+)?(?:prohibited|forbidden|excluded|waived|banned|barred|denied|precluded|disabled)\b"
     r"|\b(?:waives?|disclaims?|excludes?|declines?|refuses?|prohibits?|forbids?|refrains?|lacks?)\b",
     _I,
 )
 _WITH_EXCEPTION = re.compile(r"\b(?:without|unless|except|other\s+than|until|save)\b", _I)
 _ONLY = re.compile(
-    r"\bonly\s+(?:\w+\s+){0,3}?(?:with|upon|on|after|if|where|when|following|subject|by)\b"
+    r"\b(?:only|solely|exclusively)\s+(?:\w+\s+){0,3}?(?:with|upon|on|after|if|where|when|following|subject|by)\b"
     r"|\b(?:requires?|subject\s+to|conditional\s+on)\b(?:\W+\w+){0,8}?\W+(?:consent|approval|permission|authori[sz]ation|agreement)\b",
     _I,
 )
@@ -40,7 +40,7 @@ _STRONG = re.compile(
 )
 _WEAK = re.compile(
     r"\b(?<!\d\s)(?:may|can|could|might|should)\b(?!\s+\d)|\b(?:entitled|permitted|allowed|optional(?:ly)?|discretion|voluntar(?:y|ily))\b"
-    r"|\bright\s+to\b|\bencouraged\b",
+    r"|\bright\s+to\b|\b(?:encouraged|recommended|advised|advisable)\b",
     _I,
 )
 _EFFORTS = re.compile(
@@ -49,9 +49,10 @@ _EFFORTS = re.compile(
 )
 _ANSWERED_NO = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?(?:no|none|not|n/a)\b", _I)
 _ANSWERED = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?yes\b", _I)
+_SOLELY = re.compile(r"\b(?:solely|exclusively|only)\b", _I)  # "may be used solely as" allows nothing else
 _MODAL = re.compile(rf"{_STRONG.pattern}|{_WEAK.pattern}", _I)
 _AGENT = re.compile(r"\bby\s+(?:the\s+|its\s+)?([A-Za-z]+)", _I)
-_BOTH_PARTIES = re.compile(r"\b(?:either|each|both|any|neither|no)\s+part(?:y|ies)\b|\bthe\s+parties\b|\bmutual", _I)
+BOTH_PARTIES = re.compile(r"\b(?:either|each|both|any|neither|no)\s+part(?:y|ies)\b|\bthe\s+parties\b|\bmutual", _I)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Stance:
 
 def stance_of(clause: str) -> Stance:
     plain = _IDIOMS.sub(" ", clause)
-    optional = bool(_WEAK.search(plain)) and not _STRONG.search(plain)
+    optional = bool(_WEAK.search(plain)) and not _STRONG.search(plain) and not _SOLELY.search(plain)
     return Stance(_polarity(plain), optional, bool(_EFFORTS.search(plain)), _subject(plain))
 
 
@@ -84,7 +85,7 @@ def _polarity(plain: str) -> str:
 
 def _subject(plain: str) -> str:
     """Who acts: the role after "by", else the last one before the modal verb, else the first word; none if both do."""
-    if _BOTH_PARTIES.search(plain):
+    if BOTH_PARTIES.search(plain):
         return ""
     agent = _AGENT.search(plain)
     if agent and (role := meaning(normal(agent[1]))) in OPPOSITE_ROLE:

@@ -36,12 +36,13 @@ _ANSWER = re.compile(
 )
 _STOP_MARK = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]]*(?=\s)|[\u3002\uff01\uff1f]+")
 _SHORTENED = """
-    e.g i.e eg ie etc no nos inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept
+    e.g i.e eg ie etc inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept
     incl jr sr plc llc u.s u.k p pp cf ca resp max min ref tel ext v viz bros ave jan feb mar apr jun jul aug
     sep sept oct nov dec
 """
 _ABBREVIATIONS = frozenset(_SHORTENED.split())
 _LAST_WORD = re.compile(r"[\w.]+$")
+_FIGURE_NEXT = re.compile(r"\s*\d")
 _GOES_ON = re.compile(r"\s+[a-z]")
 _LINE_START = re.compile(r"(?:^|[\r\n])[ \t]*$")
 _VERBAL = STOP - {"and", "of", "for", "the", "to", "on", "by", "in", "use", "a", "an"}  # what no heading holds
@@ -103,6 +104,8 @@ def split(text: str) -> list[Sentence]:
             found.append(Sentence(*span, number, own, lead, is_heading=run_in))
         if block.endswith(":"):
             lead = text[slice(*spans[-1])]
+    if all(sentence.is_heading for sentence in found):  # short lines that head nothing are what the text has to say
+        found = [sentence._replace(is_heading=False) for sentence in found]
     return _with_answers(text, found)
 
 
@@ -148,9 +151,7 @@ def _blocks(text: str) -> list[tuple[int, int]]:
             open_at = -1
         open_at = begin if open_at < 0 else open_at
         end, last = begin + len(shown), shown
-    if open_at >= 0:
-        found.append((open_at, end))
-    return found
+    return found  # the last line is always the empty one at the very end, so nothing is left open
 
 
 def _starts_anew(last: str, line: str) -> bool:
@@ -163,14 +164,13 @@ def _starts_anew(last: str, line: str) -> bool:
 
 
 def _is_heading(block: str, item: re.Match[str] | None) -> bool:
-    if block.startswith("#"):
-        return True
+    if block[0] in "#|":
+        return block[0] == "#"
     if _word_count(block) > HEADING_WORDS or block[-1] in _CLOSING or "\n" in block or ":" in block:
         return False
-    bare = block[item.end() :] if item else block
-    letters = [word for word in bare.split() if word[0].isalpha() and len(word) > 3]  # noqa: PLR2004
-    titled = all(word[0].isupper() for word in letters)
-    return bool(bare) and not any(char.isdigit() for char in bare) and (titled or (bare[:1].isupper() and not item))
+    bare = (block[item.end() :] if item else block).lstrip(" \t.:*_-\u2013\u2014")
+    verbal = any(char.isdigit() for char in bare) or any(word.text in _VERBAL for word in words_of(bare))
+    return bool(bare) and not verbal and bare[0].isupper()
 
 
 def _word_count(text: str) -> int:
@@ -197,6 +197,8 @@ def _ends_sentence(text: str, begin: int, mark: re.Match[str]) -> bool:
     before = _LAST_WORD.search(text, max(begin, mark.start() - 24), mark.start())
     word = before[0].lower() if before else ""
     if (len(word) == 1 and word.isalpha()) or word in _ABBREVIATIONS or _GOES_ON.match(text, mark.end()):
+        return False
+    if word in {"no", "nos"} and _FIGURE_NEXT.match(text, mark.end()):
         return False
     return not (before and before.start() <= begin + 1 and word.replace(".", "").isdigit())
 

@@ -13,7 +13,7 @@ _STOP_WORDS = """
     how however i if in into is it its itself just lie made make may me might more most must my namely neither
     no nor not notwithstanding now of off on once one only onto or other otherwise our out over own per please
     regard regarding relating respect said same set shall she should since so some such take than that the their
-    them themselves then thereby therefor therefore therein thereof thereto these they thing this those through
+    them themselves then there thereby therefor therefore therein thereof thereto these they thing this those through
     thus to together too toward towards under until unto up upon us use used using very via was we were what
     whatever when where whereas whereby wherein whether which while who whom whose will with within without
     would yes yet you your yours don't doesn't isn't aren't won't can't shan't didn't ensure happen kind least
@@ -80,7 +80,7 @@ minutes
 document record documentation
 train training educate
 password passphrase
-premises property
+premises
 immediate prompt promptly immediately
 automatic automatically
 annual
@@ -122,9 +122,9 @@ OPPOSITE_ROLES = {
     "supplier": {"customer"},
     "landlord": {"tenant"},
     "tenant": {"landlord"},
-    "employee": {"employer", "compani"},
-    "employer": {"employe"},
-    "licensor": {"license", "licensee"},
+    "employee": {"employer"},
+    "employer": {"employee"},
+    "licensor": {"licensee"},
     "licensee": {"licensor"},
     "discloser": {"recipient"},
     "recipient": {"discloser"},
@@ -166,20 +166,23 @@ automatic manual
 
 # Ending → what takes its place; the first that fits and leaves a stem of at least the given length is applied.
 _ENDINGS = (
-    ("ationary", "", 4), ("etition", "et", 3),
-    ("ifications", "if", 2), ("ification", "if", 2), ("ifying", "if", 2), ("ified", "if", 2), ("ifies", "if", 2),
-    ("ify", "if", 2), ("izations", "iz", 3), ("isations", "iz", 3), ("ization", "iz", 3), ("isation", "iz", 3),
-    ("izing", "iz", 3), ("ising", "iz", 4), ("ized", "iz", 3), ("ised", "iz", 4), ("izes", "iz", 3),
-    ("ises", "iz", 4), ("ize", "iz", 3), ("ise", "iz", 4), ("abilities", "abl", 2), ("ability", "abl", 2),
-    ("ibility", "ibl", 2), ("able", "abl", 2), ("ible", "ibl", 2), ("alities", "al", 3), ("ality", "al", 3),
-    ("ations", "", 4), ("ation", "", 4), ("ating", "", 4), ("ated", "", 4), ("ates", "", 4), ("ators", "", 4),
-    ("ator", "", 4), ("ate", "", 4), ("ments", "", 3), ("ment", "", 3), ("ances", "", 4), ("ance", "", 4),
-    ("ences", "", 4), ("ence", "", 4), ("ically", "", 4), ("ally", "", 4), ("ily", "i", 3), ("ly", "", 4),
-    ("ives", "", 4), ("ive", "", 4), ("tions", "t", 3), ("tion", "t", 3), ("sions", "s", 3), ("sion", "s", 3),
-    ("ies", "i", 2), ("ied", "i", 2), ("als", "", 4), ("al", "", 4), ("sses", "ss", 2), ("xes", "x", 2),
-    ("ches", "ch", 2), ("shes", "sh", 2), ("ings", "", 3), ("ing", "", 3), ("eed", "eed", 1), ("ed", "", 3),
-    ("ss", "ss", 1), ("us", "us", 1), ("is", "is", 1), ("es", "", 3), ("s", "", 3), ("y", "i", 2), ("e", "", 3),
+    ("ationary", "", 4), ("etition", "et", 3), ("ifications", "if", 2), ("ification", "if", 2),
+    ("ifying", "if", 2), ("ified", "if", 2), ("ifies", "if", 2), ("ify", "if", 2), ("izations", "iz", 3),
+    ("isations", "iz", 3), ("ization", "iz", 3), ("isation", "iz", 3), ("izing", "iz", 3), ("ising", "iz", 4),
+    ("ized", "iz", 3), ("ised", "iz", 4), ("izes", "iz", 3), ("ises", "iz", 4), ("ize", "iz", 3),
+    ("ise", "iz", 4), ("abilities", "abl", 2), ("ability", "abl", 2), ("ibility", "ibl", 2), ("able", "abl", 2),
+    ("ible", "ibl", 2), ("alities", "al", 3), ("ality", "al", 3), ("ations", "", 4), ("ation", "", 4),
+    ("ating", "", 4), ("ated", "", 4), ("ates", "", 4), ("ators", "", 4), ("ator", "", 4), ("ate", "", 4),
+    ("ments", "", 3), ("ment", "", 3), ("ances", "", 4), ("ance", "", 4), ("ences", "", 4), ("ence", "", 4),
+    ("ically", "", 4), ("ally", "", 4), ("ily", "i", 3), ("ly", "", 4), ("ives", "", 4), ("ive", "", 4),
+    ("tions", "t", 3), ("tion", "t", 3), ("sions", "s", 3), ("sion", "s", 3), ("ies", "i", 2), ("ied", "i", 2),
+    ("als", "", 4), ("al", "", 4), ("sses", "ss", 2), ("xes", "x", 2), ("ches", "ch", 2), ("shes", "sh", 2),
+    ("ings", "", 3), ("ing", "", 3), ("eed", "eed", 1), ("ed", "", 3), ("ss", "ss", 1), ("us", "us", 1),
+    ("is", "is", 1), ("es", "", 3), ("s", "", 3), ("ay", "ay", 1), ("ey", "ey", 1), ("oy", "oy", 1),
+    ("y", "i", 2), ("e", "", 3),
 )  # fmt: skip
+# What the stemmer would take for a form of another word: information is not notice, and personal data not a person.
+OWN_MEANING = frozenset({"information", "personal"})
 _DOUBLED = frozenset("bdgmnprt")
 
 
@@ -203,6 +206,8 @@ def meaning(word: str) -> str:
     """The stem that stands for the word and for its synonyms; empty for a word that carries none."""
     if word in STOP or word in FIGURE_WORDS or word[0].isdigit():
         return ""
+    if word in OWN_MEANING:
+        return word
     found = stem(word)
     return _MEANING.get(found, found)
 

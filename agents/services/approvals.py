@@ -22,6 +22,7 @@ from agents.models import AgentSession, Approval, StandingApproval
 from agents.services.sessions import actor_of, session_lock, session_wake
 from agents.types import Capability
 from audit import recorder
+from audit.hashing import canonical
 from audit.redaction import redact, redact_data
 
 PERMISSION = "agents.resolve_approval"
@@ -214,7 +215,7 @@ def _use_standing(session: AgentSession, ask: Ask, *, now: datetime) -> Standing
     for standing in rows.select_related("created_by").order_by("pk"):
         free = tuple(standing.free_arguments)
         fixed = {name: value for name, value in ask.arguments.items() if name not in free}
-        if fixed != standing.fixed_arguments or not free_values_are_harmless(ask.arguments, free):
+        if canonical(fixed) != canonical(standing.fixed_arguments) or not free_values_are_harmless(ask.arguments, free):
             continue
         if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
             return standing

@@ -1,11 +1,12 @@
 """The operator's stop: of one session, and of all work. A halt commits at once, whatever a worker is doing."""
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
@@ -14,6 +15,8 @@ from agents.services.sessions import actor_of, session_end_unheld, session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
+
+logger = logging.getLogger(__name__)
 
 
 class HaltAnswer(StrEnum):
@@ -29,6 +32,7 @@ class HaltCount:
     requested: int = 0
     already_halted: int = 0
     terminal: int = 0
+    failed: int = 0
 
 
 @transaction.atomic
@@ -58,37 +62,55 @@ def session_halt(
     return HaltAnswer.REQUESTED
 
 
-def sessions_halt(session_pks: list[int], *, by: User | None, reason: str, now: datetime) -> HaltCount:
-    """Halts each on its own: one that fails to be halted cannot keep the others running."""
-    answers = [session_halt(pk, by=by, reason=reason, now=now) for pk in session_pks]
-    return HaltCount(*(answers.count(kind) for kind in HaltAnswer))
+def sessions_halt(
+    session_pks: list[int], *, by: User | None, reason: str, now: datetime, halt: Halt | None = None
+) -> HaltCount:
+    """Halts each on its own: one that cannot be halted does not keep the others running."""
+    answers: list[HaltAnswer | None] = []
+    for pk in session_pks:
+        try:
+            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt))
+        except DatabaseError:
+            logger.exception("session %s could not be halted; halt it again", pk)
+            answers.append(None)
+    requested, already, over = (answers.count(kind) for kind in HaltAnswer)
+    return HaltCount(requested, already, over, failed=answers.count(None))
 
 
 def organisation_halt(*, by: User | None, reason: str, now: datetime) -> Halt:
-    """Stops everything: the one row first, so that no call starts any more, then every session under way."""
+    """Stops everything: the one row first, so that no call starts any more, then every session under way.
+
+    Said again, it halts what an interrupted halt has left.
+    """
     with transaction.atomic():
         installation = Installation.objects.select_for_update().get(pk=1)
-        if installation.halt_id is not None:
-            raise InvalidTransition("All work is halted already; release it first to halt it anew.")
-        halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
-        installation.halt = halt
-        installation.save(update_fields=["halt"])
-        under_way = list(AgentSession.objects.active().order_by("pk").values_list("pk", flat=True))
-        recorder.append(
-            SYSTEM_CHAIN,
-            "organisation.halted",
-            now=now,
-            actor=actor_of(by),
-            details={"halt_id": halt.pk, "sessions": len(under_way)},
-        )
-    for pk in under_way:
-        session_halt(pk, by=by, reason=reason, now=now, halt=halt)
+        halt = installation.halt
+        if halt is None:
+            halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
+            installation.halt = halt
+            installation.save(update_fields=["halt"])
+            details = {"halt_id": halt.pk, "sessions": AgentSession.objects.active().count()}
+            recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by), details=details)
+    _halt_the_rest(halt, by=by, now=now)
     return halt
 
 
-@transaction.atomic
+def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime) -> None:
+    going = AgentSession.objects.active().filter(halt_state__in=(HaltState.RUNNING, HaltState.PAUSED))
+    pks = list(going.order_by("pk").values_list("pk", flat=True))
+    sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt)
+
+
 def organisation_release(*, by: User | None, now: datetime) -> Halt:
-    """Lets new work start again. Sessions that were halted stay halted."""
+    """Lets new work start again. Sessions that were halted stay halted, and so do those that a halt had missed."""
+    halt = Installation.objects.select_related("halt").get(pk=1).halt
+    if halt is not None:
+        _halt_the_rest(halt, by=by, now=now)
+    return _release(by=by, now=now)
+
+
+@transaction.atomic
+def _release(*, by: User | None, now: datetime) -> Halt:
     installation = Installation.objects.select_for_update().get(pk=1)
     halt = installation.halt
     if halt is None:

@@ -8,31 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 
-from django.contrib.auth.models import User
-from django.db import transaction
 from django.db.models import F
 
 from agents.brakes import temporal
 from agents.enums import HaltState, Outcome, Status
-from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, OutcomeUnknown
+from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
 from agents.models import AgentSession, ToolCall
 from agents.services.boundary import holder, lock
 from agents.services.budget import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
-from agents.services.sessions import actor_of, session_lock, session_wake
 from agents.types import Ledger, ToolResult
 from audit import recorder
 from audit.recorder import Head
-from audit.redaction import redact_data
 
 RETRY_LATER = "retry_later"
-
-
-class Decision(StrEnum):
-    HAPPENED = "happened"
-    DID_NOT_HAPPEN = "did_not_happen"
 
 
 @dataclass(frozen=True)
@@ -102,8 +92,7 @@ def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tok
     if holder(session).update(**actual) != 1:
         raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
     budgets_book(call.budget_ids, actual=booked)
-    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
-    call.save(update_fields=["actual_usd", "tokens"])
+    ToolCall.objects.filter(pk=call.pk).update(actual_usd=F("actual_usd") + micro(booked), tokens=F("tokens") + tokens)
     return True
 
 
@@ -195,33 +184,6 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
         journal_record(call, now=now)
     row.refresh_from_db()
     return unknown
-
-
-@transaction.atomic
-def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: datetime, result: Any = None) -> ToolCall:
-    """A person says what became of a call whose outcome is unknown; the session goes on when none is left."""
-    call = ToolCall.objects.select_related("session").get(pk=call_pk)
-    session = session_lock(call.session_id)
-    happened = decision == Decision.HAPPENED
-    decided = ToolCall.objects.filter(pk=call.pk, outcome=Outcome.UNKNOWN, resolved_at__isnull=True).update(
-        outcome=Outcome.SUCCESS if happened else Outcome.WORKER_LOST,
-        result=redact_data(result) if happened else None,
-        resolved_at=now,
-    )
-    if not decided:
-        raise InvalidTransition(f"Call {call.public_id} has no unknown outcome to decide on.")
-    recorder.append(
-        session.chain,
-        "tool_call.resolved",
-        now=now,
-        actor=actor_of(by),
-        details={"call_id": str(call.public_id), "tool": call.intent, "decision": decision},
-    )
-    left = ToolCall.objects.filter(session=session, outcome=Outcome.UNKNOWN).exists()
-    if not left and session.status == Status.WAITING:
-        session_wake(session.pk, now=now)
-    call.refresh_from_db()
-    return call
 
 
 def call_details(call: ToolCall) -> dict[str, Any]:

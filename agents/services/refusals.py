@@ -108,7 +108,8 @@ _BRAKE_KINDS = {TerminalReason.COST_CAP_REACHED: "autonomous_session.cost_cap_re
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:
     """The one terminal row of a run that a brake has ended; the runner then records the terminal status."""
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
-    held.update(halt_state=HaltState.HALTED, terminal_reason=reason)
+    if not held.exclude(halt_state=HaltState.HALTED).update(halt_state=HaltState.HALTED, terminal_reason=reason):
+        return  # it has its end already
     row = AgentSession.objects.get(pk=session.pk)
     kind = _BRAKE_KINDS.get(reason, "autonomous_session.halted")
     recorder.append(session.chain, kind, now=now, details={"reason": reason, **totals(row), **details})

@@ -14,12 +14,24 @@ from django.db import transaction
 
 from agents.conf import default_session_cap
 from agents.costs import usd
-from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
+from agents.enums import (
+    ApprovalStatus,
+    HaltState,
+    Mode,
+    Outcome,
+    Phase,
+    Status,
+    TerminalReason,
+    TriggerKind,
+    WaitingOn,
+)
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed, SessionHalted
-from agents.models import Agent, AgentSession, Installation, Profile, Project, Trigger
+from agents.models import Agent, AgentSession, Approval, Installation, Profile, Project, ToolCall, Trigger
+from agents.services.journal import journal_recover
 from agents.services.tickets import tickets_cancel
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
+from audit.kinds import LABEL
 from audit.receipts import build_receipt
 from audit.redaction import redact
 
@@ -140,10 +152,24 @@ def session_rest(
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         _end(row, TerminalReason.EXTERNAL_HALT, now=now)
         return
+    if waiting_on is not None and not _is_awaited(row, waiting_on):
+        status, waiting_on = Status.QUEUED, None  # the answer came before the question was put down
     _check_move(row.status, status)
     row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
     row.lease_owner, row.lease_until, row.recoveries = "", None, 0
-    row.save(update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries"])
+    row.fencing += 1  # whatever of this slice still runs can write nothing any more
+    row.save(
+        update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
+    )
+
+
+def _is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
+    """False when nothing is left to wait for: a decision that came first would otherwise wake nobody."""
+    if waiting_on == WaitingOn.APPROVAL:
+        return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
+    if waiting_on == WaitingOn.OPERATOR:
+        return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
+    return True
 
 
 @transaction.atomic
@@ -171,6 +197,7 @@ def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: da
 def _end(
     row: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "", actor: str = "system"
 ) -> AgentSession:
+    journal_recover(row, now=now)  # a call that is still open is charged and closed: the books end with the session
     tickets_cancel(row, now=now, cause=reason, actor=actor)
     braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
     ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
@@ -179,7 +206,8 @@ def _end(
     if not braked:
         details = {"reason": ended_for, **totals(row)}
         if status == Status.FAILED and error:
-            details["error_type"] = error.partition(":")[0][:64]
+            named = error.partition(":")[0][:64]
+            details["error_type"] = named if LABEL.fullmatch(named) else "error"
         recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
     row.status, row.terminal_reason, row.waiting_on = status, ended_for, ""
     row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state

@@ -1,10 +1,15 @@
 """The operator's stop: of one session, of several, of all work."""
 
-import pytest
+from unittest.mock import patch
 
-from agents.enums import HaltState, Status, TerminalReason, WaitingOn
+import pytest
+from django.db import OperationalError
+
+from agents.enums import HaltState, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import InvalidTransition, SessionHalted
+from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Halt, Installation
+from agents.services import halts
 from agents.services.halts import HaltAnswer, organisation_halt, organisation_release, session_halt, sessions_halt
 from agents.services.leases import lease_claim
 from agents.services.sessions import session_create
@@ -73,8 +78,7 @@ def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
         session_create(owner=operator, now=NOW)
     asked = AuditEvent.objects.get(chain=sessions[0].chain)
     assert asked.details == {"halt_id": halt.pk, "scope": "organisation"}
-    with pytest.raises(InvalidTransition):
-        organisation_halt(by=operator, reason="again", now=NOW)
+    assert organisation_halt(by=operator, reason="again", now=NOW) == halt
 
 
 def test_nothing_is_claimed_while_all_work_is_halted():
@@ -99,3 +103,33 @@ def test_releasing_lets_new_work_start_and_says_who_did_it():
     ]
     with pytest.raises(InvalidTransition):
         organisation_release(by=operator, now=NOW)
+
+
+def failing_for(victim):
+    def halt(pk, **more):
+        if pk == victim.pk:
+            raise OperationalError("database is locked")
+        return session_halt(pk, **more)
+
+    return patch.object(halts, "session_halt", side_effect=halt)
+
+
+def test_a_session_that_cannot_be_halted_does_not_keep_the_others_running(caplog):
+    bad, good = make_session(), make_session()
+    with failing_for(bad):
+        counted = sessions_halt([bad.pk, good.pk], by=None, reason="", now=NOW)
+    assert (counted.requested, counted.failed) == (1, 1)
+    assert "halt it again" in caplog.text
+    good.refresh_from_db()
+    assert good.halt_state == HaltState.HALT_REQUESTED
+
+
+@pytest.mark.parametrize("finish", [organisation_halt, organisation_release])
+def test_an_interrupted_halt_of_all_work_is_finished_before_anything_goes_on(finish):
+    missed, other = make_session(), make_session()
+    with failing_for(missed):
+        organisation_halt(by=None, reason="incident", now=NOW)
+    finish(by=None, now=NOW, **({"reason": "again"} if finish is organisation_halt else {}))
+    for session in (missed, other):
+        with pytest.raises(SessionHalted):
+            guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)

@@ -6,12 +6,14 @@ from decimal import Decimal
 import pytest
 
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
-from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, OutcomeUnknown
+from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, NotAllowed, OutcomeUnknown
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Budget, ToolCall
-from agents.services.journal import Decision, tool_call_resolve
+from agents.services.halts import session_halt
 from agents.services.leases import lease_claim, lease_renew, leases_lost
+from agents.services.resolutions import Decision, tool_call_resolve
 from audit.models import AuditEvent
+from audit.verify import verify_record
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.agents.conftest import provider as provider  # noqa: PLC0414 a fixture
 from tests.factories import NOW, make_price, make_session, make_user
@@ -142,7 +144,7 @@ def resolved(decision, **more):
     session = claimed()
     die_in_the_middle(session)
     lease_claim(session.pk, owner="worker-2", now=LATER)
-    person = make_user()
+    person = make_user(is_superuser=True)
     call = tool_call_resolve(ToolCall.objects.get().pk, decision, by=person, now=LATER, **more)
     held = lease_claim(session.pk, owner="worker-3", now=LATER)
     return held, call
@@ -155,7 +157,7 @@ def test_a_person_who_says_it_happened_gives_the_run_its_result():
     assert (result.data, result.replayed, probe.calls) == ({"letter": "L-7"}, True, [])
     assert AuditEvent.objects.get(kind="tool_call.resolved").details["decision"] == "happened"
     with pytest.raises(InvalidTransition):
-        tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=make_user(), now=LATER)
+        tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=make_user(is_superuser=True), now=LATER)
 
 
 def test_a_person_who_says_it_did_not_happen_lets_it_be_made_again():
@@ -165,15 +167,37 @@ def test_a_person_who_says_it_did_not_happen_lets_it_be_made_again():
     assert len(probe.calls) == 1
 
 
+def test_only_who_may_decide_says_what_became_of_a_call():
+    session = claimed()
+    die_in_the_middle(session)
+    lease_claim(session.pk, owner="worker-2", now=LATER)
+    call = ToolCall.objects.get()
+    for stranger in (make_user(), make_user(is_superuser=True, is_active=False)):
+        with pytest.raises(NotAllowed):
+            tool_call_resolve(call.pk, Decision.HAPPENED, by=stranger, now=LATER)
+    assert ToolCall.objects.get().outcome == Outcome.UNKNOWN
+
+
+def test_what_is_said_of_a_call_after_its_session_has_ended_does_not_reopen_its_chain():
+    session = claimed()
+    die_in_the_middle(session)
+    lease_claim(session.pk, owner="worker-2", now=LATER)
+    session_halt(session.pk, by=None, reason="", now=LATER)
+    call = ToolCall.objects.get()
+    tool_call_resolve(call.pk, Decision.HAPPENED, by=make_user(is_superuser=True), now=LATER)
+    assert AuditEvent.objects.get(kind="tool_call.resolved").chain == "system"
+    assert verify_record().problems == []
+
+
 def test_the_session_waits_until_every_unknown_outcome_is_decided():
     session = claimed()
     die_in_the_middle(session, key="turn:1")
     die_in_the_middle(session, key="turn:2")
     lease_claim(session.pk, owner="worker-2", now=LATER)
     first, second = ToolCall.objects.order_by("pk")
-    tool_call_resolve(first.pk, Decision.HAPPENED, by=make_user(), now=LATER)
+    tool_call_resolve(first.pk, Decision.HAPPENED, by=make_user(is_superuser=True), now=LATER)
     assert AgentSession.objects.get().status == Status.WAITING
-    tool_call_resolve(second.pk, Decision.HAPPENED, by=make_user(), now=LATER)
+    tool_call_resolve(second.pk, Decision.HAPPENED, by=make_user(is_superuser=True), now=LATER)
     assert AgentSession.objects.get().status == Status.QUEUED
 
 

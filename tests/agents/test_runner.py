@@ -12,7 +12,7 @@ from agents import runner, selftest
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, Unarmed
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, SuspendedModel
+from agents.models import AgentSession, SuspendedModel, ToolCall
 from agents.runner import Asleep, Finished, SliceOver, Waiting, run_session
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask
@@ -47,6 +47,8 @@ def test_a_run_that_ends_well_is_completed_with_a_receipt():
     [
         (SliceOver(), {"status": Status.QUEUED}),
         (Asleep(NOW), {"status": Status.SLEEPING, "next_wake_at": NOW}),
+        (Waiting(WaitingOn.APPROVAL), {"status": Status.QUEUED, "waiting_on": ""}),
+        (Waiting(WaitingOn.OPERATOR), {"status": Status.QUEUED, "waiting_on": ""}),
         (Waiting(WaitingOn.INPUT), {"status": Status.WAITING, "waiting_on": WaitingOn.INPUT}),
     ],
 )
@@ -101,6 +103,10 @@ def test_each_brake_ends_the_run_with_its_own_reason(provider):
 
 def test_an_unknown_outcome_makes_the_run_wait_for_a_person():
     def engine(held):
+        ToolCall.objects.create(
+            session=held, key="k", intent="run_skill", phase="turn", arguments={}, digest="d", asked_digest="d",
+            fencing=1, started_at=NOW, settled_at=NOW, outcome="unknown",
+        )  # fmt: skip
         raise OutcomeUnknown("a letter may have gone out")
 
     session = run(engine)

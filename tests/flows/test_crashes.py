@@ -8,8 +8,8 @@ import pytest
 from agents.conf import clock
 from agents.enums import Outcome, Status, TerminalReason, WaitingOn
 from agents.models import AgentSession, Budget, Finding, ToolCall
-from agents.services.journal import Decision, tool_call_resolve
 from agents.services.leases import lease_claim, leases_lost
+from agents.services.resolutions import Decision, tool_call_resolve
 from audit.receipts import build_receipt
 from audit.verify import verify_record
 from tests.factories import make_price, make_session, make_user
@@ -43,7 +43,7 @@ def test_a_worker_killed_after_the_effect_and_before_it_was_noted_leaves_an_unkn
     assert effects(done) == ["1", "2"]  # nothing was repeated
 
     unknown = ToolCall.objects.get(outcome=Outcome.UNKNOWN)
-    tool_call_resolve(unknown.pk, Decision.HAPPENED, by=make_user(), now=clock(), result={"step": 2})
+    tool_call_resolve(unknown.pk, Decision.HAPPENED, by=make_user(is_superuser=True), now=clock(), result={"step": 2})
     assert Worker("run", session_pk=session.pk, effects=str(done), block=False).result() is True
     session.refresh_from_db()
     assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)

@@ -8,7 +8,6 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from agents.conf import clock
-from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
 from agents.models import Agent, AgentSession
 from agents.services.halts import organisation_halt, sessions_halt
@@ -32,15 +31,14 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         by, now, reason = acting_user(options["user"]), clock(), options["reason"]
         if options["all"]:
-            try:
-                halt = organisation_halt(by=by, reason=reason, now=now)
-            except LqopsError as error:
-                raise CommandError(str(error)) from error
+            halt = organisation_halt(by=by, reason=reason, now=now)
             self._say({"halt_id": halt.pk, "halted": "all"}, "All work is halted until `release`.", options)
             return
         counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now)
         line = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
         self._say(vars(counted), line, options)
+        if counted.failed:
+            raise CommandError(f"{counted.failed} could not be halted; run the command again.")
 
     def _sessions(self, options: dict[str, Any]) -> list[int]:
         if options["agent"]:

@@ -21,13 +21,26 @@ from .asking import NONCE, analysis, answer, document, playbook, request, skill
 
 POSITIONS = tuple(dict.fromkeys(case.position for case in corpus.CASES))
 PRICE = Price("offline", Decimal(1), Decimal(2), overhead_tokens=0)
-PIECES = [case.document for case in corpus.CASES] + ["\r\n\r\n", "\u00ad", "\ufb01nal ", "\u201cquoted\u201d ", "<<<", "\x00", "中文。", "- ", "7.2 ", "? No ", "e.g. "]  # fmt: skip
+ODD = [
+    "\r\n\r\n",
+    "\u00ad",
+    "\ufb01nal ",
+    "\u201cquoted\u201d ",
+    "<<<",
+    "\x00",
+    "中文。",
+    "- ",
+    "7.2 ",
+    "? No ",
+    "e.g. ",
+]
+PIECES = [case.document for case in corpus.CASES] + ODD
 DOCUMENTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=15), max_size=8).map("".join)
 KEYS = {"findings", "suggested_memories", "suggested_precedents", "privilege_concerns", "scope_concerns", "analyst"}
 ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "position", "verdict"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(DOCUMENTS)
 def test_every_quote_is_exact(text):
     told = analysis(playbook(*POSITIONS), document(text))
@@ -40,7 +53,7 @@ def test_every_quote_is_exact(text):
         assert found["document_id"] == "d1"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(DOCUMENTS, st.integers(0, 900))
 def test_an_answer_is_whole_json_within_its_tokens(text, max_tokens):
     sent = request(playbook(*POSITIONS), document(text), max_tokens=max_tokens)
@@ -92,8 +105,8 @@ def test_it_says_what_it_is_and_what_it_decided():
 
 
 def test_a_deviation_suggests_a_precedent_that_recurs():
-    first, second = (analysis(playbook(corpus.PAYMENT), document(f"Customer shall pay undisputed invoices within {days} days of receipt."))
-                     for days in (60, 90))  # fmt: skip
+    clause = "Customer shall pay undisputed invoices within {} days of receipt."
+    first, second = (analysis(playbook(corpus.PAYMENT), document(clause.format(days))) for days in (60, 90))
 
     assert first["suggested_precedents"] == second["suggested_precedents"]
     assert first["suggested_precedents"] == [
@@ -162,7 +175,8 @@ def test_a_truncated_document_is_reported():
 
 
 def test_markings_of_privilege_are_quoted():
-    text = "PRIVILEGED & CONFIDENTIAL\nAttorney-client communication.\nEach party keeps confidential information secret.\nPRIVILEGED & CONFIDENTIAL\n"
+    stamp = "PRIVILEGED & CONFIDENTIAL"
+    text = f"{stamp}\nAttorney-client communication.\nEach party keeps confidential information secret.\n{stamp}\n"
 
     assert analysis(playbook(corpus.LAW), document(text))["privilege_concerns"] == [
         "PRIVILEGED & CONFIDENTIAL",
@@ -217,7 +231,7 @@ def test_a_megabyte_takes_seconds_and_time_grows_with_the_text():
 
 @pytest.mark.parametrize("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
 def test_odd_texts_take_no_longer(piece):
-    sent = request(playbook(*POSITIONS), document(piece * (100_000 // len(piece))))
+    sent = request(playbook(*POSITIONS), document(piece * (50_000 // len(piece))))
     start = time.process_time()
     OfflineProvider().complete(sent)
-    assert time.process_time() - start <= 2
+    assert time.process_time() - start <= 1.5

@@ -1,0 +1,178 @@
+"""Requests and replies: what is personal is hidden in messages and past tool calls, what servers read stays."""
+
+import json
+
+import pytest
+
+from agents.anonymize import Anonymizer
+from agents.costs import input_bound
+from agents.types import ModelReply, ModelRequest, Price, Usage
+
+CANARIES = ["Anna Müller", "a@example.com", "4455667788", "Zürich Nord AG", "+49 30 1234567", "M\\u00fcller"]
+TOOLS = ({"type": "function", "function": {"name": "mail", "description": "Ask Mr Weber"}},)
+SCHEMA = {"type": "object", "description": "for Mr Weber"}
+REQUEST = ModelRequest(
+    model="m",
+    messages=(
+        {"role": "system", "content": "You help Anna Müller."},
+        {
+            "role": "user",
+            "name": "Anna Müller",
+            "content": [{"type": "text", "text": "I am a@example.com"}, "Anna Müller"],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "call_user",
+                    "type": "function",
+                    "function": {
+                        "name": "user",
+                        "arguments": '{"account": 4455667788, "name":  "Anna M\\u00fcller", "n": 1.10, "k": [1234567]}',
+                    },
+                }
+            ],
+        },
+        {
+            "role": "tool",
+            "tool_call_id": "call_user",
+            "name": "user",
+            "content": '{"firm": "Zürich Nord AG", "x": 1.50}',
+        },
+        {"role": "tool", "tool_call_id": "call_user", "content": "[not json a@example.com"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_use", "name": "user", "input": {"id": "Anna Müller", "account": 4455667788, "ok": True}},
+                {"type": "tool_result", "tool_use_id": "user", "content": [{"type": "text", "text": "+49 30 1234567"}]},
+                {"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0KGgoa+4930123456789"}},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,+4930123456789"}},
+            ],
+        },
+    ),
+    tools=TOOLS,
+    response_schema=SCHEMA,
+)
+
+
+@pytest.fixture
+def anonymizer():
+    return Anonymizer(["Anna Müller", "user", "system"])
+
+
+def test_a_sent_request_holds_no_canary(anonymizer):
+    hidden = anonymizer.hide_request(REQUEST)
+    sent = json.dumps(hidden.messages, ensure_ascii=False)
+    assert not [canary for canary in CANARIES if canary in sent]
+    assert "Müller" not in sent
+
+
+def test_what_servers_read_is_left_alone(anonymizer):
+    hidden = anonymizer.hide_request(REQUEST)
+    assert hidden.tools is TOOLS
+    assert hidden.response_schema is SCHEMA
+    assert [message["role"] for message in hidden.messages] == [message["role"] for message in REQUEST.messages]
+    call = hidden.messages[2]["tool_calls"][0]
+    assert (call["id"], call["type"], call["function"]["name"]) == ("call_user", "function", "user")
+    assert hidden.messages[3]["name"] == "user"
+    assert hidden.messages[1]["name"].startswith("PERSON_1")
+    assert hidden.messages[2]["content"] is None
+    use, result, image, inline = hidden.messages[5]["content"]
+    assert use["name"] == result["tool_use_id"] == "user"
+    assert image == REQUEST.messages[5]["content"][2]
+    assert inline == REQUEST.messages[5]["content"][3]
+
+
+def test_arguments_stay_json_in_their_own_spelling(anonymizer):
+    hidden = anonymizer.hide_request(REQUEST)
+    arguments = hidden.messages[2]["tool_calls"][0]["function"]["arguments"]
+    assert arguments.startswith('{"account": "ACCT_')
+    assert arguments.endswith('", "n": 1.10, "k": [1234567]}')
+    restored = anonymizer.restore_data(json.loads(arguments))
+    assert restored == json.loads(REQUEST.messages[2]["tool_calls"][0]["function"]["arguments"])
+    assert hidden.messages[3]["content"].endswith('", "x": 1.50}')
+    assert (
+        anonymizer.restore_data(hidden.messages[5]["content"][0]["input"]) == REQUEST.messages[5]["content"][0]["input"]
+    )
+
+
+def test_the_request_itself_is_not_changed(anonymizer):
+    before = json.dumps(REQUEST.messages)
+    anonymizer.hide_request(REQUEST)
+    assert json.dumps(REQUEST.messages) == before
+
+
+def test_a_name_learnt_in_the_last_message_is_hidden_in_the_first():
+    messages = (
+        {"role": "user", "content": "Weber paid."},
+        {"role": "user", "content": "Dr. Anna Weber is our client."},
+    )
+    sent = Anonymizer().hide_request(ModelRequest("m", messages))
+    assert "Weber" not in json.dumps(sent.messages)
+
+
+def test_a_request_without_personal_data_is_sent_as_it_is():
+    request = ModelRequest(
+        "m", ({"role": "user", "content": "Summarise clause 4."}, {"role": "user", "content": '{"a":1}'})
+    )
+    assert Anonymizer().hide_request(request) == request
+
+
+def test_the_bound_of_what_is_sent_can_be_computed(anonymizer):
+    price = Price("m", 1, 1)
+    hidden = anonymizer.hide_request(REQUEST)
+    assert input_bound(hidden, price) < input_bound(REQUEST, price) + 20 * 12
+
+
+def test_a_reply_is_restored(anonymizer):
+    name = anonymizer.hide("Anna Müller")
+    reply = ModelReply(f"Ask {name}.", Usage(1, 2), provider="p", latency_ms=5)
+    assert anonymizer.restore_reply(reply) == ModelReply("Ask Anna Müller.", Usage(1, 2), provider="p", latency_ms=5)
+
+
+@pytest.mark.parametrize("frame", ["{}", " {}\n", "```json\n{}\n```", "```\n{}```\n"])
+def test_a_reply_that_is_json_stays_json(frame):
+    anonymizer = Anonymizer(['Acme "North"\nLtd'])
+    name = anonymizer.hide('Acme "North"\nLtd')
+    reply = anonymizer.restore_reply(ModelReply(frame.format(f'[{{"firm": "{name}"}}]'), None))
+    inner = reply.text.strip().removeprefix("```json").strip("`")
+    assert json.loads(inner) == [{"firm": 'Acme "North"\nLtd'}]
+
+
+@pytest.mark.parametrize("text", ["{not json {0}", "[" * 100_000, "see {0}"])
+def test_a_reply_that_is_no_json_is_text(anonymizer, text):
+    name = anonymizer.hide("Anna Müller")
+    reply = anonymizer.restore_reply(ModelReply(text.replace("{0}", name), None))
+    assert reply.text == text.replace("{0}", "Anna Müller")
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
+    [
+        ({"account_number": "4455667788"}, "ACCT"),
+        ({"accountNumber": 4455667788}, "ACCT"),
+        ({"bank-account": ["4455667788"]}, "ACCT"),
+        ({"phone": "912345678"}, "PHONE"),
+        ({"mobilePhone": "912 345 678"}, "PHONE"),
+        ({"card": 4111111111111111}, "CARD"),
+        ({"a@example.com": 1}, "EMAIL"),
+        (("a@example.com",), "EMAIL"),
+        ({"account": "4455667788 x"}, ""),
+        ({"account": "closed"}, ""),
+        ({"phone": "model 1234567"}, ""),
+        ({"count": 4455667788, "ok": True, "none": None, "ratio": 1.5, 7: "x"}, ""),
+        ({"ein": "12 345 678"}, ""),
+    ],
+)
+def test_data_is_hidden_by_value_and_by_key(data, kinds):
+    anonymizer = Anonymizer()
+    hidden = anonymizer.hide_data(data)
+    assert (f"{kinds}_1_" in repr(hidden)) if kinds else (hidden == data)
+    assert type(hidden) is type(data)
+    assert anonymizer.restore_data(hidden) == data
+
+
+def test_a_number_that_holds_a_known_one_is_hidden_as_text():
+    anonymizer = Anonymizer(["12"])
+    assert anonymizer.restore_data(anonymizer.hide_data([12, -12, "12"])) == [12, -12, "12"]
