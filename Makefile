@@ -17,8 +17,9 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consent.py agents/costs.py agents/grants.py \
 	agents/metering.py agents/selftest.py agents/services/approvals.py agents/services/boundary.py \
 	agents/services/budget.py agents/services/estimates.py agents/services/halts.py agents/services/journal.py \
-	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/tickets.py \
-	agents/tools/calls.py agents/tools/dispatch.py agents/tools/registry.py audit/*.py audit/redaction/*.py
+	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/resolutions.py \
+	agents/services/tickets.py agents/settlement.py agents/tools/calls.py agents/tools/dispatch.py \
+	agents/tools/registry.py agents/tools/storable.py agents/net/*.py audit/*.py audit/redaction/*.py
 comma := ,
 space := $(subst ,, )
 

@@ -18,8 +18,8 @@ IPV6 = re.compile(
 )
 # Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
 NO_ADDRESS = re.compile(
-    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule|ziffer|nr"
-    r"|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
+    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule"
+    r"|ziffer|nr|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
     re.IGNORECASE,
 )
 LOOK_BEHIND = 60

@@ -15,7 +15,10 @@ from agents.anonymize.spans import Kind
 BETWEEN = r"[ \u00a0_\\\u2011-]{0,3}"
 NUMBER = "[0-9]{1,7}"
 FORM = "[b-z]?"
-MARK = ("[a-z]", "[0-9]", "[a-z]")  # the digit keeps it apart from every kind and every word
+MARK = ("[a-z]", "[0-9]", "[a-z]")
+# Text before a placeholder must not make up another one with it. Inside a mark a digit stands second, where no kind has
+# one, and the last letter begins no kind: so a mark that was cut short is never finished by the kind that follows.
+LAST_LETTERS = "".join(sorted(set(ascii_lowercase) - {kind[0].lower() for kind in Kind}))
 FORMS = ("", *ascii_lowercase[1:])
 LONGEST = max(map(len, Kind)) + 3 + 7 + 1 + 3 + 3  # the longest spelling that is still read as a placeholder
 
@@ -48,7 +51,7 @@ class Grammar:
     __slots__ = ("_mark",)
 
     def __init__(self) -> None:
-        self._mark = "".join(map(secrets.choice, (ascii_lowercase, digits, ascii_lowercase)))
+        self._mark = "".join(map(secrets.choice, (ascii_lowercase, digits, LAST_LETTERS)))
 
     def spell(self, token: Token) -> str:
         return f"{token.kind}_{token.number}{token.form}_{self._mark}"

@@ -33,11 +33,12 @@ PARTICLES = _words("""
 
 # After the name of a firm; here as written, and only those that begin in lower case may do so in a text.
 LEGAL_FORMS = """Ltd; Limited; LLC; L.L.C; LLP; L.L.P; LP; L.P; Inc; Incorporated; Corp; Corporation; PLC; plc; P.L.C;
-GmbH; gGmbH; mbH; G.m.b.H; Ges.m.b.H; AG; A.G; KG; K.G; KGaA; OHG; UG; GbR; e.V; e.K; e.U; SE; S.E; SA; S.A; SAS; S.A.S; SARL;
-S.A.R.L; S.à r.l; Sàrl; SCA; SNC; EURL; SpA; S.p.A; Srl; S.r.l; S.n.c; SL; S.L; S.L.U; S.A.U; Lda; Ltda; S.A. de C.V;
-B.V; BV; N.V; NV; V.O.F; C.V; BVBA; Oy; Oyj; AB; A/S; ApS; ASA; I/S; ehf; UAB; SIA; Pty; Pte; Pvt; Proprietary;
-Bhd; Sdn; Sp. z o.o; sp. z o.o; Sp. j; S.K.A; s.r.o; a.s; S.R.O; A.S; Kft; Zrt; Nyrt; Bt; d.o.o; D.O.O; d.d; j.d.o.o;
-K.K; KK; G.K; A.Ş; Ltd. Şti; Co; Cie; Holdings; Holding; Public Limited Company; Private Limited; EOOD; OOD; EAD"""
+GmbH; gGmbH; mbH; G.m.b.H; Ges.m.b.H; AG; A.G; KG; K.G; KGaA; OHG; UG; GbR; e.V; e.K; e.U; SE; S.E; SA; S.A; SAS;
+S.A.S; SARL; S.A.R.L; S.à r.l; Sàrl; SCA; SNC; EURL; SpA; S.p.A; Srl; S.r.l; S.n.c; SL; S.L; S.L.U; S.A.U; Lda; Ltda;
+S.A. de C.V; B.V; BV; N.V; NV; V.O.F; C.V; BVBA; Oy; Oyj; AB; A/S; ApS; ASA; I/S; ehf; UAB; SIA; Pty; Pte; Pvt;
+Proprietary; Bhd; Sdn; Sp. z o.o; sp. z o.o; Sp. j; S.K.A; s.r.o; a.s; S.R.O; A.S; Kft; Zrt; Nyrt; Bt; d.o.o; D.O.O;
+d.d; j.d.o.o; K.K; KK; G.K; A.Ş; Ltd. Şti; Co; Cie; Holdings; Holding; Public Limited Company; Private Limited; EOOD;
+OOD; EAD"""
 # Between two legal forms of one firm: GmbH & Co. KG, Holdings Pty Ltd, Co., Ltd.
 FORM_GAPS = frozenset({" ", ", ", " & ", ". ", "., ", ".& ", ". & ", " + "})
 # Small words inside the name of a firm: Bank of Scotland plc, Marks and Spencer plc, Banco de Chile S.A.
@@ -114,13 +115,14 @@ IBAN_LENGTHS = {
 # What a number is called that is hidden on that word alone; acronyms count in capitals only.
 ACCOUNT_WORDS = """account; accounts; acct; a/c; bank details; konto; kontonummer; kontonr; konto-nr; ktonr; kto;
 compte; cuenta; conto; rekening; rekeningnummer; iban; sort code; bankleitzahl; blz; routing; ssn; social security;
-sozialversicherungsnummer; securite sociale; seguridad social; national insurance; nino; tax id; tax identification; tax no; tax number; tax reference;
-tax file; taxpayer; vat; ust-id; ust-idnr; ustid; ustidnr; steuernummer; steuer-nr; steuernr; steuer-id; steuer-idnr; steuerid;
-steueridentifikationsnummer; passport; reisepass; reisepassnummer; passeport; pasaporte; passaporto; ausweis;
-ausweisnummer; personalausweis; id card; identity card; driving licence; driving license; driver's license;
-driver's licence; drivers license; fuhrerschein; medicare; customer no; customer number; customer id; client no;
-client number; client id; kundennummer; policy no; policy number; personnummer; codice fiscale; partita iva; company no;
-company number; registration no; registration number; registered number; handelsregister; TIN; EIN; ITIN; NHS; DNI;
-NIF; NIE; KVK; CIF; CPF; CNPJ; SIREN; SIRET; BSN; PESEL; NIP; REGON; AHV; HRB"""
-PHONE_WORDS = """tel; telephone; telefon; telefono; telefoon; telf; telefonnummer; phone; mobile; mob; cell; cellphone;
-fax; telefax; handy; mobil; mobilnummer; whatsapp; portable; movil; movel; cellulare; puhelin"""
+sozialversicherungsnummer; securite sociale; seguridad social; national insurance; nino; tax id; tax identification;
+tax no; tax number; tax reference; tax file; taxpayer; vat; ust-id; ust-idnr; ustid; ustidnr; steuernummer; steuer-nr;
+steuernr; steuer-id; steuer-idnr; steuerid; steueridentifikationsnummer; passport; reisepass; reisepassnummer;
+passeport; pasaporte; passaporto; ausweis; ausweisnummer; personalausweis; id card; identity card; driving licence;
+driving license; driver's license; driver's licence; drivers license; fuhrerschein; medicare; customer no;
+customer number; customer id; client no; client number; client id; kundennummer; policy no; policy number;
+personnummer; codice fiscale; partita iva; company no; company number; registration no; registration number;
+registered number; handelsregister; kvk; TIN; EIN; ITIN; NHS; DNI; NIF; NIE; CIF; CPF; CNPJ; SIREN; SIRET; BSN; PESEL;
+NIP; REGON; AHV; HRB"""
+PHONE_WORDS = """tel; telephone; telefon; telefono; telefoon; telf; telefonnummer; phone; mobile; mob; cell;
+cellphone; fax; telefax; handy; mobil; mobilnummer; whatsapp; portable; movil; movel; cellulare; puhelin"""

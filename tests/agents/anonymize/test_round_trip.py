@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from agents.anonymize import Anonymizer, Kind
 from tests.agents.anonymize.test_recall import MAKERS, SENTENCES, TITLES
 
-LOOKALIKE = "PERSON_{n}{form}_{mark}"
-
 
 def mark_of(anonymizer: Anonymizer) -> str:
     return anonymizer.hide("a@example.com").rpartition("_")[2]

@@ -1,0 +1,85 @@
+"""How long an operator's halt takes while a call is in flight, against a bare UPDATE and COMMIT in the same run.
+
+`python -m tests.benchmarks.halt [--rounds 60]`, on the database of LQOPS_DATABASE_URL (it must be migrated; the rows
+that the benchmark makes stay there). Prints a table and one JSON line; leaves with 1 when the bar of 20 x is missed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import threading
+import time
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
+
+import django
+
+django.setup()
+
+from django.contrib.auth.models import User  # noqa: E402
+from django.db import connection  # noqa: E402
+
+from agents.conf import clock  # noqa: E402
+from agents.enums import Phase, Status, ToolIntent  # noqa: E402
+from agents.guard import guarded_tool_call  # noqa: E402
+from agents.models import AgentSession, ModelPrice  # noqa: E402
+from agents.providers.registry import serving  # noqa: E402
+from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
+from agents.services.halts import session_halt  # noqa: E402
+from agents.types import Usage  # noqa: E402
+
+BAR = 20.0
+MODEL = "benchmark"
+
+
+def one_round(owner: User) -> tuple[float, float]:
+    """Seconds of a bare update, and of a halt, while a call of the session is out."""
+    session = AgentSession.objects.create(owner=owner, status=Status.RUNNING, current_phase=Phase.TURN, max_cost_usd=1)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def think() -> None:
+        asked.set()
+        go_on.wait(30)
+
+    def call() -> None:
+        params = {"model": MODEL, "prompt": "?", "max_tokens": 1}
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, params)
+        connection.close()
+
+    with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, 0), before_reply=think)])):
+        thread = threading.Thread(target=call)
+        thread.start()
+        asked.wait(30)
+        started = time.perf_counter()
+        AgentSession.objects.filter(pk=session.pk).update(idle_halt_minutes=5)
+        updated = time.perf_counter()
+        session_halt(session.pk, by=owner, reason="benchmark", now=clock())
+        halted = time.perf_counter()
+        go_on.set()
+        thread.join()
+    return updated - started, halted - updated
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=60)
+    rounds = parser.parse_args().rounds
+    owner, _ = User.objects.get_or_create(username="benchmark")
+    ModelPrice.objects.get_or_create(model=MODEL, defaults={"input_usd": 0, "output_usd": 0})
+    pairs = [one_round(owner) for _ in range(rounds)]
+    updates, halts = (sorted(values) for values in zip(*pairs, strict=True))
+    ratio = statistics.median(halts) / statistics.median(updates)
+    p95 = halts[int(0.95 * (rounds - 1))] / statistics.median(updates)
+    print(f"{connection.vendor}: bare UPDATE+COMMIT {statistics.median(updates) * 1e3:.2f} ms (median of {rounds})")
+    median = statistics.median(halts) * 1e3
+    print(f"{connection.vendor}: halt while a call is out {median:.2f} ms = {ratio:.1f} x; p95 {p95:.1f} x")
+    print(
+        json.dumps({"benchmark": "halt", "database": connection.vendor, "ratio": round(ratio, 2), "p95": round(p95, 2)})
+    )
+    return 0 if ratio <= BAR else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
