@@ -129,12 +129,20 @@ class Anonymizer(Secretive):
         return changed_data(value, lambda item, _: self._vault.restored_value(item) if isinstance(item, str) else item)
 
     def restore_reply(self, reply: ModelReply) -> ModelReply:
-        """The reply with every text in it restored. An answer that is JSON, fenced or not, stays JSON."""
-        restored = {field.name: self.restore_data(getattr(reply, field.name)) for field in fields(reply)}
-        fenced = FENCED.fullmatch(reply.text)
-        if is_json(fenced[1] if fenced else reply.text):
-            restored["text"] = self.restore_json(reply.text)
-        return replace(reply, **restored)
+        """The reply with every text in it restored. A text that is JSON, fenced or not, stays JSON."""
+        return replace(
+            reply,
+            **{
+                field.name: changed_data(getattr(reply, field.name), lambda item, _: self._restored_text(item))
+                for field in fields(reply)
+            },
+        )
+
+    def _restored_text(self, item: Original) -> Original:
+        if isinstance(item, int):
+            return item
+        fenced = FENCED.fullmatch(item)
+        return self.restore_json(item) if is_json(fenced[1] if fenced else item) else self.restore(item)
 
     def stream(self, *, as_json: bool = False) -> RestoringStream:
         """For a reply that comes in pieces; `as_json` for the fragments of a tool call's arguments."""

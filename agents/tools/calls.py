@@ -13,10 +13,12 @@ from agents.tools.params import BadParams
 from agents.tools.registry import Tool, tool_for
 from agents.tools.storable import storable
 from agents.types import Capability
+from audit.hashing import canonical
 from audit.kinds import LABEL
 from audit.redaction import contains_marker, redact_data
 
 MAX_KEY = 96
+MAX_ARGUMENT_CHARS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,12 @@ def plan_call(
     tool = tool_for(known)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
+    if not isinstance(params, Mapping):
+        raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
     arguments = redact_data(storable(dict(params)))
+    size = len(canonical(arguments))
+    if size > MAX_ARGUMENT_CHARS:
+        raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
     if tool.request is not None:
         tool.request(arguments)
     return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)

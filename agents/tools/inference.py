@@ -5,25 +5,39 @@ from typing import Any
 
 from agents.enums import Purpose
 from agents.tools.context import CallContext
-from agents.tools.params import BadParams, text
+from agents.tools.params import BadParams, label, text
 from agents.types import ModelRequest
+
+MOST_TOKENS = 1_000_000
 
 
 def request_of(params: Mapping[str, Any]) -> ModelRequest:
     """The request that the parameters describe: `messages`, or one `prompt`. Anonymised unless told otherwise."""
-    messages = params.get("messages") or [{"role": "user", "content": text(params, "prompt")}]
     wanted = params.get("max_tokens", 1_024)
-    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 1:
-        raise BadParams(f"'max_tokens' must be a whole number above 0, not {wanted!r}.")
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= MOST_TOKENS:
+        raise BadParams(f"'max_tokens' must be a whole number from 1 to {MOST_TOKENS}, not {wanted!r}.")
     return ModelRequest(
-        model=text(params, "model"),
-        messages=tuple(messages),
+        model=label(params, "model"),
+        messages=_messages(params),
         max_tokens=wanted,
-        purpose=Purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR)),
+        purpose=_purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR)),
         anonymize=params.get("anonymize", True) is not False,
         tools=tuple(params.get("tools") or ()),
         response_schema=params.get("response_schema"),
     )
+
+
+def _messages(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    messages = params.get("messages") or [{"role": "user", "content": text(params, "prompt")}]
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise BadParams("'messages' must be a list of objects with a role and a content.")
+    return tuple(messages)
+
+
+def _purpose(value: object) -> Purpose:
+    if value not in Purpose.values:
+        raise BadParams(f"'purpose' must be one of {', '.join(Purpose.values)}, not {value!r}.")
+    return Purpose(value)
 
 
 def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:

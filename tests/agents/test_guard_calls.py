@@ -211,6 +211,31 @@ def test_bad_parameters_are_a_clear_error():
     assert result.error == "BadParams: 'title' is missing."
 
 
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ("text", "an object, not str"),
+        ({"prompt": "x"}, "'model' is missing"),
+        ({"model": "two words", "prompt": "x"}, "without spaces"),
+        ({"model": "", "prompt": "x"}, "without spaces"),
+        ({"model": 3, "prompt": "x"}, "must be text"),
+        ({"model": "m"}, "'prompt' is missing"),
+        ({"model": "m", "messages": "hello"}, "list of objects"),
+        ({"model": "m", "messages": ["hello"]}, "list of objects"),
+        ({"model": "m", "prompt": "x", "max_tokens": 0}, "from 1 to"),
+        ({"model": "m", "prompt": "x", "max_tokens": 10**18}, "from 1 to"),
+        ({"model": "m", "prompt": "x", "max_tokens": True}, "from 1 to"),
+        ({"model": "m", "prompt": "x", "purpose": "fun"}, "'purpose' must be one of"),
+        ({"model": "m", "prompt": "x" * 8_000_001}, "characters long"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_explained_before_anything_is_read_or_written(params, says):
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with pytest.raises(ValueError, match=says):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, params)
+    assert not AuditEvent.objects.exists()
+
+
 def test_an_intent_without_a_handler_is_refused_before_anything_is_written():
     session = make_session(current_phase=Phase.INTAKE)
     with pytest.raises(IntentUnavailable, match="retrieve_chunks"):

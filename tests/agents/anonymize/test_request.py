@@ -1,6 +1,7 @@
 """Requests and replies: what is personal is hidden in messages and past tool calls, what servers read stays."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 
@@ -138,6 +139,19 @@ def test_a_reply_that_is_json_stays_json(frame):
     reply = anonymizer.restore_reply(ModelReply(frame.format(f'[{{"firm": "{name}"}}]'), None))
     inner = reply.text.strip().removeprefix("```json").strip("`")
     assert json.loads(inner) == [{"firm": 'Acme "North"\nLtd'}]
+
+
+@dataclass(frozen=True)
+class ReplyWithCalls(ModelReply):
+    tool_calls: tuple = ()
+
+
+def test_tool_calls_of_a_reply_are_restored_inside_their_json():
+    anonymizer = Anonymizer(['Acme "North" Ltd'])
+    name = anonymizer.hide('Acme "North" Ltd')
+    calls = ({"id": "call_1", "function": {"name": "mail", "arguments": json.dumps({"to": name})}},)
+    [call] = anonymizer.restore_reply(ReplyWithCalls("", None, tool_calls=calls)).tool_calls
+    assert json.loads(call["function"]["arguments"]) == {"to": 'Acme "North" Ltd'}
 
 
 @pytest.mark.parametrize("text", ["{not json {0}", "[" * 100_000, "see {0}"])
