@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.providers.openai_compat import STYLES
 from lqops.env import Env
 
 # Notional prices: the offline analyst costs nothing, and yet the money brakes can be seen at work.
@@ -25,7 +26,7 @@ _KEYS: Final[dict[str, type | tuple[type, ...]]] = {
     "output_usd": str,
     "overhead_tokens": int,
     "concurrency": int,
-    "json_schema": bool,
+    "schema_style": str,
     "token_limit": str,
     "connect_seconds": (int, float),
     "first_byte_seconds": (int, float),
@@ -106,8 +107,10 @@ def _check(where: str, entry: object) -> None:
         wanted = _KEYS.get(key)
         if wanted is None:
             raise ImproperlyConfigured(f"{where}.{key} is not a known key; known: {', '.join(_KEYS)}.")
-        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        if not isinstance(value, wanted) or isinstance(value, bool):
             raise ImproperlyConfigured(f"{where}.{key} is {value!r}: it must be {_named(wanted)}.")
+    if entry.get("schema_style", "off") not in STYLES:
+        raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(STYLES)}.")
     needed = _NEEDED.get(entry.get("provider", ""))
     if needed is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_NEEDED)}.")
@@ -116,5 +119,5 @@ def _check(where: str, entry: object) -> None:
 
 
 def _named(wanted: type | tuple[type, ...]) -> str:
-    words = {str: "text", int: "a whole number", bool: "true or false", list: "a list"}
+    words = {str: "text", int: "a whole number", list: "a list"}
     return "a number" if isinstance(wanted, tuple) else words[wanted]

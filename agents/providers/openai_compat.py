@@ -8,7 +8,7 @@ import codecs
 import email.utils
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,7 @@ from agents.providers.errors import Fault, ProviderError, fault_of_status, usage
 from agents.providers.parsing import reply_of
 from agents.providers.streaming import Assembly, Chunk, consume, ended_once
 from agents.providers.wire import Patience, Wire
-from agents.types import ModelReply, ModelRequest
+from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact
 
 MAX_REPLY_BYTES = 20 * 1024 * 1024
@@ -39,6 +39,13 @@ _ADVICE = {
     Fault.TIMEOUT: "the server gave up waiting",
 }
 
+# How a server is asked for JSON of a given shape, in the order in which they are tried.
+_FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "json_schema": lambda schema: {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
+    "json_object": lambda schema: {"type": "json_object", "schema": schema},
+}
+STYLES = (*_FORMATS, "off")
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -48,7 +55,7 @@ class Endpoint:
     model: str
     key: Callable[[], str] = lambda: ""
     key_name: str = "no key is configured"
-    json_schema: bool = True
+    schema_style: str = "json_schema"
     token_limit_name: str = "max_tokens"  # noqa: S105 the name of a field
     patience: Patience = field(default_factory=Patience)
     connections: int = 8
@@ -58,6 +65,7 @@ class OpenAICompatible:
     def __init__(self, name: str, endpoint: Endpoint, *, transport: httpx.BaseTransport | None = None) -> None:
         self.name = name
         self._endpoint = endpoint
+        self._style = endpoint.schema_style
         self._client = httpx.Client(
             transport=transport or Wire(endpoint.patience, connections=endpoint.connections),
             trust_env=False,
@@ -92,11 +100,12 @@ class OpenAICompatible:
         headers = {"Accept-Encoding": "identity", "User-Agent": "lqops"}
         if key := endpoint.key():
             headers["Authorization"] = f"Bearer {key}"
-        url, body = endpoint.url.rstrip("/") + "/chat/completions", payload_of(request, endpoint, stream=stream)
+        url = endpoint.url.rstrip("/") + "/chat/completions"
+        body = payload_of(request, endpoint, stream=stream, style=self._style)
         try:
             with self._client.stream("POST", url, headers=headers, json=body) as answer:
                 if answer.status_code != _OK:
-                    raise _refused(answer, endpoint)
+                    raise self._other_style(_refused(answer, endpoint), asked=body)
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise ProviderError("The model server packed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
@@ -109,8 +118,15 @@ class OpenAICompatible:
             message = f"The connection to {endpoint.url} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
 
+    def _other_style(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
+        """Servers differ in how they take a schema. One that objects to a form is asked in the next one, at once."""
+        if "response_format" not in asked or "response_format" not in str(error):
+            return error
+        self._style = STYLES[STYLES.index(self._style) + 1]
+        return ProviderError(str(error), fault=Fault.SERVER, usage=Usage(0, 0), retry_after=0.0)
 
-def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool) -> dict[str, Any]:
+
+def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool, style: str) -> dict[str, Any]:
     payload: dict[str, Any] = {
         "model": endpoint.model,
         "messages": list(request.messages),
@@ -121,9 +137,8 @@ def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool) -> di
         payload["stream_options"] = {"include_usage": True}
     if request.tools:
         payload["tools"] = list(request.tools)
-    if request.response_schema is not None and endpoint.json_schema:
-        schema = {"name": "answer", "schema": request.response_schema}
-        payload["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if request.response_schema is not None and style != "off":
+        payload["response_format"] = _FORMATS[style](request.response_schema)
     optional = {"temperature": request.temperature, "seed": request.seed, "stop": list(request.stop) or None}
     return payload | {name: value for name, value in optional.items() if value is not None}
 

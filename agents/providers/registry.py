@@ -104,7 +104,7 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
         model=declared.get("name", model),
         key=lambda: model_key(variable) if variable else "",
         key_name=variable or "no key is configured",
-        json_schema=declared.get("json_schema", True),
+        schema_style=declared.get("schema_style", "json_schema"),
         token_limit_name=declared.get("token_limit", "max_tokens"),
         patience=Patience(**waits),
         connections=max(1, declared.get("concurrency", 8)),

@@ -19,11 +19,14 @@ def files_of_tests() -> Iterator[Path]:
     return source_files(folders=("tests",))
 
 
+PICTURES = {".png", ".svg"}
+
+
 def text_files() -> Iterator[Path]:
     yield from (ROOT / name for name in TEXT_FILES if (ROOT / name).exists())
     for folder in TEXT_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and "__pycache__" not in path.parts and path.suffix not in PICTURES:
                 yield path
 
 

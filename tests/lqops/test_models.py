@@ -76,7 +76,7 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ("[models.a]\nurl = 3\n", "models.a.url is 3: it must be text"),
         ("[models.a]\ninput_usd = 0.15\n", "models.a.input_usd is 0.15: it must be text"),
         ("[models.a]\nconcurrency = true\n", "must be a whole number"),
-        ('[models.a]\njson_schema = "yes"\n', "must be true or false"),
+        ('[models.a]\nschema_style = "xml"\n', "schema_style must be one of json_schema, json_object, off"),
         ('[models.a]\ntotal_seconds = "long"\n', "must be a number"),
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
         ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url must be given"),

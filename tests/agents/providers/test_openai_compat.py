@@ -68,8 +68,25 @@ def test_sends_tools_schema_seed_and_stops_when_they_are_asked_for():
     assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
     assert (sent["seed"], sent["stop"], sent["temperature"]) == (7, ["END"], 0.0)
     assert sent["max_completion_tokens"] == 1_024
-    _, plain = complete(answer(), request=request, json_schema=False)
+    _, plain = complete(answer(), request=request, schema_style="off")
     assert "response_format" not in plain.requests[0]
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+def test_a_server_that_takes_a_schema_in_another_form_is_asked_in_that_form(status):
+    objection = answer(status, {"error": "body.response_format.type: Input should be 'text' or 'json_object'"})
+    request = ModelRequest("m", REQUEST.messages, response_schema={"type": "object"})
+    with serving(objection, objection, answer()) as server:
+        found = provider(server)
+        for _ in range(2):
+            with pytest.raises(ProviderError) as refused:
+                found.complete(request)
+            assert (refused.value.recoverable, refused.value.retry_after, refused.value.usage) == (True, 0, Usage(0, 0))
+        assert found.complete(request).text == "fine"
+        found.close()
+    forms = [sent.get("response_format", {}).get("type") for sent in server.requests]
+    assert forms == ["json_schema", "json_object", None]
+    assert server.requests[1]["response_format"]["schema"] == {"type": "object"}
 
 
 def test_one_connection_serves_many_calls():
