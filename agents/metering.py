@@ -98,6 +98,7 @@ class Attempt:
     contacted: bool = False
     refused: bool = False
     latency_ms: int = 0
+    request_id: str = ""
     outcome: Outcome = Outcome.GATEWAY_ERROR
 
     def booked(self, price: Price, *, worst: Decimal) -> Decimal:
@@ -182,7 +183,12 @@ class Meter:
             raise
         self.contacted, self.failed, refused = True, False, reply.stop_reason == REFUSAL
         self.last = replace(
-            self.last, usage=_sane(reply.usage), refused=refused, latency_ms=_since(started), outcome=Outcome.SUCCESS
+            self.last,
+            usage=_sane(reply.usage),
+            refused=refused,
+            latency_ms=_since(started),
+            request_id=reply.request_id,
+            outcome=Outcome.SUCCESS,
         )
         return question.understood(reply)
 

@@ -21,6 +21,7 @@ class InferenceLog(models.Model):
     approved_usd = MicroUSDField(default=0)
     cost_estimate = MicroUSDField(null=True, blank=True)
     latency_ms = models.PositiveIntegerField(default=0)
+    request_id = models.CharField(max_length=128, blank=True, help_text="What the server calls this request.")
     refused = models.BooleanField(default=False)
     outcome = models.CharField(max_length=20, choices=Outcome)
     created_at = models.DateTimeField(db_default=Now())

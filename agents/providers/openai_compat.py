@@ -22,6 +22,7 @@ from agents.providers.parsing import reply_of
 from agents.providers.streaming import Assembly, Chunk, consume, ended_once
 from agents.providers.wire import Patience, Wire
 from agents.types import ModelReply, ModelRequest, Usage
+from audit.kinds import LABEL
 from audit.redaction import redact
 
 MAX_REPLY_BYTES = 20 * 1024 * 1024
@@ -203,7 +204,9 @@ def _json(body: bytes) -> object:
 
 
 def _request_id(answer: httpx.Response) -> str:
-    return str(answer.headers.get("x-request-id", ""))[:128]
+    """As the server calls it; anything but a plain label is not kept."""
+    named = str(answer.headers.get("x-request-id", ""))
+    return named if LABEL.fullmatch(named) else ""
 
 
 def _timed(reply: ModelReply, started: float) -> ModelReply:

@@ -23,6 +23,8 @@ class Attempted(Protocol):
     @property
     def latency_ms(self) -> int: ...
     @property
+    def request_id(self) -> str: ...
+    @property
     def outcome(self) -> Outcome: ...
 
 
@@ -42,6 +44,7 @@ def inference_record(
         approved_usd=call.approved_usd,
         cost_estimate=booked if attempt.usage is not None else None,
         latency_ms=attempt.latency_ms,
+        request_id=attempt.request_id,
         refused=attempt.refused,
         outcome=attempt.outcome,
         created_at=now,

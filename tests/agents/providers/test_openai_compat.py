@@ -89,6 +89,10 @@ def test_a_server_that_takes_a_schema_in_another_form_is_asked_in_that_form(stat
     assert server.requests[1]["response_format"]["schema"] == {"type": "object"}
 
 
+def test_a_request_id_that_is_no_label_is_not_kept():
+    assert complete(answer(200, reply(), X_Request_Id="two words"))[0].request_id == ""
+
+
 def test_one_connection_serves_many_calls():
     with serving(answer()) as server:
         found = provider(server)
