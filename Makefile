@@ -23,15 +23,17 @@ FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consen
 comma := ,
 space := $(subst ,, )
 
-.PHONY: help setup run test test-postgres check static coverage stress clean
+.PHONY: help setup dev run test test-postgres check static coverage stress clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(VENV)/.core ## Install lqops into .venv
 
-run: $(VENV)/.core ## Start lqops on this machine and print its address
-	@$(BIN)/python manage.py up
+dev: $(VENV)/.dev ## Install lqops and what its tests need
+
+run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=8001 for another port)
+	@$(BIN)/python manage.py up $(if $(PORT),--port $(PORT))
 
 test: $(VENV)/.dev ## Run the tests on SQLite
 	$(call before_tests,sqlite)

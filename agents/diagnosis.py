@@ -7,7 +7,7 @@ from agents.models import Installation, SuspendedModel
 from agents.selftest import Check, run_checks
 from audit import triggers
 
-SQLITE_FULL = 2
+SQLITE_NORMAL = 1
 
 
 def diagnose() -> list[Check]:
@@ -33,12 +33,12 @@ def _append_only() -> Check:
 
 def _durable() -> Check:
     """Committed must mean on disk: the guard's promise is that intent is recorded before effect."""
-    name = "a commit is on disk"
+    name = "a commit survives a crash"
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA synchronous")
-            full = cursor.fetchall()[0][0] >= SQLITE_FULL
-            return Check.of(name, ok=full, fault="LQOPS_SQLITE_SYNCHRONOUS is not FULL: a power cut may lose rows")
+            kept = cursor.fetchall()[0][0] >= SQLITE_NORMAL
+            return Check.of(name, ok=kept, fault="synchronous is off: a crash may lose rows or break the file")
         cursor.execute("SHOW synchronous_commit")
         value = cursor.fetchall()[0][0]
     return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")

@@ -106,6 +106,8 @@ _KINDS = (
     # --- the whole installation ---
     _kind("organisation.halted", "All work was halted.", also="halt_id sessions"),
     _kind("organisation.released", "The halt of all work was released.", also="halt_id"),
+    _kind("people.opted_in", "Agents may run for user {user_id}."),
+    _kind("people.opted_out", "Agents may no longer run for user {user_id}."),
     _kind("people.first_admin_created", "The first admin, user {user_id}, was made and opted in."),
     # --- the record itself ---
     _kind("audit.chain_opened", "Chain {opened} begins.", also="first_hash"),

@@ -44,7 +44,13 @@ def verify(lines, *, links_only):
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[-1]).open(encoding="ascii", errors="replace") as export:
-        problem = verify(export, links_only="--links-only" in sys.argv)
+    if not sys.argv[1:] or sys.argv[-1].startswith("--"):
+        sys.exit(__doc__)
+    try:
+        with Path(sys.argv[-1]).open(encoding="ascii", errors="replace") as export:
+            problem = verify(export, links_only="--links-only" in sys.argv)
+    except OSError as error:
+        print(f"{sys.argv[-1]} cannot be read: {error.strerror}")
+        sys.exit(2)
     print(problem or "verified: every link holds")
     sys.exit(1 if problem else 0)

@@ -1,11 +1,23 @@
-"""The `lqops` console script, which is manage.py under another name."""
+"""The `lqops` console script, which is manage.py under another name.
+
+What an operator can mend, a wrong setting or a database that cannot be used, is said in one line, without a
+traceback.
+"""
 
 import os
 import sys
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
+from django.db import DatabaseError
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        sys.exit(f"Error: {error}")
+    except DatabaseError as error:
+        first = str(error).strip().partition("\n")[0]
+        sys.exit(f"Error: the database cannot be used: {first}. Is it there, and has `manage.py migrate` been run?")

@@ -4,16 +4,19 @@
 made once and kept in the var folder, readable by the owner alone; nothing ever runs with a default key.
 """
 
+import importlib.util
+import ipaddress
 import os
 import secrets
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+LEAST_SECRET_CHARS = 32
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off", ""})
 
@@ -72,16 +75,40 @@ class Env:
             raise ImproperlyConfigured(f"{name}={raw!r} is not an amount in US dollars (0 or more, at most 6 places).")
         return value
 
+    def one_of(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self._values.get(name, default).upper()
+        if value not in allowed:
+            raise ImproperlyConfigured(f"{name}={value!r} is not one of {', '.join(allowed)}.")
+        return value
+
+    def networks(self, name: str) -> list[str]:
+        found = self.listed(name)
+        for network in found:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise ImproperlyConfigured(f"{name}: {error}; write networks as in 10.1.0.0/16.") from None
+        return found
+
     def listed(self, name: str, default: str = "") -> list[str]:
         return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
 
     def secret(self, name: str, *, kept_in: Path) -> str:
         """The secret itself, or the content of `NAME_FILE`, or a value made once and kept in the var folder."""
         if value := self._values.get(name):
-            return value
+            return _long_enough(name, value)
         if path := self._values.get(f"{name}_FILE"):
-            return _read_secret(name, Path(path))
-        return kept_secret(kept_in / name.removeprefix("LQOPS_").lower())
+            return _long_enough(f"{name}_FILE", _read_secret(f"{name}_FILE", Path(path)))
+        kept = kept_in / name.removeprefix("LQOPS_").lower()
+        try:
+            return _long_enough(str(kept), kept_secret(kept))
+        except OSError as error:
+            raise ImproperlyConfigured(f"LQOPS_VAR_DIR={str(kept_in)!r} cannot be used: {error.strerror}.") from error
+
+    def has_secret(self, name: str, *, kept_in: Path) -> bool:
+        """True when the secret is set or kept already, so that none would be made."""
+        kept = kept_in / name.removeprefix("LQOPS_").lower()
+        return any(self._values.get(variable) for variable in (name, f"{name}_FILE")) or kept.exists()
 
     def secret_behind(self, name: str) -> str:
         """The value of a variable that holds a secret, or of its `_FILE`; empty when there is none."""
@@ -90,19 +117,29 @@ class Env:
         if value := self._values.get(name):
             return value
         path = self._values.get(f"{name}_FILE")
-        return _read_secret(name, Path(path)) if path else ""
+        return _read_secret(f"{name}_FILE", Path(path)) if path else ""
 
     def database(self, name: str, *, default: str) -> dict[str, Any]:
         return parse_database_url(name, self._values.get(name) or default)
+
+
+def _long_enough(where: str, value: str) -> str:
+    if len(value) < LEAST_SECRET_CHARS:
+        raise ImproperlyConfigured(
+            f"{where} holds {len(value)} characters; a secret needs {LEAST_SECRET_CHARS} or more."
+        )
+    return value
 
 
 def _read_secret(name: str, path: Path) -> str:
     try:
         value = path.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ImproperlyConfigured(f"{name}_FILE={str(path)!r} cannot be read: {error.strerror}.") from error
+        raise ImproperlyConfigured(f"{name}: {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(f"{name}: {path} is not text.") from None
     if not value:
-        raise ImproperlyConfigured(f"{name}_FILE={str(path)!r} is empty.")
+        raise ImproperlyConfigured(f"{name}: {path} is empty.")
     return value
 
 
@@ -119,7 +156,14 @@ def kept_secret(path: Path) -> str:
             pass
         finally:
             draft.unlink()
-    return _read_secret(path.name.upper(), path)
+    return _read_secret(f"LQOPS_{path.name.upper()}", path)
+
+
+def _port(name: str, parts: SplitResult) -> str:
+    try:
+        return str(parts.port or "")
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} names a port that is not a number from 1 to 65535.") from None
 
 
 def parse_database_url(name: str, url: str) -> dict[str, Any]:
@@ -131,6 +175,10 @@ def parse_database_url(name: str, url: str) -> dict[str, Any]:
             raise ImproperlyConfigured(f"{name}={url!r} names no file: use sqlite:///var/lqops.sqlite3.")
         return {"ENGINE": "django.db.backends.sqlite3", "NAME": path}
     if parts.scheme in {"postgres", "postgresql"}:
+        if importlib.util.find_spec("psycopg") is None:
+            raise ImproperlyConfigured(
+                f"{name} names PostgreSQL: install its driver with pip install 'lqops[postgres]'."
+            )
         database = unquote(parts.path.removeprefix("/"))
         if not database:
             raise ImproperlyConfigured(f"{name} names no database: use postgresql://user:password@host:5432/lqops.")
@@ -140,7 +188,7 @@ def parse_database_url(name: str, url: str) -> dict[str, Any]:
             "USER": unquote(parts.username or ""),
             "PASSWORD": unquote(parts.password or ""),
             "HOST": unquote(parts.hostname or ""),
-            "PORT": str(parts.port or ""),
+            "PORT": _port(name, parts),
             "OPTIONS": dict(parse_qsl(parts.query)),
         }
     raise ImproperlyConfigured(

@@ -6,11 +6,14 @@ asks.
 
 import tomllib
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.costs import NotMoney, usd
 from agents.providers.openai_compat import STYLES
 from lqops.env import Env
 
@@ -56,6 +59,8 @@ def configured_models(env: Env) -> Models:
         models = _merged(models, read_models_file(Path(path)))
     if url := env.text("LQOPS_MODEL_URL"):
         models = _merged(models, _from_variables(env, url))
+    elif name := env.text("LQOPS_MODEL_NAME"):
+        raise ImproperlyConfigured(f"LQOPS_MODEL_NAME={name!r} is set: LQOPS_MODEL_URL must say where it is served.")
     return models
 
 
@@ -66,6 +71,8 @@ def read_models_file(path: Path) -> Models:
         raise ImproperlyConfigured(f"LQOPS_MODELS_FILE={str(path)!r} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ImproperlyConfigured(f"{path}: not a TOML file: {error}.") from error
+    if unknown := sorted(content.keys() - {"models", "roles"}):
+        raise ImproperlyConfigured(f"{path}: [{unknown[0]}] is not known; there are [models.<name>] and [roles].")
     declared = content.get("models", {})
     for name, entry in declared.items():
         _check(f"{path}: models.{name}", entry)
@@ -86,6 +93,7 @@ def _from_variables(env: Env, url: str) -> Models:
             raise ImproperlyConfigured(
                 f"LQOPS_MODEL_{key.upper()} is not set: declare what {name!r} costs per million tokens (0 is allowed)."
             )
+    _check("LQOPS_MODEL_*", entry | prices)
     return Models({name: entry | prices}, {"main": [name], "small": [name], "judges": [name]})
 
 
@@ -116,6 +124,17 @@ def _check(where: str, entry: object) -> None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_NEEDED)}.")
     if missing := sorted(needed - entry.keys()):
         raise ImproperlyConfigured(f'{where}: {", ".join(missing)} must be given; prices are text, such as "0.15".')
+    _check_values(where, entry)
+
+
+def _check_values(where: str, entry: dict[str, Any]) -> None:
+    for key in ("input_usd", "output_usd"):
+        try:
+            usd(Decimal(entry[key]))
+        except (InvalidOperation, NotMoney):
+            raise ImproperlyConfigured(f"{where}: {key}={entry[key]!r} is not an amount of US dollars.") from None
+    if urlsplit(entry.get("url", "http://x")).scheme not in {"http", "https"}:
+        raise ImproperlyConfigured(f"{where}: url={entry['url']!r} does not start with http:// or https://.")
 
 
 def _named(wanted: type | tuple[type, ...]) -> str:

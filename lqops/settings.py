@@ -3,6 +3,8 @@
 from datetime import timedelta
 from pathlib import Path
 
+from django.core.exceptions import ImproperlyConfigured
+
 from lqops.env import Env
 from lqops.models import configured_models
 
@@ -73,7 +75,7 @@ if _database["ENGINE"].endswith("sqlite3"):
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL;"
-        f"PRAGMA synchronous={env.text('LQOPS_SQLITE_SYNCHRONOUS', 'FULL')};"
+        f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
         "PRAGMA foreign_keys=ON;",
     }
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
@@ -89,7 +91,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-LOGIN_URL = "admin:login"
+LOGIN_URL = "login"  # open to owners of sessions who are no staff; staff may use the admin's as well
 # The embedded default speaks plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs TLS in front.
 _https = env.flag("LQOPS_HTTPS", default=False)
 SESSION_COOKIE_SECURE = _https
@@ -135,13 +137,23 @@ LOGGING = {
 
 # --- lqops ---
 
-LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
 LQOPS_CHECKPOINT_FILE = Path(env.text("LQOPS_CHECKPOINT_FILE") or VAR_DIR / "audit" / "checkpoints.jsonl")
+if LQOPS_CHECKPOINT_FILE.exists() and not env.has_secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR):
+    raise ImproperlyConfigured(
+        f"{LQOPS_CHECKPOINT_FILE} was signed with a key that is gone: bring LQOPS_AUDIT_KEY (or audit_key in the var "
+        "folder) back, or move the file away to start anew."
+    )
+LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
 LQOPS_LEASE_SECONDS = env.seconds("LQOPS_LEASE_SECONDS", 20)
 LQOPS_HEARTBEAT_SECONDS = env.seconds("LQOPS_HEARTBEAT_SECONDS", 5)
+if LQOPS_HEARTBEAT_SECONDS * 2 > LQOPS_LEASE_SECONDS:
+    raise ImproperlyConfigured(
+        f"LQOPS_HEARTBEAT_SECONDS={LQOPS_HEARTBEAT_SECONDS:g} must be at most half of "
+        f"LQOPS_LEASE_SECONDS={LQOPS_LEASE_SECONDS:g}, or workers lose what they hold."
+    )
 LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
 LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
@@ -153,7 +165,7 @@ LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
-LQOPS_NET_ALLOW_NETWORKS = env.listed("LQOPS_NET_ALLOW_NETWORKS")
+LQOPS_NET_ALLOW_NETWORKS = env.networks("LQOPS_NET_ALLOW_NETWORKS")
 
 # Values that must never show anywhere, masked in every spelling
 LQOPS_KNOWN_SECRETS = [

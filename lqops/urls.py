@@ -1,6 +1,7 @@
 """Addresses of the web process."""
 
 from django.contrib import admin
+from django.contrib.auth.views import LoginView
 from django.urls import include, path
 from django.views.generic import RedirectView
 
@@ -9,6 +10,7 @@ from lqops.health import healthz
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
+    path("login/", LoginView.as_view(template_name="login.html"), name="login"),
     path("healthz", healthz, name="healthz"),
     path("", include("audit.urls")),
 ]

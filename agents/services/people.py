@@ -13,6 +13,15 @@ FIRST_ADMIN = "admin"
 
 
 @transaction.atomic
+def profile_set(*, user: User, opted_in: bool, actor: str, now: datetime) -> Profile:
+    """Lets agents run in the background for a user, or no longer. What runs already is left to finish."""
+    profile, _ = Profile.objects.update_or_create(user=user, defaults={"opted_in": opted_in})
+    kind = "people.opted_in" if opted_in else "people.opted_out"
+    recorder.append(SYSTEM_CHAIN, kind, now=now, actor=actor, details={"user_id": user.pk})
+    return profile
+
+
+@transaction.atomic
 def first_admin_create(*, password: str, now: datetime) -> User | None:
     """A superuser who has opted in, for an installation that has none. None when there is one, or the name is taken."""
     users = User.objects

@@ -11,6 +11,7 @@ from agents import brakes, diagnosis
 from agents.enums import HaltState, Status
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
 from audit import triggers
+from audit.models import AuditEvent
 from tests.factories import make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -66,7 +67,7 @@ def test_doctor_sees_commits_that_do_not_reach_the_disk():
             cursor.execute("SET LOCAL synchronous_commit TO off")
             assert not diagnosis._durable().ok
         else:
-            with patch.object(diagnosis, "SQLITE_FULL", 3):
+            with patch.object(diagnosis, "SQLITE_NORMAL", 3):
                 assert not diagnosis._durable().ok
 
 
@@ -114,9 +115,22 @@ def test_release_answers_in_json(capsys):
         (["nonsense"], "not a public id"),
         ([str(uuid4())], "no session"),
         (["--agent", str(uuid4())], "no agent"),
+        (["--agent", ""], "not a public id"),
         (["--all", "--user", "nobody"], "no active user"),
     ],
 )
 def test_halt_explains_what_it_cannot_do(arguments, says):
     with pytest.raises(CommandError, match=says):
         call_command("halt", *arguments)
+
+
+def test_opt_in_lets_agents_run_for_a_user_and_takes_it_back(capsys):
+    user = make_user(username="bob", opted_in=False)
+    assert run(capsys, "opt_in", "bob") == "Agents may run for bob.\n"
+    user.lqops_profile.refresh_from_db()
+    assert user.lqops_profile.opted_in
+    assert json.loads(run(capsys, "opt_in", "bob", "--out", "--json")) == {"user": "bob", "opted_in": False}
+    kinds = AuditEvent.objects.filter(chain="system").values_list("kind", flat=True)
+    assert list(kinds) == ["people.opted_in", "people.opted_out"]
+    with pytest.raises(CommandError, match="no user 'eve'"):
+        call_command("opt_in", "eve")

@@ -225,7 +225,8 @@ def test_audit_shows_a_receipt():
 
 
 def test_audit_says_when_nothing_is_recorded():
-    assert run("audit")[1] == "Nothing is recorded yet.\n"
+    assert "--events lists the rows" in run("audit")[1]
+    assert run("audit", "--events")[1] == "Nothing is recorded yet.\n"
     assert run("audit", "--json")[1] == ""
     assert not SkillAudit.objects.exists()
 

@@ -39,7 +39,7 @@ def test_asks_for_a_sign_in(client, address):
     record_session()
     response = client.get(address)
     assert response.status_code == 302
-    assert response["Location"].startswith("/admin/login/")
+    assert response["Location"].startswith("/login/")
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
@@ -180,3 +180,12 @@ def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num
     with django_assert_num_queries(8):
         # sign-in 2, permissions 2, receipt, names, chain, birth and end
         client.get(PAGE)
+
+
+def test_an_owner_who_is_no_staff_signs_in_and_reads_the_receipt(client, owner):
+    start(RUN, owner_id=owner.pk)
+    assert "Sign in" in client.get(PAGE, follow=True).content.decode()
+    wrong = client.post("/login/", {"username": "olga", "password": "wrong", "next": PAGE})
+    assert "do not match" in wrong.content.decode()
+    right = client.post("/login/", {"username": "olga", "password": "x", "next": PAGE}, follow=True)
+    assert "Receipt" in right.content.decode()

@@ -12,6 +12,14 @@ from lqops.env import Env, kept_secret, parse_database_url
 
 from .processes import ROOT
 
+LONG = "a secret of more than thirty-two characters"
+
+
+@pytest.fixture(autouse=True)
+def _driver_is_there(monkeypatch):
+    """Addresses are read the same whether or not PostgreSQL's driver is installed where the tests run."""
+    monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: name)
+
 
 def refused(call, *words):
     with pytest.raises(ImproperlyConfigured) as caught:
@@ -95,14 +103,62 @@ def test_list_is_split_at_commas_without_blanks():
 
 
 def test_secret_given_in_the_variable_is_used_and_nothing_is_kept(tmp_path):
-    assert Env({"LQOPS_KEY": "given"}).secret("LQOPS_KEY", kept_in=tmp_path) == "given"
+    assert Env({"LQOPS_KEY": LONG}).secret("LQOPS_KEY", kept_in=tmp_path) == LONG
     assert list(tmp_path.iterdir()) == []
 
 
 def test_secret_is_read_from_the_file_that_the_variable_names(tmp_path):
-    (tmp_path / "mounted").write_text("from-file\n")
+    (tmp_path / "mounted").write_text(f"{LONG}\n")
 
-    assert Env({"LQOPS_KEY_FILE": str(tmp_path / "mounted")}).secret("LQOPS_KEY", kept_in=tmp_path) == "from-file"
+    assert Env({"LQOPS_KEY_FILE": str(tmp_path / "mounted")}).secret("LQOPS_KEY", kept_in=tmp_path) == LONG
+
+
+@pytest.mark.parametrize("place", ["variable", "file", "var"])
+def test_secret_that_is_too_short_is_refused_wherever_it_stands(place, tmp_path):
+    (tmp_path / "key").write_text("short")
+    values = {"variable": {"LQOPS_KEY": "short"}, "file": {"LQOPS_KEY_FILE": str(tmp_path / "key")}, "var": {}}
+    env = Env(values[place])
+
+    refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "5 characters", "32 or more")
+
+
+def test_var_folder_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    refused(lambda: Env({}).secret("LQOPS_KEY", kept_in=tmp_path / "file" / "var"), "LQOPS_VAR_DIR", "cannot be used")
+
+
+def test_secret_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "key").write_bytes(b"\xff\xfe" * 40)
+    env = Env({"LQOPS_KEY_FILE": str(tmp_path / "key")})
+
+    refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "LQOPS_KEY_FILE", "is not text")
+
+
+def test_word_that_is_not_one_of_the_choices_is_refused():
+    assert Env({"X": "normal"}).one_of("X", "FULL", ("FULL", "NORMAL")) == "NORMAL"
+    refused(lambda: Env({"X": "FUL"}).one_of("X", "FULL", ("FULL", "NORMAL")), "X='FUL'", "FULL, NORMAL")
+
+
+def test_networks_are_checked():
+    assert Env({"X": "10.0.0.0/8, fd00::/8"}).networks("X") == ["10.0.0.0/8", "fd00::/8"]
+    refused(lambda: Env({"X": "10.0.0.0/99"}).networks("X"), "X:", "10.0.0.0/99")
+
+
+def test_a_secret_that_is_there_is_known_without_making_one(tmp_path):
+    assert not Env({}).has_secret("LQOPS_KEY", kept_in=tmp_path)
+    assert Env({"LQOPS_KEY": LONG}).has_secret("LQOPS_KEY", kept_in=tmp_path)
+    (tmp_path / "key").write_text(LONG)
+    assert Env({}).has_secret("LQOPS_KEY", kept_in=tmp_path)
+
+
+def test_port_that_is_no_port_is_refused():
+    refused(lambda: parse_database_url("X", "postgresql://h:notaport/x"), "X names a port")
+
+
+def test_postgresql_without_its_driver_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: None)
+    refused(lambda: parse_database_url("X", "postgresql://h/x"), "lqops[postgres]")
 
 
 def test_secret_file_that_cannot_be_read_is_refused(tmp_path):

@@ -50,7 +50,11 @@ def test_three_settings_and_two_prices_make_a_model():
 
 @pytest.mark.parametrize(
     ("missing", "says"),
-    [("LQOPS_MODEL_NAME", "LQOPS_MODEL_NAME"), ("LQOPS_MODEL_INPUT_USD", "per million tokens")],
+    [
+        ("LQOPS_MODEL_NAME", "LQOPS_MODEL_NAME"),
+        ("LQOPS_MODEL_INPUT_USD", "per million tokens"),
+        ("LQOPS_MODEL_URL", "where it is served"),
+    ],
 )
 def test_what_is_missing_of_them_is_named(missing, says):
     values = {
@@ -81,6 +85,10 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
         ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url must be given"),
         (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
+        (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"\[rolls\] is not known"),
+        ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "free"'), "not an amount"),
+        ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "-1"'), "not an amount"),
+        ("[models.a]\n" + GOOD.replace("http://", "ftp://"), "does not start with http"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):

@@ -47,6 +47,7 @@ def test_sqlite_is_durable_and_takes_its_lock_at_once(tmp_path):
 
 
 def test_postgresql_address_gives_postgresql(tmp_path):
+    pytest.importorskip("psycopg")
     database = read_settings(tmp_path, LQOPS_DATABASE_URL="postgresql://u@db:5432/name")["DATABASES"]["default"]
 
     assert database["ENGINE"] == "django.db.backends.postgresql"
@@ -61,6 +62,11 @@ def test_postgresql_address_gives_postgresql(tmp_path):
         ("LQOPS_DEBUG", "perhaps"),
         ("LQOPS_DEFAULT_SESSION_CAP_USD", "-1"),
         ("LQOPS_LEASE_SECONDS", "0"),
+        ("LQOPS_HEARTBEAT_SECONDS", "15"),
+        ("LQOPS_SQLITE_SYNCHRONOUS", "FUL"),
+        ("LQOPS_NET_ALLOW_NETWORKS", "10.0.0.0/99"),
+        ("LQOPS_SECRET_KEY", "short"),
+        ("LQOPS_MODEL_NAME", "local"),
         ("LQOPS_MAX_RECOVERIES", "many"),
         ("LQOPS_SECRET_KEY_FILE", "absent"),
     ],
@@ -69,7 +75,28 @@ def test_wrong_value_stops_the_start_and_names_its_variable(tmp_path, name, valu
     done = run("check", env=environment(tmp_path, **{name: value}))
 
     assert done.returncode != 0
-    assert f"ImproperlyConfigured: {name}" in done.stderr.splitlines()[-1]
+    [line] = done.stderr.splitlines()  # no traceback
+    assert line.startswith("Error: ")
+    assert name in line
+
+
+def test_checkpoints_without_the_key_that_signed_them_stop_the_start(tmp_path):
+    file = tmp_path / "audit" / "checkpoints.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    done = run("check", env=environment(tmp_path))
+
+    assert done.returncode != 0
+    assert "LQOPS_AUDIT_KEY" in done.stderr
+
+
+def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
+    (tmp_path / "lqops.sqlite3").write_bytes(b"not a database" * 100)
+    done = run("doctor", env=environment(tmp_path))
+
+    assert done.returncode != 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: the database cannot be used")
 
 
 def test_https_turns_on_everything_that_needs_it(tmp_path):

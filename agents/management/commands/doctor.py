@@ -31,5 +31,5 @@ class Command(BaseCommand):
                 self.stdout.write(f"{mark} {check.name}" + ("" if check.ok else f": {check.found}"))
         if failed:
             raise CommandError(
-                f"{len(failed)} of {len(checks)} checks failed. Workers of this installation do not start."
+                f"{len(failed)} of {len(checks)} checks failed. While a brake fails, workers do not start."
             )

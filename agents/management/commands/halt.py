@@ -41,7 +41,7 @@ class Command(BaseCommand):
             raise CommandError(f"{counted.failed} could not be halted; run the command again.")
 
     def _sessions(self, options: dict[str, Any]) -> list[int]:
-        if options["agent"]:
+        if options["agent"] is not None:
             agent = Agent.objects.filter(public_id=_uuid(options["agent"])).first()
             if agent is None:
                 raise CommandError(f"There is no agent {options['agent']}.")

@@ -8,6 +8,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from audit.models import AuditEvent, SkillAudit
 from audit.receipts import UnknownChain, build_receipt, receipt_text
 
+NO_SKILL_CALL = "No skill call is recorded yet (CONTROLLED and above are); --events lists the rows of the record."
+
 
 class Command(BaseCommand):
     help = (
@@ -30,7 +32,7 @@ class Command(BaseCommand):
         for row in found:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(_printable, row.values())))
         if not found and not options["json"]:
-            self.stdout.write("Nothing is recorded yet.")
+            self.stdout.write("Nothing is recorded yet." if options["events"] else NO_SKILL_CALL)
 
     def _show_receipt(self, session: str, *, as_json: bool) -> None:
         try:

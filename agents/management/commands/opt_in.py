@@ -1,0 +1,33 @@
+"""`opt_in`: lets agents run in the background for a user, or no longer."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from agents.conf import clock
+from agents.management.acting import acting_user, add_acting_user
+from agents.services.people import profile_set
+from agents.services.sessions import actor_of
+
+
+class Command(BaseCommand):
+    help = "Lets agents run in the background for a user; --out takes that back. What runs already is left to finish."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", help="The user for whom agents may run.")
+        parser.add_argument("--out", action="store_true", help="Agents may no longer run for this user.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
+        add_acting_user(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["username"]).first()
+        if user is None:
+            raise CommandError(f"There is no user {options['username']!r}.")
+        by = acting_user(options["user"])
+        profile = profile_set(user=user, opted_in=not options["out"], actor=actor_of(by), now=clock())
+        line = f"Agents {'may' if profile.opted_in else 'may no longer'} run for {user}."
+        found = {"user": user.username, "opted_in": profile.opted_in}
+        self.stdout.write(json.dumps(found) if options["json"] else line)
