@@ -84,7 +84,7 @@ def guarded_tool_call(
         if call.holds_a_secret:
             return denied(call, "secret_in_arguments", "The arguments hold a masked secret; pass secrets by handle.")
     estimate = costs.usd(estimate_tool_cost(call.intent, call.arguments, now=call.now))
-    question = Question.of(call) if call.tool.request else None
+    question = Question.of(session, call.tool.request(call.arguments)) if call.tool.request else None
     draft = _Draft(call, estimate, question, ticket, asked_digest, place.attempt)
     return _act_remotely(draft) if call.tool.remote else _act_locally(draft)
 

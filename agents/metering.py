@@ -15,10 +15,10 @@ from agents.anonymize import Anonymizer
 from agents.costs import cost_of
 from agents.enums import Outcome
 from agents.exceptions import LqopsError
+from agents.models import AgentSession
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.registry import is_in_process, provider_for
 from agents.providers.retry import Tries, next_wait
-from agents.tools.calls import Call
 from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
 from audit.redaction import StreamRedactor, redact, redact_exception
 
@@ -36,13 +36,10 @@ class Question:
     veil: Anonymizer | None = None
 
     @classmethod
-    def of(cls, call: Call) -> "Question":
-        if call.tool.request is None:
-            raise AskedTwice(f"{call.intent} asks no model.")
-        request = call.tool.request(call.arguments)
+    def of(cls, session: AgentSession, request: ModelRequest) -> "Question":
         if not request.anonymize or is_in_process(request.model):
             return cls(request)
-        project = call.session.project
+        project = session.project
         veil = Anonymizer(project.parties.splitlines() if project else ())
         return cls(veil.hide_request(request), veil)
 

@@ -109,6 +109,6 @@ def settle(opened: Opened, result: ToolResult, meter: Meter, *, now: datetime) -
 
 
 def _log(opened: Opened, attempt: Attempt, booked: Decimal, *, now: datetime) -> None:
-    if opened.payment.question is not None:
-        purpose = opened.payment.question.request.purpose
-        inference_record(opened.row, attempt, purpose=purpose, booked=booked, now=now)
+    question = opened.payment.question
+    assert question is not None  # noqa: S101 there is no attempt without a question
+    inference_record(opened.row, attempt, purpose=question.request.purpose, booked=booked, now=now)

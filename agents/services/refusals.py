@@ -53,7 +53,7 @@ def refuse_stopped(
             over = AgentSession.objects.filter(pk=session.pk, status__in=sorted(TERMINAL)).exists()
             refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=reason, over=over)
             return SessionHalted(reason)
-        case NotGranted():
+        case _:
             refuse_call(session, intent, phase, Outcome.TOOL_NOT_GRANTED, now=now)
             return ToolNotGranted(intent, phase)
 
@@ -96,7 +96,8 @@ def refuse_unaffordable(
             assert ledger.cap is not None  # noqa: S101 a budget without a cap refuses nothing
             assert ledger.resets_at is not None  # noqa: S101 shared budgets have a window
             return BudgetRefused(ledger.name, ledger.cap, ledger.resets_at)
-        case Busy(ledger):
+        case _:
+            ledger = verdict.ledger
             refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail="budget_busy", budget=ledger.name)
             message = f"Budget {ledger.name} is held by calls in flight; try again when none is."
             return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
