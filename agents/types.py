@@ -1,7 +1,7 @@
 """Shapes that travel between layers: frozen, typed, without behaviour beyond simple arithmetic."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -123,7 +123,6 @@ class ToolResult:
     detail: str = ""
     call_id: str = ""
     replayed: bool = False
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

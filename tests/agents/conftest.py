@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from django.contrib.auth.models import Permission
 
 from agents.enums import Level, ToolIntent
 from agents.providers.registry import serving
@@ -11,6 +12,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.services.estimates import invalidate_estimates
 from agents.tools.registry import Tool, override
 from agents.types import Capability, Usage
+from tests.factories import make_user
 
 MODEL = "test-model"
 
@@ -20,6 +22,14 @@ def _fresh_estimates():
     invalidate_estimates()
     yield
     invalidate_estimates()
+
+
+@pytest.fixture
+def approver():
+    """A user who may decide on approvals, and nothing else."""
+    user = make_user()
+    user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    return user
 
 
 class Probe:

@@ -4,7 +4,6 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from django.contrib.auth.models import Permission
 
 from agents.enums import (
     ApprovalMode,
@@ -37,13 +36,6 @@ from tests.agents.conftest import Probe, ask, tool
 from tests.factories import NOW, make_agent, make_price, make_session, make_user
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def approver():
-    user = make_user()
-    user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
-    return user
 
 
 @pytest.fixture

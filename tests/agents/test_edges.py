@@ -6,7 +6,6 @@ from decimal import Decimal
 from unittest.mock import patch
 
 import pytest
-from django.contrib.auth.models import Permission
 from django.db import InterfaceError, OperationalError
 
 from agents import selftest, settlement
@@ -39,16 +38,9 @@ from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
-from tests.factories import NOW, make_agent, make_price, make_session, make_user
+from tests.factories import NOW, make_agent, make_price, make_session
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def approver():
-    user = make_user()
-    user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
-    return user
 
 
 def terminal_rows(session):

@@ -4,7 +4,6 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
-from django.contrib.auth.models import Permission
 
 from agents import asking, guard, selftest
 from agents.brakes import Boundary
@@ -18,16 +17,9 @@ from agents.services import approvals, journal, tickets
 from agents.services.approvals import approval_approve, approvals_expire, standing_create
 from agents.types import ToolResult, Usage
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
-from tests.factories import NOW, make_price, make_session, make_user
+from tests.factories import NOW, make_price, make_session
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def approver():
-    user = make_user()
-    user.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
-    return user
 
 
 def restricted(session, key="k", **arguments):
