@@ -8,7 +8,8 @@ POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127
 
 # COVERAGE=1 makes the test targets keep what they covered in build/coverage, for the gates of `make check`.
 COVERED := build/coverage
-PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest
+# Files of tests run side by side, one process for each processor.
+PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest -n auto --dist loadfile
 before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
 after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)
 MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md
@@ -20,6 +21,11 @@ FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consen
 	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/resolutions.py \
 	agents/services/tickets.py agents/settlement.py agents/tools/calls.py agents/tools/dispatch.py \
 	agents/tools/registry.py agents/tools/storable.py agents/net/*.py audit/*.py audit/redaction/*.py
+# Tests that never touch a database, and those of thin surfaces whose services are tested here, run on SQLite alone.
+DATABASE_FREE := $(addprefix --ignore=,tests/agents/admin tests/agents/api tests/agents/playbooks tests/agents/net tests/agents/anonymize tests/agents/offline \
+	tests/flows/test_brakes_commented_out.py $(wildcard tests/audit/test_redaction_*.py) \
+	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
+	$(filter-out %/test_migrations.py %/test_chokepoint.py,$(wildcard tests/architecture/test_*.py)))
 comma := ,
 space := $(subst ,, )
 
@@ -40,9 +46,9 @@ test: $(VENV)/.dev ## Run the tests on SQLite
 	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) -m "not stress"
 	$(call after_tests,sqlite)
 
-test-postgres: $(VENV)/.full ## Run the tests on PostgreSQL (LQOPS_TEST_DATABASE_URL); a skipped test fails
+test-postgres: $(VENV)/.full ## Run the tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL); a skip fails
 	$(call before_tests,postgres)
-	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -m "not stress" -p tests.no_skips
+	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -m "not stress" -p tests.no_skips $(DATABASE_FREE)
 	$(call after_tests,postgres)
 
 check: static coverage ## Check format, lint, types, layers, migrations, deployment and coverage
@@ -85,8 +91,8 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
 
 $(VENV)/.core: what := .
-$(VENV)/.dev: what := .[dev]
-$(VENV)/.full: what := .[dev,postgres]
+$(VENV)/.dev: what := .[dev,docs]
+$(VENV)/.full: what := .[dev,postgres,redis,docs,browser]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'

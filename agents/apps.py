@@ -14,6 +14,7 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         post_migrate.connect(_make_installation, sender=self)
+        post_migrate.connect(_make_roles, sender=self)
 
 
 def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
@@ -25,3 +26,14 @@ def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
     except LookupError:  # migrated back to before the table
         return
     installations.get_or_create(pk=1, defaults={"max_cost_per_day_usd": installation_day_cap()})
+
+
+def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
+    """The four groups and their permissions, made after Django has made the permissions themselves."""
+    from agents.services.roles import roles_make
+
+    try:
+        apps.get_model("agents", "Installation")
+    except LookupError:  # migrated back to before the tables
+        return
+    roles_make(apps=apps, using=using)

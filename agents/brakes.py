@@ -36,16 +36,17 @@ class AlreadyStopped:
 
 @dataclass(frozen=True)
 class HaltNow:
-    """A halt was asked for and takes effect at this boundary."""
+    """A halt was asked for and takes effect at this boundary; whoever asked may have said what the run ends as."""
 
     halt_id: int | None
+    reason: str = TerminalReason.EXTERNAL_HALT
 
 
 def temporal(boundary: Boundary) -> AlreadyStopped | HaltNow | None:
     if boundary.status in TERMINAL or boundary.halt_state == HaltState.HALTED:
         return AlreadyStopped(boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
     if boundary.organisation_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:
-        return HaltNow(boundary.organisation_halt)
+        return HaltNow(boundary.organisation_halt, boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
     return None
 
 

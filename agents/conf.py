@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 from django.conf import settings
 
@@ -45,3 +46,44 @@ def approval_lifetime() -> timedelta:
 
 def four_eyes() -> bool:
     return bool(settings.LQOPS_FOUR_EYES)
+
+
+def mail_is_configured() -> bool:
+    """False when no mail server is named: then no copies are written at all."""
+    return bool(settings.EMAIL_HOST)
+
+
+def mail_sender() -> str:
+    return str(settings.DEFAULT_FROM_EMAIL)
+
+
+def base_url() -> str:
+    """Where people reach the site; without a slash at the end."""
+    return str(settings.LQOPS_BASE_URL)
+
+
+def slice_lifetime() -> timedelta:
+    return timedelta(seconds=settings.LQOPS_SLICE_SECONDS)
+
+
+def max_running_per_user() -> int:
+    return int(settings.LQOPS_MAX_RUNNING_PER_USER)
+
+
+def requeue_after() -> timedelta:
+    """How long a session may lie in the queue before it is handed to it again."""
+    return timedelta(seconds=settings.LQOPS_REQUEUE_SECONDS)
+
+
+def skill_folders() -> list[Path]:
+    """Where folders with a SKILL.md are looked for, in order."""
+    return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]
+
+
+def model_for(role: str) -> str:
+    """The first model that plays a part: main, small or judges."""
+    return str(settings.LQOPS_MODEL_ROLES[role][0])
+
+
+def judges() -> list[str]:
+    return list(settings.LQOPS_MODEL_ROLES.get("judges", []))

@@ -177,3 +177,59 @@ class BudgetScope(models.TextChoices):
 class HaltScope(models.TextChoices):
     SESSION = "session"
     ORGANISATION = "organisation"
+
+
+class DocumentOrigin(models.TextChoices):
+    """A document that a run wrote fires no watch and is not retrieved as new."""
+
+    UPLOAD = "upload"
+    ARTIFACT = "artifact"
+
+
+class ProposalStatus(models.TextChoices):
+    PROPOSED = "proposed"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    RETIRED = "retired"
+
+
+class EventSeverity(models.TextChoices):
+    """Ascending in declaration order."""
+
+    INFO = "info"
+    CAUTION = "caution"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return list(EventSeverity).index(self)
+
+
+class EventOutcome(models.TextChoices):
+    """What came of an event. Only `spawned` has a session."""
+
+    SPAWNED = "spawned"
+    NO_MATCH = "no_match"
+    REFUSED = "refused"
+
+
+class OutboxStatus(models.TextChoices):
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+class NoticeKind(models.TextChoices):
+    """Why somebody was told: by the agent itself, or by the installation."""
+
+    AGENT = "agent"
+    RUN_STOPPED = "run_stopped"
+    APPROVAL_WAITING = "approval_waiting"
+    TRIGGER_PAUSED = "trigger_paused"
+    OUTCOME_UNKNOWN = "outcome_unknown"
+
+
+class QuoteCheck(models.TextChoices):
+    VERIFIED = "verified"
+    UNVERIFIED = "unverified"

@@ -161,3 +161,31 @@ class IntentUnavailable(LqopsError):
     def __init__(self, intent: str) -> None:
         super().__init__(f"{intent} has no handler in this installation.")
         self.intent = intent
+
+
+class NotFound(LqopsError):
+    """There is no such thing, or it is somebody else's; the two are not told apart."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class Invalid(LqopsError):
+    """What was asked for makes no sense as it stands; the message says what to change."""
+
+    code = "invalid"
+    http_status = 422
+
+
+class SkillChanged(LqopsError):
+    """The files of a skill are not those that were accepted; it does not run until somebody accepts them."""
+
+    code = "skill_changed"
+    http_status = 409
+
+
+class StorageFailed(LqopsError):
+    """The bytes of a document could not be written to disk, so there is no row of it either."""
+
+    code = "storage_error"
+    http_status = 503

@@ -6,13 +6,12 @@ takes its first session, it proves that its brakes refuse.
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
 
 from agents.conf import clock, heartbeat_seconds
+from agents.ends import Asleep, End, Engine, Finished, SliceOver, Waiting
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -37,30 +36,6 @@ from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class Finished:
-    reason: TerminalReason = TerminalReason.COMPLETED
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class SliceOver:
-    """There is more to do; the session goes back into the queue and resumes from its journal."""
-
-
-@dataclass(frozen=True)
-class Asleep:
-    wake_at: datetime
-
-
-@dataclass(frozen=True)
-class Waiting:
-    on: WaitingOn
-
-
-End = Finished | SliceOver | Asleep | Waiting
-Engine = Callable[[AgentSession], End]
 
 _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
     CostCapReached: TerminalReason.COST_CAP_REACHED,

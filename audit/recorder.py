@@ -18,6 +18,7 @@ from audit.hashing import GENESIS, canonical, event_hash
 from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.redaction import redact
+from audit.request_id import current_request_id
 
 FREE_TRIES: Final = 2
 MAX_TRIES: Final = 1_000
@@ -73,7 +74,7 @@ def append(
         "at": now,
         "actor": _label("actor", actor),
         "subject": _label("subject", subject),
-        "request_id": _label("request_id", request_id),
+        "request_id": _label("request_id", request_id or current_request_id.get()),
         "details": checked_details(kind, details or {}),
     }
     added = None

@@ -17,6 +17,9 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from audit import recorder
+from audit.clock import utc_now
+from audit.models import SYSTEM_CHAIN
 from audit.receipts import UnknownChain, build_receipt, outcome_sentence
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
@@ -76,7 +79,21 @@ def _receipt_for(request: HttpRequest, chain: str) -> dict[str, Any]:
         raise Http404 from None  # without its rows nobody can be shown to own it
     if not may_read_receipt(request.user, receipt):
         raise Http404
+    if str(receipt["owner_id"]) != str(request.user.pk):
+        _note_look(request, chain)
     return receipt
+
+
+def _note_look(request: HttpRequest, chain: str) -> None:
+    """A look by somebody other than the owner is on record."""
+    recorder.append(
+        SYSTEM_CHAIN,
+        "session.viewed",
+        now=utc_now(),
+        actor=f"user:{request.user.pk}",
+        subject=f"session:{chain}",
+        details={"session_id": chain},
+    )
 
 
 def _reads_all(user: AbstractBaseUser | AnonymousUser) -> bool:

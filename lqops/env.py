@@ -90,6 +90,14 @@ class Env:
                 raise ImproperlyConfigured(f"{name}: {error}; write networks as in 10.1.0.0/16.") from None
         return found
 
+    def web_address(self, name: str, default: str) -> str:
+        """An address of a site, without a slash at the end."""
+        raw = self._values.get(name, default)
+        parts = urlsplit(raw)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ImproperlyConfigured(f"{name}={raw!r} is not the address of a site, such as https://ops.example.org.")
+        return raw.rstrip("/")
+
     def listed(self, name: str, default: str = "") -> list[str]:
         return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
 

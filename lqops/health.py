@@ -1,29 +1,28 @@
 """/healthz: can this installation do safe work right now? For probes and for people; it tells no secret.
 
 503 when the database cannot be read or lacks the row that every call needs. What an operator must mend (a halt, a
-suspended model, a lost worker) is a red line in a 200: restarting the web process would mend none of it.
+suspended model, a lost worker, no ticker) is a red line in a 200: restarting the web process would mend none of it.
 """
 
 from datetime import datetime
 from typing import Any
 
 from django.db import DatabaseError
-from django.db.models import Min
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from agents import selftest
 from agents.conf import clock
-from agents.enums import Status
-from agents.models import AgentSession, Installation, SuspendedModel
+from agents.models import Installation
+from agents.selectors.health import Health, health
 
 
 @require_safe
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:
     try:
-        return JsonResponse(_state(Installation.objects.get(pk=1), clock()))
+        return JsonResponse(_state(health(clock())))
     except DatabaseError:
         return _unfit("The database cannot be read.")
     except Installation.DoesNotExist:
@@ -34,22 +33,20 @@ def _unfit(why: str) -> JsonResponse:
     return JsonResponse({"ok": False, "red": [why]}, status=503)
 
 
-def _state(installation: Installation, now: datetime) -> dict[str, Any]:
-    halted = installation.halt_id is not None
-    suspended = list(SuspendedModel.objects.order_by("model").values_list("model", flat=True))
-    running = AgentSession.objects.filter(status=Status.RUNNING)
-    oldest: datetime | None = running.aggregate(oldest=Min("lease_until"))["oldest"]
-    red = [f"Model {model} is suspended: it billed more than its bound." for model in suspended]
-    if halted:
-        red.append("All work is halted.")
-    if oldest is not None and oldest <= now:
-        red.append("A worker has not been heard of for a whole lease.")
+def _state(found: Health) -> dict[str, Any]:
     return {
         "ok": True,
         "database": "ok",
         "brakes": "armed" if selftest.is_armed() else "not tested in this process",
-        "halted": halted,
-        "suspended_models": suspended,
-        "oldest_lease_until": oldest.isoformat() if oldest else None,
-        "red": red,
+        "halted": found.halted,
+        "suspended_models": list(found.suspended),
+        "oldest_lease_until": _moment(found.oldest_lease_until),
+        "ticker_done_at": _moment(found.ticker_done_at),
+        "queued": found.queued,
+        "oldest_queued_at": _moment(found.oldest_queued_at),
+        "red": list(found.red),
     }
+
+
+def _moment(at: datetime | None) -> str | None:
+    return at.isoformat() if at else None

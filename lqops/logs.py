@@ -4,7 +4,7 @@ import logging
 import time
 from logging import LogRecord
 
-from lqops.middleware import current_request_id
+from audit.request_id import current_request_id
 
 # Everything that ends a line or moves the cursor of a terminal.
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {

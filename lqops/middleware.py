@@ -1,19 +1,19 @@
 """What every answer carries: a request id to find it again by, and a policy for what its page may load and run.
 
-The id of the request at hand is in a context variable, for log lines; whoever has the request reads its X-Request-ID
-header, which is always there and always a safe label.
+The id of the request at hand is in a context variable, for log lines and the record; whoever has the request reads its
+X-Request-ID header, which is always there and always a safe label.
 """
 
 import re
 import uuid
-from contextvars import ContextVar
 
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
+from audit.request_id import current_request_id
+
 SAFE_LABEL = re.compile(r"[\w.:-]{1,64}", re.ASCII)
-current_request_id: ContextVar[str] = ContextVar("current_request_id", default="")
 
 _POLICY = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self'{eval}; "

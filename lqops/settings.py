@@ -4,7 +4,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 
+from lqops import api_settings
 from lqops.env import Env
 from lqops.models import configured_models
 
@@ -19,14 +21,19 @@ ALLOWED_HOSTS = env.listed("LQOPS_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.listed("LQOPS_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
-    "unfold",
-    "django.contrib.admin",
+    "unfold.apps.BasicAppConfig",
+    "lqops.admin_site.ControlRoomConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
+    "django_q",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_filters",
     "audit",
     "agents",
 ]
@@ -60,6 +67,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
+            "libraries": {"lqops": "agents.admin.tags"},
         },
     },
 ]
@@ -80,6 +88,25 @@ if _database["ENGINE"].endswith("sqlite3"):
     }
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
+# --- The queue: transport only. What it loses or delivers twice is found by our own rows, or refused ---
+
+_broker = env.text("LQOPS_REDIS_URL")
+Q_CLUSTER = {
+    "name": "lqops",
+    "workers": env.whole("LQOPS_WORKERS", 2, least=1),
+    # A task is one slice of a session; a slice ends itself at the first boundary after LQOPS_SLICE_SECONDS.
+    "timeout": 300,
+    "retry": 960,
+    "queue_limit": 1,
+    "poll": 0.05,
+    "save_limit": -1,
+    "ack_failures": True,
+    "max_attempts": 1,
+    "catch_up": False,
+    "label": "Queue",
+    **({"redis": _broker} if _broker else {"orm": "default"}),
+}
+
 # --- Sign-in and transport ---
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -91,6 +118,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+LOGIN_REDIRECT_URL = "admin:index"
 LOGIN_URL = "login"  # open to owners of sessions who are no staff; staff may use the admin's as well
 # The embedded default speaks plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs TLS in front.
 _https = env.flag("LQOPS_HTTPS", default=False)
@@ -105,6 +133,7 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # a probe asks over plain HTTP, from in
 X_FRAME_OPTIONS = "DENY"
 
 LANGUAGE_CODE = "en-gb"
+FORMAT_MODULE_PATH = "lqops.formats"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
@@ -115,7 +144,56 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 MEDIA_ROOT = VAR_DIR / "media"
 
-UNFOLD = {"SITE_TITLE": "lqops", "SITE_HEADER": "lqops", "SITE_SUBHEADER": "mission control"}
+UNFOLD = {
+    "SITE_TITLE": "lqops",
+    "SITE_HEADER": "lqops",
+    "SITE_SUBHEADER": "mission control",
+    "SITE_SYMBOL": "shield_with_heart",
+    "SHOW_VIEW_ON_SITE": False,
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
+    ],
+    "STYLES": [lambda request: static("lqops/room.css")],
+    "SCRIPTS": [lambda request: static("lqops/room.js")],
+    "SIDEBAR": {"navigation": "agents.admin.navigation.sections"},
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97% .014 254.6)",
+            "100": "oklch(93.2% .032 255.6)",
+            "200": "oklch(88.2% .059 254.1)",
+            "300": "oklch(80.9% .105 251.8)",
+            "400": "oklch(70.7% .165 254.6)",
+            "500": "oklch(62.3% .214 259.8)",
+            "600": "oklch(54.6% .245 262.9)",
+            "700": "oklch(48.8% .243 264.4)",
+            "800": "oklch(42.4% .199 265.6)",
+            "900": "oklch(37.9% .146 265.5)",
+            "950": "oklch(28.2% .091 267.9)",
+        },
+    },
+}
+
+# --- E-mail: copies of notices, sent by workers; none are written while no server is named ---
+
+EMAIL_HOST = env.text("LQOPS_SMTP_HOST")
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
+EMAIL_PORT = env.whole("LQOPS_SMTP_PORT", 587, least=1)
+EMAIL_HOST_USER = env.text("LQOPS_SMTP_USER")
+EMAIL_HOST_PASSWORD = env.secret_behind("LQOPS_SMTP_PASSWORD")
+_smtp_tls = env.one_of("LQOPS_SMTP_TLS", "STARTTLS", ("STARTTLS", "TLS", "NONE"))
+if EMAIL_HOST_PASSWORD and _smtp_tls == "NONE":
+    raise ImproperlyConfigured("LQOPS_SMTP_TLS=NONE would send LQOPS_SMTP_PASSWORD in the clear: use STARTTLS or TLS.")
+EMAIL_USE_TLS = _smtp_tls == "STARTTLS"
+EMAIL_USE_SSL = _smtp_tls == "TLS"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.text("LQOPS_EMAIL_FROM", "lqops@localhost")
+LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", "http://127.0.0.1:8000")
+
+# --- The API (docs/api.md) ---
+
+REST_FRAMEWORK = api_settings.REST_FRAMEWORK
+SPECTACULAR_SETTINGS = api_settings.SPECTACULAR_SETTINGS
+LQOPS_API_RATES = api_settings.RATES
 
 # --- Log lines: to standard error, one per record, with credentials masked ---
 
@@ -132,6 +210,7 @@ LOGGING = {
         "django.server": {"handlers": [], "propagate": True},
         "uvicorn": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
+        "django-q": {"level": "WARNING"},
     },
 }
 
@@ -144,6 +223,7 @@ if LQOPS_CHECKPOINT_FILE.exists() and not env.has_secret("LQOPS_AUDIT_KEY", kept
         "folder) back, or move the file away to start anew."
     )
 LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
+LQOPS_WEBHOOK_KEY = env.secret("LQOPS_WEBHOOK_KEY", kept_in=VAR_DIR)
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
@@ -154,6 +234,11 @@ if LQOPS_HEARTBEAT_SECONDS * 2 > LQOPS_LEASE_SECONDS:
         f"LQOPS_HEARTBEAT_SECONDS={LQOPS_HEARTBEAT_SECONDS:g} must be at most half of "
         f"LQOPS_LEASE_SECONDS={LQOPS_LEASE_SECONDS:g}, or workers lose what they hold."
     )
+LQOPS_SLICE_SECONDS = env.seconds("LQOPS_SLICE_SECONDS", 60)
+LQOPS_REQUEUE_SECONDS = env.seconds("LQOPS_REQUEUE_SECONDS", 30)
+LQOPS_TICK_SECONDS = env.seconds("LQOPS_TICK_SECONDS", 0.5)
+LQOPS_STALL_SECONDS = env.seconds("LQOPS_STALL_SECONDS", 30)
+LQOPS_MAX_RUNNING_PER_USER = env.whole("LQOPS_MAX_RUNNING_PER_USER", 5, least=1)
 LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
 LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
@@ -162,6 +247,12 @@ _models = configured_models(env)
 LQOPS_MODELS = _models.declared
 LQOPS_MODEL_ROLES = _models.roles
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
+
+# Where folders with a SKILL.md are looked for (docs/playbooks.md); the samples, until somebody says otherwise
+_sample_skills = BASE_DIR / "samples" / "skills"
+LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_SKILL_FOLDERS")] or [
+    folder for folder in (_sample_skills,) if folder.is_dir()
+]
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
@@ -172,6 +263,8 @@ LQOPS_KNOWN_SECRETS = [
     *env.listed("LQOPS_KNOWN_SECRETS"),
     SECRET_KEY,
     LQOPS_AUDIT_KEY,
+    LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
+    EMAIL_HOST_PASSWORD,
     *(env.secret_behind(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
 ]

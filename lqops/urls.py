@@ -2,9 +2,11 @@
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
+from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from agents import hooks
 from lqops.health import healthz
 
 urlpatterns = [
@@ -12,5 +14,8 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("login/", LoginView.as_view(template_name="login.html"), name="login"),
     path("healthz", healthz, name="healthz"),
+    path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
+    path("hooks/<uuid:public_id>", hooks.receive, name="hook"),
+    path("api/", include("agents.api.urls")),
     path("", include("audit.urls")),
 ]

@@ -1,10 +1,9 @@
 """Fixtures for all tests."""
 
 import pytest
-from django.db import connection
 from django.test import TransactionTestCase
 
-from audit import triggers
+from tests import flushing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -13,11 +12,8 @@ def _flush_may_empty_the_record():
     flush = TransactionTestCase._fixture_teardown
 
     def flush_behind_the_triggers(self):
-        triggers.remove(connection)
-        try:
-            flush(self)
-        finally:
-            triggers.install(connection)
+        if not flushing.held_off.is_set():
+            flushing.behind_the_triggers(lambda: flush(self))
 
     TransactionTestCase._fixture_teardown = flush_behind_the_triggers
     yield

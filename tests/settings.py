@@ -4,8 +4,10 @@ import os
 import tempfile
 from pathlib import Path
 
-_var = Path(os.environ.get("LQOPS_TEST_VAR_DIR") or tempfile.mkdtemp(prefix="lqops-test-"))
-os.environ["LQOPS_TEST_VAR_DIR"] = str(_var)  # worker processes of a test share the folder of the run
+# The processes that a test starts share the folder of its run; tests that run side by side have one each.
+_run = f"LQOPS_TEST_VAR_DIR_{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+_var = Path(os.environ.get(_run) or tempfile.mkdtemp(prefix="lqops-test-"))
+os.environ[_run] = str(_var)
 os.environ["LQOPS_VAR_DIR"] = str(_var)
 os.environ["LQOPS_DATABASE_URL"] = os.environ.get("LQOPS_TEST_DATABASE_URL") or f"sqlite:///{_var / 'lqops.sqlite3'}"
 
@@ -19,3 +21,4 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 LQOPS_LEASE_SECONDS = 2.0
 LQOPS_HEARTBEAT_SECONDS = 0.5
+LQOPS_MAX_RUNNING_PER_USER = 10_000  # a test of the limit sets its own

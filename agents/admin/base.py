@@ -1,23 +1,105 @@
-"""What the admin pages share."""
+"""What the pages of the control room share: who asks, how a page is put together, and rows that nobody edits."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, cast
 
-from django.db import models
-from django.http import HttpRequest
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest
+from django.template.response import TemplateResponse
 from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
+from unfold.views import ChangeList
+
+from audit.admin import BoundedPaginator
+
+Shown = TypeVar("Shown", bound=Callable[..., Any])
 
 
-class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]  # unfold ships no types
-    """Rows that people read and services write."""
+class Named(Protocol):
+    """Gives a method what the list needs to know of it, and gives the method back."""
+
+    def __call__(self, method: Shown, /) -> Shown: ...
+
+
+def column(title: str, *, labels: Mapping[str, str] | bool | None = None, boolean: bool | None = None) -> Named:
+    """A column of a list: what its heading says, and which of its words are coloured how."""
+
+    def named(method: Shown) -> Shown:
+        return cast("Shown", display(description=title, label=labels, boolean=boolean)(method))
+
+    return named
+
+
+def list_button(title: str, *, address: str, permission: str) -> Named:
+    """A button above a list that leads to a page of its own."""
+
+    def named(method: Shown) -> Shown:
+        return cast("Shown", action(description=title, url_path=address, permissions=[permission])(method))
+
+    return named
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks. Every page is behind the sign-in of staff, so there is somebody."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied
+    return request.user
+
+
+class RoomList(ChangeList):  # type: ignore[misc]
+    """One page of a list. What its rows need is looked up for all of them at once."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count
+        self.model_admin.prepare(list(self.result_list))
+
+
+class RoomAdmin(ModelAdmin):  # type: ignore[misc]  # unfold ships no types
+    """Base of every page: rows are written by services, so Django's own ways to write them are closed.
+
+    A page that takes changes opens a way of its own: acts (agents/admin/acts.py) and forms (agents/admin/editing.py).
+    """
 
     show_full_result_count = False
+    paginator = BoundedPaginator
     list_per_page = 50
+    list_filter_sheet = True
+    actions = None
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RoomList]:
+        return RoomList
+
+    def prepare(self, rows: list[Any]) -> None:
+        """Puts on the rows of a page what its columns need beyond them, by a fixed number of statements."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def holds(self, request: HttpRequest, verb: str) -> bool:
+        """Whether the person has the permission for the verb on this page's model."""
+        return person(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
+
+    def found(self, request: HttpRequest, object_id: str) -> Any:
+        """The row that the address names, if there is one and the person may see it."""
+        row = self.get_object(request, object_id)
+        if row is None:
+            raise Http404(f"There is no {self.opts.verbose_name} {object_id}.")
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        return row
+
+    def page(
+        self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
+    ) -> TemplateResponse:
+        request.current_app = self.admin_site.name
+        shown = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
+        return TemplateResponse(request, template, shown, status=status)

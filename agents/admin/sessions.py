@@ -1,94 +1,190 @@
-"""Sessions, their calls, approvals and halts. The halt action asks the same service as the command."""
+"""Sessions: the list, the page of one, halting, running again, and starting one by hand."""
 
-from django.contrib import admin, messages
-from django.contrib.auth.models import User
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
-from agents.admin.base import ReadOnlyAdmin
+from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.base import column, person
+from agents.admin.editing import EditForm, EditingAdmin, Section
+from agents.admin.forms import ReasonForm, usd_field
+from agents.admin.looks import STATUS_LABELS
+from agents.admin.owned import OwnedChoices
+from agents.admin.session_page import is_same_look, session_context
+from agents.admin.shown import Bar
 from agents.conf import clock
-from agents.models import AgentSession, Approval, Halt, ToolCall
+from agents.enums import HaltState
+from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
+from agents.selectors.purposes import purposes
+from agents.services.firing import run_now
 from agents.services.halts import sessions_halt
+from agents.services.restarts import session_restart
+from agents.services.viewing import session_view
+from agents.transitions import TERMINAL
+
+CHANGE = "agents.change_agentsession"
+
+
+def halted(asked: Asked, pks: list[int]) -> Told:
+    counted = sessions_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now)
+    text = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
+    failed = f"{counted.failed} could not be halted: the database refused. Halt them again."
+    return Told(text, (failed,) if counted.failed else ())
+
+
+def _halt(asked: Asked) -> Told:
+    return halted(asked, [session.pk for session in asked.rows])
+
+
+def _restart(asked: Asked) -> Told:
+    return each(asked, lambda row: session_restart(session=row, by=asked.by, now=asked.now), "started again")
+
+
+class RunNowForm(OwnedChoices, EditForm):
+    """What to read and what to go by. The choices are the person's own."""
+
+    playbook = forms.ModelChoiceField(Playbook.objects.none(), required=False, help_text="What to check against.")
+    skill = forms.ModelChoiceField(
+        PromptSkill.objects.none(), required=False, help_text="Or: what to do with the documents."
+    )
+    collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="or a whole collection,")
+    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document,")
+    query = forms.CharField(required=False, max_length=500, help_text="or only the passages that fit these words.")
+    max_cost_usd = usd_field(label="Cap (USD)", required=False, help_text="Empty: the installation's default.")
+    emit_artifacts = forms.BooleanField(
+        label="May save drafts", required=False, help_text="Drafts become documents of the collection."
+    )
+
+    class Meta:
+        model = AgentSession
+        fields = ["project", "agent"]
 
 
 @admin.register(AgentSession)
-class AgentSessionAdmin(ReadOnlyAdmin):
-    list_display = [
-        "public_id",
-        "status",
-        "halt_state",
-        "terminal_reason",
-        "spent",
-        "owner",
-        "agent",
-        "created_at",
-        "receipt",
-    ]
-    list_filter = ["status", "halt_state", "mode", "trigger_kind"]
-    list_select_related = ["owner", "agent"]
-    search_fields = ["public_id__exact"]
-    search_help_text = "The public id of a session, in full."
+class AgentSessionAdmin(EditingAdmin):
+    list_display = ["what_for", "standing", "phase", "spent", "owner", "agent", "began", "receipt"]
+    list_filter = ["status", "terminal_reason", "halt_state", "waiting_on", "trigger_kind", "mode", "agent"]
+    list_select_related = ["owner", "agent", "trigger"]
+    search_fields = ["public_id__exact", "owner__username__exact"]
+    search_help_text = "The public id of a session, in full, or the name of its owner."
     ordering = ["-id"]
-    actions = ["halt_selected"]
+    sortable_by = ()
+    form_class = RunNowForm
+    save_word = "Run now"
+    sections = (
+        Section("What to go by", ("playbook", "skill"), "Exactly one of the two."),
+        Section("What to read", ("document", "collection", "query")),
+        Section("In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts")),
+    )
+    acts = (
+        Act(
+            "halt", "Halt", CHANGE, _halt, ReasonForm, grave=True, fits=lambda row: row.status not in TERMINAL,
+            explained="The halt takes effect at once: no further call starts. A call that is out ends by itself.",
+        ),
+        Act(
+            "restart", "Run again", "agents.add_agentsession", _restart, many=False,
+            fits=lambda row: row.status in TERMINAL,
+            explained="A new session does the same work, with a cap of its own, and names this one.",
+        ),
+    )  # fmt: skip
 
-    @admin.display(description="spent / cap")
-    def spent(self, session: AgentSession) -> str:
-        cap = "no cap" if session.max_cost_usd is None else f"${session.max_cost_usd.normalize():f}"
-        return f"${session.cost_total_usd.normalize():f} / {cap}"
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
-    @admin.display(description="receipt")
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def prepare(self, rows: list[Any]) -> None:
+        known = purposes(rows)
+        for row in rows:
+            row.purpose = known[row.pk]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AgentSession]:
+        rows: QuerySet[AgentSession] = super().get_queryset(request)
+        return rows.defer("result")
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        return [*self.list_display, *(["lever_link"] if person(request).has_perm(CHANGE) else [])]
+
+    @column("what for")
+    def what_for(self, session: Any) -> str:
+        return str(session.purpose)[:80]
+
+    @column("status", labels=STATUS_LABELS)
+    def standing(self, session: AgentSession) -> tuple[str, str]:
+        return session.status, standing_words(session)
+
+    @column("phase")
+    def phase(self, session: AgentSession) -> str:
+        return session.current_phase.replace("_", " ")
+
+    @column("spent / cap")
+    def spent(self, session: AgentSession) -> SafeString:
+        return spent_bar(session)
+
+    @column("started")
+    def began(self, session: AgentSession) -> str:
+        return f"{session.started_at or session.created_at:%d %b %H:%M:%S}"
+
+    @column("receipt")
     def receipt(self, session: AgentSession) -> str:
         if session.started_at is None and session.completed_at is None:
             return "not started"
-        return format_html('<a href="{}">receipt</a>', reverse("audit:receipt", args=[session.chain]))
+        return format_html('<a class="lq-link" href="{}">receipt</a>', reverse("audit:receipt", args=[session.chain]))
 
-    def has_halt_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("agents.change_agentsession")
+    @column("")
+    def lever_link(self, session: AgentSession) -> str:
+        if session.status in TERMINAL:
+            return ""
+        return format_html('<a class="lq-button small grave" href="{}">Halt</a>', self.act_link(session, "halt"))
 
-    @admin.action(description="Halt the selected sessions", permissions=["halt"])
-    def halt_selected(self, request: HttpRequest, queryset: QuerySet[AgentSession]) -> None:
-        pks = list(queryset.values_list("pk", flat=True))
-        by = request.user if isinstance(request.user, User) else None
-        counted = sessions_halt(pks, by=by, reason="halted in the admin", now=clock())
-        self.message_user(
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page of one session. A look by somebody other than its owner is recorded, once per look."""
+        if request.method != "GET":
+            raise PermissionDenied
+        session, by = self.found(request, object_id), person(request)
+        if not is_same_look(request, session, by):
+            session_view(session=session, by=by, now=clock())
+        shown = session_context(session, by)
+        return self.page(
             request,
-            f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over.",
-            messages.SUCCESS,
+            "admin/session.html",
+            shown["purpose"],
+            original=session,
+            buttons=self.buttons(request, session),
+            may_resolve=by.has_perm("agents.resolve_approval"),
+            **shown,
         )
 
+    def make_form(self, request: HttpRequest, row: Any) -> Any:
+        data = request.POST if request.method == "POST" else None
+        return RunNowForm(data, initial=request.GET.dict(), owner=person(request))
 
-@admin.register(ToolCall)
-class ToolCallAdmin(ReadOnlyAdmin):
-    list_display = [
-        "public_id",
-        "session",
-        "intent",
-        "name",
-        "phase",
-        "outcome",
-        "charged_usd",
-        "actual_usd",
-        "started_at",
-    ]
-    list_filter = ["outcome", "intent"]
-    list_select_related = ["session"]
-    search_fields = ["session__public_id__exact"]
-    ordering = ["-id"]
+    def save_new(self, request: HttpRequest, form: Any) -> AgentSession:
+        by = person(request)
+        return run_now(owner=by, by=by, now=clock(), **form.cleaned_data)
 
 
-@admin.register(Approval)
-class ApprovalAdmin(ReadOnlyAdmin):
-    list_display = ["action", "level", "risk_level", "status", "session", "created_at", "expires_at", "resolved_by"]
-    list_filter = ["status", "level"]
-    list_select_related = ["session", "resolved_by"]
-    ordering = ["-id"]
+def standing_words(session: AgentSession) -> str:
+    """Where a session stands, in the word that says most: why it ended, what it waits for, whether it is to halt."""
+    if session.status in TERMINAL:
+        return str(session.terminal_reason).replace("_", " ")
+    if session.halt_state != HaltState.RUNNING:
+        return session.halt_state.replace("_", " ")
+    return f"waits for {session.waiting_on}" if session.waiting_on else session.status
 
 
-@admin.register(Halt)
-class HaltAdmin(ReadOnlyAdmin):
-    list_display = ["scope", "session", "reason", "requested_by", "requested_at", "released_at"]
-    list_filter = ["scope"]
-    list_select_related = ["session", "requested_by"]
-    ordering = ["-id"]
+def spent_bar(session: AgentSession) -> SafeString:
+    bar = Bar.of(session.cost_total_usd + session.cost_reserved_usd, session.max_cost_usd)
+    shown = {"spent": session.cost_total_usd, "cap": session.max_cost_usd, "bar": bar}
+    return render_to_string("admin/parts/spent.html", shown)

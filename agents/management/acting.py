@@ -12,8 +12,10 @@ def add_acting_user(parser: ArgumentParser) -> None:
 
 
 def acting_user(username: str | None) -> User | None:
-    if username is None:
-        return None
+    return None if username is None else named_user(username)
+
+
+def named_user(username: str) -> User:
     user = get_user_model().objects.filter(username=username, is_active=True).first()
     if user is None:
         raise CommandError(f"There is no active user {username!r}.")

@@ -4,25 +4,43 @@ from agents.models.agents_ import Agent, Profile, Project, Trigger
 from agents.models.approvals import Approval, StandingApproval
 from agents.models.budgets import Budget, Halt, Installation, ModelPrice, SuspendedModel
 from agents.models.findings import Finding, Memory, Notification, Precedent
+from agents.models.inbound import ApiKey, InboundEvent
 from agents.models.inference import InferenceLog
+from agents.models.knowledge import Attachment, Chunk, Collection, Document
+from agents.models.playbooks import Playbook, PlaybookPosition, PromptSkill
+from agents.models.precedents import ContextProposal, ContextRevision
+from agents.models.running import Lease, OutboxMessage
 from agents.models.sessions import AgentSession
 from agents.models.tool_calls import ToolCall
 
 __all__ = [
     "Agent",
     "AgentSession",
+    "ApiKey",
     "Approval",
+    "Attachment",
     "Budget",
+    "Chunk",
+    "Collection",
+    "ContextProposal",
+    "ContextRevision",
+    "Document",
     "Finding",
     "Halt",
+    "InboundEvent",
     "InferenceLog",
     "Installation",
+    "Lease",
     "Memory",
     "ModelPrice",
     "Notification",
+    "OutboxMessage",
+    "Playbook",
+    "PlaybookPosition",
     "Precedent",
     "Profile",
     "Project",
+    "PromptSkill",
     "StandingApproval",
     "SuspendedModel",
     "ToolCall",

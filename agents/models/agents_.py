@@ -1,13 +1,16 @@
 """Who acts and why: agents, the triggers that spawn their runs, projects, and the user's opt-in."""
 
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from agents.enums import ApprovalMode, TriggerKind
+from agents.enums import ApprovalMode, EventSeverity, TriggerKind
 from agents.models.fields import MicroUSDField
+from agents.models.knowledge import Collection
+from agents.models.playbooks import Playbook, PromptSkill
 
 
 class Profile(models.Model):
@@ -15,6 +18,9 @@ class Profile(models.Model):
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_profile")
     opted_in = models.BooleanField(default=False, help_text="Agents may run in the background for this user.")
+    email_notices = models.BooleanField(
+        default=True, help_text="Notices are also sent by e-mail, if an address is set."
+    )
 
     def __str__(self) -> str:
         return f"{self.user} ({'opted in' if self.opted_in else 'not opted in'})"
@@ -27,6 +33,7 @@ class Project(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_projects")
     name = models.CharField(max_length=200)
     context_md = models.TextField(blank=True, help_text="Read by every run that is bound to this project.")
+    context_version = models.PositiveIntegerField(default=0, editable=False)
     parties = models.TextField(blank=True, help_text="Names of people and firms, one per line, to hide from models.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
@@ -62,6 +69,17 @@ class Agent(models.Model):
         return self.name
 
 
+class TriggerQuerySet(models.QuerySet["Trigger"]):
+    def live(self) -> "TriggerQuerySet":
+        """Neither deleted, disabled nor paused, and their owner has opted in: these may fire."""
+        return self.filter(
+            deleted_at__isnull=True, enabled=True, paused_at__isnull=True, owner__lqops_profile__opted_in=True
+        )
+
+    def due(self, now: datetime) -> "TriggerQuerySet":
+        return self.live().filter(kind=TriggerKind.SCHEDULE, next_run_at__lte=now)
+
+
 class Trigger(models.Model):
     """What spawns sessions. Its caps bound each session it spawns, and all of them together in a day."""
 
@@ -78,11 +96,82 @@ class Trigger(models.Model):
         null=True, blank=True, help_text="All sessions of this trigger together, per UTC day. Empty: no cap of its own."
     )
     enabled = models.BooleanField(default=True)
+
+    # What its runs do
+    playbook = models.ForeignKey(
+        Playbook, models.SET_NULL, null=True, blank=True, related_name="triggers", help_text="What to check against."
+    )
+    skill = models.ForeignKey(
+        PromptSkill,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="triggers",
+        help_text="What to do with the documents. If a playbook is set too, the skill wins.",
+    )
+    collection = models.ForeignKey(
+        Collection,
+        models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="triggers",
+        help_text="A watch fires on it and cannot change it later; schedules and events read it.",
+    )
+    query = models.CharField(max_length=500, blank=True, help_text="Reads only passages that match these words.")
+    emit_artifacts = models.BooleanField(default=False, help_text="Runs may save drafts into the collection.")
+    review_flagged = models.BooleanField(
+        default=False, help_text="A run with a privilege or scope concern waits for approval before it delivers."
+    )
+    judge_citations = models.BooleanField(
+        default=False, help_text="The judge models say whether each quote supports its finding."
+    )
+
+    # Schedules
+    cron = models.CharField(max_length=120, blank=True, help_text="Five fields, such as 0 6 * * 1 for Mondays at 6.")
+    zone = models.CharField(max_length=64, default="UTC", help_text="IANA time zone of the schedule.")
+    catch_up_minutes = models.PositiveIntegerField(
+        default=1_440, help_text="A firing missed by at most this long is made up for, once. 0: never."
+    )
+    next_run_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_run_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    # Events: a rule that an event has to fit; empty or * fits anything
+    source = models.CharField(max_length=120, blank=True)
+    event_type = models.CharField(max_length=120, blank=True)
+    category = models.CharField(max_length=120, blank=True)
+    min_severity = models.CharField(max_length=8, choices=EventSeverity, default=EventSeverity.INFO)
+    secret_generation = models.PositiveIntegerField(default=1, editable=False)
+    old_secret_until = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Until then the secret before the last rotation is taken too."
+    )
+
+    # What stops it from running away
+    max_runs_per_hour = models.PositiveIntegerField(default=60, help_text="Firings beyond this are refused.")
+    pause_after = models.PositiveIntegerField(
+        default=50, help_text="Pauses after this many runs in a row that failed, or found nothing. 0: never."
+    )
+    failed_in_a_row = models.PositiveIntegerField(default=0, editable=False)
+    empty_in_a_row = models.PositiveIntegerField(default=0, editable=False)
+    paused_at = models.DateTimeField(null=True, blank=True, editable=False)
+    pause_reason = models.CharField(max_length=24, blank=True, editable=False)
+
+    edited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
+    )
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    objects = TriggerQuerySet.as_manager()
+
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(kind__in=TriggerKind.values), name="trigger_kind")]
+        indexes = [
+            models.Index(
+                fields=["next_run_at"],
+                condition=models.Q(kind=TriggerKind.SCHEDULE, enabled=True, deleted_at__isnull=True),
+                name="trigger_due",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} ({self.kind})"

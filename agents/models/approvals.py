@@ -63,6 +63,7 @@ class Approval(models.Model):
     standing = models.ForeignKey(StandingApproval, models.SET_NULL, null=True, blank=True, related_name="tickets")
     note = models.TextField(blank=True)
     consumed_at = models.DateTimeField(null=True, blank=True)
+    reminders_sent = models.PositiveSmallIntegerField(default=0)
 
     class Meta:
         permissions = [("resolve_approval", "Can approve or deny a call of an agent")]

@@ -7,6 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from agents.enums import NoticeKind, QuoteCheck
+from agents.models.knowledge import Document
 from agents.models.sessions import AgentSession
 
 
@@ -18,6 +20,18 @@ class Finding(models.Model):
     severity = models.CharField(max_length=32, default="info")
     title = models.CharField(max_length=300, default="(untitled)")
     content = models.TextField(blank=True)
+    document = models.ForeignKey(Document, models.SET_NULL, null=True, blank=True, related_name="findings")
+    quote = models.TextField(blank=True, help_text="What the document says, in its own words.")
+    quote_start = models.PositiveIntegerField(null=True, blank=True)
+    quote_end = models.PositiveIntegerField(null=True, blank=True)
+    quote_check = models.CharField(
+        max_length=12,
+        choices=QuoteCheck,
+        blank=True,
+        help_text="verified: the quote stands in the document, character by character, at these offsets.",
+    )
+    judges_for = models.PositiveIntegerField(null=True, blank=True, help_text="Judges who say the quote supports it.")
+    judges_asked = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -25,6 +39,12 @@ class Finding(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class MemoryQuerySet(models.QuerySet["Memory"]):
+    def kept(self) -> "MemoryQuerySet":
+        """What prompts may hold, newest kept first."""
+        return self.filter(state="kept", deleted_at__isnull=True).order_by("-kept_at", "-id")
 
 
 class Memory(models.Model):
@@ -38,6 +58,10 @@ class Memory(models.Model):
         max_length=12, choices=[(word, word) for word in ("proposed", "kept", "dismissed")], default="proposed"
     )
     created_at = models.DateTimeField(db_default=Now())
+    kept_at = models.DateTimeField(null=True, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    objects = MemoryQuerySet.as_manager()
 
     class Meta:
         verbose_name_plural = "memories"
@@ -78,6 +102,7 @@ class Notification(models.Model):
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_notifications")
     session = models.ForeignKey(AgentSession, models.SET_NULL, null=True, blank=True, related_name="notifications")
+    kind = models.CharField(max_length=20, choices=NoticeKind, default=NoticeKind.AGENT)
     title = models.CharField(max_length=200)
     body = models.TextField(blank=True)
     read_at = models.DateTimeField(null=True, blank=True)

@@ -49,6 +49,10 @@ class AgentSession(models.Model):
     trigger_ref = models.CharField(max_length=64, blank=True)
     slot = models.CharField(max_length=96, blank=True, help_text="The one firing of its trigger that this run answers.")
     params = models.JSONField(default=dict, blank=True)
+    depth = models.PositiveSmallIntegerField(default=0, help_text="How many runs led to this one.")
+    context_version = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The version of its project's context that it read."
+    )
 
     # Where it stands
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
@@ -60,6 +64,7 @@ class AgentSession(models.Model):
     idle_halt_minutes = models.PositiveIntegerField(default=5)
     last_activity_at = models.DateTimeField(db_default=Now())
     created_at = models.DateTimeField(db_default=Now())
+    enqueued_at = models.DateTimeField(null=True, blank=True, help_text="When it was last handed to the queue.")
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
 
@@ -119,6 +124,9 @@ class AgentSession(models.Model):
         indexes = [
             models.Index(fields=["lease_until"], condition=Q(status=Status.RUNNING), name="session_lease"),
             models.Index(fields=["owner", "-id"], name="session_owner"),
+            models.Index(fields=["enqueued_at"], condition=Q(status=Status.QUEUED), name="session_queued"),
+            models.Index(fields=["next_wake_at"], condition=Q(status=Status.SLEEPING), name="session_asleep"),
+            models.Index(fields=["trigger", "-id"], name="session_trigger"),
         ]
 
     def __str__(self) -> str:

@@ -103,7 +103,9 @@ def _verdicts(matcher: Matcher, positions: list[Position], rules: list[Rule]) ->
     """Verdicts, each with whether what was asked for is worded in English."""
     for position in positions:
         wanted = f"{position.issue} {position.standard}"
-        yield check_position(matcher, position), looks_english([word.text for word in words_of(wanted)])
+        only_phrases = not position.standard and (position.must_contain or position.must_not_contain)
+        english = not only_phrases and looks_english([word.text for word in words_of(wanted)])
+        yield check_position(matcher, position), english
     for rule in rules:
         yield check_rule(matcher, rule), not rule.phrases and looks_english([word.text for word in words_of(rule.text)])
 

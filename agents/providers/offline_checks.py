@@ -66,8 +66,8 @@ def _verdict(matcher: Matcher, position: Position) -> Verdict:
     for phrase in position.must_not_contain:
         if place := matcher.document.phrase(phrase):
             return replace(_at(matcher, blank, place), kind=DEVIATES, why=f"it contains {phrase!r}")
-    if not position.standard and position.must_contain:
-        return blank
+    if not position.standard and (position.must_contain or position.must_not_contain):
+        return blank  # phrases are all that is asked for, and they were looked up
     tiers = tuple(quantity for text in position.fallbacks for quantity in quantities(text))
     standard = [_directed(one, tiers) for one in demands(position.standard or position.issue, issue=position.issue)]
     if not standard:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
@@ -19,13 +18,14 @@ from agents.consent import call_digest, free_values_are_harmless
 from agents.enums import ApprovalStatus, Level, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, StandingApproval
-from agents.services.sessions import actor_of, session_lock, session_wake
+from agents.services.actors import actor_of
+from agents.services.approvers import PERMISSION, approvers, approvers_tell
+from agents.services.sessions import session_lock, session_wake
 from agents.types import Capability
 from audit import recorder
 from audit.hashing import canonical
 from audit.redaction import redact, redact_data
 
-PERMISSION = "agents.resolve_approval"
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
 
@@ -61,7 +61,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
 
     A standing approval that fits decides the ticket at once; the call gets a ticket of its own all the same.
     """
-    if not _somebody_may_resolve():
+    if not approvers().exists():
         return "no_approver"
     pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
     if pending >= MAX_PENDING:
@@ -92,6 +92,8 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
     _record(approval, "approval.requested", now=now, actor="system", **details)
     if standing:
         _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))
+    else:
+        approvers_tell(approval, now=now)
     return approval
 
 
@@ -220,10 +222,6 @@ def _use_standing(session: AgentSession, ask: Ask, *, now: datetime) -> Standing
         if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
             return standing
     return None
-
-
-def _somebody_may_resolve() -> bool:
-    return get_user_model().objects.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").exists()
 
 
 def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:

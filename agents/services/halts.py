@@ -11,7 +11,8 @@ from django.db import DatabaseError, transaction
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
 from agents.models import AgentSession, Halt, Installation
-from agents.services.sessions import actor_of, session_end_unheld, session_lock
+from agents.services.actors import actor_of
+from agents.services.sessions import session_end_unheld, session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -37,9 +38,18 @@ class HaltCount:
 
 @transaction.atomic
 def session_halt(
-    session_pk: int, *, by: User | None, reason: str, now: datetime, halt: Halt | None = None
+    session_pk: int,
+    *,
+    by: User | None,
+    reason: str,
+    now: datetime,
+    halt: Halt | None = None,
+    ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
 ) -> HaltAnswer:
-    """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction."""
+    """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction.
+
+    What it is to end as, if not as halted from outside, stands on its row until its holder comes to a boundary.
+    """
     session = session_lock(session_pk)
     if session.status in TERMINAL:
         return HaltAnswer.OVER
@@ -49,7 +59,8 @@ def session_halt(
         scope=HaltScope.SESSION, session=session, reason=reason, requested_by=by, requested_at=now
     )
     session.halt_state = HaltState.HALT_REQUESTED
-    session.save(update_fields=["halt_state"])
+    session.terminal_reason = None if ends_as == TerminalReason.EXTERNAL_HALT else ends_as
+    session.save(update_fields=["halt_state", "terminal_reason"])
     recorder.append(
         session.chain,
         "autonomous_session.halt_requested",
@@ -58,18 +69,24 @@ def session_halt(
         details={"halt_id": halt.pk, "scope": halt.scope},
     )
     if session.status != Status.RUNNING:
-        session_end_unheld(session, TerminalReason.EXTERNAL_HALT, now=now, actor=actor_of(by))
+        session_end_unheld(session, ends_as, now=now, actor=actor_of(by))
     return HaltAnswer.REQUESTED
 
 
 def sessions_halt(
-    session_pks: list[int], *, by: User | None, reason: str, now: datetime, halt: Halt | None = None
+    session_pks: list[int],
+    *,
+    by: User | None,
+    reason: str,
+    now: datetime,
+    halt: Halt | None = None,
+    ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
 ) -> HaltCount:
     """Halts each on its own: one that cannot be halted does not keep the others running."""
     answers: list[HaltAnswer | None] = []
     for pk in session_pks:
         try:
-            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt))
+            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt, ends_as=ends_as))
         except DatabaseError:
             logger.exception("session %s could not be halted; halt it again", pk)
             answers.append(None)

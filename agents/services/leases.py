@@ -6,14 +6,21 @@ and wakes up again can write nothing.
 
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 
-from agents.conf import lease_lifetime, max_recoveries
-from agents.enums import HaltState, Status, TerminalReason, WaitingOn
+from agents.conf import lease_lifetime, max_recoveries, max_running_per_user
+from agents.enums import HaltState, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.models import AgentSession, Installation
 from agents.services.journal import journal_recover
-from agents.services.sessions import session_end_unheld, session_lock
+from agents.services.notifications import notice_create
+from agents.services.sessions import halt_reason, session_end_unheld, session_lock
 from audit import recorder
+
+# Taken after the session's row and before any chain, by claims alone: there is no other order to meet.
+_TURN = {
+    "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
+    "sqlite": "SELECT %s",  # the transaction has taken the write lock
+}
 
 
 @transaction.atomic
@@ -28,9 +35,12 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         return None
     unknown = lost and journal_recover(row, now=now)
     if _is_stopped(row):
-        session_end_unheld(row, TerminalReason.EXTERNAL_HALT, now=now, actor="system")
+        session_end_unheld(row, halt_reason(row), now=now, actor="system")
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
+        return None
+    if not lost and not _has_room(row):
+        AgentSession.objects.filter(pk=row.pk).update(enqueued_at=None)  # the ticker hands it over when there is room
         return None
     first = row.started_at is None
     row.status, row.started_at = Status.RUNNING, row.started_at or now
@@ -81,7 +91,23 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
         row.status, row.waiting_on = Status.WAITING, WaitingOn.OPERATOR
         row.lease_owner, row.lease_until, row.fencing = "", None, row.fencing + 1
         row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
+        notice_create(
+            owner_id=row.owner_id,
+            kind=NoticeKind.OUTCOME_UNKNOWN,
+            title="A run waits: nobody knows whether a call took effect",
+            body="Its worker was lost while the call was out. Say what happened, and the run goes on.",
+            session_id=row.pk,
+            now=now,
+        )
     return not unknown
+
+
+def _has_room(row: AgentSession) -> bool:
+    """False while enough sessions of the same owner are running. Claims for one owner are judged one by one."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TURN[connection.vendor], [f"claim:{row.owner_id}"])
+    running = AgentSession.objects.filter(owner_id=row.owner_id, status=Status.RUNNING).count()
+    return running < max_running_per_user()
 
 
 def _is_stopped(row: AgentSession) -> bool:

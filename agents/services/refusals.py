@@ -45,10 +45,10 @@ def refuse_stopped(
 ) -> Exception:
     """R5 and R6. The first call at a requested halt ends the run; later ones find it ended."""
     match stop:
-        case HaltNow(halt_id):
+        case HaltNow(halt_id, reason):
             details = {"halt_id": halt_id} if halt_id is not None else {}
-            brake_session(session, TerminalReason.EXTERNAL_HALT, now=now, **details)
-            return SessionHalted(TerminalReason.EXTERNAL_HALT)
+            brake_session(session, TerminalReason(reason), now=now, **details)
+            return SessionHalted(reason)
         case AlreadyStopped(reason):
             over = AgentSession.objects.filter(pk=session.pk, status__in=sorted(TERMINAL)).exists()
             refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=reason, over=over)

@@ -10,8 +10,9 @@ from django.db import transaction
 from agents.enums import Outcome, Status
 from agents.exceptions import InvalidTransition, NotAllowed
 from agents.models import ToolCall
-from agents.services.approvals import PERMISSION
-from agents.services.sessions import actor_of, session_lock, session_wake
+from agents.services.actors import actor_of
+from agents.services.approvers import PERMISSION
+from agents.services.sessions import session_lock, session_wake
 from agents.transitions import TERMINAL
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

@@ -18,6 +18,7 @@ from agents.enums import (
     ApprovalStatus,
     HaltState,
     Mode,
+    NoticeKind,
     Outcome,
     Phase,
     Status,
@@ -26,9 +27,13 @@ from agents.enums import (
     WaitingOn,
 )
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed, SessionHalted
-from agents.models import Agent, AgentSession, Approval, Installation, Profile, Project, ToolCall, Trigger
+from agents.models import Agent, AgentSession, Approval, Project, ToolCall, Trigger
+from agents.queue import TaskName, enqueue
 from agents.services.journal import journal_recover
+from agents.services.notifications import notice_create
+from agents.services.permits import is_opted_in, is_work_halted
 from agents.services.tickets import tickets_cancel
+from agents.services.trigger_health import trigger_note_end
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
 from audit.kinds import LABEL
@@ -45,10 +50,6 @@ _TERMINAL_KIND = {
 }
 
 
-def actor_of(user: User | None) -> str:
-    return "system" if user is None else f"user:{user.pk}"
-
-
 @transaction.atomic
 def session_create(
     *,
@@ -63,42 +64,50 @@ def session_create(
     token_budget: int = 0,
     params: dict[str, Any] | None = None,
     restarted_from: AgentSession | None = None,
+    depth: int = 0,
+    trigger_kind: TriggerKind | None = None,
 ) -> AgentSession:
-    """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one."""
-    if not Profile.objects.filter(user_id=owner.pk, opted_in=True).exists():
+    """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one.
+
+    It is handed to the queue in the same transaction.
+    """
+    if not is_opted_in(owner.pk):
         raise NotAllowed("Agents run only for users who have opted in.")
-    # Shares the row with every call; the halt of all work waits for this block, or this block sees the halt.
-    if _share_installation().halt_id is not None:
+    if is_work_halted():
         raise SessionHalted(TerminalReason.EXTERNAL_HALT)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
-    return AgentSession.objects.create(
+    session = AgentSession.objects.create(
         owner_id=owner.pk,
         agent=agent,
         trigger=trigger,
         project=project,
         mode=mode,
         current_phase=Phase.INTAKE if mode == Mode.PHASED else Phase.TURN,
-        trigger_kind=trigger.kind if trigger else TriggerKind.MANUAL,
+        trigger_kind=trigger_kind or (trigger.kind if trigger else TriggerKind.MANUAL),
         trigger_ref=str(trigger.public_id) if trigger else "",
         slot=slot,
         max_cost_usd=usd(default_session_cap() if cap is None else cap),
         token_budget=token_budget,
         params=params or {},
         restarted_from=restarted_from,
+        depth=depth,
         created_at=now,
         last_activity_at=now,
     )
+    session_enqueue(session.pk, now=now)
+    return session
 
 
-def _share_installation() -> Installation:
-    rows = Installation.objects.raw(
-        f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_share_clause()}"  # noqa: S608
-    )
-    return rows[0]
-
-
-def _share_clause() -> str:
-    return " FOR SHARE" if transaction.get_connection().vendor == "postgresql" else ""
+def session_enqueue(session_pk: int, *, now: datetime) -> bool:
+    """Hands a queued session to the queue. When the queue cannot take it, the ticker hands it over again later."""
+    try:
+        with transaction.atomic():
+            AgentSession.objects.filter(pk=session_pk, status=Status.QUEUED).update(enqueued_at=now)
+            enqueue(TaskName.RUN_SESSION, session_pk)
+    except Exception:  # whatever the broker raises, the session itself is safe in its row
+        logger.exception("session %s could not be handed to the queue; it will be tried again", session_pk)
+        return False
+    return True
 
 
 def session_lock(session_pk: int) -> AgentSession:
@@ -107,6 +116,11 @@ def session_lock(session_pk: int) -> AgentSession:
     if transaction.get_connection().features.has_select_for_update:
         rows = rows.select_for_update(no_key=True)
     return rows.get(pk=session_pk)
+
+
+def halt_reason(row: AgentSession) -> TerminalReason:
+    """What a session that was asked to halt ends as: what the asker said, else that somebody stopped it."""
+    return TerminalReason(row.terminal_reason or TerminalReason.EXTERNAL_HALT)
 
 
 def held(session: AgentSession) -> AgentSession:
@@ -150,7 +164,7 @@ def session_rest(
     """
     row = held(session)
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
-        _end(row, TerminalReason.EXTERNAL_HALT, now=now)
+        _end(row, halt_reason(row), now=now)
         return
     if waiting_on is not None and not _is_awaited(row, waiting_on):
         status, waiting_on = Status.QUEUED, None  # the answer came before the question was put down
@@ -161,6 +175,8 @@ def session_rest(
     row.save(
         update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
     )
+    if status == Status.QUEUED:
+        session_enqueue(row.pk, now=now)
 
 
 def _is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
@@ -175,12 +191,12 @@ def _is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
 @transaction.atomic
 def session_wake(session_pk: int, *, now: datetime) -> bool:
     """Puts a sleeping or waiting session back into the queue. False when it is neither."""
-    return (
-        AgentSession.objects.filter(pk=session_pk, status__in=(Status.SLEEPING, Status.WAITING)).update(
-            status=Status.QUEUED, waiting_on="", next_wake_at=None, last_activity_at=now
-        )
-        == 1
+    woken = AgentSession.objects.filter(pk=session_pk, status__in=(Status.SLEEPING, Status.WAITING)).update(
+        status=Status.QUEUED, waiting_on="", next_wake_at=None, last_activity_at=now
     )
+    if woken:
+        session_enqueue(session_pk, now=now)
+    return bool(woken)
 
 
 @transaction.atomic
@@ -217,7 +233,30 @@ def _end(
     row.result = _receipt(row)
     row.save()
     recorder.close_chain(row.chain, now=now)
+    _aftermath(row, ended_for, now=now)
     return row
+
+
+def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> None:
+    """What others make of the end: the owner is told of a run that was stopped, its trigger counts how it went.
+
+    None of it keeps a session from ending.
+    """
+    try:
+        with transaction.atomic():
+            if row.status != Status.COMPLETED:
+                notice_create(
+                    owner_id=row.owner_id,
+                    kind=NoticeKind.RUN_STOPPED,
+                    title=f"Run {row.status}: {reason}",
+                    body=f"{row.tool_calls.count()} calls, {row.cost_total_usd.normalize():f} USD. See the receipt.",
+                    session_id=row.pk,
+                    now=now,
+                )
+            if row.trigger_id is not None:
+                trigger_note_end(row.trigger_id, reason=reason, empty=bool(row.metadata.get("empty")), now=now)
+    except Exception:  # the end of the session is worth more than what is said of it
+        logger.exception("the end of session %s could not be told", row.public_id)
 
 
 def totals(row: AgentSession) -> dict[str, Any]:

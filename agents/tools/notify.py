@@ -1,19 +1,21 @@
-"""notify: an in-app notice for the session's owner. The row is the record."""
+"""notify: a notice for the session's owner, in the application and, where that is set up, by e-mail as a copy."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from agents.models import Notification
+from agents.enums import NoticeKind
+from agents.services.notifications import notice_create
 from agents.tools.context import CallContext
 from agents.tools.params import text
 
 
 def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    notice = Notification.objects.create(
+    notice = notice_create(
         owner_id=context.owner_id,
-        session_id=context.session_pk,
-        title=text(params, "title", limit=200),
+        kind=NoticeKind.AGENT,
+        title=text(params, "title"),
         body=text(params, "body", ""),
-        created_at=context.now,
+        now=context.now,
+        session_id=context.session_pk,
     )
     return {"notification_id": str(notice.public_id)}

@@ -13,12 +13,14 @@ from typing import Any
 
 from agents.enums import Level, ToolIntent
 from agents.exceptions import IntentUnavailable
+from agents.tools.artifact import emit_artifact
 from agents.tools.context import CallContext
 from agents.tools.finding import emit_finding
 from agents.tools.inference import ask, request_of
 from agents.tools.memory import propose_memory
 from agents.tools.notify import notify
 from agents.tools.precedent import propose_precedent
+from agents.tools.retrieve import retrieve_chunks
 from agents.types import Capability, ModelRequest
 
 Params = Mapping[str, Any]
@@ -49,11 +51,18 @@ def _model(intent: ToolIntent) -> Tool:
 
 _TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
     {
+        ToolIntent.RETRIEVE_CHUNKS: Tool(
+            retrieve_chunks, Capability(ToolIntent.RETRIEVE_CHUNKS, level=Level.SAFE, side_effects=False)
+        ),
         ToolIntent.RUN_SKILL: _model(ToolIntent.RUN_SKILL),
         ToolIntent.RUN_PLAYBOOK: _model(ToolIntent.RUN_PLAYBOOK),
         ToolIntent.PROPOSE_MEMORY: _local(ToolIntent.PROPOSE_MEMORY, propose_memory),
         ToolIntent.PROPOSE_PRECEDENT: _local(ToolIntent.PROPOSE_PRECEDENT, propose_precedent),
         ToolIntent.EMIT_FINDING: _local(ToolIntent.EMIT_FINDING, emit_finding),
+        # It writes a file; one that is named by its digest, so writing it again is harmless.
+        ToolIntent.EMIT_ARTIFACT: Tool(
+            emit_artifact, Capability(ToolIntent.EMIT_ARTIFACT, level=Level.MONITORED, idempotent=True), remote=True
+        ),
         ToolIntent.NOTIFY: _local(ToolIntent.NOTIFY, notify),
     }
 )

@@ -29,6 +29,7 @@ DISTINCT: tuple[tuple[str, str, str], ...] = (
      r"[A-Za-z0-9%+/-]{10,}+"),
     ("stripe-key", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_", rf"{W}{{10,}}+"),
     ("webhook-secret", "whsec_", rf"{B}{{16,}}+"),
+    ("lqops-key", "lqk_", rf"{D}{{30,}}+"),
     ("groq-key", "gsk_", rf"{A}{{30,}}+"),
     ("nvidia-key", "nvapi-", rf"{D}{{30,}}+"),
     ("perplexity-key", "pplx-", rf"{A}{{30,}}+"),

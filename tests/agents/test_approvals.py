@@ -9,6 +9,7 @@ from agents.enums import (
     ApprovalMode,
     ApprovalStatus,
     Level,
+    NoticeKind,
     Outcome,
     Risk,
     Status,
@@ -18,7 +19,7 @@ from agents.enums import (
 )
 from agents.exceptions import CostCapReached, InvalidTransition, NotAllowed, TicketRefused
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, Approval, StandingApproval
+from agents.models import AgentSession, Approval, Notification, StandingApproval
 from agents.services.approvals import (
     MAX_PENDING,
     approval_approve,
@@ -67,6 +68,14 @@ def test_a_restricted_call_waits_and_runs_once_after_a_yes(approver, letter):
     ticket.refresh_from_db()
     assert (ticket.consumed_at, ticket.resolved_by, ticket.note) == (NOW, approver, "fine")
     assert approval_kinds(session) == ["approval.requested", "approval.approved", "approval.consumed"]
+
+
+def test_those_who_may_decide_are_told_when_a_call_waits_and_nobody_else_is(approver, letter):
+    session = make_session()
+    send(session)
+    notice = Notification.objects.get()
+    assert (notice.owner, notice.kind, notice.session) == (approver, NoticeKind.APPROVAL_WAITING, session)
+    assert "Ada" not in notice.title + notice.body
 
 
 def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approver, letter):

@@ -9,6 +9,7 @@ import pytest
 from django.db import InterfaceError, OperationalError
 
 from agents import selftest, settlement
+from agents.ends import Finished
 from agents.enums import (
     ApprovalMode,
     ApprovalStatus,
@@ -26,7 +27,7 @@ from agents.metering import AskedTwice
 from agents.models import Agent, AgentSession, Approval, Budget, InferenceLog, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.runner import Finished, run_session
+from agents.runner import run_session
 from agents.services.approvals import approval_approve, approval_approve_edited, standing_create
 from agents.services.budget import budget_set_cap
 from agents.services.halts import session_halt

@@ -34,6 +34,13 @@ CLOSED = {
     "Purpose": "chat judge embedding autonomous_executor simulation precheck signal compaction",
     "BudgetScope": "installation agent trigger",
     "HaltScope": "session organisation",
+    "DocumentOrigin": "upload artifact",
+    "ProposalStatus": "proposed accepted rejected retired",
+    "EventSeverity": "info caution warning critical",
+    "EventOutcome": "spawned no_match refused",
+    "OutboxStatus": "pending sent failed",
+    "NoticeKind": "agent run_stopped approval_waiting trigger_paused outcome_unknown",
+    "QuoteCheck": "verified unverified",
 }
 
 

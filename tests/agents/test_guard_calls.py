@@ -236,7 +236,8 @@ def test_a_call_that_makes_no_sense_is_explained_before_anything_is_read_or_writ
     assert not AuditEvent.objects.exists()
 
 
-def test_an_intent_without_a_handler_is_refused_before_anything_is_written():
+def test_an_intent_without_a_handler_is_refused_before_anything_is_written(monkeypatch):
+    monkeypatch.setattr("agents.tools.registry._TOOLS", {})
     session = make_session(current_phase=Phase.INTAKE)
     with pytest.raises(IntentUnavailable, match="retrieve_chunks"):
         guarded_tool_call(session, ToolIntent.RETRIEVE_CHUNKS, {})

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.enums import HaltState, NoticeKind, Outcome, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, NotAllowed, OutcomeUnknown
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, Budget, ToolCall
+from agents.models import AgentSession, Budget, Notification, ToolCall
 from agents.services.halts import session_halt
 from agents.services.leases import lease_claim, lease_renew, leases_lost
 from agents.services.resolutions import Decision, tool_call_resolve
@@ -135,6 +135,7 @@ def test_a_lost_call_that_may_have_taken_effect_waits_for_a_person():
     assert lease_claim(session.pk, owner="worker-2", now=LATER) is None
     session.refresh_from_db()
     assert (session.status, session.waiting_on) == (Status.WAITING, WaitingOn.OPERATOR)
+    assert Notification.objects.get().kind == NoticeKind.OUTCOME_UNKNOWN
     call = ToolCall.objects.get()
     assert call.outcome == Outcome.UNKNOWN
     assert AuditEvent.objects.filter(chain=session.chain).latest("seq").details["outcome"] == "unknown"

@@ -9,11 +9,12 @@ import pytest
 from django.db import OperationalError, transaction
 
 from agents import runner, selftest
+from agents.ends import Asleep, Finished, SliceOver, Waiting
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, Unarmed
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, SuspendedModel, ToolCall
-from agents.runner import Asleep, Finished, SliceOver, Waiting, run_session
+from agents.runner import run_session
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask
 from tests.factories import NOW, make_price, make_session
@@ -95,7 +96,7 @@ def test_each_brake_ends_the_run_with_its_own_reason(provider):
     assert (notify.status, notify.terminal_reason) == (Status.FAILED, TerminalReason.TOOL_NOT_GRANTED)
     assert run(unpriced).terminal_reason == TerminalReason.UNPRICED_MODEL
     assert run(suspended).terminal_reason == TerminalReason.PROVIDER_ERROR
-    assert run(ungranted).terminal_reason == TerminalReason.WORKER_ERROR
+    assert run(ungranted).terminal_reason == TerminalReason.TOOL_NOT_GRANTED
     for session in AgentSession.objects.all():
         terminal = AuditEvent.objects.filter(chain=session.chain, details__has_key="reason")
         assert terminal.count() == 1, session.terminal_reason

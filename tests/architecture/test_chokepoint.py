@@ -9,12 +9,24 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from agents import guard
+from agents.ends import Finished
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable
-from agents.models import AgentSession, Finding, Memory, ModelPrice, Notification, Precedent, Profile, ToolCall
+from agents.models import (
+    AgentSession,
+    Collection,
+    Document,
+    Finding,
+    Memory,
+    ModelPrice,
+    Notification,
+    Precedent,
+    Profile,
+    ToolCall,
+)
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.runner import Finished, run_session
+from agents.runner import run_session
 from agents.services.sessions import session_create, session_enter_phase
 from agents.tools import dispatch
 from agents.tools.context import CallContext
@@ -144,15 +156,18 @@ def test_a_pass_opens_once_and_only_for_its_own_call(probe):
 
 
 MODEL = "chokepoint-model"
+COLLECTION = uuid.uuid4()
 CALLS = [
+    (Phase.INTAKE, ToolIntent.RETRIEVE_CHUNKS, {"collection": str(COLLECTION)}),
     (Phase.ANALYSIS, ToolIntent.RUN_SKILL, {"model": MODEL, "prompt": "p", "max_tokens": 16}),
     (Phase.ANALYSIS, ToolIntent.RUN_PLAYBOOK, {"model": MODEL, "prompt": "p", "max_tokens": 16}),
     (Phase.ANALYSIS, ToolIntent.PROPOSE_PRECEDENT, {"pattern_kind": "k", "summary": "s"}),
     (Phase.DRAFTING, ToolIntent.EMIT_FINDING, {"title": "t"}),
     (Phase.DRAFTING, ToolIntent.PROPOSE_MEMORY, {"content": "c"}),
+    (Phase.DRAFTING, ToolIntent.EMIT_ARTIFACT, {"collection": str(COLLECTION), "name": "n", "content": "c"}),
     (Phase.DELIVERY, ToolIntent.NOTIFY, {"title": "t"}),
 ]
-EFFECTS = (Finding, Memory, Notification, Precedent)
+EFFECTS = (Document, Finding, Memory, Notification, Precedent)
 
 
 def full_run(provider):
@@ -160,6 +175,7 @@ def full_run(provider):
     user = get_user_model().objects.create_user("owner")
     Profile.objects.create(user=user, opted_in=True)
     ModelPrice.objects.create(model=MODEL, input_usd=1, output_usd=1)
+    Collection.objects.create(owner=user, name="drafts", public_id=COLLECTION)
     session = session_create(owner=user, now=NOW)
     results = []
 
@@ -195,7 +211,7 @@ def test_a_full_run_has_its_effects():
 
     assert session.status == "completed", session.error
     assert [result.outcome for result in results] == [Outcome.SUCCESS] * len(CALLS)
-    assert [model.objects.count() for model in EFFECTS] == [1, 1, 1, 1]
+    assert [model.objects.count() for model in EFFECTS] == [1] * len(EFFECTS)
     assert len(provider.requests) == 2
 
 
@@ -215,5 +231,5 @@ def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch
 
     assert session.status == "completed", session.error
     assert len(results) == ToolCall.objects.count() == len(CALLS)
-    assert [model.objects.count() for model in EFFECTS] == [0, 0, 0, 0]
+    assert [model.objects.count() for model in EFFECTS] == [0] * len(EFFECTS)
     assert provider.requests == []

@@ -1,6 +1,7 @@
 """The coverage gates name files that exist: a gate on a file that was renamed would watch nothing."""
 
 import re
+import subprocess
 
 from .source import ROOT
 
@@ -16,3 +17,14 @@ def test_every_gated_file_exists():
 
 def test_what_decides_about_safety_and_evidence_is_gated():
     assert {"agents/guard.py", "agents/brakes.py", "agents/services/budget.py", "audit/*.py"} <= set(fully_covered())
+
+
+def test_what_is_left_out_on_postgresql_uses_no_database():
+    """What `make test-postgres` leaves out proves the same on any database; only the surfaces in it use one."""
+    done = subprocess.run(["make", "-n", "test-postgres"], cwd=ROOT, capture_output=True, text=True, check=True)
+    surfaces = {"tests/agents/admin", "tests/agents/api", "tests/agents/playbooks"}
+    left_out = [ROOT / path for path in re.findall(r"--ignore=(\S+)", done.stdout) if path not in surfaces]
+    files = [file for path in left_out for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
+
+    assert len(files) > 20
+    assert [file for file in files if re.search(r"mark\.django_db", file.read_text(encoding="utf-8"))] == []

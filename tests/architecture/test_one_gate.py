@@ -11,9 +11,9 @@ from .source import ROOT, shown, source_files
 GATE = "agents/net/"
 # Modules that open connections, or fetch.
 OPENERS = (
-    "aiohttp", "anyio", "ftplib", "h11", "http.client", "httpcore", "httpx", "httpx_sse", "imaplib", "nntplib",
-    "poplib", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request", "urllib3", "websocket",
-    "websockets", "xmlrpc.client",
+    "aiohttp", "anyio", "django.core.mail", "ftplib", "h11", "http.client", "httpcore", "httpx", "httpx_sse", "imaplib",
+    "nntplib", "poplib", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request", "urllib3",
+    "websocket", "websockets", "xmlrpc.client",
 )  # fmt: skip
 # The same through modules that are used for other things too.
 CALLS = {"open_connection", "open_unix_connection", "create_connection", "create_datagram_endpoint"}
@@ -23,11 +23,17 @@ TEST_HOOKS = {"reroute"}
 # file → module → why it may
 OPERATORS_MODEL = "the address of a model is the operator's setting, never a user's or a model's"
 LISTED: dict[str, dict[str, str]] = {
+    "agents/management/child.py": {"socket": "takes over the socket that the parent listens on"},
     "agents/management/commands/up.py": {"socket": "names the type of the socket that the web process is given"},
     "agents/management/web.py": {
         "http.client": "asks the web process on this machine whether it is up",
         "socket": "listens for the web process; connects to nothing",
     },
+    "agents/services/notifications.py": {
+        "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
+    },
+    "agents/tasks.py": {"socket": "asks for the name of this machine"},
+    "agents/ticker.py": {"socket": "asks for the name of this machine"},
     "agents/providers/openai_compat.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
     "agents/providers/wire.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},
 }

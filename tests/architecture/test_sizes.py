@@ -53,7 +53,7 @@ def all_too_big() -> set[str]:
     )
 
 
-def files_of_tests_and_functions_are_small_or_exempt_with_a_reason():
+def test_files_and_functions_are_small_or_exempt_with_a_reason():
     too_big = all_too_big()
 
     assert too_big - EXEMPT.keys() == set(), "split it, or add it to EXEMPT with a reason"

@@ -84,15 +84,15 @@ def test_the_count_stops_at_its_limit(admin_client, monkeypatch):
     with CaptureQueriesContext(connection) as queries:
         response = admin_client.get(EVENTS)
     assert response.context["cl"].result_count == 5
-    counts = [query["sql"] for query in queries if "COUNT(" in query["sql"]]
+    counts = [query["sql"] for query in queries if "COUNT(" in query["sql"] and "audit_auditevent" in query["sql"]]
     assert len(counts) == 1
     assert "LIMIT 5" in counts[0]
 
 
 @pytest.mark.parametrize("address", [EVENTS, f"{EVENTS}?kind=audit.chain_opened", f"{EVENTS}?q={RUN}"])
-def test_the_list_takes_four_queries_whatever_its_length(admin_client, django_assert_num_queries, address):
+def test_the_list_takes_as_many_queries_whatever_its_length(admin_client, django_assert_num_queries, address):
     record_session(calls=60)
-    with django_assert_num_queries(4):  # sign-in 2, count, rows
+    with django_assert_num_queries(7):  # sign-in 2, count, rows; on every page: is all work halted, what waits for me 2
         admin_client.get(address)
 
 

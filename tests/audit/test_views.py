@@ -1,7 +1,7 @@
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
-from audit.models import SYSTEM_CHAIN
+from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append, chain_head
 from audit.views import may_read_receipt
 from tests.audit.samples import RUN, call, edit, later, record_session, start
@@ -47,6 +47,16 @@ def test_owner_auditor_and_superuser_may_read(client, owner, auditor, admin_user
     start(RUN, owner_id=owner.pk)
     for user in (owner, auditor, admin_user):
         assert page(client, user, address)[0].status_code == 200
+
+
+@pytest.mark.parametrize("address", [PAGE, JSON])
+def test_a_look_by_somebody_else_is_on_record_and_the_owner_s_is_not(client, owner, auditor, address):
+    start(RUN, owner_id=owner.pk)
+    page(client, owner, address)
+    assert not AuditEvent.objects.filter(kind="session.viewed").exists()
+    page(client, auditor, address)
+    look = AuditEvent.objects.get(kind="session.viewed")
+    assert (look.chain, look.actor, look.details) == (SYSTEM_CHAIN, f"user:{auditor.pk}", {"session_id": RUN})
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
@@ -177,7 +187,7 @@ def test_page_runs_and_loads_nothing(admin_client):
 def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num_queries):
     record_session(calls=50)
     client.force_login(auditor)
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(10):
         # sign-in 2, permissions 2, receipt, names, chain, birth and end
         client.get(PAGE)
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ def database_url() -> str:
 
 
 class Worker:
-    """A Python process that runs one function of tests.flows.workers with the given arguments."""
+    """A Python process that runs one function of its module with the given arguments."""
+
+    module = "tests.flows.workers"
 
     def __init__(self, function: str, **arguments: Any) -> None:
         environment = {
@@ -36,7 +39,7 @@ class Worker:
             "LQOPS_TEST_DATABASE_URL": database_url(),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.flows.workers", function, json.dumps(arguments)],
+            [sys.executable, "-m", self.module, function, json.dumps(arguments)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -100,3 +103,34 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
         time.sleep(0.02)
+
+
+def children_of(parent: int) -> list[int]:
+    """The processes that a process of ours has started and that have not ended, by /proc or else by ps."""
+    return [pid for pid, of in _processes() if of == parent]
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Every process with its parent."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+        for pid, parent, state in (line.split() for line in listed.splitlines()):
+            if not state.startswith("Z"):
+                yield int(pid), int(parent)
+        return
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                yield int(stat.parent.name), int(parent)
+
+
+def command_of(pid: int) -> str:
+    known = Path(f"/proc/{pid}/cmdline")
+    if known.exists():
+        return known.read_text()
+    return subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+
+
+def is_alive(pid: int) -> bool:
+    return any(one == pid for one, _ in _processes())

@@ -78,7 +78,7 @@ def test_a_receipt_is_built_again_from_the_record_alone():
             if not table.startswith(("audit_", "sqlite_")):
                 cascade = "CASCADE" if connection.vendor == "postgresql" else ""
                 cursor.execute("PRAGMA defer_foreign_keys = ON" if not cascade else "SELECT 1")
-                cursor.execute(f'DROP TABLE "{table}" {cascade}')
+                cursor.execute(f'DROP TABLE IF EXISTS "{table}" {cascade}')
         assert set(connection.introspection.table_names(cursor)) == {"audit_auditevent", "audit_skillaudit"}
         assert build_receipt(session.chain) == stored
         assert verify_record().problems == []

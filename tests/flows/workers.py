@@ -10,13 +10,14 @@ import django
 django.setup()
 
 from agents.conf import clock  # noqa: E402
+from agents.ends import Finished  # noqa: E402
 from agents.enums import Level, Status, ToolIntent  # noqa: E402
 from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
 from agents.models import AgentSession  # noqa: E402
 from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
-from agents.runner import Finished, run_session  # noqa: E402
+from agents.runner import run_session  # noqa: E402
 from agents.services.leases import lease_claim  # noqa: E402
 from agents.tools.registry import Tool, override  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402

@@ -11,7 +11,7 @@ from django.test import Client
 from agents import selftest
 from agents.conf import clock
 from agents.enums import HaltScope, Status
-from agents.models import AgentSession, Halt, Installation, SuspendedModel
+from agents.models import AgentSession, Halt, Installation, Lease, SuspendedModel
 from lqops.settings import LQOPS_AUDIT_KEY, SECRET_KEY
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,14 @@ def running_session(lease_until):
     return AgentSession.objects.create(owner=owner, status=Status.RUNNING, lease_until=lease_until)
 
 
-def test_all_well(monkeypatch):
+@pytest.fixture(autouse=True)
+def ticker(settings, tmp_path):
+    """Somebody looks after what is due."""
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path / "checkpoints.jsonl"
+    return Lease.objects.create(name="ticker", owner="host:1", done_at=clock())
+
+
+def test_all_well(monkeypatch, ticker):
     monkeypatch.setattr(selftest, "_armed", False)
 
     assert health() == (
@@ -39,6 +46,9 @@ def test_all_well(monkeypatch):
             "halted": False,
             "suspended_models": [],
             "oldest_lease_until": None,
+            "ticker_done_at": ticker.done_at.isoformat(),
+            "queued": 0,
+            "oldest_queued_at": None,
             "red": [],
         },
     )
@@ -83,6 +93,15 @@ def test_lost_worker_is_a_red_line():
 
     assert status == 200
     assert "whole lease" in found["red"][0]
+
+
+def test_ticker_that_stopped_is_a_red_line(ticker):
+    ticker.delete()
+
+    status, found = health()
+
+    assert (status, found["ok"]) == (200, True)
+    assert "ticker is not running" in found["red"][0]
 
 
 def test_database_that_cannot_be_read_is_503_without_its_error(monkeypatch):

@@ -69,6 +69,10 @@ def test_postgresql_address_gives_postgresql(tmp_path):
         ("LQOPS_MODEL_NAME", "local"),
         ("LQOPS_MAX_RECOVERIES", "many"),
         ("LQOPS_SECRET_KEY_FILE", "absent"),
+        ("LQOPS_SMTP_TLS", "perhaps"),
+        ("LQOPS_SMTP_PORT", "0"),
+        ("LQOPS_SMTP_PASSWORD_FILE", "absent"),
+        ("LQOPS_BASE_URL", "ops.example.org"),
     ],
 )
 def test_wrong_value_stops_the_start_and_names_its_variable(tmp_path, name, value):
@@ -99,6 +103,24 @@ def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
     assert line.startswith("Error: the database cannot be used")
 
 
+def test_a_password_is_not_sent_to_a_mail_server_in_the_clear(tmp_path):
+    done = run("check", env=environment(tmp_path, LQOPS_SMTP_PASSWORD="a password", LQOPS_SMTP_TLS="none"))
+
+    assert done.returncode != 0
+    assert "LQOPS_SMTP_TLS=NONE" in done.stderr
+    assert "a password" not in done.stderr
+
+
+def test_mail_is_off_until_a_server_is_named(tmp_path):
+    off, on = read_settings(tmp_path), read_settings(tmp_path, LQOPS_SMTP_HOST="mail", LQOPS_SMTP_PASSWORD="a password")
+
+    assert (off["EMAIL_HOST"], off["EMAIL_BACKEND"]) == ("", "django.core.mail.backends.dummy.EmailBackend")
+    assert (on["EMAIL_HOST"], on["EMAIL_PORT"], on["EMAIL_USE_TLS"], on["EMAIL_USE_SSL"]) == ("mail", 587, True, False)
+    assert on["EMAIL_BACKEND"] == "django.core.mail.backends.smtp.EmailBackend"
+    assert on["EMAIL_TIMEOUT"] > 0
+    assert "a password" in on["LQOPS_KNOWN_SECRETS"]
+
+
 def test_https_turns_on_everything_that_needs_it(tmp_path):
     found = read_settings(tmp_path, LQOPS_HTTPS="1")
 
@@ -117,14 +139,14 @@ def test_deployment_check_is_clean_behind_tls(tmp_path):
 
 
 def variables_read() -> set[str]:
-    """Every `LQOPS_…` that lqops/ asks its environment for; a key can also come from a file."""
+    """Every `LQOPS_…` that lqops/ asks its environment for; a key or a password can also come from a file."""
     found = {
         node.value
         for path in (ROOT / "lqops").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and VARIABLE.fullmatch(node.value)
     }
-    return found | {f"{name}_FILE" for name in found if name.endswith("_KEY")}
+    return found | {f"{name}_FILE" for name in found if name.endswith(("_KEY", "_PASSWORD"))}
 
 
 def variables_listed() -> list[str]:

@@ -5,15 +5,29 @@ import threading
 
 import pytest
 
-from agents.management import web
-from agents.management.web import WebError, WebProcess, open_socket
+from agents.management import children, web
+from agents.management.children import ChildError, Children
+from agents.management.web import Web, open_socket
 from lqops.wsgi import application
+from tests.flows.processes import until
 
-from .processes import ROOT
 
+class Serving:
+    """A web process inside a block, under the supervisor that `up` uses."""
 
-def process(name, host="127.0.0.1"):
-    return WebProcess(open_socket(host, 0), f"tests.lqops.applications:{name}", root=ROOT)
+    def __init__(self, name, host="127.0.0.1"):
+        self._listening = open_socket(host, 0)
+        self.web = Web(self._listening, f"tests.lqops.applications:{name}")
+        self.said = []
+        self.children = Children([self.web], say=self.said.append)
+
+    def __enter__(self):
+        self.children.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.children.__exit__(None, None, None)
+        self._listening.close()
 
 
 def is_open(port):
@@ -22,63 +36,69 @@ def is_open(port):
 
 
 def test_answers_inside_the_block_and_is_gone_after_it():
-    with process("polite") as child:
-        child.wait_until_it_answers()
+    with Serving("polite") as serving:
+        serving.web.wait_until_it_answers()
 
-        assert child.get("/") == (200, "well")
+        assert serving.web.get("/") == (200, "well")
 
-    assert not is_open(child.port)
+    assert not is_open(serving.web.port)
 
 
 def test_listening_everywhere_is_asked_on_loopback():
-    with process("polite", host="0.0.0.0") as child:
-        child.wait_until_it_answers()
+    with Serving("polite", host="0.0.0.0") as serving:
+        serving.web.wait_until_it_answers()
 
-        assert child.address == f"http://127.0.0.1:{child.port}/"
+        assert serving.web.address == f"http://127.0.0.1:{serving.web.port}/"
 
 
 def test_address_of_version_six_is_bracketed():
     with open_socket("::1", 0) as listening:
-        child = WebProcess(listening, "x:y", root=ROOT)
+        child = Web(listening, "x:y")
 
         assert child.address == f"http://[::1]:{child.port}/"
 
 
 def test_process_that_ends_before_it_answers_is_a_failure():
-    with process("absent") as child, pytest.raises(WebError, match="ended with code"):
-        child.wait_until_it_answers()
+    with Serving("absent") as serving, pytest.raises(ChildError, match="ended with code"):
+        serving.web.wait_until_it_answers()
 
 
 def test_process_that_does_not_answer_in_time_is_a_failure(monkeypatch):
     monkeypatch.setattr(web, "START_SECONDS", 0.3)
-    monkeypatch.setattr(web, "STOP_SECONDS", 0.2)
-    with process("silent") as child, pytest.raises(WebError, match=r"did not answer within 0\.3 seconds"):
-        child.wait_until_it_answers()
+    monkeypatch.setattr(children, "STOP_SECONDS", 0.2)
+    with Serving("silent") as serving, pytest.raises(ChildError, match=r"did not answer within 0\.3 seconds"):
+        serving.web.wait_until_it_answers()
 
 
-def test_process_that_ends_by_itself_is_a_failure():
-    with process("dying") as child:
-        with pytest.raises(ConnectionError):
-            child.get("/")
-        with pytest.raises(WebError, match="ended by itself, with code 7"):
-            child.wait()
+def test_process_that_ends_by_itself_is_started_again_on_the_same_port():
+    with Serving("dying") as serving:
+        first = serving.web.pid
+        with pytest.raises(OSError):  # noqa: PT011 however the connection breaks
+            serving.web.get("/")
+        until(lambda: serving.web.ended() == 7)
+        serving.children.look()
+        assert "web: ended with code 7" in serving.said[0]
+        until(lambda: serving.children.look() or serving.web.pid not in {None, first})
+
+    assert serving.said[-1] == "web: started again"
 
 
 def test_process_that_does_not_stop_when_asked_is_killed(monkeypatch):
-    monkeypatch.setattr(web, "STOP_SECONDS", 0.2)
-    with process("silent_after_health") as child:
-        child.wait_until_it_answers()
-        hanging = socket.create_connection(("127.0.0.1", child.port))
+    monkeypatch.setattr(children, "STOP_SECONDS", 0.2)
+    with Serving("silent_after_health") as serving:
+        serving.web.wait_until_it_answers()
+        hanging = socket.create_connection(("127.0.0.1", serving.web.port))
         hanging.sendall(b"GET /hang HTTP/1.1\r\nHost: x\r\n\r\n")
-        child.get("/healthz")
+        serving.web.get("/healthz")
+        process = serving.web._process
 
     hanging.close()
-    assert child._process.returncode == -9
+    assert process.returncode == -9
 
 
 def test_answer_that_is_no_http_is_an_error_of_the_connection():
     with open_socket("127.0.0.1", 0) as listening:
-        child = WebProcess(listening, "x:y", root=ROOT)
+        child = Web(listening, "x:y")
 
         def babble():
             connection, _ = listening.accept()

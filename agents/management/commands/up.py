@@ -1,6 +1,7 @@
-"""`manage.py up`: everything that a new installation needs, in order, and then the web process until it is stopped.
+"""`manage.py up`: everything that a new installation needs, in order, and then all its parts until it is stopped.
 
-It starts nothing that has not proven its brakes. `--check` does the same once, on a free port, and reports as JSON.
+It starts nothing that has not proven its brakes. `--check` does the same once, on a free port, runs one whole walk
+through the real queue, and reports as JSON.
 """
 
 import io
@@ -21,8 +22,11 @@ from django.urls import reverse
 
 from agents import selftest
 from agents.conf import clock
-from agents.management.web import WebError, WebProcess, open_socket
+from agents.management.children import ChildError
+from agents.management.parts import Web, everything, open_socket
+from agents.management.samples import samples_install, walk_once
 from agents.services.people import FIRST_ADMIN, first_admin_create
+from agents.services.prompt_skills import skills_load
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
@@ -35,8 +39,8 @@ class _Stop(BaseException):
 
 class Command(BaseCommand):
     help = (
-        "Starts lqops on this machine: brings the database up to date, makes the first admin, proves the brakes, and "
-        "serves the web pages until Ctrl-C."
+        "Starts lqops on this machine: brings the database up to date, proves the brakes, makes the first admin and "
+        "sample agents, and runs the web process, the workers and the ticker until Ctrl-C."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -47,7 +51,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--check",
             action="store_true",
-            help="do everything once on a free port, print a JSON summary as the last line, and exit with 0 or 1",
+            help="do everything once on a free port, run a whole walk, print JSON as the last line, exit with 0 or 1",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -60,40 +64,55 @@ class Command(BaseCommand):
                 self._serve(_listen(options["host"], options["port"]))
         except _Stop:
             self.stdout.write("Stopped.")
-        except WebError as error:
+        except ChildError as error:
             raise CommandError(str(error)) from error
 
     def _serve(self, listening: socket.socket) -> None:
-        self._say(self._migrate())
-        failed = [check for check in self._prove_brakes() if not check.ok]
-        if failed:
-            raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
-        connection.close()
-        self._say("Starting the web process …")
-        with _web(listening) as web:
+        password = self._prepare()
+        web = Web(listening)
+        with listening, everything(web, say=self._say) as children:
             web.wait_until_it_answers()
-            self._announce(web.address)
-            web.wait()
+            self._announce(web.address, password)
+            children.watch()
 
     def _check(self) -> None:
-        self._say(self._migrate())
-        brakes = self._prove_brakes()
-        audit = _verify_audit()
-        connection.close()
-        self._say("Starting the web process …")
-        with _web(_listen("127.0.0.1", 0)) as web:
+        if password := self._prepare():
+            self._say(f"The first admin was made: user {FIRST_ADMIN}, password {password} (shown this once)")
+        listening = _listen("127.0.0.1", 0)
+        web = Web(listening)
+        with listening, everything(web, say=self._say) as children:
             web.wait_until_it_answers()
             pages = _fetch_pages(web)
+            self._say("Running one walk through the queue …")
+            walked = walk_once(now=clock(), look=children.look)
+        audit = _verify_audit()
         summary = {
-            "ok": all(check.ok for check in brakes) and audit["verified"] and set(pages.values()) == {200},
+            "ok": walked["ok"] and audit["verified"] and set(pages.values()) == {200},
             "database": connection.vendor,
-            "brakes": {check.name: check.found for check in brakes},
+            "brakes": {check.name: check.found for check in self._checks},
+            "walk": walked,
             "audit": audit,
             "pages": pages,
         }
         self._say(json.dumps(summary))
         if not summary["ok"]:
             raise SystemExit(1)
+
+    def _prepare(self) -> str:
+        """Everything that has to be there before anything runs. The first admin's password, if one was made."""
+        self._say(self._migrate())
+        self._checks = self._prove_brakes()
+        failed = [check for check in self._checks if not check.ok]
+        if failed:
+            raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
+        password = secrets.token_urlsafe(12)
+        made = first_admin_create(password=password, now=clock())
+        skills_load(by=None, now=clock())
+        if made is not None:
+            self._say(samples_install(made, now=clock()))
+        connection.close()
+        self._say("Starting the web process, the workers and the ticker …")
+        return password if made is not None else ""
 
     def _migrate(self) -> str:
         try:
@@ -113,12 +132,9 @@ class Command(BaseCommand):
         self._say(f"Brakes: {sum(check.ok for check in checks)} of {len(checks)} checks passed")
         return checks
 
-    def _announce(self, address: str) -> None:
-        password = secrets.token_urlsafe(12)
-        made = first_admin_create(password=password, now=clock())
-        connection.close()
+    def _announce(self, address: str, password: str) -> None:
         lines = [f"lqops is running     {address}"]
-        if made is not None:
+        if password:
             change = address.rstrip("/") + reverse("admin:password_change")
             lines += [f"user                 {FIRST_ADMIN}"]
             lines += [f"password             {password}"]
@@ -154,11 +170,6 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _web(listening: socket.socket) -> WebProcess:
-    module, _, name = str(settings.ASGI_APPLICATION).rpartition(".")
-    return WebProcess(listening, f"{module}:{name}", root=settings.BASE_DIR)
-
-
 def _verify_audit() -> dict[str, Any]:
     printed = io.StringIO()
     try:
@@ -171,7 +182,7 @@ def _verify_audit() -> dict[str, Any]:
     return found
 
 
-def _fetch_pages(web: WebProcess) -> dict[str, int]:
+def _fetch_pages(web: Web) -> dict[str, int]:
     """The sign-in page and its style sheets, asked for as the proxy in front would ask."""
     hosts = [host for host in settings.ALLOWED_HOSTS if host != "*"] or ["127.0.0.1"]
     headers = {"Host": hosts[0].lstrip("."), "X-Forwarded-Proto": "https"}

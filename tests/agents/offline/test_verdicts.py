@@ -236,3 +236,19 @@ def test_at_least_has_to_be_stated_and_at_most_has_not():
         "must not be less than 10 % discount",
         "at least 2 years: warranty",
     ]
+
+
+def test_position_of_forbidden_phrases_alone_is_met_by_a_document_that_is_silent():
+    position = Position("No cash", must_not_contain=("cash only",))
+
+    assert verdict(position, "Payment is due within 30 days by bank transfer.").kind == MEETS
+    assert verdict(position, "Payment is cash only, at the till.").kind == DEVIATES
+
+
+def test_position_of_phrases_alone_is_decided_in_a_document_that_is_no_english():
+    told = analysis(
+        playbook(Position("Runbook", must_contain=("runbook",))),
+        document('{"sev": 1, "svc": "chk-7", "msg": "p99 5xx 0x7f"}'),
+    )
+
+    assert told["analyst"]["verdicts"].get("missing", 0) + told["analyst"]["verdicts"].get("deviates", 0) == 1

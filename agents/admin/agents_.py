@@ -1,0 +1,83 @@
+"""Agents: who they work for, what asks a person first, what they may spend; and the halt of all that one does."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.base import column, person
+from agents.admin.editing import EditForm, EditingAdmin
+from agents.admin.forms import ReasonForm
+from agents.admin.sessions import CHANGE, halted
+from agents.admin.shown import Bar, usd
+from agents.conf import clock
+from agents.models import Agent, AgentSession
+from agents.selectors.home import meter_today
+from agents.selectors.purposes import purposes
+from agents.services.agents import agent_create, agent_delete, agent_edit
+
+
+def _halt_sessions(asked: Asked) -> Told:
+    active = AgentSession.objects.active().filter(agent__in=[agent.pk for agent in asked.rows])
+    return halted(asked, list(active.order_by("pk").values_list("pk", flat=True)))
+
+
+def _delete(asked: Asked) -> Told:
+    return each(asked, lambda row: agent_delete(agent=row, by=asked.by, now=asked.now), "deleted")
+
+
+class AgentForm(EditForm):
+    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+
+    class Meta:
+        model = Agent
+        fields = ["name", "mode", "enabled", "max_cost_per_day_usd"]
+        labels = {"max_cost_per_day_usd": "Cap per day (USD)"}
+
+    field_order = ["owner"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["owner"]
+
+
+@admin.register(Agent)
+class AgentAdmin(EditingAdmin):
+    list_display = ["name", "owner", "mode", "enabled", "day_cap"]
+    list_filter = ["mode", "enabled"]
+    list_select_related = ["owner"]
+    search_fields = ["name"]
+    form_class = AgentForm
+    edit_template = "admin/agent.html"
+    acts = (
+        Act("halt", "Halt its sessions", CHANGE, _halt_sessions, ReasonForm, grave=True,
+            explained="Every session of this agent that is under way is halted. The agent itself stays as it is."),
+        Act("delete", "Delete", "agents.delete_agent", _delete, grave=True, many=False,
+            explained="Only an agent that has never run and has no triggers can be deleted; switch off any other."),
+    )  # fmt: skip
+
+    @column("cap per day")
+    def day_cap(self, agent: Agent) -> str:
+        return usd(agent.max_cost_per_day_usd, empty="none of its own")
+
+    def save_new(self, request: HttpRequest, form: Any) -> Agent:
+        return agent_create(by=person(request), now=clock(), **form.cleaned_data)
+
+    def save_changes(self, request: HttpRequest, row: Agent, form: Any) -> Agent:
+        return agent_edit(agent=row, by=person(request), now=clock(), **form.changes())
+
+    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        if row is None:
+            return {}
+        sessions = list(row.sessions.select_related("owner", "trigger").order_by("-id")[:10])
+        known = purposes(sessions)
+        meter = meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock())
+        return {
+            "sessions": [(session, known[session.pk]) for session in sessions],
+            "meter": meter,
+            "bar": Bar.of(meter.charged_usd + meter.open_usd, meter.cap_usd),
+        }

@@ -1,0 +1,57 @@
+"""The health page: whether the parts of the installation are at work, and the brakes tested on demand."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import connection
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.views.decorators.cache import never_cache
+
+from agents import selftest
+from agents.admin.base import person
+from agents.conf import clock
+from agents.diagnosis import diagnose
+from agents.selectors.health import health
+
+VIEW = "agents.view_agentsession"
+TEST = "agents.change_agentsession"
+PACKAGES = ("lqops", "django", "django-q2", "django-unfold", "djangorestframework")
+
+
+@never_cache
+def health_page(request: HttpRequest) -> TemplateResponse:
+    """A POST tests every brake against the real guard, in a transaction that is thrown away."""
+    by = person(request)
+    if not by.has_perm(VIEW) or (request.method == "POST" and not by.has_perm(TEST)):
+        raise PermissionDenied
+    checks = diagnose() if request.method == "POST" else []
+    request.current_app = admin.site.name
+    context: dict[str, Any] = {
+        **admin.site.each_context(request),
+        "title": "Health",
+        "health": health(clock()),
+        "armed": selftest.is_armed(),
+        "checks": checks,
+        "may_test": by.has_perm(TEST),
+        "versions": versions(),
+    }
+    return TemplateResponse(request, "admin/health.html", context)
+
+
+def versions() -> dict[str, str]:
+    return {
+        **{name: _version(name) for name in PACKAGES},
+        "Python": platform.python_version(),
+        "database": f"{connection.vendor} {'.'.join(map(str, connection.get_database_version()))}",
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

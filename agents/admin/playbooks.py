@@ -1,0 +1,180 @@
+"""Playbooks with their positions in order; in and out as YAML."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.db.models import Count, QuerySet
+from django.forms import formset_factory
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path
+from django.utils.text import slugify
+
+from agents.admin.acts import REFUSALS, Act, Asked, Told, each
+from agents.admin.base import column, list_button, person
+from agents.admin.editing import EditForm, EditingAdmin, blame
+from agents.admin.filters import DeletedFilter
+from agents.admin.forms import DressedForm
+from agents.conf import clock
+from agents.models import Playbook
+from agents.playbook_text import Position
+from agents.services.playbook_checks import MAX_POSITIONS
+from agents.services.playbooks import (
+    playbook_create,
+    playbook_delete,
+    playbook_edit,
+    playbook_export,
+    playbook_import,
+    playbook_rendered,
+    positions_of,
+)
+
+YAML_CHARS = 500_000
+
+
+def _delete(asked: Asked) -> Told:
+    return each(asked, lambda row: playbook_delete(row, by=asked.by, now=asked.now), "deleted")
+
+
+class PlaybookForm(EditForm):
+    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+
+    class Meta:
+        model = Playbook
+        fields = ["name"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["owner"]
+
+
+class LinesField(forms.CharField):
+    """Several short texts, one a line."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(required=False, widget=forms.Textarea(attrs={"rows": 2}), **more)
+
+    def to_python(self, value: Any) -> Any:
+        return tuple(line.strip() for line in (super().to_python(value) or "").splitlines() if line.strip())
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list | tuple) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool(self.to_python(self.prepare_value(initial)) != self.to_python(data))
+
+
+class PositionForm(DressedForm):
+    issue = forms.CharField(max_length=200)
+    severity = forms.ChoiceField(choices=[(word, word) for word in ("info", "warn", "critical")], initial="warn")
+    standard = forms.CharField(
+        required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="The language that is wanted."
+    )
+    fallbacks = LinesField(help_text="Wordings that would still do, best first, one a line.")
+    must_contain = LinesField(help_text="Phrases that have to stand in the document, one a line.")
+    must_not_contain = LinesField(help_text="Phrases that must not, one a line.")
+    guidance = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
+
+
+PositionForms = formset_factory(
+    PositionForm, can_order=True, can_delete=True, extra=0, max_num=MAX_POSITIONS, validate_max=True
+)
+
+
+class ImportForm(DressedForm):
+    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+    text = forms.CharField(
+        label="YAML",
+        max_length=YAML_CHARS,
+        widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
+        help_text="A playbook of the same name becomes its next version; any other is new.",
+    )
+
+
+@admin.register(Playbook)
+class PlaybookAdmin(EditingAdmin):
+    list_display = ["name", "owner", "version", "count", "updated_at"]
+    list_filter = [DeletedFilter]
+    list_select_related = ["owner"]
+    search_fields = ["name", "owner__username"]
+    ordering = ["name", "id"]
+    sortable_by = ("name",)
+    form_class = PlaybookForm
+    edit_template = "admin/playbook.html"
+    actions_list = ["import_yaml"]
+    acts = (
+        Act("delete", "Delete", "agents.delete_playbook", _delete, grave=True, fits=lambda row: not row.deleted_at,
+            explained="No run can use it any more. Runs that did keep its version and digest in their record."),
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Playbook]:
+        rows: QuerySet[Playbook] = super().get_queryset(request)
+        return rows.annotate(number=Count("positions"))
+
+    @column("positions")
+    def count(self, playbook: Any) -> int:
+        return int(playbook.number)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return (obj is None or obj.deleted_at is None) and super().has_change_permission(request, obj)
+
+    def get_urls(self) -> list[URLPattern]:
+        export = self.admin_site.admin_view(self.export_view)
+        return [path("<int:pk>/export/", export, name="agents_playbook_export"), *super().get_urls()]
+
+    def make_form(self, request: HttpRequest, row: Playbook | None) -> Any:
+        """The name, with the positions as a list of forms beside it: both have to be fine."""
+        form = super().make_form(request, row)
+        form.positions = self._positions(request, row)
+        if request.method == "POST" and not form.positions.is_valid():
+            form.add_error(None, "Look at the positions below.")
+        return form
+
+    def _positions(self, request: HttpRequest, row: Playbook | None) -> Any:
+        if request.method == "POST":
+            return PositionForms(request.POST, prefix="positions")
+        known = [vars(position) for position in positions_of(row)] if row else []
+        forms_ = PositionForms(initial=known, prefix="positions")
+        forms_.extra = 0 if row else 1
+        return forms_
+
+    def save_new(self, request: HttpRequest, form: Any) -> Playbook:
+        given = {**form.cleaned_data, "positions": given_positions(form.positions)}
+        return playbook_create(by=person(request), now=clock(), **given)
+
+    def save_changes(self, request: HttpRequest, row: Playbook, form: Any) -> Playbook:
+        given = {"name": form.cleaned_data["name"], "positions": given_positions(form.positions)}
+        return playbook_edit(row, by=person(request), now=clock(), **given)
+
+    def beside(self, request: HttpRequest, row: Playbook | None) -> dict[str, Any]:
+        return {"rendered": playbook_rendered(row)} if row else {}
+
+    def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        playbook = self.found(request, str(pk))
+        response = HttpResponse(playbook_export(playbook), content_type="application/yaml; charset=utf-8")
+        name = slugify(playbook.name) or "playbook"
+        response["Content-Disposition"] = f'attachment; filename="{name}.yaml"'
+        return response
+
+    @list_button("Import YAML", address="import", permission="add")
+    def import_yaml(self, request: HttpRequest) -> HttpResponse:
+        form = ImportForm(request.POST or None, initial={"owner": person(request).pk})
+        if request.method == "POST" and form.is_valid():
+            try:
+                playbook = playbook_import(by=person(request), now=clock(), **form.cleaned_data)
+            except REFUSALS as error:
+                blame(form, error)
+            else:
+                messages.success(request, f"Playbook {playbook} is imported.")
+                return HttpResponseRedirect(self.row_link(playbook.pk))
+        act = {"title": "Import", "explained": ""}
+        return self.page(request, "admin/act.html", "Import a playbook", form=form, act=act, back=self.list_link())
+
+
+def given_positions(forms_: Any) -> list[Position]:
+    """The positions that were filled in and not taken out, in the order that the person gave them."""
+    kept = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data.get("issue")]
+    names = ("issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain")
+    return [Position(**{name: given[name] for name in names}) for given in kept]

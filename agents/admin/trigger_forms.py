@@ -1,0 +1,79 @@
+"""The fields of a trigger by its kind, and the one page that shows a signing secret."""
+
+from typing import Any, Final
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from agents.admin.editing import EditForm
+from agents.admin.owned import OwnedChoices
+from agents.enums import TriggerKind
+from agents.models import Trigger
+from agents.services.triggers import trigger_secret
+
+KIND_WORDS: Final = {
+    TriggerKind.WATCH.value: "fires for every document that is put into a collection",
+    TriggerKind.SCHEDULE.value: "fires at set times and reads what came into a collection since the last time",
+    TriggerKind.EVENT.value: "fires when another system sends a signed message, or an event through the API",
+    TriggerKind.MANUAL.value: "never fires by itself; somebody runs it",
+}
+_SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
+_EVENT: Final = ("source", "event_type", "category", "min_severity")
+
+
+class TriggerForm(OwnedChoices, EditForm):
+    """Only what its kind has a use for; every choice is the owner's own."""
+
+    class Meta:
+        model = Trigger
+        fields = [
+            "name", *_SCHEDULE, *_EVENT, "playbook", "skill", "collection", "query", "project", "agent",
+            "emit_artifacts", "review_flagged", "judge_citations", "max_cost_usd", "max_cost_per_day_usd",
+            "max_runs_per_hour", "pause_after", "enabled",
+        ]  # fmt: skip
+        labels = {
+            "max_cost_usd": "Cap per session (USD)",
+            "max_cost_per_day_usd": "Cap per day (USD)",
+            "emit_artifacts": "May save drafts",
+            "review_flagged": "Concerns wait for approval",
+            "judge_citations": "Judge the quotes",
+            "zone": "Time zone",
+            "catch_up_minutes": "Make up for missed runs (minutes)",
+        }
+        help_texts = {
+            "source": "An event fits if its source is this. Empty or * fits any.",
+            "event_type": "And its type is this. Empty or * fits any.",
+            "category": "And its category is this. Empty or * fits any.",
+            "min_severity": "And it is at least this grave.",
+            "project": "Its context goes into every prompt.",
+            "agent": "Under whose approval mode and budget its runs stand.",
+        }
+
+    def __init__(self, *args: Any, kind: str, owner: User, **kwargs: Any) -> None:
+        super().__init__(*args, owner=owner, **kwargs)
+        unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
+        for name in unused:
+            del self.fields[name]
+        if kind == TriggerKind.WATCH:
+            self.fields["collection"].required = True
+            self.fields["collection"].disabled = self.instance.pk is not None
+        if kind == TriggerKind.SCHEDULE:
+            self.fields["cron"].required = True
+
+
+def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> HttpResponse:
+    """Shows the secret in the answer to the request that made it, and nowhere else: no message, no cookie, no log."""
+    context = {
+        **admin.site.each_context(request),
+        "title": "Signing secret",
+        "trigger": trigger,
+        "secret": secret or trigger_secret(trigger),
+        "address": request.build_absolute_uri(f"/hooks/{trigger.public_id}"),
+        "back": reverse("admin:agents_trigger_change", args=[trigger.pk]),
+    }
+    response = TemplateResponse(request, "admin/trigger_secret.html", context)
+    response["Cache-Control"] = "no-store"
+    return response

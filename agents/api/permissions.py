@@ -1,0 +1,53 @@
+"""What a request needs before its view is entered: a user, the scope of its key, and the user's opt-in.
+
+Whose rows it may touch is not decided here: querysets hold nobody else's, so a stranger's id is not found.
+"""
+
+from typing import Any
+
+from rest_framework.exceptions import NotAuthenticated
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from agents.api.errors import NotOptedIn, ScopeMissing
+from agents.models import ApiKey, Profile
+from agents.services.api_keys import Scope
+
+
+class SignedIn(BasePermission):
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if not request.user.is_authenticated:
+            raise NotAuthenticated("Show an API key in the header Authorization, or sign in.")
+        return True
+
+
+class InScope(BasePermission):
+    """A key does what its scopes say. A person in a browser is held by permissions alone."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        needed = scope_needed(request.method or "", view)
+        if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
+            raise ScopeMissing(needed)
+        return True
+
+
+class OptedIn(BasePermission):
+    """Who has opted out changes nothing, but reads everything, and can always halt."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        free = scope_needed(request.method or "", view) == Scope.READ or _act(view) in view.always_allowed
+        if not free and not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
+            raise NotOptedIn
+        return True
+
+
+def scope_needed(method: str, view: Any) -> Scope:
+    if method in SAFE_METHODS or _act(view) in view.changes_nothing:
+        return Scope.READ
+    return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
+
+
+def _act(view: Any) -> str:
+    """The name of the action, or of the method on a view without actions."""
+    act: str = getattr(view, "action", None) or view.request.method.lower()
+    return act

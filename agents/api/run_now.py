@@ -1,0 +1,49 @@
+"""Run now: one session, at once, with exactly one of a playbook or a skill. The same brakes, the same receipt."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.api.base import ApiView
+from agents.api.fields import Body, OwnRow, UsdField
+from agents.api.schema import described
+from agents.api.sessions import SessionShown
+from agents.models import Agent, Collection, Document, Playbook, Project, PromptSkill
+from agents.services.firing import run_now
+
+
+class RunBody(Body):
+    playbook = OwnRow(Playbook, required=False, allow_null=True, help_text="What to check against; or a skill.")
+    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
+    collection = OwnRow(Collection, required=False, allow_null=True, help_text="Reads all of it.")
+    document = OwnRow(Document, required=False, allow_null=True)
+    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
+    project = OwnRow(Project, required=False, allow_null=True)
+    agent = OwnRow(Agent, required=False, allow_null=True)
+    max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
+    emit_artifacts = serializers.BooleanField(required=False)
+
+
+EXAMPLE = OpenApiExample(
+    "A playbook over a collection",
+    {
+        "playbook": "2c1f4c0e-3f57-4d0b-9d3e-5d2a1f0b7c11",
+        "collection": "8a6b2f8e-0c1d-4e5f-9a7b-1c2d3e4f5a6b",
+        "max_cost_usd": "0.50",
+    },
+    request_only=True,
+)
+
+
+class RunNow(ApiView):
+    serializer_class = SessionShown
+
+    @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
+    def post(self, request: Request) -> Response:
+        """Starts a run; 422 unless exactly one of playbook and skill is given. GET sessions/{id} follows it."""
+        said: dict[str, Any] = self.body(RunBody)
+        session = run_now(owner=self.person, by=self.person, now=self.now, **said)
+        return Response(SessionShown(session).data, status=201)

@@ -1,0 +1,76 @@
+"""Addresses of the API, version 1. Ids in them are public ids; none ends with a slash."""
+
+from typing import Any
+
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.urls import include, path, re_path
+from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.exceptions import NotFound
+from rest_framework.routers import SimpleRouter
+
+from agents.api.agents_ import Agents
+from agents.api.approvals import Approvals
+from agents.api.base import ApiView
+from agents.api.collections import Collections
+from agents.api.costs import Costs
+from agents.api.documents import Documents
+from agents.api.events import Events
+from agents.api.health import Health
+from agents.api.me import Me
+from agents.api.memories import Memories
+from agents.api.notifications import Notifications
+from agents.api.playbooks import Playbooks
+from agents.api.precedents import Precedents
+from agents.api.projects import Projects
+from agents.api.proposals import Proposals
+from agents.api.run_now import RunNow
+from agents.api.search import Search
+from agents.api.sessions import Sessions
+from agents.api.skills import Skills
+from agents.api.tool_calls import ToolCalls
+from agents.api.triggers import Triggers
+
+app_name = "api"
+
+router = SimpleRouter(trailing_slash=False, use_regex_path=False)
+router.register("triggers/events", Events, basename="event")
+router.register("agents", Agents, basename="agent")
+router.register("approvals", Approvals, basename="approval")
+router.register("collections", Collections, basename="collection")
+router.register("documents", Documents, basename="document")
+router.register("memories", Memories, basename="memory")
+router.register("notifications", Notifications, basename="notification")
+router.register("playbooks", Playbooks, basename="playbook")
+router.register("precedents", Precedents, basename="precedent")
+router.register("projects", Projects, basename="project")
+router.register("proposals", Proposals, basename="proposal")
+router.register("sessions", Sessions, basename="session")
+router.register("skills", Skills, basename="skill")
+router.register("tool-calls", ToolCalls, basename="tool-call")
+router.register("triggers", Triggers, basename="trigger")
+
+
+class Nowhere(ApiView):
+    """Whatever has no address here is answered like everything else that is not found."""
+
+    @extend_schema(exclude=True)
+    def http_method_not_allowed(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotFound
+
+
+class Docs(LoginRequiredMixin, SpectacularSwaggerSplitView):
+    """The page that shows the schema; for people, who are sent to sign in."""
+
+
+urlpatterns = [
+    path("v1/costs", Costs.as_view(), name="costs"),
+    path("v1/health", Health.as_view(), name="health"),
+    path("v1/me", Me.as_view(), name="me"),
+    path("v1/run-now", RunNow.as_view(), name="run-now"),
+    path("v1/search", Search.as_view(), name="search"),
+    path("v1/", include(router.urls)),
+    path("schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("docs/", Docs.as_view(url_name="api:schema"), name="docs"),
+    re_path(r"^v1/", Nowhere.as_view(), name="nowhere"),
+]

@@ -1,0 +1,103 @@
+"""When a schedule is due: five cron fields in an IANA time zone, worked out by cronsim. Pure: no rows, no wall clock.
+
+Fields that name certain hours speak of local time: a time that a clock change skips or repeats is met once. With every
+hour named, a schedule runs every real hour. Must not decide what becomes of a time that was missed.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import islice, takewhile
+from typing import Final
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from agents.exceptions import Invalid
+
+FIELDS: Final = 5
+MAX_CHARS: Final = 120
+HOURS: Final = 24
+MOST_COUNTED: Final = 1_000
+_ANY_TIME: Final = datetime(2024, 1, 1, tzinfo=UTC)
+_FIRST_LOOK_BACK: Final = timedelta(hours=1)
+
+
+def validate(expression: str, zone: str) -> None:
+    """Refuses what can never be due: a wrong form, a date that no year has, a zone that nobody knows."""
+    next_after(expression, zone, _ANY_TIME)
+
+
+def next_after(expression: str, zone: str, after: datetime) -> datetime:
+    """The first time, in UTC, at which the schedule is due later than `after`."""
+    return next(_times(expression, zone, after))
+
+
+def missed_since(
+    expression: str, zone: str, *, after: datetime, now: datetime, most: int = MOST_COUNTED
+) -> tuple[datetime | None, int]:
+    """The last time due later than `after` and not later than `now`, and how many there were, counted up to `most`."""
+    missed = takewhile(lambda due: due <= now, _times(expression, zone, after))
+    count = sum(1 for _ in islice(missed, most))
+    return (_last_before(expression, zone, after=after, now=now), count) if count else (None, 0)
+
+
+def _last_before(expression: str, zone: str, *, after: datetime, now: datetime) -> datetime | None:
+    """Looks back twice as far each time, so that little is counted through however long ago `after` was."""
+    look_back = _FIRST_LOOK_BACK
+    while True:
+        start = max(after, now - look_back)
+        last = deque(takewhile(lambda due: due <= now, _times(expression, zone, start)), maxlen=1)
+        if last or start == after:
+            return last.pop() if last else None
+        look_back *= 2
+
+
+def _times(expression: str, zone: str, after: datetime) -> Iterator[datetime]:
+    """All times later than `after`. In a repeated hour the first of two equal local times is the one that counts."""
+    simulated = CronSim(_plain(expression), after.astimezone(_zone(zone)))
+    for local in simulated:
+        due = local.astimezone(UTC)
+        if due > after:
+            yield due
+    raise Invalid(f"The schedule {expression!r} is due on no day of the next 50 years; 30 February is an example.")
+
+
+@lru_cache(maxsize=1_024)
+def _plain(expression: str) -> str:
+    """The expression with minutes and hours written out, unless every hour is named.
+
+    cronsim takes a field that begins with a star as real time, whatever follows; only all 24 hours are that here.
+    """
+    if len(expression) > MAX_CHARS:
+        raise Invalid(f"A schedule has at most {MAX_CHARS} characters, not {len(expression)}.")
+    fields = expression.split()
+    if len(fields) != FIELDS:
+        raise Invalid(
+            f"The schedule {expression!r} has {len(fields)} fields; it needs five: minute, hour, day of the month, "
+            "month, day of the week, such as 0 6 * * 1."
+        )
+    try:
+        parsed = CronSim(expression, _ANY_TIME)
+    except CronSimError as error:
+        raise Invalid(f"The schedule {expression!r} cannot be read: {str(error).lower()}.") from None
+    if len(parsed.hours) == HOURS:
+        return " ".join(["*" if number == 1 else field for number, field in enumerate(fields)])
+    return " ".join([_listed(parsed.minutes), _listed(parsed.hours), *fields[2:]])
+
+
+def _listed(numbers: set[int]) -> str:
+    return ",".join(str(number) for number in sorted(numbers))
+
+
+@lru_cache(maxsize=1_024)
+def _zone(name: str) -> tzinfo:
+    if name not in _zones():
+        raise Invalid(f"{name!r} is no time zone; use an IANA name such as Europe/Paris, or UTC.")
+    return UTC if name == "UTC" else ZoneInfo(name)
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones() | {"UTC"})

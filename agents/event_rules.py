@@ -1,0 +1,59 @@
+"""Which rule an event fits best. Pure: rules and events are plain values, and the first of equals wins.
+
+A rule is a trigger's: what it leaves empty, or writes as `*`, fits anything and adds nothing. What it names has to be
+the same, letter for letter. The more a rule names, the higher it scores.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from agents.enums import EventSeverity
+
+ANYTHING: Final = frozenset({"", "*"})
+SOURCE_POINTS: Final = 10
+TYPE_POINTS: Final = 5
+CATEGORY_POINTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Rule:
+    source: str = ""
+    event_type: str = ""
+    category: str = ""
+    min_severity: EventSeverity = EventSeverity.INFO
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What of an event a rule can look at."""
+
+    source: str = ""
+    event_type: str = ""
+    category: str = ""
+    severity: EventSeverity = EventSeverity.INFO
+
+
+def score(rule: Rule, event: Facts) -> int | None:
+    """How closely the rule describes the event; None when it does not fit."""
+    points = rule.min_severity.rank
+    if event.severity.rank < points:
+        return None
+    named = (
+        (rule.source, event.source, SOURCE_POINTS),
+        (rule.event_type, event.event_type, TYPE_POINTS),
+        (rule.category, event.category, CATEGORY_POINTS),
+    )
+    for wanted, found, worth in named:
+        if wanted in ANYTHING:
+            continue
+        if wanted != found:
+            return None
+        points += worth
+    return points
+
+
+def best(rules: Sequence[Rule], event: Facts) -> tuple[int, int] | None:
+    """The place and the score of the rule that fits best, or None; of equals the first."""
+    scored = [(place, found) for place, rule in enumerate(rules) if (found := score(rule, event)) is not None]
+    return max(scored, key=lambda pair: pair[1], default=None)

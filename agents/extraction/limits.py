@@ -1,0 +1,18 @@
+"""How much of a document is taken. Each limit is checked before the work that it bounds."""
+
+MAX_BYTES = 20_000_000
+MAX_CHARS = 5_000_000
+
+# PDF
+MAX_PAGES = 2_000
+
+# The archive inside a DOCX, by what its directory declares
+MAX_ENTRIES = 2_000
+MAX_UNPACKED_BYTES = 200_000_000
+MAX_RATIO = 100
+# Small files may be packed as tightly as they like: blank forms are.
+RATIO_FREE_BYTES = 2_000_000
+
+# The process that reads what has a structure
+MAX_SECONDS = {"html": 10, "docx": 30, "pdf": 60}
+MAX_MEMORY_BYTES = 1_000_000_000

@@ -1,0 +1,35 @@
+"""POST /hooks/<id>: signed messages to an event trigger. It reads the bytes, asks the service, and answers in JSON.
+
+No sign-in and no CSRF token: the signature over the raw bytes is what counts.
+"""
+
+from uuid import UUID
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from agents.conf import clock
+from agents.services.events import EventAnswer, webhook_receive
+from agents.services.payloads import MAX_BODY_BYTES
+
+
+@csrf_exempt
+@require_POST
+def receive(request: HttpRequest, public_id: UUID) -> JsonResponse:
+    body = request.read(MAX_BODY_BYTES + 1)  # one byte more than is taken tells that there are too many
+    answer = webhook_receive(trigger_public_id=public_id, headers=request.headers, body=body, now=clock())
+    response = JsonResponse(_shown(answer, request), status=answer.status)
+    if answer.retry_after:
+        response["Retry-After"] = str(answer.retry_after)
+    return response
+
+
+def _shown(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
+    ids = {"event_id": answer.event_id, "session_id": answer.session_id}
+    return {
+        "code": answer.code,
+        "message": answer.message,
+        "request_id": request.headers.get("X-Request-ID", ""),
+        **{name: str(value) if value else None for name, value in ids.items()},
+    }

@@ -1,0 +1,51 @@
+"""What runs inside a child of `up`: the web process, the queue's workers or the ticker, ending with the parent.
+
+Standard input is a pipe from the parent; nothing is ever written to it. When the parent is gone, however it ended, the
+read returns and the child stops: first as if it had been asked to, then with everything that it started.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+GRACE_SECONDS = 15
+GRACE_FOR_REQUESTS = 5
+
+
+def end_with_parent(pipe: int) -> None:
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # its own process group: `up` starts each child in a session of its own
+
+
+def serve(listening: int, application: str) -> None:
+    import uvicorn
+
+    # Django's logging speaks for the server too; a line per request would only push the address off the screen.
+    config = uvicorn.Config(
+        application,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_FOR_REQUESTS,
+    )
+    uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
+
+
+def main(arguments: list[str]) -> None:
+    threading.Thread(target=end_with_parent, args=(sys.stdin.fileno(),), daemon=True).start()
+    if arguments[0] == "web":
+        serve(int(arguments[1]), arguments[2])
+        return
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(["manage.py", *arguments])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,33 @@
+"""`deny`: says no to a call that waits for a person; the run goes on without it."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from agents.conf import clock
+from agents.exceptions import LqopsError
+from agents.management.acting import named_user
+from agents.management.deciding import add_decision, named_approval
+from agents.services.approvals import approval_reject
+
+
+class Command(BaseCommand):
+    help = (
+        "Denies one call of an agent; the run is told so, with the note, and goes on. A denial needs no digest: "
+        "whatever the call has become, the answer is no."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_decision(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        approval, by = named_approval(options["approval"]), named_user(options["user"])
+        digest = options["digest"] or approval["digest"]
+        try:
+            decided = approval_reject(approval["pk"], by=by, digest=digest, now=clock(), note=options["note"])
+        except LqopsError as error:
+            raise CommandError(str(error)) from error
+        said = {"approval": approval["approval"], "status": decided.status}
+        self.stdout.write(json.dumps(said) if options["json"] else f"Denied: {decided.action}.")

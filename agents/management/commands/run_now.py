@@ -1,0 +1,136 @@
+"""`run_now`: asks for a run by a playbook, a skill or a trigger, and can wait for its end."""
+
+import json
+import time
+from argparse import ArgumentParser
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+from django.db import models
+
+from agents.conf import clock
+from agents.enums import Status
+from agents.exceptions import LqopsError
+from agents.management.acting import acting_user, add_acting_user
+from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
+from agents.services.firing import run_now
+from agents.transitions import TERMINAL
+
+LOOK_EVERY_SECONDS = 0.2
+Row = TypeVar("Row", bound=models.Model)
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs a playbook or a skill once, or what a trigger goes by, under the same brakes as any other run. It needs "
+        "workers: `manage.py up` or `manage.py qcluster`."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        target = parser.add_mutually_exclusive_group(required=True)
+        target.add_argument("--playbook", help="The name of one of the owner's playbooks.")
+        target.add_argument("--skill", help="The name of a skill that is loaded.")
+        target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
+        parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
+        parser.add_argument("--collection", help="The name of a collection: all of it is read.")
+        parser.add_argument("--document", help="The public id of a document: it alone is read.")
+        parser.add_argument("--project", help="The name of the project that the run is bound to.")
+        parser.add_argument("--max-cost", help="What the run may cost in US dollars; 0 means nothing at all.")
+        parser.add_argument("--artifacts", action="store_true", help="The run may save drafts into the collection.")
+        parser.add_argument("--wait", type=float, metavar="SECONDS", help="Waits so long for the end of the run.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
+        add_acting_user(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        owner = _only(User.objects.filter(username=options["owner"], is_active=True), f"user {options['owner']!r}")
+        try:
+            session = run_now(owner=owner, by=acting_user(options["user"]), now=clock(), **_named(owner, options))
+        except LqopsError as error:
+            raise CommandError(str(error)) from None
+        session.refresh_from_db()
+        _await_end(session, options["wait"] or 0)
+        self._say(session, options)
+        if options["wait"] is not None and session.status != Status.COMPLETED:
+            raise CommandError(f"The run did not complete: {_why(session)}.")
+
+    def _say(self, session: AgentSession, options: dict[str, Any]) -> None:
+        found = {
+            "session": str(session.public_id),
+            "status": session.status,
+            "terminal_reason": session.terminal_reason,
+            "cost_usd": str(session.cost_total_usd),
+            "max_cost_usd": str(session.max_cost_usd),
+        }
+        line = f"Session {session.public_id}: {_why(session)}, {session.cost_total_usd.normalize():f} USD."
+        self.stdout.write(json.dumps(found) if options["json"] else line)
+
+
+def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
+    """The rows and values that the options name."""
+    models_named: dict[str, type[models.Model]] = {
+        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project
+    }  # fmt: skip
+    found: dict[str, Any] = {
+        name: _one_of(owner, model, options[name]) for name, model in models_named.items() if options[name]
+    }
+    if options["skill"]:
+        found["skill"] = _only(PromptSkill.objects.filter(name=options["skill"]), f"skill {options['skill']!r}")
+    if options["document"]:
+        mine = Document.objects.filter(owner=owner, public_id=_uuid(options["document"]), deleted_at__isnull=True)
+        found["document"] = _only(mine, f"document {options['document']}")
+    if options["max_cost"] is not None:
+        found["max_cost_usd"] = _usd(options["max_cost"])
+    return {**found, "emit_artifacts": options["artifacts"]}
+
+
+def _one_of(owner: User, model: type[Row], named: str) -> Row:
+    mine: models.QuerySet[Row] = models.QuerySet(model).filter(owner=owner)
+    if any(field.name == "deleted_at" for field in model._meta.fields):
+        mine = mine.filter(deleted_at__isnull=True)
+    by_id = mine.filter(public_id=named) if _is_uuid(named) else mine.none()
+    what = f"{model._meta.verbose_name} {named!r}"
+    return _only(by_id if by_id.exists() else mine.filter(name=named), what)
+
+
+def _only(rows: models.QuerySet[Row], what: str) -> Row:
+    found = list(rows[:2])
+    if not found:
+        raise CommandError(f"There is no {what}.")
+    if len(found) > 1:
+        raise CommandError(f"There is more than one {what}: give the public id instead.")
+    return found[0]
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _uuid(text: str) -> UUID:
+    if not _is_uuid(text):
+        raise CommandError(f"{text!r} is not a public id; it looks like 4554cdd9-….")
+    return UUID(text)
+
+
+def _usd(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise CommandError(f"--max-cost {text!r} is not an amount of US dollars, such as 0.25.") from None
+
+
+def _await_end(session: AgentSession, seconds: float) -> None:
+    over_at = time.monotonic() + seconds
+    while session.status not in TERMINAL and time.monotonic() < over_at:
+        time.sleep(LOOK_EVERY_SECONDS)
+        session.refresh_from_db()
+
+
+def _why(session: AgentSession) -> str:
+    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status

@@ -1,0 +1,43 @@
+"""What the commands that decide on approvals share: who decides, and on what exactly."""
+
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandError
+
+from agents.models import Approval
+
+
+def add_decision(parser: ArgumentParser) -> None:
+    parser.add_argument("approval", help="The public id of the approval.")
+    parser.add_argument("--user", required=True, help="Who decides; needs the permission agents.resolve_approval.")
+    parser.add_argument("--digest", default="", help="The digest of the call that was looked at.")
+    parser.add_argument("--note", default="", help="Kept with the decision; the run is told a denial's note.")
+    parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
+
+
+def named_approval(public_id: str) -> dict[str, Any]:
+    try:
+        approval = Approval.objects.select_related("session", "session__owner").get(public_id=UUID(public_id))
+    except (ValueError, Approval.DoesNotExist):
+        raise CommandError(f"There is no approval {public_id}; `manage.py approvals` lists what waits.") from None
+    return {"pk": approval.pk, **shown_approval(approval)}
+
+
+def shown_approval(approval: Approval) -> dict[str, Any]:
+    return {
+        "approval": str(approval.public_id),
+        "status": approval.status,
+        "action": approval.action,
+        "version": approval.version,
+        "level": approval.level,
+        "risk": approval.risk_level,
+        "phase": approval.phase,
+        "arguments": approval.arguments,
+        "simulation": approval.simulation,
+        "session": str(approval.session.public_id),
+        "owner": approval.session.owner.get_username(),
+        "digest": approval.digest,
+        "expires_at": approval.expires_at.isoformat(),
+    }

@@ -1,0 +1,122 @@
+"""What a new installation has to show: three agents with something to do, and one walk that proves the whole way.
+
+Rows are made by the same services that people use. Nothing is made twice, and nothing in an installation that people
+have begun to use.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+
+from agents.conf import clock
+from agents.enums import Status, TriggerKind
+from agents.models import AgentSession, Document, Playbook, PromptSkill
+from agents.services.agents import agent_create
+from agents.services.firing import run_now
+from agents.services.knowledge import collection_create, document_add
+from agents.services.playbooks import playbook_import
+from agents.services.projects import project_create
+from agents.services.triggers import trigger_create
+from agents.transitions import TERMINAL
+from audit.verify import verify_chain
+
+WALK_SECONDS = 50
+CHECKED = "supplier-contract-brightline.md"
+CONTEXT = "We buy software and services. English law and New York law are both fine; liability must be capped."
+
+
+def samples_folder() -> Path:
+    return Path(settings.BASE_DIR) / "samples"
+
+
+def samples_install(owner: User, *, now: datetime) -> str:
+    """Agents, playbooks, triggers and documents for a newcomer; says what was made."""
+    folder = samples_folder()
+    if not (folder / "playbooks").is_dir():
+        return "Samples: none in this installation"
+    made: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
+    project = project_create(name="Supplier contracts", context_md=CONTEXT, **made)
+    contracts = collection_create(name="Contracts", **made)
+    reports = collection_create(name="Weekly reports", **made)
+    review = _playbook(folder / "playbooks" / "contract-review.yaml", made)
+    triage = _playbook(folder / "playbooks" / "incident-triage.yaml", made)
+    reviewer = agent_create(name="Contract reviewer", max_cost_per_day_usd=Decimal("5.00"), **made)
+    scanner = agent_create(name="Weekly scanner", **made)
+    clerk = agent_create(name="Incident clerk", **made)
+    cap = Decimal("0.50")
+    trigger_create(
+        kind=TriggerKind.WATCH,
+        name="Review new contracts",
+        agent=reviewer,
+        project=project,
+        collection=contracts,
+        playbook=review,
+        max_cost_usd=cap,
+        review_flagged=True,
+        **made,
+    )
+    trigger_create(
+        kind=TriggerKind.SCHEDULE,
+        name="Weekly scan of reports",
+        agent=scanner,
+        collection=reports,
+        skill=PromptSkill.objects.filter(name="weekly-scan").first(),
+        cron="0 6 * * 1",
+        max_cost_usd=cap,
+        **made,
+    )
+    trigger_create(
+        kind=TriggerKind.EVENT, name="Triage of incidents", agent=clerk, playbook=triage, max_cost_usd=cap, **made
+    )
+    added = 0
+    for beginning, home in {"supplier": contracts, "policy": contracts, "weekly": reports}.items():
+        for path in sorted((folder / "documents").glob(f"{beginning}*")):
+            document_add(name=path.name, data=path.read_bytes(), collection=home, **made)
+            added += 1
+    return f"Samples: 3 agents, 3 triggers, 2 playbooks, {added} documents"
+
+
+def _playbook(path: Path, made: dict[str, Any]) -> Playbook:
+    return playbook_import(text=path.read_text(encoding="utf-8"), **made)
+
+
+def walk_once(*, now: datetime, look: Callable[[], None]) -> dict[str, Any]:
+    """One run over the queue, from asking for it to its receipt, with its chain verified."""
+    owner = User.objects.filter(is_superuser=True, lqops_profile__opted_in=True).order_by("pk").first()
+    if owner is None:
+        return {"ok": False, "error": "No superuser has opted in: run `manage.py opt_in <user>`."}
+    made: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
+    folder = samples_folder()
+    playbook = _playbook(folder / "playbooks" / "contract-review.yaml", made)
+    text = (folder / "documents" / CHECKED).read_bytes()
+    document: Document = document_add(name=CHECKED, data=text, **made)[0]
+    session = run_now(playbook=playbook, document=document, **made)
+    started = time.monotonic()
+    while session.status not in TERMINAL and time.monotonic() - started < WALK_SECONDS:
+        look()
+        time.sleep(0.1)
+        session.refresh_from_db()
+    return _told(session, clock() - now)
+
+
+def _told(session: AgentSession, took: timedelta) -> dict[str, Any]:
+    verified = verify_chain(session.chain).verified
+    findings = session.findings.count()
+    connection.close()
+    return {
+        "ok": session.status == Status.COMPLETED and verified and findings > 1,
+        "session": str(session.public_id),
+        "status": session.status,
+        "terminal_reason": session.terminal_reason,
+        "findings": findings,
+        "cost_usd": str(session.cost_total_usd),
+        "chain_verified": verified,
+        "seconds": round(took.total_seconds(), 1),
+    }

@@ -1,0 +1,101 @@
+"""What runs read: collections of documents, and their text in chunks with exact offsets."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agents.enums import DocumentOrigin
+
+
+class Collection(models.Model):
+    """A named set of documents of one owner. Watches look at collections; schedules and run-now read them."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_collections")
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "name"], condition=Q(deleted_at__isnull=True), name="collection_name_per_owner"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Document(models.Model):
+    """One document: its bytes on disk under their digest, its text here. Neither ever changes."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_documents")
+    name = models.CharField(max_length=255)
+    media_type = models.CharField(max_length=100)
+    origin = models.CharField(max_length=12, choices=DocumentOrigin, default=DocumentOrigin.UPLOAD)
+    session = models.ForeignKey(
+        "agents.AgentSession", models.SET_NULL, null=True, blank=True, related_name="artifacts", editable=False
+    )
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the bytes.")
+    size = models.PositiveBigIntegerField(help_text="Bytes.")
+    text = models.TextField(blank=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "digest", "origin"],
+                condition=Q(deleted_at__isnull=True),
+                name="document_bytes_once",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attachment(models.Model):
+    """A document in a collection, from when to when. Attaching again after detaching is a new event, and a new row."""
+
+    document = models.ForeignKey(Document, models.CASCADE, related_name="attachments")
+    collection = models.ForeignKey(Collection, models.CASCADE, related_name="attachments")
+    attached_at = models.DateTimeField(db_default=Now())
+    attached_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+")
+    detached_at = models.DateTimeField(null=True, blank=True)
+    watches_fired_at = models.DateTimeField(null=True, blank=True, help_text="Empty: watches have yet to be told.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["document", "collection"], condition=Q(detached_at__isnull=True), name="attachment_once"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["id"], condition=Q(watches_fired_at__isnull=True), name="attachment_unfired"),
+            models.Index(fields=["collection", "attached_at"], name="attachment_since"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.document} in {self.collection}"
+
+
+class Chunk(models.Model):
+    """A piece of a document: `document.text[start:end] == text`. Full-text search indexes this table."""
+
+    document = models.ForeignKey(Document, models.CASCADE, related_name="chunks")
+    number = models.PositiveIntegerField()
+    start = models.PositiveIntegerField()
+    end = models.PositiveIntegerField()
+    text = models.TextField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["document", "number"], name="chunk_number")]
+
+    def __str__(self) -> str:
+        return f"{self.document_id}[{self.start}:{self.end}]"

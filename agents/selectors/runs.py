@@ -1,0 +1,42 @@
+"""What a run has done so far, read from its journal. A resumed run knows nothing else of the slices before it."""
+
+from dataclasses import dataclass
+
+from agents.enums import Outcome, ToolIntent
+from agents.models import AgentSession, ToolCall
+
+
+@dataclass(frozen=True)
+class Left:
+    """Something that a run has left behind: by which call, at which place, and, of a finding, how severe."""
+
+    key: str
+    intent: str
+    severity: str
+
+
+def call_latest(session: AgentSession, key: str) -> ToolCall | None:
+    """The last attempt at the call that stands at this place of the run."""
+    return ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt").first()
+
+
+def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:
+    """The last attempt at each call whose key begins with `under`, by key, in the order in which they were made."""
+    rows = ToolCall.objects.filter(session_id=session.pk, key__startswith=under)
+    return {row.key: row for row in rows.order_by("pk")}
+
+
+def run_left(session: AgentSession) -> list[Left]:
+    """What the run has stored for its owner, in order: labels only, no content. A draft may not have been stored."""
+    intents = (
+        ToolIntent.EMIT_FINDING,
+        ToolIntent.PROPOSE_MEMORY,
+        ToolIntent.PROPOSE_PRECEDENT,
+        ToolIntent.EMIT_ARTIFACT,
+    )
+    rows = ToolCall.objects.filter(session_id=session.pk, intent__in=intents, outcome=Outcome.SUCCESS).order_by("pk")
+    return [
+        Left(key, intent, str(severity or ""))
+        for key, intent, severity, stored in rows.values_list("key", "intent", "arguments__severity", "result__stored")
+        if stored is not False
+    ]

@@ -1,0 +1,122 @@
+"""Full-text search over the chunks of one owner: one interface, each database's own index and ranking.
+
+Any text is a query: it is cut into words, a chunk with any of them is found, and the one that fits best comes first.
+Nothing in it is an operator. On SQLite bm25 ranks; on PostgreSQL ts_rank, to which several of the words are worth more
+than one of them often, and among equals ts_rank_cd, to which words close together are worth more.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+MAX_WORDS = 32
+MAX_WORD_CHARS = 100
+SNIPPET_WORDS = 32
+_GAP = " … "
+
+_UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
+# What stands between spaces, brackets and quotation marks: a date, an amount or an address is one word.
+_PIECE = re.compile(r"[^\s()\[\]{}<>\"\u201c\u201d\u201e\u00ab\u00bb|;=*^!?~\\]+")
+_SAYS_SOMETHING = re.compile(r"[^\W_]")
+# In a question these only add what does not fit. A query of nothing else is taken as it is.
+_FILLERS = frozenset({
+    "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "do", "does", "for", "from", "had",
+    "has", "have", "how", "if", "in", "into", "is", "it", "its", "may", "of", "on", "or", "shall", "should", "so",
+    "such", "than", "that", "the", "their", "them", "then", "there", "these", "they", "this", "to", "was", "were",
+    "what", "when", "where", "which", "who", "whose", "why", "will", "with", "would", "you", "your",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A chunk that fits; a higher rank fits better. Ranks of two searches do not compare."""
+
+    chunk_id: int
+    document_id: int
+    document_public_id: UUID
+    name: str
+    start: int
+    end: int
+    snippet: str
+    rank: float
+
+
+_COLUMNS = 'chunk.id, chunk.document_id, document.public_id, document.name, chunk.start, chunk."end"'
+_OWNED = "document.owner_id = %s AND document.deleted_at IS NULL"
+_IN_COLLECTIONS = """AND EXISTS (
+    SELECT 1 FROM agents_attachment AS attachment
+    JOIN agents_collection AS collection ON collection.id = attachment.collection_id
+    WHERE attachment.document_id = document.id AND attachment.detached_at IS NULL
+      AND collection.deleted_at IS NULL AND collection.owner_id = document.owner_id
+      AND collection.id IN ({marks})
+)"""
+_SQLITE = f"""
+SELECT {_COLUMNS}, snippet(chunk_fts, 0, '', '', '{_GAP}', {SNIPPET_WORDS}) AS snippet, -bm25(chunk_fts) AS fit
+FROM chunk_fts
+JOIN agents_chunk AS chunk ON chunk.id = chunk_fts.rowid
+JOIN agents_document AS document ON document.id = chunk.document_id
+WHERE chunk_fts MATCH %s AND {_OWNED} {{within}}
+ORDER BY fit DESC, chunk.id
+LIMIT %s
+"""  # noqa: S608 made of constants; what people give goes in as a value
+_HEADLINE = f'StartSel="", StopSel="", MaxFragments=1, MaxWords={SNIPPET_WORDS}, MinWords=16'
+# The query stands in it as a constant, so that the planner can weigh the index. The snippets are made of the few that
+# are shown, not of all that fit.
+_POSTGRESQL = f"""
+WITH best AS (
+    SELECT {_COLUMNS}, chunk.text, ts_rank(chunk.words, {{query}}) AS fit, ts_rank_cd(chunk.words, {{query}}) AS near
+    FROM agents_chunk AS chunk JOIN agents_document AS document ON document.id = chunk.document_id
+    WHERE chunk.words @@ ({{query}}) AND {_OWNED} {{within}}
+    ORDER BY fit DESC, near DESC, chunk.id
+    LIMIT %s
+)
+SELECT id, document_id, public_id, name, start, "end", ts_headline('english', text, {{query}}, '{_HEADLINE}'), fit
+FROM best ORDER BY fit DESC, near DESC, id
+"""  # noqa: S608
+
+
+def search_chunks(
+    *, owner_id: int, query: str, collection_ids: Sequence[int] | None = None, limit: int = 20
+) -> list[Hit]:
+    """The owner's chunks that fit, best first. With collections: only of documents that are in one of them now."""
+    words = _words(query)
+    if not words or limit < 1 or (collection_ids is not None and not collection_ids):
+        return []
+    ids = list(collection_ids or ())
+    within = _IN_COLLECTIONS.format(marks=", ".join(["%s"] * len(ids))) if ids else ""
+    found = _on_postgresql if connection.vendor == "postgresql" else _on_sqlite
+    return [_hit(row) for row in found(words, within, [owner_id, *ids, limit])]
+
+
+def _on_sqlite(words: list[str], within: str, values: list[int]) -> list[tuple[Any, ...]]:
+    quoted = " OR ".join(f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words)
+    return _rows(_SQLITE.format(within=within), [quoted, *values])
+
+
+def _on_postgresql(words: list[str], within: str, values: list[int]) -> list[tuple[Any, ...]]:
+    query = " || ".join(["plainto_tsquery('english', %s)"] * len(words))
+    sql = _POSTGRESQL.format(within=within, query=query)
+    return _rows(sql, [*words, *words, *words, *values, *words])
+
+
+def _rows(sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        return list(cursor.fetchall())
+
+
+def _hit(row: tuple[Any, ...]) -> Hit:
+    chunk_id, document_id, public_id, name, start, end, snippet, rank = row
+    line = " ".join(snippet.split())
+    return Hit(chunk_id, document_id, UUID(str(public_id)), name, start, end, line, float(rank))
+
+
+def _words(query: str) -> list[str]:
+    pieces = (piece[:MAX_WORD_CHARS] for piece in _PIECE.findall(_UNSENDABLE.sub(" ", query)))
+    words = {piece.casefold(): piece for piece in pieces if _SAYS_SOMETHING.search(piece)}
+    telling = [word for plain, word in words.items() if plain not in _FILLERS]
+    return (telling or list(words.values()))[:MAX_WORDS]

@@ -1,0 +1,121 @@
+"""What happened in a session, in order, for people: phases, calls with their cost, approvals, halts, the end.
+
+Folded from the last rows of the session's chain; what the record does not hold (reasons of halts, errors) comes from
+the rows that it names. Bounded: a long session shows its latest part, and says so.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from agents.enums import Outcome
+from agents.models import AgentSession, Halt, ToolCall
+from audit.kinds import TERMINAL_KINDS
+from audit.models import AuditEvent
+
+SHOWN_EVENTS: Final = 600
+CALL: Final = "autonomous_session.tool_call"
+PHASE: Final = "autonomous_session.phase_transition"
+HALT: Final = "autonomous_session.halt_requested"
+_GOOD: Final = frozenset({Outcome.SUCCESS})
+_PENDING: Final = frozenset({Outcome.STARTED, Outcome.APPROVAL_PENDING, Outcome.UNKNOWN, Outcome.WORKER_LOST})
+_END_LOOKS: Final = {"autonomous_session.completed": "good", "autonomous_session.failed": "bad"}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One line: `sort` is phase, call, approval, halt, end or note; `look` says how grave it is."""
+
+    at: datetime
+    sort: str
+    title: str
+    look: str = ""
+    actor: str = ""
+    phase: str = ""
+    outcome: str = ""
+    detail: str = ""
+    model: str = ""
+    cost_usd: str = ""
+    actual_usd: str = ""
+    took_ms: int | None = None
+    error: str = ""
+    call_pk: int | None = None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    moments: tuple[Moment, ...]
+    left_out: bool
+
+
+def timeline(session: AgentSession) -> Timeline:
+    newest = list(AuditEvent.objects.filter(chain=session.chain).order_by("-seq")[: SHOWN_EVENTS + 1])
+    events = newest[:SHOWN_EVENTS][::-1]
+    calls = _calls(session, events)
+    halts = _halt_reasons(session, events)
+    moments: list[Moment] = []
+    places: dict[str, int] = {}
+    for event in events:
+        moment = _moment(event, calls, halts)
+        call_id = event.details.get("call_id") if event.kind == CALL else None
+        if call_id in places:
+            begun = moments[places[call_id]]
+            moments[places[call_id]] = replace(moment, at=begun.at, took_ms=_milliseconds(begun.at, event.at))
+            continue
+        if call_id is not None:
+            places[call_id] = len(moments)
+        moments.append(moment)
+    return Timeline(tuple(moments), left_out=len(newest) > SHOWN_EVENTS)
+
+
+def _moment(event: AuditEvent, calls: dict[str, ToolCall], halts: dict[int, str]) -> Moment:
+    actor = "" if event.actor == "system" else event.actor
+    if event.kind == CALL:
+        return _call_moment(event, calls.get(str(event.details.get("call_id"))))
+    if event.kind == PHASE:
+        return Moment(event.at, "phase", str(event.details.get("to_phase", "")), "info")
+    if event.kind == HALT:
+        why = halts.get(event.details.get("halt_id", 0), "")
+        return Moment(event.at, "halt", event.sentence, "bad", actor=actor, detail=why)
+    if event.kind in TERMINAL_KINDS:
+        return Moment(event.at, "end", event.sentence, _END_LOOKS.get(event.kind, "warn"), actor=actor)
+    sort = "approval" if event.kind.startswith("approval.") else "note"
+    look = "warn" if event.kind in {"approval.requested", "budget.warned", "model.suspended"} else ""
+    return Moment(event.at, sort, event.sentence, look, actor=actor)
+
+
+def _call_moment(event: AuditEvent, call: ToolCall | None) -> Moment:
+    details = event.details
+    outcome = str(details.get("outcome", ""))
+    look = "good" if outcome in _GOOD else "warn" if outcome in _PENDING else "bad"
+    name = details.get("name")
+    return Moment(
+        event.at,
+        "call",
+        f"{details.get('tool', '')}{f' · {name}' if name else ''}",
+        look,
+        phase=str(details.get("phase", "")),
+        outcome=outcome,
+        detail=str(details.get("detail", "")),
+        model=str(details.get("model", "")),
+        cost_usd=str(details.get("cost_usd", "")),
+        actual_usd=str(details.get("actual_usd", "")),
+        error=call.error if call else "",
+        call_pk=call.pk if call else None,
+    )
+
+
+def _calls(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, ToolCall]:
+    wanted = {event.details["call_id"] for event in events if event.kind == CALL and event.details.get("call_id")}
+    rows = ToolCall.objects.filter(session=session, public_id__in=wanted).only("public_id", "error", "session_id")
+    return {str(row.public_id): row for row in rows}
+
+
+def _halt_reasons(session: AgentSession, events: Iterable[AuditEvent]) -> dict[int, str]:
+    ids: set[Any] = {event.details.get("halt_id") for event in events if event.kind == HALT}
+    return dict(Halt.objects.filter(pk__in=[pk for pk in ids if pk]).values_list("pk", "reason"))
+
+
+def _milliseconds(start: datetime, end: datetime) -> int:
+    return int((end - start).total_seconds() * 1000)

@@ -1,0 +1,29 @@
+"""What lets a session be born, read under a lock that it shares with other births: the opt-in of its owner, and that
+work is not halted. Whoever changes one of these waits for the births that have seen it, or they see the change.
+"""
+
+from django.db import transaction
+
+from agents.models import Installation, Profile
+
+
+def is_opted_in(user_pk: int) -> bool:
+    """True for a user who has opted in; opting out then waits for this transaction, and finds its session."""
+    rows = Profile.objects.raw(
+        f"SELECT * FROM {Profile._meta.db_table} WHERE user_id = %s{_shared()}",  # noqa: S608
+        [user_pk],
+    )
+    return any(profile.opted_in for profile in rows)
+
+
+def is_work_halted() -> bool:
+    """True while all work is halted; a halt then waits for this transaction, and finds its session."""
+    rows = Installation.objects.raw(
+        f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_shared()}"  # noqa: S608
+    )
+    return rows[0].halt_id is not None
+
+
+def _shared() -> str:
+    """SQLite's transaction is the lock."""
+    return " FOR SHARE" if transaction.get_connection().vendor == "postgresql" else ""

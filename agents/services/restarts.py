@@ -1,0 +1,65 @@
+"""A session that is over, once more: the same work as a new session, which names the one that it came from."""
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import User
+from django.db import models
+
+from agents.exceptions import InvalidTransition, NotFound
+from agents.models import AgentSession, Collection, Document, InboundEvent, Playbook, PromptSkill
+from agents.services.firing import run_now
+from agents.services.ownership import demand_access
+from agents.transitions import TERMINAL
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def session_restart(*, session: AgentSession, by: User | None, now: datetime) -> AgentSession:
+    """Runs it again now. A trigger that is still there brings what it goes by today, and its budget; otherwise the
+    session's own playbook or skill, and its own cap, count. What was read and is gone since is not found.
+    """
+    demand_access(by, owner_id=session.owner_id, permission="agents.change_agentsession")
+    if session.status not in TERMINAL:
+        raise InvalidTransition(f"Session {session.public_id} is {session.status}; halt it, or wait until it is over.")
+    params = session.params
+    what: dict[str, Any] = {
+        "collection": _own(Collection, session, params.get("collection")),
+        "document": _own(Document, session, params.get("document")),
+        "event": _event(session),
+    }
+    if session.trigger is not None and session.trigger.deleted_at is None:
+        what["trigger"] = session.trigger
+    else:
+        what |= {"project": session.project, "agent": session.agent, "max_cost_usd": session.max_cost_usd}
+        what["playbook"] = _own(Playbook, session, params.get("playbook"))
+        what["skill"] = _skill(params.get("skill"))
+        what["query"] = params.get("query", "")
+        what["emit_artifacts"] = params.get("emit_artifacts", False)
+    return run_now(owner=session.owner, by=by, now=now, restarted_from=session, **what)
+
+
+def _event(session: AgentSession) -> InboundEvent | None:
+    event_id = (session.params.get("event") or {}).get("id")
+    if event_id is None:
+        return None
+    return InboundEvent.objects.filter(public_id=event_id, owner_id=session.owner_id).first()
+
+
+def _own(model: type[Row], session: AgentSession, public_id: str | None) -> Row | None:
+    if public_id is None:
+        return None
+    rows: models.QuerySet[Row] = models.QuerySet(model)
+    found = rows.filter(public_id=public_id, owner_id=session.owner_id, deleted_at__isnull=True).first()
+    if found is None:
+        raise NotFound(f"The {model._meta.verbose_name} that session {session.public_id} went by is gone.")
+    return found
+
+
+def _skill(name: str | None) -> PromptSkill | None:
+    if name is None:
+        return None
+    found = PromptSkill.objects.filter(name=name).first()
+    if found is None:
+        raise NotFound(f"The skill {name} is not loaded any more.")
+    return found

@@ -1,0 +1,94 @@
+"""Fires the schedules that are due, each in a transaction of its own, so that a bad one stops no other.
+
+What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
+time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+
+from agents import cron
+from agents.exceptions import Invalid
+from agents.models import AgentSession, Trigger
+from agents.services.firing_limits import Reason, Refused, all_work_halted
+from agents.services.spawning import Fired, collection_params, trigger_fire
+from agents.services.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
+
+logger = logging.getLogger(__name__)
+
+# A firing that the ticker comes to a little late is on time, also for a schedule that makes up for nothing.
+ON_TIME: Final = timedelta(minutes=2)
+_JUST_BEFORE: Final = timedelta(microseconds=1)
+_NOT_NOW: Final = frozenset({Reason.HALTED, Reason.OPTED_OUT})
+
+
+def schedules_fire(*, now: datetime, limit: int = 100) -> int:
+    """Fires what is due, the longest due first; returns how many sessions were spawned. While halted: nothing moves."""
+    if all_work_halted():
+        return 0
+    due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", flat=True)[:limit]
+    return sum(_try(pk, now=now) for pk in list(due))
+
+
+def _try(trigger_pk: int, *, now: datetime) -> bool:
+    try:
+        return _fire(trigger_pk, now=now)
+    except Invalid as error:
+        logger.warning("schedule %s is paused: %s", trigger_pk, error)
+        _stop_unreadable(trigger_pk, now=now)
+    except Exception:  # whatever it was, the other schedules are fired
+        logger.exception("schedule %s could not be fired; it is tried again", trigger_pk)
+    return False
+
+
+@transaction.atomic
+def _stop_unreadable(trigger_pk: int, *, now: datetime) -> None:
+    row = trigger_lock(trigger_pk)
+    if row is not None and row.paused_at is None:
+        trigger_stop(row, BAD_CRON, now=now)
+
+
+@transaction.atomic
+def _fire(trigger_pk: int, *, now: datetime) -> bool:
+    """Decides on one schedule under its lock. Somebody else who holds it decides instead."""
+    locked = Trigger.objects.due(now).select_for_update(skip_locked=True, no_key=True, of=("self",))
+    row = locked.filter(pk=trigger_pk).first()
+    if row is None or row.next_run_at is None:
+        return False
+    slot_at, due = cron.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
+    next_run_at = cron.next_after(row.cron, row.zone, now)
+    answer = _decide(row, slot_at, due, now=now)
+    if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
+        return False
+    row.next_run_at = next_run_at
+    fired = isinstance(answer, Fired) and answer.first
+    if fired:
+        row.last_run_at = now
+    row.save(update_fields=["next_run_at", "last_run_at"])
+    return fired
+
+
+def _decide(row: Trigger, slot_at: datetime | None, due: int, *, now: datetime) -> Fired | Refused | None:
+    """Fires the last time that was due, or says in the record why not."""
+    if slot_at is None:
+        return None
+    slot = f"cron:{int(slot_at.timestamp())}"
+    if now - slot_at > max(ON_TIME, timedelta(minutes=row.catch_up_minutes)):
+        _record_skipped(row, "missed", slot=slot, missed=due, now=now)
+        return None
+    if AgentSession.objects.active().filter(trigger=row).exists():
+        _record_skipped(row, "overlap", slot=slot, missed=due, now=now)
+        return None
+    since = row.last_run_at
+    params = collection_params(row.collection, since=since, baseline=since is None)
+    answer = trigger_fire(trigger=row, slot=slot, params=params, now=now)
+    if due > 1 and isinstance(answer, Fired):
+        _record_skipped(row, "missed", slot=slot, missed=due - 1, now=now)
+    return answer
+
+
+def _record_skipped(row: Trigger, reason: str, *, slot: str, missed: int, now: datetime) -> None:
+    trigger_record(row, "autonomous_schedule.skipped", now=now, reason=reason, slot=slot, missed=missed)

@@ -1,0 +1,82 @@
+"""Delivery: tells the owner, in counts and with the way to the receipt. A notice never holds content.
+
+A run that found nothing but its own notes is quiet: a baseline, nothing new, or documents without a fault make no
+notice. A run that was to be looked at when it flags a concern waits here for a person; without a yes nothing is told.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.urls import reverse
+
+from agents.ends import End, Waiting
+from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
+from agents.selectors.runs import run_left
+from agents.services.inputs import session_note_empty
+from agents.walk.analysis import reply_of
+from agents.walk.calls import Slice, call
+from agents.walk.drafting import FAILED, UNREAD
+
+KEY: Final = "delivery:notify"
+SEVERITIES: Final = ("critical", "warn", "info")
+OTHER: Final = "other"  # a severity is free text of a model; a notice shows only known words
+_PROPOSED: Final = {
+    ToolIntent.PROPOSE_MEMORY: "memories proposed",
+    ToolIntent.PROPOSE_PRECEDENT: "patterns noted",
+    ToolIntent.EMIT_ARTIFACT: "drafts saved",
+}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What there is to tell, in numbers."""
+
+    findings: Counter[str]
+    proposed: Counter[str]
+    warnings: int
+    concerns: int
+    failed: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.findings or self.proposed or self.concerns)
+
+    @property
+    def is_quiet(self) -> bool:
+        return self.is_empty and not self.warnings
+
+
+def delivery(work: Slice) -> End | None:
+    tally = _tally(work)
+    session_note_empty(work.session, empty=tally.is_empty)
+    if tally.is_quiet:
+        return None
+    risk = Risk.HIGH if tally.concerns and work.wants("review_flagged") else None
+    told = call(work.session, ToolIntent.NOTIFY, KEY, _notice(work, tally), risk=risk)
+    return Waiting(WaitingOn.APPROVAL) if told.outcome == Outcome.APPROVAL_PENDING else None
+
+
+def _tally(work: Slice) -> Tally:
+    left = run_left(work.session)
+    found = [one.severity for one in left if one.key.startswith("finding:")]
+    said = reply_of(work).analysis
+    return Tally(
+        findings=Counter(severity if severity in SEVERITIES else OTHER for severity in found),
+        proposed=Counter(one.intent for one in left if one.intent in _PROPOSED),
+        warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in left),
+        concerns=len(said.concerns) if said else 0,
+        failed=any(one.key in {FAILED, UNREAD} for one in left),
+    )
+
+
+def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
+    total = tally.findings.total()
+    counted = "analysis failed" if tally.failed else f"{total} finding{'' if total == 1 else 's'}"
+    by_severity = [f"{tally.findings[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.findings[name]]
+    lines = [f"Findings: {', '.join(by_severity) or 'none'}."]
+    lines += [f"{count} {_PROPOSED[ToolIntent(intent)]}." for intent, count in tally.proposed.items()]
+    lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
+    lines += [f"Warnings about the run itself: {tally.warnings}."] if tally.warnings else []
+    lines += [f"Receipt: {reverse('audit:receipt', args=[work.session.chain])}"]
+    return {"title": f"Run completed: {counted}", "body": "\n".join(lines)}

@@ -1,0 +1,170 @@
+"""Drafting: writes down what the analysis says, each item by a guarded call of its own, and the run's own notes.
+
+Nothing is made up: an analysis that failed gives one warning and nothing else, and a run that had nothing to do says
+why. Drafts are saved only if the run was told to; what nobody asked for is ignored.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agents.ends import End
+from agents.enums import ToolIntent
+from agents.models import Collection
+from agents.types import ToolResult
+from agents.walk.analysis import Reply, has_target, reply_of
+from agents.walk.calls import Slice, call, store
+from agents.walk.intake import Reading, reading_of
+from agents.walk.judging import Cited, Votes, cited, votes_of
+from agents.walk.parsing import Analysis, ParsedArtifact, ParsedFinding
+
+SHOWN_ERROR: Final = 500
+FAILED: Final = "note:failed"
+UNREAD: Final = "note:unread"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the run says of itself, rather than of a document."""
+
+    key: str
+    severity: str
+    title: str
+    content: str
+
+
+def drafting(work: Slice) -> End | None:
+    reading, reply = reading_of(work), reply_of(work)
+    saved: list[Note] = []
+    if reply.analysis is not None:
+        _propose(work, reply.analysis, reading)
+        saved += _save_drafts(work, reply.analysis.artifacts)
+    for note in (*_notes(work, reading, reply), *saved):
+        store(work.session, ToolIntent.EMIT_FINDING, note.key, _note_params(note))
+    return None
+
+
+def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
+    session, votes = work.session, votes_of(work.session)
+    found = cited(session, analysis, reading) if analysis.is_structured else [Cited(_unstructured(analysis))]
+    for number, one in enumerate(found):
+        params = _finding_params(one, votes.get(number, Votes()))
+        store(session, ToolIntent.EMIT_FINDING, f"finding:{number}", params)
+    for number, content in enumerate(analysis.memories):
+        store(session, ToolIntent.PROPOSE_MEMORY, f"memory:{number}", {"content": content})
+    for number, seen in enumerate(analysis.precedents):
+        params = {"pattern_kind": seen.pattern_kind, "summary": seen.summary}
+        store(session, ToolIntent.PROPOSE_PRECEDENT, f"precedent:{number}", params)
+
+
+def _unstructured(analysis: Analysis) -> ParsedFinding:
+    return ParsedFinding("The answer had no structure; this is its text", "info", analysis.raw)
+
+
+def _finding_params(one: Cited, votes: Votes) -> dict[str, Any]:
+    finding = one.finding
+    params: dict[str, Any] = {"severity": finding.severity, "title": finding.title, "content": finding.content}
+    if one.document_id:
+        params["document"] = one.document_id
+    if finding.quote:
+        params["quote"] = finding.quote
+    if one.start is not None:
+        params["quote_start"] = one.start
+    if votes.asked:
+        params |= {"judges_for": votes.agreed, "judges_asked": votes.asked}
+    return params
+
+
+def _note_params(note: Note) -> dict[str, Any]:
+    return {"severity": note.severity, "title": note.title, "content": note.content}
+
+
+# --- Drafts ---
+
+
+def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Note]:
+    if not artifacts or not work.wants("emit_artifacts"):
+        return []
+    collection = _collection(work)
+    if not collection:
+        said = f"The analysis came with {len(artifacts)} drafts, but the run has no collection to save them into."
+        return [Note("note:no_collection", "info", "Drafts were not saved", said)]
+    results = []
+    for number, draft in enumerate(artifacts):
+        params = {"collection": collection, "name": draft.name, "content": draft.content}
+        results.append(call(work.session, ToolIntent.EMIT_ARTIFACT, f"artifact:{number}", params))
+    return list(_about_drafts(results))
+
+
+def _about_drafts(results: list[ToolResult]) -> Iterator[Note]:
+    told = [result.data if result.ok else {"reason": result.error} for result in results]
+    lost = [one for one in told if not one.get("stored")]
+    cut = sum(bool(one.get("stored") and one.get("truncated")) for one in told)
+    if lost:
+        said = f"{len(lost)} of {len(told)} drafts could not be saved: {str(lost[0].get('reason'))[:SHOWN_ERROR]}"
+        yield Note("note:unsaved", "warn", "Drafts could not be saved", said)
+    if cut:
+        said = (
+            f"{cut} of {len(told)} drafts were longer than a document that a run saves may be; their ends are missing."
+        )
+        yield Note("note:truncated", "info", "Drafts were cut", said)
+
+
+def _collection(work: Slice) -> str:
+    """The collection of the run, else that of its trigger."""
+    if named := work.param("collection"):
+        return named
+    rows = Collection.objects.filter(triggers__sessions=work.session.pk, deleted_at__isnull=True)
+    return str(rows.values_list("public_id", flat=True).first() or "")
+
+
+# --- Notes ---
+
+
+def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
+    if reply.failed:
+        said = f"The model could not be asked, or gave no answer: {reply.failed[:SHOWN_ERROR]}"
+        yield Note(FAILED, "warn", "Analysis failed: nothing was produced", f"{said}\n\nNothing was checked.")
+        return
+    if reply.analysis is None:
+        yield _why_nothing(work, reading)
+    else:
+        yield from _about(reply, reply.analysis)
+    if reading.left_out:
+        said = f"{reading.left_out} documents were left out: together with the others they pass the limit of one run."
+        yield Note("note:left_out", "info", f"{reading.left_out} documents were not read", said)
+    if reading.cut_chars:
+        said = f"The document is too long for one run: its last {reading.cut_chars} characters were not read."
+        yield Note("note:not_whole", "info", "The document was not read to its end", said)
+
+
+def _why_nothing(work: Slice, reading: Reading) -> Note:
+    """Why no question was asked."""
+    if work.wants("baseline"):
+        said = "This first run sets the baseline: the next one reads what is put into the collection from now on."
+        return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
+    if reading.failed:
+        said = f"What the run was to read could not be fetched: {reading.failed[:SHOWN_ERROR]}"
+        return Note(UNREAD, "warn", "The documents could not be read", f"{said}\n\nNothing was checked.")
+    if reading.mode == "since" and not reading.passages:
+        said = "No document was put into the collection since the last run. Nothing was analysed."
+        return Note("note:nothing_new", "info", "Nothing new since the last run", said)
+    if not has_target(work):
+        said = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
+        return Note("note:no_target", "info", "Nothing to check against", said)
+    said = "The run was given no document, or documents without text. Nothing was analysed."
+    return Note("note:nothing_to_read", "info", "Nothing to read", said)
+
+
+def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
+    """What a reader of the findings has to know about the answer that they come from."""
+    if reply.cut:
+        said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
+        yield Note("note:cut_off", "warn", "The answer was cut off", said)
+    if analysis.dropped:
+        counts = ", ".join(f"{count} of {name}" for name, count in analysis.dropped.items())
+        said = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."
+        yield Note("note:dropped", "info", "Parts of the answer were left out", said)
+    if analysis.notes:
+        listed = "\n".join(f"- {note}" for note in analysis.notes)
+        yield Note("note:analyst", "info", "What the analyst says of its own work", listed)

@@ -1,0 +1,106 @@
+"""Intake: fetches what the run is to read, by one guarded call, and nothing for a baseline.
+
+Later phases read what came of it from the journal, through `reading_of`; it is never fetched a second time.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agents.ends import End
+from agents.enums import Outcome, ToolIntent
+from agents.models import AgentSession, InboundEvent
+from agents.selectors.runs import call_latest
+from agents.walk.calls import Slice, call
+from agents.walk.prompts import Part
+
+KEY: Final = "intake:retrieve"
+EVENT: Final = "event"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Text of one document; `start` is where it begins in the document."""
+
+    document_id: str
+    name: str
+    start: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of the intake. `failed` says why there is nothing, if there should have been something."""
+
+    mode: str = ""
+    passages: tuple[Passage, ...] = ()
+    left_out: int = 0
+    cut_chars: int = 0
+    failed: str = ""
+
+
+def intake(work: Slice) -> End | None:
+    asked = _asked(work)
+    if asked:
+        call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
+    return None
+
+
+def _asked(work: Slice) -> dict[str, Any]:
+    """The parameters of the retrieval: by document, by words, or by collection. Empty: there is nothing to fetch."""
+    document, query, collection = (work.param(name) for name in ("document", "query", "collection"))
+    if work.wants("baseline"):
+        return {}
+    if document:
+        return {"document": document}
+    if query:
+        return {"query": query, **({"collection": collection} if collection else {})}
+    if not collection:
+        return {}
+    since = work.param("since")
+    # Up to when the run was asked for: what comes in meanwhile is the next run's, and is read once.
+    period = {"since": since, "until": work.session.created_at.isoformat()} if since else {"since": None}
+    return {"collection": collection, **period}
+
+
+def reading_of(work: Slice) -> Reading:
+    if not _asked(work):
+        return Reading()
+    made = call_latest(work.session, KEY)
+    if made is None or made.outcome != Outcome.SUCCESS or not isinstance(made.result, dict):
+        return Reading(failed=(made.error if made else "") or "the retrieval was refused")
+    summary = made.result.get("summary") or {}
+    return Reading(
+        mode=str(summary.get("mode", "")),
+        passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
+        left_out=int(summary.get("left_out", 0)),
+        cut_chars=int(summary.get("cut_chars", 0)),
+    )
+
+
+def _passage(chunk: Mapping[str, Any]) -> Passage:
+    return Passage(str(chunk["document_id"]), str(chunk["name"]), int(chunk["start"]), str(chunk["text"]))
+
+
+def event_of(session: AgentSession) -> Part | None:
+    """The event that the run answers, as a document of its own: data, like any other. Only the owner's own event."""
+    named = (session.params or {}).get(EVENT)
+    try:
+        public_id = uuid.UUID(str(named["id"])) if isinstance(named, dict) and "id" in named else None
+    except ValueError:
+        return None
+    event = InboundEvent.objects.filter(public_id=public_id, owner_id=session.owner_id).first() if public_id else None
+    if event is None:
+        return None
+    said = {
+        "title": event.title,
+        "source": event.source,
+        "type": event.event_type,
+        "category": event.category,
+        "severity": event.severity,
+    }
+    lines = [f"{name}: {' '.join(value.split())}" for name, value in said.items() if value]
+    lines += ["", json.dumps(event.data, ensure_ascii=False, indent=2, sort_keys=True)]
+    return Part("document", "\n".join(lines), {"id": EVENT, "name": EVENT})

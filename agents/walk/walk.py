@@ -1,0 +1,52 @@
+"""The engine of phased sessions: intake → analysis → drafting → ethics_review → delivery, in this order, always.
+
+A phase is entered by a row of the record, works by guarded calls, and hands nothing on in memory: what a later phase
+needs stands in the journal. So a resumed run begins at the phase it is in. Brakes are not caught here.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from agents.conf import clock
+from agents.ends import End, Finished, SliceOver
+from agents.enums import Phase
+from agents.models import AgentSession
+from agents.services.sessions import session_enter_phase
+from agents.walk.analysis import analysis
+from agents.walk.calls import Slice
+from agents.walk.delivery import delivery
+from agents.walk.drafting import drafting
+from agents.walk.ethics_review import ethics_review
+from agents.walk.intake import intake
+
+PHASES: Final[Mapping[Phase, Callable[[Slice], End | None]]] = MappingProxyType(
+    {
+        Phase.INTAKE: intake,
+        Phase.ANALYSIS: analysis,
+        Phase.DRAFTING: drafting,
+        Phase.ETHICS_REVIEW: ethics_review,
+        Phase.DELIVERY: delivery,
+    }
+)
+
+
+def walk(session: AgentSession) -> End:
+    """Goes on from the phase that the session is in, until it ends, has to wait, or its slice is over."""
+    work = Slice(session, started_at=clock())
+    order = tuple(PHASES)
+    first = order.index(Phase(session.current_phase))
+    for phase in order[first:]:
+        session_enter_phase(session, phase, now=clock())
+        # Entered before the slice ends: the next one begins there, so every slice gets on by a phase.
+        if phase != order[first] and work.is_over:
+            return SliceOver()
+        end = PHASES[phase](work)
+        if end is not None:
+            return end
+    return Finished()
+
+
+def is_empty(session: AgentSession) -> bool:
+    """True of a run that got to its end and found nothing: no finding, no proposal, no concern."""
+    return (session.metadata or {}).get("empty") is True

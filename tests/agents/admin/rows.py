@@ -1,0 +1,190 @@
+"""One row of everything that the control room shows, and people in each role to look at it."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+from django.contrib.auth.models import Group
+from django.urls import reverse
+
+from agents.conf import clock
+from agents.consent import call_digest
+from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
+from agents.models import (
+    ApiKey,
+    Approval,
+    Attachment,
+    Budget,
+    Chunk,
+    Collection,
+    ContextProposal,
+    ContextRevision,
+    Document,
+    Finding,
+    Halt,
+    InboundEvent,
+    InferenceLog,
+    Memory,
+    Notification,
+    Playbook,
+    PlaybookPosition,
+    Precedent,
+    Project,
+    PromptSkill,
+    SuspendedModel,
+    ToolCall,
+)
+from audit import recorder
+from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_user
+
+ROLES = ("viewer", "operator", "approver", "admin")
+
+
+def sign_in(client, role="", **fields):
+    """A member of staff in a role; without one, a superuser."""
+    user = make_user(is_staff=True, is_superuser=not role, **fields)
+    if role:
+        user.groups.add(Group.objects.get(name=role))
+    client.force_login(user)
+    return user
+
+
+def text_of(response):
+    return response.content.decode()
+
+
+def page(model, name, *args):
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{name}", args=args)
+
+
+def act_page(row, name):
+    return page(type(row), "act", row.pk, name)
+
+
+def kinds_since(pk):
+    return list(AuditEvent.objects.filter(pk__gt=pk).order_by("pk").values_list("kind", flat=True))
+
+
+def last_event():
+    return AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def make_approval(session=None, *, key="k", arguments=None, level=Level.RESTRICTED, action="send_letter", **fields):
+    session = session or make_session(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    given = {"to": "x@example.org"} if arguments is None else arguments
+    named = {"intent": ToolIntent.RUN_SKILL, "name": action, "version": "1", "phase": Phase.DELIVERY}
+    digest = call_digest(session_id=str(session.public_id), key=key, arguments=given, **named)
+    now = clock()
+    defaults = {
+        "session": session,
+        "call_key": key,
+        "intent": ToolIntent.RUN_SKILL,
+        "action": action,
+        "version": "1",
+        "phase": Phase.DELIVERY,
+        "level": level,
+        "description": action,
+        "arguments": given,
+        "digest": digest,
+        "signature": digest,
+        "expires_at": now + timedelta(hours=1),
+        "created_at": now,
+    }
+    return Approval.objects.create(**{**defaults, **fields})
+
+
+def make_call(session=None, *, outcome=Outcome.SUCCESS, **fields):
+    session = session or make_session()
+    settled = None if outcome == Outcome.STARTED else NOW
+    defaults = {
+        "session": session,
+        "key": "k",
+        "intent": ToolIntent.NOTIFY,
+        "phase": Phase.TURN,
+        "arguments": {},
+        "digest": "d",
+        "asked_digest": "d",
+        "fencing": session.fencing,
+        "outcome": outcome,
+        "started_at": NOW,
+        "settled_at": settled,
+    }
+    return ToolCall.objects.create(**{**defaults, **fields})
+
+
+def make_document(owner=None, *, name="nda.txt", text="The term is five years.", collection=None, **fields):
+    owner = owner or make_user()
+    digest = f"{Document.objects.count():064x}"
+    document = Document.objects.create(
+        **{
+            "owner": owner,
+            "name": name,
+            "media_type": "text/plain",
+            "digest": digest,
+            "size": 9,
+            "text": text,
+            **fields,
+        }
+    )
+    Chunk.objects.create(document=document, number=1, start=0, end=len(text), text=text)
+    if collection:
+        Attachment.objects.create(document=document, collection=collection, watches_fired_at=NOW)
+    return document
+
+
+def make_skill(**fields):
+    given = {
+        "name": "summarise",
+        "folder": "skills/summarise",
+        "body": "b",
+        "digest": "1" * 64,
+        "found_digest": "1" * 64,
+    }
+    return PromptSkill.objects.create(**{**given, **fields})
+
+
+def make_playbook(owner, name="Playbook"):
+    playbook = Playbook.objects.create(owner=owner, name=name, digest="0" * 64)
+    PlaybookPosition.objects.create(playbook=playbook, order=1, issue="Term", must_contain=["two years"])
+    return playbook
+
+
+def make_everything(viewer=None):
+    """At least one row for every page; the notice is the viewer's, since people see only their own."""
+    owner = make_user()
+    agent, project = make_agent(owner=owner), Project.objects.create(owner=owner, name="Project")
+    trigger = make_trigger(owner=owner, agent=agent)
+    session = make_session(owner=owner, agent=agent, trigger=trigger, project=project)
+    collection = Collection.objects.create(owner=owner, name="Collection")
+    document = make_document(owner, collection=collection)
+    precedent = Precedent.objects.create(owner=owner, pattern_kind="kind", summary="summary", summary_hash="h")
+    make_call(session)
+    make_approval(session)
+    make_price()
+    recorder.append(SYSTEM_CHAIN, "people.opted_in", now=NOW, details={"user_id": owner.pk})
+    SkillAudit.objects.create(skill_name="skill", capability_level="CONTROLLED", duration_ms=1)
+    ContextRevision.objects.create(project=project, version=1, text="context")
+    Notification.objects.create(owner=viewer or owner, session=session, title="notice")
+    Budget.objects.create(scope="trigger", subject_id=trigger.pk, day=NOW.date())
+    Halt.objects.create(scope="session", session=session, reason="reason")
+    InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned", title="event")
+    InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
+    SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
+    ApiKey.objects.create(user=owner, name="key", prefix="abcdef", hash="h" * 64, scopes=["read"])
+    Finding.objects.create(
+        session=session, title="finding", document=document, quote="five years", quote_start=12, quote_end=22
+    )
+    return SimpleNamespace(
+        owner=owner,
+        agent=agent,
+        project=project,
+        trigger=trigger,
+        session=session,
+        collection=collection,
+        document=document,
+        precedent=precedent,
+        playbook=make_playbook(owner),
+        skill=make_skill(found_digest="2" * 64),
+        memory=Memory.objects.create(owner=owner, session=session, content="note"),
+        proposal=ContextProposal.objects.create(owner=owner, project=project, precedent=precedent, text="line"),
+    )

@@ -1,0 +1,398 @@
+"""The queue of approvals: what the approver sees, and that only the call that was seen is ever decided on."""
+
+from datetime import timedelta
+
+import pytest
+from django.urls import reverse
+
+from agents.conf import clock
+from agents.enums import ApprovalStatus, Level, Outcome, Status, WaitingOn
+from agents.models import AgentSession, Approval, StandingApproval, ToolCall
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
+from tests.factories import make_agent, make_session
+
+pytestmark = pytest.mark.django_db
+
+LIST = "admin:agents_approval_changelist"
+
+
+def waiting(**fields):
+    return make_session(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL, **fields)
+
+
+def decide(client, approval, decision, digest=None, **more):
+    given = {"decision": decision, "digest": approval.digest if digest is None else digest, "note": "", **more}
+    return client.post(reverse("admin:agents_approval_decide", args=[approval.pk]), given)
+
+
+def choose(client, act, *rows, **more):
+    chosen = {"action": act, "_selected_action": [row.pk for row in rows], **more}
+    return client.post(reverse(LIST), chosen, follow=True)
+
+
+def digests(*rows):
+    return {f"digest_{row.pk}": row.digest for row in rows}
+
+
+@pytest.fixture
+def approver(client):
+    return sign_in(client, "approver")
+
+
+# --- What is shown ---
+
+
+def test_the_queue_holds_what_waits_oldest_first(client, approver):
+    now = clock()
+    new = make_approval(action="new_one", created_at=now)
+    old = make_approval(action="old_one", created_at=now - timedelta(hours=2))
+    make_approval(action="decided_one", status=ApprovalStatus.REJECTED)
+
+    found = text_of(client.get(reverse(LIST)))
+    every = client.get(reverse(LIST), {"queue": "all"})
+
+    assert found.index("old_one") < found.index("new_one")
+    assert "decided_one" not in found
+    assert [row.action for row in every.context["cl"].result_list] == ["old_one", "new_one", "decided_one"]
+    assert old.pk > new.pk
+
+
+def test_of_calls_asked_in_the_same_moment_the_first_comes_first(client, approver):
+    now = clock()
+    rows = [make_approval(created_at=now) for _ in range(3)]
+
+    assert list(client.get(reverse(LIST)).context["cl"].result_list) == rows
+
+
+def test_the_call_is_shown_first_in_full_with_everything_hidden_spelled_out(client, approver):
+    arguments = {"body": "pay\u202eevil\u200b\u00a0<script>alert(1)</script>", "n": list(range(200))}
+    approval = make_approval(
+        waiting(agent=make_agent(name="Clerk"), max_cost_usd="2", cost_total_usd="0.5", cost_reserved_usd="0.25"),
+        arguments=arguments, level=Level.PRIVILEGED, risk_level="high", simulation="Would delete 3 rows.",
+    )  # fmt: skip
+
+    found = text_of(client.get(page(Approval, "change", approval.pk)))
+
+    assert "pay⟨U+202E⟩evil⟨U+200B⟩⟨U+00A0⟩&lt;script&gt;" in found
+    assert "<script>alert" not in found
+    assert "199" in found
+    for words in ("PRIVILEGED", "high risk", "Would delete 3 rows.", "delivery", "$1.25", "Clerk", "then it counts as"):
+        assert words in found, words
+    assert found.index("199") < found.index("Would delete 3 rows.")
+    assert f'name="digest" value="{approval.digest}"' in found
+
+
+def test_a_session_without_a_cap_says_so(client, approver):
+    make_approval(waiting(max_cost_usd=None))
+
+    assert "no cap" in text_of(client.get(reverse(LIST)))
+
+
+def test_the_list_shows_arguments_in_full_and_says_so_when_it_cuts(client, approver):
+    make_approval(arguments={"body": "x" * 5_000})
+
+    found = text_of(client.get(reverse(LIST)))
+
+    assert "more characters: open the call to see all of it." in found
+
+
+def test_a_privileged_call_offers_no_standing_approval(client, approver):
+    assert "Approve for this session" in text_of(client.get(page(Approval, "change", make_approval().pk)))
+    privileged = make_approval(level=Level.PRIVILEGED)
+    assert "Approve for this session" not in text_of(client.get(page(Approval, "change", privileged.pk)))
+
+
+def test_who_may_not_decide_sees_no_form(client):
+    sign_in(client, "operator")
+    approval = make_approval()
+
+    found = text_of(client.get(page(Approval, "change", approval.pk)))
+
+    assert "Approve once" not in found
+    assert decide(client, approval, "approve").status_code == 403
+    choose(client, "approve", approval, confirmed="1", note="", **digests(approval))
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+def test_a_look_at_somebody_elses_call_is_on_record(client, approver):
+    client.get(page(Approval, "change", make_approval().pk))
+
+    assert AuditEvent.objects.filter(kind="session.viewed", actor=f"user:{approver.pk}").count() == 1
+
+
+# --- Deciding on one ---
+
+
+def test_approving_resolves_the_ticket_and_wakes_the_session(client, approver):
+    approval, before = make_approval(waiting()), last_event()
+
+    answer = decide(client, approval, "approve", note="fine")
+
+    approval.refresh_from_db()
+    assert answer.url == page(Approval, "change", approval.pk)
+    assert (approval.status, approval.resolved_by, approval.note) == (ApprovalStatus.APPROVED, approver, "fine")
+    assert AgentSession.objects.get(pk=approval.session_id).status == Status.QUEUED
+    assert "approval.approved" in kinds_since(before)
+    assert "Decided" in text_of(client.get(answer.url))
+
+
+def test_denying_keeps_the_note_for_the_agent(client, approver):
+    approval, before = make_approval(waiting()), last_event()
+
+    decide(client, approval, "deny", note="Not this customer.")
+
+    approval.refresh_from_db()
+    assert (approval.status, approval.note) == (ApprovalStatus.REJECTED, "Not this customer.")
+    assert "approval.rejected" in kinds_since(before)
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny", "edit", "standing"])
+def test_another_digest_than_the_one_shown_decides_nothing(client, approver, decision):
+    approval = make_approval()
+    more = {"arguments": '{"to": "y"}', "seen": "1", "uses": "3"}
+
+    answer = decide(client, approval, decision, digest="f" * 64, **more)
+
+    assert answer.status_code == 409
+    assert "The call has changed since it was shown" in text_of(answer)
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+def test_a_form_without_a_digest_decides_nothing(client, approver):
+    approval = make_approval()
+
+    answer = client.post(reverse("admin:agents_approval_decide", args=[approval.pk]), {"decision": "approve"})
+
+    assert answer.status_code == 422
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+def test_a_second_click_is_told_that_it_is_decided(client, approver):
+    approval = make_approval()
+    decide(client, approval, "approve")
+
+    answer = decide(client, approval, "approve")
+
+    assert answer.status_code == 409
+    assert "cannot be decided any more" in text_of(answer)
+
+
+def test_an_unknown_decision_is_refused(client, approver):
+    answer = decide(client, make_approval(), "launch")
+
+    assert answer.status_code == 422
+    assert "Choose a decision." in text_of(answer)
+
+
+def test_deciding_needs_a_post(client, approver):
+    approval = make_approval()
+
+    assert client.get(reverse("admin:agents_approval_decide", args=[approval.pk])).status_code == 405
+    assert client.post(page(Approval, "change", approval.pk)).status_code == 403
+
+
+def test_four_eyes_keep_the_owner_from_a_privileged_call(client, settings):
+    settings.LQOPS_FOUR_EYES = True
+    owner = sign_in(client)
+    approval = make_approval(waiting(owner=owner), level=Level.PRIVILEGED)
+
+    answer = decide(client, approval, "approve")
+
+    assert answer.status_code == 403
+    assert "somebody other than its owner" in text_of(answer)
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+# --- Changed arguments, and approving for the session ---
+
+
+def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(client, approver):
+    approval = make_approval(arguments={"to": "x@example.org", "body": "hello"})
+    changed = '{"to": "y@example.org", "body": "hello"}'
+
+    shown = decide(client, approval, "edit", arguments=changed)
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+    assert '<div class="old">  &quot;to&quot;: &quot;x@example.org&quot;' in text_of(shown)
+    assert '<div class="new">  &quot;to&quot;: &quot;y@example.org&quot;' in text_of(shown)
+
+    before = last_event()
+    decide(client, approval, "edit", arguments=changed, seen="1")
+
+    approval.refresh_from_db()
+    assert approval.status == ApprovalStatus.APPROVED
+    assert approval.arguments["to"] == "y@example.org"
+    assert approval.original_arguments["to"] == "x@example.org"
+    assert "approval.edited" in kinds_since(before)
+    assert "from what was asked for" in text_of(client.get(page(Approval, "change", approval.pk)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "This field is required"),
+        ("{", "This is not JSON"),
+        ("[1]", "one JSON object"),
+        ('{"a": 1, "a": 2}', "a name stands there twice"),
+        ('{"a": NaN}', "NaN is not a number"),
+        ("[" * 100_000, "This is not JSON"),
+        ("x" * 100_001, "100000 are the most"),
+        ('{"to": "x@example.org"}', "Nothing is changed"),
+    ],
+)
+def test_arguments_that_cannot_be_used_are_explained(client, approver, arguments, complaint):
+    approval = make_approval()
+
+    answer = decide(client, approval, "edit", arguments=arguments, seen="1")
+
+    assert answer.status_code == 422
+    assert complaint in text_of(answer)
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+def test_arguments_are_offered_for_editing_without_anything_hidden(client, approver):
+    plain = make_approval(arguments={"name": "Käthe"})
+    hidden = make_approval(arguments={"name": "K\u202ethe"})
+
+    assert "Käthe" in text_of(client.get(page(Approval, "change", plain.pk)))
+    assert "K\\u202ethe" in text_of(client.get(page(Approval, "change", hidden.pk)))
+
+
+def test_approving_for_the_session_leaves_the_chosen_arguments_free(client, approver):
+    approval, before = make_approval(arguments={"title": "a", "count": 1}), last_event()
+
+    decide(client, approval, "standing", free=["title"], uses="3")
+
+    standing = StandingApproval.objects.get()
+    assert (standing.fixed_arguments, standing.free_arguments, standing.uses_left) == ({"count": 1}, ["title"], 3)
+    assert "approval.standing_created" in kinds_since(before)
+
+
+@pytest.mark.parametrize(("free", "uses"), [(["to"], "3"), ([], "21"), ([], "0"), (["no_such"], "3")])
+def test_a_standing_approval_has_limits(client, approver, free, uses):
+    approval = make_approval(arguments={"to": "x@example.org"})
+
+    answer = decide(client, approval, "standing", free=free, uses=uses)
+
+    assert answer.status_code in {403, 422}
+    assert not StandingApproval.objects.exists()
+
+
+# --- Several at once ---
+
+
+def test_five_calls_of_one_session_are_approved_together_each_with_its_digest(client, approver):
+    session = waiting()
+    rows = [make_approval(session, key=f"k{number}", arguments={"n": number}) for number in range(5)]
+
+    asked = choose(client, "approve", *rows)
+    for row in rows:
+        assert f'name="digest_{row.pk}" value="{row.digest}"' in text_of(asked)
+    before = last_event()
+    done = choose(client, "approve", *rows, confirmed="1", note="all fine", **digests(*rows))
+
+    assert "5 approved." in text_of(done)
+    assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.APPROVED, "all fine")}
+    assert kinds_since(before).count("approval.approved") == 5
+
+
+def test_several_are_denied_with_one_note(client, approver):
+    session = waiting()
+    rows = [make_approval(session, key=f"k{number}") for number in range(2)]
+
+    done = choose(client, "deny", *rows, confirmed="1", note="no", **digests(*rows))
+
+    assert "2 denied." in text_of(done)
+    assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.REJECTED, "no")}
+
+
+def test_calls_of_several_sessions_are_never_decided_together(client, approver):
+    rows = [make_approval(), make_approval()]
+
+    for more in ({}, {"confirmed": "1", "note": "", **digests(*rows)}):
+        answer = choose(client, "approve", *rows, **more)
+        assert "choose those of one session" in text_of(answer)
+
+    assert set(Approval.objects.values_list("status", flat=True)) == {ApprovalStatus.PENDING}
+
+
+def test_of_several_the_one_that_changed_is_left_and_named(client, approver):
+    session = waiting()
+    good, changed = make_approval(session, key="a"), make_approval(session, key="b", action="other_call")
+    given = {**digests(good), f"digest_{changed.pk}": "f" * 64}
+
+    answer = choose(client, "approve", good, changed, confirmed="1", note="", **given)
+
+    assert "1 approved." in text_of(answer)
+    assert "other_call (pending): The call has changed since it was shown" in text_of(answer)
+    assert Approval.objects.get(pk=changed.pk).status == ApprovalStatus.PENDING
+
+
+def test_a_missing_digest_approves_none(client, approver):
+    rows = [make_approval(waiting())]
+
+    choose(client, "approve", *rows, confirmed="1", note="")
+
+    assert Approval.objects.get().status == ApprovalStatus.PENDING
+
+
+# --- Outcome unknown ---
+
+
+def lost():
+    session = make_session(status=Status.WAITING, waiting_on=WaitingOn.OPERATOR)
+    return make_call(session, outcome=Outcome.UNKNOWN, name="wire_money")
+
+
+def test_a_call_of_unknown_outcome_asks_what_happened(client, approver):
+    found = text_of(client.get(page(ToolCall, "change", lost().pk)))
+
+    assert "it may have taken effect" in found
+    assert "It happened" in found
+    assert "It did not happen" in found
+
+
+def test_it_happened_with_what_it_gave_back(client, approver):
+    call, before = lost(), last_event()
+
+    client.post(act_page(call, "happened"), {"confirmed": "1", "result": '{"id": 7}'})
+
+    call.refresh_from_db()
+    assert (call.outcome, call.result) == (Outcome.SUCCESS, {"id": 7})
+    assert "tool_call.resolved" in kinds_since(before)
+    assert AgentSession.objects.get(pk=call.session_id).status == Status.QUEUED
+
+
+def test_it_happened_with_nothing_to_tell(client, approver):
+    call = lost()
+
+    client.post(act_page(call, "happened"), {"confirmed": "1", "result": ""})
+
+    call.refresh_from_db()
+    assert (call.outcome, call.result) == (Outcome.SUCCESS, None)
+
+
+def test_it_did_not_happen(client, approver):
+    call = lost()
+
+    client.post(act_page(call, "did_not_happen"), {"confirmed": "1"})
+
+    call.refresh_from_db()
+    assert call.outcome == Outcome.WORKER_LOST
+
+
+def test_what_is_decided_is_not_decided_again(client, approver):
+    call = make_call()
+
+    answer = client.post(act_page(call, "did_not_happen"), {"confirmed": "1"})
+
+    assert "has no unknown outcome to decide on" in text_of(answer)
+
+
+def test_only_approvers_say_what_happened(client):
+    sign_in(client, "operator")
+    call = lost()
+
+    assert client.post(act_page(call, "happened"), {"confirmed": "1"}).status_code == 403
+    call.refresh_from_db()
+    assert call.outcome == Outcome.UNKNOWN

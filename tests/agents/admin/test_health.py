@@ -1,0 +1,169 @@
+"""The health page, and what it reads: the same for people, probes and the API."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from agents.conf import clock
+from agents.enums import OutboxStatus, Status
+from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
+from agents.selectors.health import health
+from audit.checkpoints import write_checkpoint
+from tests.agents.admin.rows import sign_in, text_of
+from tests.factories import NOW, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "admin:health"
+
+
+@pytest.fixture(autouse=True)
+def _checkpoints(settings, tmp_path):
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path / "checkpoints.jsonl"
+
+
+def ticker(done_at):
+    return Lease.objects.create(name="ticker", owner="host:1", until=done_at + timedelta(seconds=10), done_at=done_at)
+
+
+def copy_of(status, due_at):
+    notice = Notification.objects.create(owner=make_user(), title="t")
+    return OutboxMessage.objects.create(notification=notice, status=status, due_at=due_at)
+
+
+def test_an_installation_at_work_has_nothing_to_mend():
+    ticker(NOW)
+
+    found = health(NOW)
+
+    assert found.red == ()
+    assert (found.ticker_owner, found.ticker_done_at) == ("host:1", NOW)
+
+
+def test_a_ticker_that_stopped_is_a_red_line():
+    assert any("ticker" in line for line in health(NOW).red)
+    ticker(NOW - timedelta(minutes=2))
+    assert any("ticker" in line for line in health(NOW).red)
+
+
+def test_the_queue_is_counted_and_a_session_that_waits_too_long_is_a_red_line():
+    ticker(NOW)
+    make_session(status=Status.QUEUED, enqueued_at=NOW)
+    assert health(NOW).red == ()
+
+    make_session(status=Status.QUEUED, enqueued_at=NOW - timedelta(minutes=5))
+    found = health(NOW)
+
+    assert (found.queued, found.oldest_queued_at) == (2, NOW - timedelta(minutes=5))
+    assert any("waiting for a worker" in line for line in found.red)
+
+
+def test_workers_are_named_and_a_lost_one_is_a_red_line():
+    ticker(NOW)
+    make_session(lease_owner="one", lease_until=NOW + timedelta(seconds=9))
+    make_session(lease_owner="one", lease_until=NOW + timedelta(seconds=5))
+    make_session(lease_owner="two", lease_until=NOW - timedelta(seconds=1))
+
+    found = health(NOW)
+
+    assert [(worker.owner, worker.sessions) for worker in found.workers] == [("one", 2), ("two", 1)]
+    assert (found.lost, found.oldest_lease_until) == (1, NOW - timedelta(seconds=1))
+    assert any("not been heard of" in line for line in found.red)
+
+
+def test_the_outbox_suspended_models_and_a_halt_are_told():
+    ticker(NOW)
+    copy_of(OutboxStatus.PENDING, NOW)
+    copy_of(OutboxStatus.FAILED, NOW)
+    SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
+
+    found = health(NOW)
+
+    assert (found.outbox_pending, found.outbox_failed, found.outbox_oldest_at) == (1, 1, NOW)
+    assert found.suspended == ("greedy",)
+    assert len(found.red) == 2
+
+
+def test_a_record_without_a_late_checkpoint_is_a_red_line(settings):
+    ticker(NOW)
+    write_checkpoint(now=NOW - timedelta(hours=1))
+
+    found = health(NOW)
+
+    assert found.checkpoint_at == NOW - timedelta(hours=1)
+    assert any("checkpoint" in line for line in found.red)
+
+
+def test_a_broker_elsewhere_is_not_counted(settings):
+    settings.Q_CLUSTER = {"redis": "redis://x"}
+
+    assert health(NOW).broker_depth is None
+
+
+def test_without_the_row_that_every_call_needs_there_is_no_health():
+    Installation.objects.all().delete()
+
+    with pytest.raises(Installation.DoesNotExist):
+        health(NOW)
+
+
+def test_health_is_read_by_a_fixed_number_of_statements():
+    counts = []
+    for _ in range(2):
+        for number in range(3):
+            make_session(lease_owner=f"w{number}", lease_until=NOW)
+            make_session(status=Status.QUEUED)
+        with CaptureQueriesContext(connection) as captured:
+            health(NOW)
+        counts.append(len(captured))
+
+    assert counts[0] == counts[1]
+
+
+# --- The page ---
+
+
+def test_the_page_shows_it_and_refreshes_itself(client):
+    sign_in(client, "viewer")
+    ticker(clock())
+    make_session(lease_owner="worker-7", lease_until=clock() + timedelta(minutes=1))
+
+    found = text_of(client.get(reverse(PAGE)))
+
+    for words in ("Everything that was looked at is well.", "host:1", "worker-7", "django-q2", "Python", "data-every"):
+        assert words in found, words
+    assert "Test the brakes now" not in found
+
+
+def test_the_page_says_what_to_mend(client):
+    sign_in(client)
+
+    assert "Start `manage.py tick`" in text_of(client.get(reverse(PAGE)))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_operator_tests_the_brakes_from_the_page(client):
+    sign_in(client, "operator")
+
+    found = text_of(client.post(reverse(PAGE)))
+
+    assert "✓" in found
+    assert "✗" not in found
+
+
+def test_only_those_who_may_look_see_it_and_only_operators_test(client):
+    client.force_login(make_user(is_staff=True))
+    assert client.get(reverse(PAGE)).status_code == 403
+    sign_in(client, "viewer")
+    assert client.post(reverse(PAGE)).status_code == 403
+
+
+def test_an_unknown_version_is_said_to_be_unknown(monkeypatch):
+    from agents.admin import health as page
+
+    monkeypatch.setattr(page, "PACKAGES", ("no-such-package",))
+
+    assert page.versions()["no-such-package"] == "unknown"

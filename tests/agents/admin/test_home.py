@@ -1,0 +1,226 @@
+"""The first page: what it says, to whom, by how many statements; and the lever that stops everything."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from agents.conf import clock
+from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
+from agents.models import AgentSession, Budget, Halt, Installation, Notification
+from agents.selectors import home
+from agents.services.refusals import refuse_call
+from tests.agents.admin.rows import (
+    kinds_since,
+    last_event,
+    make_approval,
+    make_call,
+    page,
+    sign_in,
+    text_of,
+)
+from tests.factories import make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+HOME = "admin:index"
+
+
+def shown(client):
+    answer = client.get(reverse(HOME))
+    assert answer.status_code == 200
+    return text_of(answer)
+
+
+def test_an_empty_installation_says_what_to_do_next(client):
+    sign_in(client)
+
+    found = shown(client)
+
+    assert "Nothing has been set up yet." in found
+    assert reverse("admin:agents_trigger_add") in found
+    assert "No run is held up by a missing answer." in found
+    assert "No brake has acted." in found
+    assert "No schedule is set." in found
+
+
+def test_with_a_trigger_and_no_run_it_says_how_to_start_one(client):
+    sign_in(client)
+    make_trigger()
+
+    assert "Add a <a" in shown(client)
+    assert "to a watched collection" in shown(client)
+
+
+def test_it_shows_what_runs_what_waits_and_what_is_due(client):
+    user = sign_in(client)
+    now = clock()
+    make_session(agent=make_agent(name="Reviewer"))
+    make_approval(action="send_letter")
+    make_call(outcome=Outcome.UNKNOWN, name="wire_money")
+    Notification.objects.create(owner=user, kind=NoticeKind.AGENT, title="t")
+    make_trigger(kind=TriggerKind.SCHEDULE, name="Every Monday", next_run_at=now + timedelta(hours=5))
+
+    found = shown(client)
+
+    for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notice"):
+        assert words in found, words
+
+
+def test_it_shows_todays_cost_against_the_caps(client):
+    sign_in(client)
+    agent = make_agent(name="Spender")
+    today = clock().date()
+    Budget.objects.create(scope="agent", subject_id=agent.pk, day=today, cap_usd=Decimal(4), charged_usd=Decimal("3.6"))
+    Budget.objects.create(scope="agent", subject_id=agent.pk, day=today - timedelta(days=1), charged_usd=Decimal(99))
+
+    found = shown(client)
+
+    assert "Spender" in found
+    assert "$3.60" in found
+    assert 'class="lq-bar warn"><span style="width: 90%"' in found
+    assert "$99" not in found
+
+
+def test_it_shows_what_the_brakes_refused(client):
+    sign_in(client)
+    session = make_session()
+    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.TOOL_NOT_GRANTED, now=clock())
+    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
+
+    found = shown(client)
+
+    assert "Call notify: tool_not_granted." in found
+    assert "Call notify: success." not in found
+    assert reverse("audit:receipt", args=[session.chain]) in found
+
+
+def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
+    session = make_session()
+    refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=clock(), over=True)
+
+    assert [refusal.session_id for refusal in home.refusals_lately()] == [session.chain]
+
+
+def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
+    Installation.objects.update(halt=Halt.objects.create(scope="organisation", reason="fire"))
+
+    assert "fire" not in text_of(client.get(reverse("admin:login")))
+
+
+def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
+    session = make_session()
+    refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
+    assert [refusal.sentence for refusal in home.refusals_lately()] == ["Call notify: denied. Budget spent."]
+
+    for _ in range(home.LOOKED_AT):
+        refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
+
+    assert home.refusals_lately() == ()
+
+
+def test_the_number_of_statements_does_not_grow(client):
+    sign_in(client)
+    counts = []
+    for rows in (3, 30):
+        for number in range(rows):
+            owner = make_user()
+            session = make_session(owner=owner, agent=make_agent(owner=owner), trigger=make_trigger(owner=owner))
+            make_approval(session, key=f"k{number}")
+            make_call(session, outcome=Outcome.UNKNOWN)
+            refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock())
+        with CaptureQueriesContext(connection) as captured:
+            shown(client)
+        counts.append(len(captured))
+
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "approver", "admin"])
+def test_every_role_has_a_home(client, role):
+    sign_in(client, role)
+    make_session()
+
+    found = shown(client)
+
+    assert "What runs now" in found
+    assert ("Halt everything" in found) == (role in {"operator", "admin"})
+
+
+def test_somebody_without_a_role_sees_nothing_of_others(client):
+    client.force_login(make_user(is_staff=True))
+    make_session(owner=make_user(username="somebody-else"))
+
+    found = shown(client)
+
+    assert "you have no role yet" in found
+    assert "somebody-else" not in found
+
+
+# --- Halt everything ---
+
+
+def test_halting_everything_asks_for_a_reason_and_does_nothing_before(client):
+    sign_in(client, "operator")
+    session = make_session()
+
+    assert "1 sessions are under way" in text_of(client.get(reverse("admin:halt_everything")))
+    refused = client.post(reverse("admin:halt_everything"), {"reason": ""})
+
+    assert "This field is required." in text_of(refused)
+    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.RUNNING
+    assert Installation.objects.get().halt_id is None
+
+
+def test_halting_everything_stops_it_and_every_page_says_so(client):
+    user = sign_in(client, "operator")
+    session, before = make_session(), last_event()
+
+    answer = client.post(reverse("admin:halt_everything"), {"reason": "a <b>fire</b>"}, follow=True)
+
+    assert "All work is halted. Nothing starts until it is released." in text_of(answer)
+    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.HALT_REQUESTED
+    halt = Halt.objects.get(scope="organisation")
+    assert (halt.reason, halt.requested_by) == ("a <b>fire</b>", user)
+    assert kinds_since(before)[0] == "organisation.halted"
+    for address in (reverse(HOME), page(AgentSession, "changelist"), reverse("admin:health")):
+        found = text_of(client.get(address))
+        assert "<strong>All work is halted</strong>" in found
+        assert "a &lt;b&gt;fire&lt;/b&gt;" in found
+        assert reverse("admin:release") in found
+
+
+def test_releasing_lets_work_start_again_and_halted_sessions_stay_halted(client):
+    sign_in(client, "operator")
+    session = make_session(status=Status.QUEUED)
+    client.post(reverse("admin:halt_everything"), {"reason": "x"})
+    before = last_event()
+
+    assert "Sessions that were halted stay halted." in text_of(client.get(reverse("admin:release")))
+    answer = client.post(reverse("admin:release"), {"confirmed": "1"}, follow=True)
+
+    assert "Work may start again." in text_of(answer)
+    assert kinds_since(before) == ["organisation.released"]
+    assert AgentSession.objects.get(pk=session.pk).status == Status.HALTED
+    assert "<strong>All work is halted</strong>" not in shown(client)
+
+
+def test_releasing_what_is_not_halted_says_so(client):
+    sign_in(client)
+
+    answer = client.post(reverse("admin:release"), {"confirmed": "1"}, follow=True)
+
+    assert "Work is not halted" in text_of(answer)
+
+
+@pytest.mark.parametrize("role", ["viewer", "approver"])
+@pytest.mark.parametrize("name", ["halt_everything", "release"])
+def test_who_may_not_pull_the_lever_cannot(client, role, name):
+    sign_in(client, role)
+
+    assert client.get(reverse(f"admin:{name}")).status_code == 403
+    assert client.post(reverse(f"admin:{name}"), {"reason": "x"}).status_code == 403
+    assert Installation.objects.get().halt_id is None

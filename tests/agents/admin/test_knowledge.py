@@ -1,0 +1,300 @@
+"""Collections and documents in the control room: adding several, reading with quotes marked, searching, moving."""
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+
+from agents.admin.document_text import pieces
+from agents.models import AgentSession, Attachment, Collection, Document, Finding
+from agents.services.knowledge import document_add
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_document, page, sign_in, text_of
+from tests.factories import NOW, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _media(settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path / "media"
+
+
+def upload(client, *files, **given):
+    named = [SimpleUploadedFile(name, data, content_type="text/plain") for name, data in files]
+    return client.post(page(Document, "add"), {"documents": named, **given}, follow=True)
+
+
+# --- Collections ---
+
+
+def test_a_collection_is_made_renamed_and_deleted_through_the_service(client):
+    user = sign_in(client, "operator")
+    before = last_event()
+
+    client.post(page(Collection, "add"), {"owner": user.pk, "name": "Inbox"})
+    row = Collection.objects.get()
+    client.post(page(Collection, "change", row.pk), {"name": "Incoming"})
+    client.post(page(Collection, "delete", row.pk), {"confirmed": "1"})
+
+    assert kinds_since(before) == ["collection.created", "collection.edited", "collection.deleted"]
+    row.refresh_from_db()
+    assert (row.name, row.deleted_at is None) == ("Incoming", False)
+    assert client.post(page(Collection, "change", row.pk), {"name": "x"}).status_code == 403
+
+
+def test_a_name_that_is_taken_is_refused_at_its_field(client):
+    user = sign_in(client)
+    Collection.objects.create(owner=user, name="Inbox")
+
+    answer = client.post(page(Collection, "add"), {"owner": user.pk, "name": "Inbox"})
+
+    assert "already" in str(answer.context["form"].errors["name"])
+
+
+def test_a_collection_shows_its_documents_and_who_watches_it(client):
+    owner = sign_in(client)
+    row = Collection.objects.create(owner=owner, name="Inbox")
+    assert "Watch it</a>" in text_of(client.get(page(Collection, "change", row.pk)))
+    make_document(owner, name="acme.txt", collection=row)
+    make_trigger(owner=owner, name="The watch", kind="watch", collection=row)
+
+    found = text_of(client.get(page(Collection, "change", row.pk)))
+
+    assert "acme.txt" in found
+    assert "The watch" in found
+    listed = client.get(page(Collection, "changelist")).context["cl"].result_list[0]
+    assert (listed.attached, listed.watching) == (1, 1)
+
+
+# --- Adding documents ---
+
+
+def test_several_documents_are_added_at_once_and_belong_to_the_collections_owner(client):
+    sign_in(client, "operator")
+    owner = make_user()
+    row = Collection.objects.create(owner=owner, name="Inbox")
+    before = last_event()
+
+    answer = upload(client, ("a.txt", b"First text."), ("b.txt", b"Second text."), collection=row.pk)
+
+    assert "a.txt was added." in text_of(answer)
+    assert set(Document.objects.values_list("name", "owner")) == {("a.txt", owner.pk), ("b.txt", owner.pk)}
+    assert Attachment.objects.filter(collection=row).count() == 2
+    assert kinds_since(before) == ["document.added", "document.attached"] * 2
+
+
+def test_collections_are_offered_with_the_names_of_their_owners(client):
+    sign_in(client, "operator")
+    Collection.objects.create(owner=make_user(username="olga"), name="Inbox")
+
+    assert "Inbox (olga)" in text_of(client.get(page(Document, "add")))
+
+
+def test_without_a_collection_documents_are_ones_own(client):
+    user = sign_in(client, "operator")
+
+    upload(client, ("a.txt", b"text"))
+
+    assert Document.objects.get().owner == user
+
+
+def test_the_same_bytes_again_are_the_document_that_is_there(client):
+    sign_in(client)
+    upload(client, ("a.txt", b"text"))
+
+    assert "a.txt was known already." in text_of(upload(client, ("b.txt", b"text")))
+    assert Document.objects.count() == 1
+
+
+def test_one_file_that_cannot_be_read_does_not_keep_the_others_out(client):
+    sign_in(client)
+
+    answer = upload(client, ("good.txt", b"text"), ("bad.pdf", b"%PDF-not really"))
+
+    assert list(Document.objects.values_list("name", flat=True)) == ["good.txt"]
+    assert "bad.pdf: " in str(answer.context["form"].non_field_errors())
+
+
+def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
+    sign_in(client)
+    monkeypatch.setattr("agents.admin.documents.MAX_BYTES", 3)
+
+    answer = upload(client, ("big.txt", b"text"))
+
+    assert "at most 3 are taken" in str(answer.context["form"].non_field_errors())
+    assert not Document.objects.exists()
+
+
+def test_no_file_is_no_document(client):
+    sign_in(client)
+
+    answer = client.post(page(Document, "add"), {})
+
+    assert answer.context["form"].errors["documents"]
+
+
+def test_a_viewer_adds_nothing(client):
+    sign_in(client, "viewer")
+
+    assert client.get(page(Document, "add")).status_code == 403
+    assert upload(client, ("a.txt", b"text")).status_code == 403
+
+
+def test_a_new_document_in_a_watched_collection_starts_a_run(client, django_capture_on_commit_callbacks):
+    owner = sign_in(client)
+    row = Collection.objects.create(owner=owner, name="Inbox")
+    make_trigger(owner=owner, kind="watch", collection=row)
+
+    with django_capture_on_commit_callbacks(execute=True):
+        upload(client, ("a.txt", b"text"), collection=row.pk)
+
+    assert AgentSession.objects.get().params["document"] == str(Document.objects.get().public_id)
+
+
+# --- Reading ---
+
+
+def test_quotes_of_findings_are_marked_in_the_text(client):
+    owner = sign_in(client)
+    document = make_document(owner, text="The term is five <years>, not two.")
+    finding = Finding.objects.create(
+        session=make_session(owner=owner), title="Too long", document=document, quote="five <years>",
+        quote_start=12, quote_end=24, quote_check="verified",
+    )  # fmt: skip
+    Finding.objects.create(session=make_session(owner=owner), title="No quote", document=document)
+
+    found = text_of(client.get(page(Document, "change", document.pk)))
+
+    assert f'<span id="finding-{finding.pk}"></span><mark title="Too long">five &lt;years&gt;</mark>, not two.' in found
+    assert "No quote" in found
+    assert 'id="at-0"' in found
+
+
+class Span:
+    def __init__(self, start, end, number=0):
+        self.start, self.end, self.number, self.pk = start, end, number, number
+        self.quote_start, self.quote_end = start, end
+
+
+def test_pieces_lose_and_double_nothing():
+    text = "abcdefghij"
+    findings = [Span(2, 5), Span(4, 8), Span(0, 1), Span(None, None), Span(8, 99), Span(5, 5)]
+    chunks = [Span(0, 6, 1), Span(6, 10, 2)]
+
+    found = pieces(text, chunks, findings)
+
+    assert "".join(piece.text for piece in found) == text
+    marked = {piece.text: len(piece.quoted_by) for piece in found if piece.quoted_by}
+    assert marked == {"a": 1, "cd": 1, "e": 2, "f": 1, "gh": 1}
+    assert [piece.chunk.number for piece in found if piece.chunk] == [1, 2]
+    assert sum(len(piece.begins) for piece in found) == 3
+
+
+def test_a_long_text_is_shown_to_a_limit_and_a_quote_across_it_is_cut():
+    found = pieces("abcdefghij", [Span(8, 10)], [Span(3, 9)], limit=5)
+
+    assert "".join(piece.text for piece in found) == "abcde"
+    assert found[-1].text == "de"
+    assert found[-1].quoted_by
+
+
+def test_an_empty_document_says_so(client):
+    document = make_document(sign_in(client), text="")
+
+    assert "No text could be read from it." in text_of(client.get(page(Document, "change", document.pk)))
+
+
+def test_a_long_document_says_how_much_is_left_out(client, monkeypatch):
+    document = make_document(sign_in(client), text="x" * 50)
+    monkeypatch.setattr("agents.admin.documents.SHOWN_CHARS", 20)
+
+    assert "30 more characters are not shown" in text_of(client.get(page(Document, "change", document.pk)))
+
+
+def test_the_original_is_always_a_download(client):
+    owner = sign_in(client)
+    document, _ = document_add(owner=owner, name="page.html", data=b"<p>hello</p>", by=owner, now=NOW)
+    address = reverse("admin:agents_document_bytes", args=[document.pk])
+
+    assert address in text_of(client.get(page(Document, "change", document.pk)))
+    answer = client.get(address)
+
+    assert b"".join(answer.streaming_content) == b"<p>hello</p>"
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_what_is_gone_cannot_be_downloaded(client):
+    sign_in(client)
+    address = reverse("admin:agents_document_bytes", args=[make_document().pk])
+    assert client.get(address).status_code == 404
+
+    client.force_login(make_user(is_staff=True))
+    assert client.get(address).status_code in {302, 403}
+
+
+# --- Searching ---
+
+
+def test_search_finds_passages_of_one_owner(client):
+    me = sign_in(client, "viewer")
+    other = make_user()
+    mine = make_document(me, name="mine.txt", text="The governing law is Delaware.")
+    make_document(other, name="theirs.txt", text="Also Delaware here.")
+    address = reverse("admin:agents_document_search")
+
+    found = text_of(client.get(address, {"q": "Delaware"}))
+    theirs = text_of(client.get(address, {"q": "Delaware", "owner": other.pk}))
+
+    assert "mine.txt" in found
+    assert "theirs.txt" not in found
+    assert f"{page(Document, 'change', mine.pk)}#at-0" in found
+    assert "theirs.txt" in theirs
+    assert "mine.txt" not in theirs
+
+
+@pytest.mark.parametrize("query", ["", "nothing-like-it", '" OR 1=1 --', "x" * 2_000])
+def test_any_text_can_be_searched_for(client, query):
+    sign_in(client)
+
+    assert client.get(reverse("admin:agents_document_search"), {"q": query}).status_code == 200
+
+
+def test_search_is_for_those_who_may_look(client):
+    client.force_login(make_user(is_staff=True))
+
+    assert client.get(reverse("admin:agents_document_search"), {"q": "x"}).status_code == 403
+
+
+# --- Moving about ---
+
+
+def test_a_document_goes_only_into_collections_of_its_owner(client):
+    sign_in(client, "operator")
+    document = make_document()
+    foreign = Collection.objects.create(owner=make_user(), name="Foreign")
+    own = Collection.objects.create(owner=document.owner, name="Own")
+    address = act_page(document, "attach")
+    assert "Own" in text_of(client.get(address))
+    assert "Foreign" not in text_of(client.get(address))
+
+    refused = client.post(address, {"confirmed": "1", "collection": foreign.pk})
+    client.post(address, {"confirmed": "1", "collection": own.pk})
+
+    assert refused.context["form"].errors["collection"]
+    assert document.attachments.get().collection == own
+    assert AuditEvent.objects.filter(kind="document.attached").count() == 1
+
+
+def test_a_document_is_taken_out_of_a_collection_that_it_is_in(client):
+    owner = sign_in(client)
+    first = Collection.objects.create(owner=owner, name="First")
+    Collection.objects.create(owner=owner, name="Second")
+    document = make_document(owner, collection=first)
+    address = act_page(document, "detach")
+    assert "Second" not in text_of(client.get(address))
+
+    answer = client.post(address, {"confirmed": "1", "collection": first.pk}, follow=True)
+
+    assert "1 taken out of First." in text_of(answer)

@@ -1,0 +1,198 @@
+"""Who may do what, written out: every page, every verb and act, the four roles."""
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import AnonymousUser, Group, Permission
+from django.core.exceptions import PermissionDenied
+from django.core.management import call_command
+from django.test import RequestFactory
+
+from agents.admin.acts import ActingAdmin
+from agents.services.roles import role_grants, roles_make
+from tests.agents.admin.rows import ROLES
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+
+EVERYBODY, NOBODY = "viewer operator approver admin", ""
+OPERATORS, APPROVERS, ADMINS = "operator admin", "approver admin", "admin"
+
+# page → what one can do there → who may
+TABLE = {
+    "agents.agent": {
+        "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": ADMINS, "act halt": OPERATORS,
+        "act delete": ADMINS,
+    },
+    "agents.agentsession": {
+        "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": NOBODY, "act halt": OPERATORS,
+        "act restart": OPERATORS,
+    },
+    "agents.apikey": {"view": EVERYBODY, "add": ADMINS, "change": NOBODY, "delete": NOBODY, "act revoke": ADMINS},
+    "agents.approval": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act approve": APPROVERS,
+        "act deny": APPROVERS,
+    },
+    "agents.budget": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act set_cap": ADMINS},
+    "agents.collection": {
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+    },
+    "agents.contextproposal": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
+        "act reject": OPERATORS, "act retire": OPERATORS,
+    },
+    "agents.document": {
+        "view": EVERYBODY, "add": OPERATORS, "change": NOBODY, "delete": OPERATORS, "act attach": OPERATORS,
+        "act detach": OPERATORS, "act delete": OPERATORS,
+    },
+    "agents.finding": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.halt": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.inboundevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.inferencelog": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "agents.installation": {"view": EVERYBODY, "add": NOBODY, "change": ADMINS, "delete": NOBODY},
+    "agents.memory": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": OPERATORS, "act keep": OPERATORS,
+        "act dismiss": OPERATORS, "act delete": OPERATORS,
+    },
+    "agents.modelprice": {"view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": NOBODY},
+    "agents.notification": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act read": EVERYBODY,
+    },
+    "agents.playbook": {
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+    },
+    "agents.precedent": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act promote": OPERATORS,
+        "act dismiss": OPERATORS,
+    },
+    "agents.project": {
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act delete": OPERATORS,
+    },
+    "agents.promptskill": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": OPERATORS,
+        "act enable": OPERATORS, "act disable": OPERATORS,
+    },
+    "agents.suspendedmodel": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act accept": ADMINS,
+    },
+    "agents.toolcall": {
+        "view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY, "act happened": APPROVERS,
+        "act did_not_happen": APPROVERS,
+    },
+    "agents.trigger": {
+        "view": EVERYBODY, "add": OPERATORS, "change": OPERATORS, "delete": OPERATORS, "act run_now": OPERATORS,
+        "act set_cap": OPERATORS, "act pause": OPERATORS, "act resume": OPERATORS, "act rotate": OPERATORS,
+        "act delete": OPERATORS,
+    },
+    "audit.auditevent": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "audit.skillaudit": {"view": EVERYBODY, "add": NOBODY, "change": NOBODY, "delete": NOBODY},
+    "auth.group": {"view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": ADMINS},
+    "auth.user": {
+        "view": ADMINS, "add": ADMINS, "change": ADMINS, "delete": NOBODY, "act opt_in": ADMINS, "act opt_out": ADMINS,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def requests_of():
+    """A request of a member of each role."""
+    found = {}
+    for role in ROLES:
+        user = make_user(is_staff=True)
+        user.groups.add(Group.objects.get(name=role))
+        found[role] = RequestFactory().get("/")
+        found[role].user = user
+    return found
+
+
+def verbs(page, request):
+    found = {verb: getattr(page, f"has_{verb}_permission")(request) for verb in ("view", "add", "change", "delete")}
+    acts = page.acts if isinstance(page, ActingAdmin) else ()
+    return found | {f"act {act.name}": page.may(request, act) for act in acts}
+
+
+@pytest.mark.parametrize("page", admin.site._registry.values(), ids=lambda page: page.opts.label_lower)
+def test_each_page_lets_each_role_do_what_the_table_says(page, requests_of):
+    found = {role: verbs(page, request) for role, request in requests_of.items()}
+    as_table = {verb: " ".join(role for role in ROLES if found[role][verb]) for verb in found["viewer"]}
+
+    assert as_table == TABLE[page.opts.label_lower]
+
+
+def test_the_table_names_every_page_and_no_other():
+    assert TABLE.keys() == {page.opts.label_lower for page in admin.site._registry.values()}
+
+
+@pytest.mark.parametrize("page", admin.site._registry.values(), ids=lambda page: page.opts.label_lower)
+def test_nobody_else_may_anything(page):
+    request = RequestFactory().get("/")
+    request.user = make_user(is_staff=True)
+
+    assert not any(verbs(page, request).values())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_may_not_do_is_not_offered_in_a_list(role, requests_of):
+    for page in admin.site._registry.values():
+        offered = page.get_actions(requests_of[role])
+        allowed = {
+            verb.removeprefix("act ") for verb, roles in TABLE[page.opts.label_lower].items() if role in roles.split()
+        }
+        assert offered.keys() <= allowed
+
+
+def test_a_signed_out_visitor_has_no_person_to_act_as():
+    request = RequestFactory().get("/")
+    request.user = AnonymousUser()
+    page = next(page for page in admin.site._registry.values() if page.opts.label_lower == "agents.trigger")
+
+    with pytest.raises(PermissionDenied):
+        page.has_add_permission(request)
+
+
+# --- The groups themselves ---
+
+
+def held(role):
+    rows = Group.objects.get(name=role).permissions.values_list("content_type__app_label", "codename")
+    return {f"{app}.{codename}" for app, codename in rows}
+
+
+def test_the_four_roles_are_there_in_a_new_database():
+    assert set(ROLES) <= set(Group.objects.values_list("name", flat=True))
+
+
+def test_a_viewer_views_and_does_nothing_else():
+    assert {name.split(".")[1].split("_")[0] for name in held("viewer")} == {"view"}
+    assert held("viewer") < held("operator")
+    assert held("viewer") < held("approver")
+
+
+def test_operators_do_not_approve_and_approvers_do_not_operate():
+    assert "agents.resolve_approval" not in held("operator")
+    assert held("approver") - held("viewer") == {"agents.resolve_approval"}
+    assert "agents.halt_everything" in held("operator")
+    assert "agents.change_agent" not in held("operator")
+
+
+def test_making_the_roles_again_changes_nothing_and_mends_what_was_bent(django_assert_num_queries):
+    before = {role: held(role) for role in ROLES}
+    viewer = Group.objects.get(name="viewer")
+    viewer.permissions.add(Permission.objects.get(codename="resolve_approval"))
+    viewer.permissions.remove(Permission.objects.get(codename="view_agentsession"))
+    own = Group.objects.create(name="night shift")
+    own.permissions.add(Permission.objects.get(codename="resolve_approval"))
+
+    call_command("migrate", verbosity=0)
+    roles_make(apps=apps, using="default")
+
+    assert {role: held(role) for role in ROLES} == before
+    assert own.permissions.count() == 1
+    with django_assert_num_queries(6):  # two reads, and one for each role: nothing is written
+        roles_make(apps=apps, using="default")
+
+
+def test_a_permission_of_another_app_is_in_no_role():
+    names = ["django_q.view_task", "sessions.change_session", "admin.view_logentry", "auth.change_permission"]
+
+    assert [role_grants(role, names) for role in ROLES] == [set()] * 4

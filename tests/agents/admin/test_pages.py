@@ -1,0 +1,155 @@
+"""Every page opens for those who may see it, and nothing that only services write can be written through a page."""
+
+import pytest
+from django.contrib import admin
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from agents.admin.editing import EditingAdmin
+from agents.models import (
+    Agent,
+    AgentSession,
+    Approval,
+    Budget,
+    Finding,
+    InferenceLog,
+    Notification,
+    Precedent,
+    ToolCall,
+    Trigger,
+)
+from audit.models import AuditEvent
+from tests.agents.admin.rows import make_approval, make_call, make_everything, page, sign_in, text_of
+from tests.factories import make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+PAGES = list(admin.site._registry)
+OURS = [model for model in PAGES if model._meta.app_label in {"agents", "audit"}]
+RUNTIME = [AgentSession, ToolCall, Approval, InferenceLog, Budget, Finding, Notification, AuditEvent]
+
+
+def names(models):
+    return [model.__name__ for model in models]
+
+
+def test_the_queue_has_no_pages_of_its_own():
+    assert {model._meta.app_label for model in PAGES} == {"agents", "audit", "auth"}
+
+
+@pytest.mark.parametrize("model", PAGES, ids=names(PAGES))
+def test_every_list_opens_empty_and_with_a_row(client, model):
+    user = sign_in(client)
+    assert client.get(page(model, "changelist")).status_code == 200
+
+    make_everything(user)
+    assert client.get(page(model, "changelist")).status_code == 200
+
+
+@pytest.mark.parametrize("model", OURS, ids=names(OURS))
+def test_every_row_has_a_page(client, model):
+    user = sign_in(client)
+    make_everything(user)
+    row = model._meta.default_manager.order_by("pk").first()
+
+    answer = client.get(page(model, "change", row.pk))
+
+    assert answer.status_code == 200
+    assert client.get(page(model, "change", 999_999)).status_code in {302, 404}
+
+
+@pytest.mark.parametrize("model", RUNTIME, ids=names(RUNTIME))
+def test_runtime_rows_can_be_read_and_not_written(client, model):
+    user = sign_in(client)
+    make_everything(user)
+    row = model._meta.default_manager.order_by("pk").first()
+    before = model._meta.default_manager.filter(pk=row.pk).values().get()
+
+    assert client.post(page(model, "change", row.pk), {"status": "completed", "title": "x"}).status_code == 403
+    assert client.post(page(model, "delete", row.pk), {"post": "yes"}).status_code in {403, 404}
+
+    assert model._meta.default_manager.filter(pk=row.pk).values().get() == before
+
+
+@pytest.mark.parametrize("model", OURS, ids=names(OURS))
+def test_nobody_adds_what_only_services_make(client, model):
+    sign_in(client)
+    opens = isinstance(admin.site._registry[model], EditingAdmin) and model._meta.model_name != "installation"
+    wanted = 200 if opens or model._meta.model_name == "document" else 403
+
+    assert client.get(page(model, "add")).status_code == wanted
+
+
+def test_a_page_is_closed_to_strangers_and_to_people_who_are_no_staff(client):
+    address = page(AgentSession, "changelist")
+    assert client.get(address).status_code == 302
+
+    client.force_login(make_user())
+    assert client.get(address).status_code == 302
+
+
+def test_the_history_of_django_shows_nothing_to_those_who_may_not_look(client):
+    made = make_everything()
+    client.force_login(make_user(is_staff=True))
+
+    for name in ("change", "history", "delete"):
+        assert client.get(page(AgentSession, name, made.session.pk)).status_code in {302, 403, 404}
+
+
+def test_search_by_something_that_is_no_id_finds_nothing_and_breaks_nothing(client):
+    sign_in(client)
+    make_everything()
+    for model in (AgentSession, ToolCall, Approval, Finding, InferenceLog):
+        answer = client.get(page(model, "changelist"), {"q": "no-id' OR 1=1 --"})
+        assert answer.status_code == 200, model
+
+
+def test_every_choice_of_our_own_filters_opens(client):
+    sign_in(client)
+    make_everything()
+    for model in (Approval, Trigger, Precedent, Notification):
+        address = page(model, "changelist")
+        listed = client.get(address)
+        own = [spec for spec in listed.context["cl"].filter_specs if type(spec).__module__.startswith("agents.")]
+        assert own
+        for spec in own:
+            for choice in spec.choices(listed.context["cl"]):
+                answer = client.get(f"{address}{choice.get('query_string', '')}")
+                assert answer.status_code == 200, (model, choice)
+
+
+def test_pages_allow_no_inline_script_and_load_nothing_from_elsewhere(client):
+    sign_in(client)
+    answer = client.get(reverse("admin:index"))
+    policy = answer.headers["Content-Security-Policy"]
+
+    assert "script-src 'self' 'unsafe-eval'" in policy
+    assert "img-src 'self' data:" in policy
+    scripts = text_of(answer).split("<script")[1:]
+    assert scripts
+    assert all(
+        script.lstrip().startswith(("src=", "id=")) and " src=" in f" {script.split('>')[0]}" for script in scripts
+    )
+
+
+def test_the_number_of_statements_of_a_list_does_not_grow_with_its_rows(client):
+    sign_in(client)
+    counts = []
+    for _ in range(2):
+        for _ in range(4):
+            make_run()
+        with CaptureQueriesContext(connection) as captured:
+            for model in (AgentSession, Approval, ToolCall, Finding, Trigger, Agent):
+                assert client.get(page(model, "changelist")).status_code == 200
+        counts.append(len(captured))
+
+    assert counts[0] == counts[1]
+
+
+def make_run():
+    owner = make_user()
+    session = make_session(owner=owner, agent=make_agent(owner=owner), trigger=make_trigger(owner=owner))
+    make_call(session)
+    make_approval(session)
+    Finding.objects.create(session=session, title="finding")

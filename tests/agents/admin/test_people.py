@@ -1,0 +1,159 @@
+"""People and roles: opting in, accounts and groups on record, and nobody lifts themselves above their role."""
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+
+from agents.models import Profile
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_everything, page, sign_in, text_of
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+
+JOINED = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00"}
+
+
+def details():
+    return AuditEvent.objects.latest("pk").details
+
+
+def test_people_are_listed_with_their_roles_and_whether_they_opted_in(client):
+    sign_in(client, "admin")
+    make_user(username="opted-out", opted_in=False).groups.add(Group.objects.get(name="viewer"))
+    User.objects.create(username="no-profile")
+
+    found = text_of(client.get(page(User, "changelist")))
+
+    for words in ("opted-out", "viewer", "no-profile", "none"):
+        assert words in found, words
+
+
+def test_somebody_is_opted_in_and_out(client):
+    admin = sign_in(client, "admin")
+    user = User.objects.create(username="new")
+    before = last_event()
+    assert act_page(user, "opt_in") in text_of(client.get(page(User, "change", user.pk)))
+
+    client.post(act_page(user, "opt_in"), {"confirmed": "1"})
+    assert Profile.objects.get(user=user).opted_in
+    client.post(act_page(user, "opt_out"), {"confirmed": "1"})
+
+    assert not Profile.objects.get(user=user).opted_in
+    assert kinds_since(before) == ["people.opted_in", "people.opted_out"]
+    assert AuditEvent.objects.latest("pk").actor == f"user:{admin.pk}"
+
+
+def test_an_account_is_added_and_on_record(client):
+    sign_in(client, "admin")
+    before = last_event()
+    given = {"username": "carla", "password1": "s3cret-enough", "password2": "s3cret-enough", "usable_password": "true"}
+
+    client.post(page(User, "add"), given)
+
+    user = User.objects.get(username="carla")
+    assert kinds_since(before) == ["people.user_added"]
+    assert details() == {"user_id": user.pk, "groups": []}
+    assert not user.is_staff
+
+
+def test_a_role_is_given_and_on_record(client):
+    sign_in(client, "admin")
+    user, role = make_user(), Group.objects.get(name="approver")
+
+    given = {"username": user.username, "is_active": "on", "is_staff": "on", "groups": [role.pk], **JOINED}
+    client.post(page(User, "change", user.pk), given)
+
+    user = User.objects.get(pk=user.pk)
+    assert user.has_perm("agents.resolve_approval")
+    assert AuditEvent.objects.latest("pk").kind == "people.user_edited"
+    assert details()["groups"] == [role.pk]
+    assert {"groups", "is_staff"} <= set(details()["fields"])
+
+
+def test_a_password_is_set_and_on_record_without_being_in_it(client):
+    sign_in(client, "admin")
+    user = make_user()
+    address = page(User, "change", user.pk).replace("change/", "password/")
+
+    client.post(address, {"password1": "a-new-Secret-9", "password2": "other"})
+    assert AuditEvent.objects.filter(kind="people.password_set").count() == 0
+    client.post(address, {"password1": "a-new-Secret-9", "password2": "a-new-Secret-9", "usable_password": "true"})
+
+    assert details() == {"user_id": user.pk}
+    assert User.objects.get(pk=user.pk).check_password("a-new-Secret-9")
+
+
+def test_an_admin_makes_no_superuser_and_touches_none(client):
+    admin = sign_in(client, "admin")
+    boss = make_user(is_superuser=True, is_staff=True)
+    every = [Permission.objects.get(codename="change_session").pk]
+
+    for user in (admin, make_user()):
+        given = {"username": user.username, "is_active": "on", "is_staff": "on", "is_superuser": "on",
+                 "user_permissions": every, **JOINED}  # fmt: skip
+        client.post(page(User, "change", user.pk), given)
+        now = User.objects.get(pk=user.pk)
+        assert not now.is_superuser
+        assert not now.user_permissions.exists()
+    assert client.post(page(User, "change", boss.pk), {"username": "taken-over", **JOINED}).status_code == 403
+    password = page(User, "change", boss.pk).replace("change/", "password/")
+    assert client.post(password, {"password1": "x", "password2": "x"}).status_code == 403
+
+
+def test_a_superuser_gives_only_permissions_of_lqops(client):
+    sign_in(client)
+    user = make_user()
+    ours, foreign = (Permission.objects.get(codename=name) for name in ("resolve_approval", "change_session"))
+    given = {"username": user.username, "is_active": "on", **JOINED}
+
+    refused = client.post(page(User, "change", user.pk), {**given, "user_permissions": [foreign.pk]})
+    client.post(page(User, "change", user.pk), {**given, "user_permissions": [ours.pk]})
+
+    assert refused.status_code == 200
+    assert list(user.user_permissions.all()) == [ours]
+
+
+def test_nobody_is_deleted(client):
+    sign_in(client)
+    made = make_everything()
+
+    assert client.post(page(User, "delete", made.owner.pk), {"post": "yes"}).status_code in {403, 404}
+    chosen = {"action": "delete_selected", "_selected_action": [made.owner.pk], "post": "yes"}
+    client.post(page(User, "changelist"), chosen)
+
+    assert User.objects.filter(pk=made.owner.pk).exists()
+
+
+def test_viewers_and_operators_do_not_see_people(client):
+    for role in ("viewer", "operator", "approver"):
+        sign_in(client, role)
+        assert client.get(page(User, "changelist")).status_code == 403
+        assert page(User, "changelist") not in text_of(client.get("/admin/"))
+
+
+# --- Groups ---
+
+
+def test_the_four_roles_can_be_read_and_neither_changed_nor_deleted(client):
+    sign_in(client)
+    role = Group.objects.get(name="viewer")
+
+    assert client.get(page(Group, "change", role.pk)).status_code == 200
+    assert client.post(page(Group, "change", role.pk), {"name": "x"}).status_code == 403
+    assert client.post(page(Group, "delete", role.pk), {"post": "yes"}).status_code == 403
+
+
+def test_a_group_of_ones_own_holds_permissions_of_lqops_and_is_on_record(client):
+    sign_in(client, "admin")
+    ours, foreign = (Permission.objects.get(codename=name) for name in ("resolve_approval", "change_session"))
+    before = last_event()
+
+    client.post(page(Group, "add"), {"name": "night shift", "permissions": [foreign.pk]})
+    assert not Group.objects.filter(name="night shift").exists()
+    client.post(page(Group, "add"), {"name": "night shift", "permissions": [ours.pk]})
+    group = Group.objects.get(name="night shift")
+    client.post(page(Group, "change", group.pk), {"name": "night shift", "permissions": []})
+    client.post(page(Group, "delete", group.pk), {"post": "yes"})
+
+    assert kinds_since(before) == ["people.group_saved", "people.group_saved", "people.group_deleted"]
+    assert not Group.objects.filter(name="night shift").exists()

@@ -1,0 +1,198 @@
+"""What runs leave behind, and what people make of it: precedents, proposals, notes, notices, projects."""
+
+import pytest
+
+from agents.enums import Outcome, ProposalStatus, ToolIntent
+from agents.models import ContextProposal, Finding, Memory, Notification, Precedent, Project
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_call, page, sign_in, text_of
+from tests.factories import make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def make_precedent(owner=None, **fields):
+    given = {"pattern_kind": "clause", "summary": "Five-year terms.", "summary_hash": "h", "observed_count": 3}
+    return Precedent.objects.create(owner=owner or make_user(), **{**given, **fields})
+
+
+# --- Precedents and proposals ---
+
+
+def test_a_precedent_is_proposed_for_a_project_that_one_owns_and_the_context_waits(client):
+    user = sign_in(client, "operator")
+    mine = Project.objects.create(owner=user, name="Mine")
+    Project.objects.create(owner=make_user(), name="Somebody else's")
+    row = make_precedent(user)
+    address = act_page(row, "promote")
+    assert "Somebody else" not in text_of(client.get(address))
+    before = last_event()
+
+    client.post(address, {"confirmed": "1", "project": mine.pk})
+
+    mine.refresh_from_db()
+    proposal = ContextProposal.objects.get()
+    assert (proposal.status, mine.context_md) == (ProposalStatus.PROPOSED, "")
+    assert kinds_since(before) == ["autonomous_precedent.promote"]
+    client.post(act_page(proposal, "accept"), {"confirmed": "1"})
+    mine.refresh_from_db()
+    assert "Five-year terms." in mine.context_md
+
+
+def test_accept_reject_accept_leaves_one_copy(client):
+    user = sign_in(client)
+    project = Project.objects.create(owner=user, name="Mine")
+    row = ContextProposal.objects.create(owner=user, project=project, text="A line.")
+
+    for act in ("accept", "reject", "accept"):
+        client.post(act_page(row, act), {"confirmed": "1"})
+
+    project.refresh_from_db()
+    assert project.context_md.count("A line.") == 1
+
+
+def test_only_the_owner_of_the_project_decides(client):
+    sign_in(client)
+    project = Project.objects.create(owner=make_user(), name="Theirs")
+    row = ContextProposal.objects.create(owner=project.owner, project=project, text="A line.")
+
+    answer = client.post(act_page(row, "accept"), {"confirmed": "1"})
+
+    assert "There is nothing of that kind here." in text_of(answer)
+    project.refresh_from_db()
+    assert project.context_md == ""
+
+
+def test_a_dismissed_precedent_leaves_the_board(client):
+    row = make_precedent(sign_in(client))
+    client.post(act_page(row, "dismiss"), {"confirmed": "1"})
+
+    assert "Five-year terms." not in text_of(client.get(page(Precedent, "changelist")))
+    assert "Five-year terms." in text_of(client.get(page(Precedent, "changelist"), {"board": "filled"}))
+
+
+def test_the_page_of_a_proposal_traces_the_runs_that_read_it(client):
+    user = sign_in(client)
+    project = Project.objects.create(owner=user, name="Mine")
+    row = ContextProposal.objects.create(owner=user, project=project, text="x", applied_version=2)
+    read = make_session(owner=user, project=project, context_version=2, params={"query": "read it"})
+    make_session(owner=user, project=project, context_version=1, params={"query": "before that"})
+
+    found = text_of(client.get(page(ContextProposal, "change", row.pk)))
+
+    assert "read it" in found
+    assert "before that" not in found
+    assert str(read.pk) in found
+
+
+def test_the_page_of_a_precedent_names_the_runs_in_which_it_was_seen(client):
+    user = sign_in(client)
+    row = make_precedent(user)
+    session = make_session(owner=user, params={"query": "seen here"})
+    make_call(
+        session,
+        intent=ToolIntent.PROPOSE_PRECEDENT,
+        outcome=Outcome.SUCCESS,
+        result={"precedent_id": str(row.public_id)},
+    )
+
+    assert "seen here" in text_of(client.get(page(Precedent, "change", row.pk)))
+
+
+# --- Memories ---
+
+
+def test_a_note_is_kept_in_other_words(client):
+    user = sign_in(client)
+    row = Memory.objects.create(owner=user, content="old words")
+    assert "old words" in text_of(client.get(act_page(row, "keep")))
+
+    client.post(act_page(row, "keep"), {"confirmed": "1", "content": "new words"})
+
+    row.refresh_from_db()
+    assert (row.state, row.content) == ("kept", "new words")
+    assert AuditEvent.objects.get(kind="autonomous_memory.keep").details["edited"] is True
+
+
+def test_a_deleted_note_is_out_of_the_list(client):
+    row = Memory.objects.create(owner=sign_in(client), content="old words")
+
+    client.post(page(Memory, "delete", row.pk), {"confirmed": "1"})
+
+    assert "old words" not in text_of(client.get(page(Memory, "changelist")))
+
+
+# --- Notices and findings ---
+
+
+def test_notices_are_ones_own_and_can_be_marked_as_read(client):
+    user = sign_in(client, "viewer")
+    mine = Notification.objects.create(owner=user, title="for me")
+    theirs = Notification.objects.create(owner=make_user(), title="for somebody else")
+
+    found = text_of(client.get(page(Notification, "changelist")))
+    assert "for me" in found
+    assert "for somebody else" not in found
+    assert client.get(page(Notification, "change", theirs.pk)).status_code == 404
+    assert client.post(act_page(theirs, "read"), {"confirmed": "1"}).status_code == 404
+    chosen = {"action": "read", "_selected_action": [mine.pk, theirs.pk], "confirmed": "1"}
+    client.post(page(Notification, "changelist"), chosen)
+
+    mine.refresh_from_db()
+    theirs.refresh_from_db()
+    assert mine.read_at is not None
+    assert theirs.read_at is None
+    assert "for me" not in text_of(client.get(page(Notification, "changelist"), {"read": "no"}))
+    assert "for me" in text_of(client.get(page(Notification, "changelist"), {"read": "yes"}))
+
+
+def test_a_look_at_somebody_elses_finding_is_a_look_at_the_session(client):
+    sign_in(client, "viewer")
+    row = Finding.objects.create(session=make_session(), title="t")
+
+    client.get(page(Finding, "change", row.pk))
+
+    assert AuditEvent.objects.filter(kind="session.viewed").count() == 1
+
+
+# --- Projects ---
+
+
+def test_a_project_is_made_and_its_context_edited_version_by_version(client):
+    user = sign_in(client, "operator")
+    before = last_event()
+
+    client.post(page(Project, "add"), {"owner": user.pk, "name": "P", "context_md": "One.", "parties": ""})
+    row = Project.objects.get()
+    given = {"name": "P", "context_md": "Two.", "parties": "Acme", "seen_version": "1"}
+    client.post(page(Project, "change", row.pk), given)
+
+    row.refresh_from_db()
+    assert (row.context_md, row.context_version, row.parties) == ("Two.", 2, "Acme")
+    assert kinds_since(before) == ["project.created", "project.edited", "project.edited"]
+    found = text_of(client.get(page(Project, "change", row.pk)))
+    assert "Version 1," in found
+    assert "Version 2," in found
+
+
+def test_an_older_form_overwrites_nothing(client):
+    user = sign_in(client)
+    row = Project.objects.create(owner=user, name="P", context_md="Newer.", context_version=5)
+
+    given = {"name": "P", "context_md": "Older.", "parties": "", "seen_version": "4"}
+    answer = client.post(page(Project, "change", row.pk), given)
+
+    assert "look at it again" in text_of(answer)
+    row.refresh_from_db()
+    assert row.context_md == "Newer."
+
+
+def test_the_context_of_somebody_else_is_read_and_not_changed(client):
+    sign_in(client, "operator")
+    row = Project.objects.create(owner=make_user(), name="P", context_md="Theirs.", context_version=1)
+    assert "can change its context" in text_of(client.get(page(Project, "change", row.pk)))
+
+    client.post(page(Project, "change", row.pk), {"name": "Q", "context_md": "Mine.", "seen_version": "1"})
+
+    row.refresh_from_db()
+    assert (row.name, row.context_md) == ("Q", "Theirs.")

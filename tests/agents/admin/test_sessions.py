@@ -1,0 +1,384 @@
+"""Sessions in the control room: the list, the page of one, halting, running again, starting by hand."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import DatabaseError
+from django.urls import reverse
+
+from agents.admin import session_page
+from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
+from agents.models import Agent, AgentSession, Finding, Halt, Project
+from agents.services.halts import session_halt
+from agents.services.journal import journal_record
+from agents.services.refusals import refuse_call
+from agents.services.sessions import session_enter_phase
+from audit import recorder
+from audit.models import AuditEvent
+from tests.agents.admin.rows import (
+    act_page,
+    kinds_since,
+    last_event,
+    make_approval,
+    make_call,
+    make_document,
+    make_playbook,
+    page,
+    sign_in,
+    text_of,
+)
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+LIST = "admin:agents_agentsession_changelist"
+OVER = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW}
+
+
+def show(client, session, **query):
+    return client.get(page(AgentSession, "change", session.pk), query)
+
+
+def choose(client, model, act, *rows, **more):
+    chosen = {"action": act, "_selected_action": [row.pk for row in rows], **more}
+    return client.post(page(model, "changelist"), chosen, follow=True)
+
+
+# --- The list ---
+
+
+def test_the_list_shows_what_for_where_it_stands_and_money_against_its_cap(client):
+    owner = sign_in(client)
+    document, playbook = make_document(owner, name="acme.txt"), make_playbook(owner, "NDA")
+    make_session(max_cost_usd=None)
+    make_session(max_cost_usd="0.25", cost_total_usd="0.24")
+    make_session(params={"document": str(document.public_id), "playbook": str(playbook.public_id)})
+    make_session(status=Status.WAITING, waiting_on="approval", trigger=make_trigger(name="Nightly"))
+    make_session(halt_state=HaltState.HALT_REQUESTED)
+    make_session(**OVER, started_at=NOW)
+
+    found = text_of(client.get(reverse(LIST)))
+
+    for words in ("acme.txt by NDA", "waits for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
+        assert words in found, words
+    assert '$0.24 <span class="lq-faint">of $0.25' in found
+    assert '$0.00 <span class="lq-faint">of no cap' in found
+    assert 'class="lq-bar warn"' in found
+
+
+def test_params_that_name_nothing_do_no_harm(client):
+    sign_in(client)
+    make_session(params={"document": "no-id", "playbook": "x", "query": "late fees", "skill": "summarise"})
+
+    assert "“late fees” by summarise" in text_of(client.get(reverse(LIST)))
+
+
+# --- Halting ---
+
+
+def test_halting_asks_first_then_counts_what_it_did(client):
+    user = sign_in(client, "operator")
+    running, halted = make_session(), make_session(halt_state=HaltState.HALT_REQUESTED)
+    over = make_session(**OVER)
+
+    asked = choose(client, AgentSession, "halt", running, halted, over)
+    assert "Kept with the halt" in text_of(asked)
+    assert not Halt.objects.exists()
+
+    done = choose(client, AgentSession, "halt", running, halted, over, confirmed="1", reason="wrong folder")
+
+    assert "1 asked to halt, 1 halted before, 1 over." in text_of(done)
+    halt = Halt.objects.get()
+    assert (halt.requested_by, halt.reason, halt.session) == (user, "wrong folder", running)
+    running.refresh_from_db()
+    assert running.halt_state == HaltState.HALT_REQUESTED
+
+
+def test_a_halt_without_a_reason_is_not_made(client):
+    sign_in(client)
+    session = make_session()
+
+    answer = choose(client, AgentSession, "halt", session, confirmed="1", reason=" ")
+
+    assert "This field is required." in text_of(answer)
+    assert not Halt.objects.exists()
+
+
+def test_a_session_that_cannot_be_halted_is_told(client, monkeypatch):
+    sign_in(client)
+    session = make_session()
+
+    def refuse(*args, **more):
+        raise DatabaseError
+
+    monkeypatch.setattr("agents.services.halts.session_halt", refuse)
+    answer = choose(client, AgentSession, "halt", session, confirmed="1", reason="x")
+
+    assert "1 could not be halted" in text_of(answer)
+
+
+def test_one_session_is_halted_from_its_row_and_its_page(client):
+    sign_in(client, "operator")
+    session, before = make_session(), last_event()
+    address = act_page(session, "halt")
+    assert address in text_of(client.get(reverse(LIST)))
+    assert address in text_of(show(client, session))
+
+    client.get(address)
+    assert kinds_since(before) == ["session.viewed"]
+    client.post(address, {"confirmed": "1", "reason": "x"})
+
+    assert set(kinds_since(before)[1:]) == {"audit.chain_opened", "autonomous_session.halt_requested"}
+
+
+def test_all_sessions_of_an_agent_are_halted_on_its_page(client):
+    sign_in(client, "operator")
+    agent = make_agent()
+    mine, other = make_session(agent=agent), make_session()
+    make_session(agent=agent, **OVER)
+
+    answer = client.post(act_page(agent, "halt"), {"confirmed": "1", "reason": "x"}, follow=True)
+
+    assert "1 asked to halt, 0 halted before, 0 over." in text_of(answer)
+    assert AgentSession.objects.get(pk=mine.pk).halt_state == HaltState.HALT_REQUESTED
+    assert AgentSession.objects.get(pk=other.pk).halt_state == HaltState.RUNNING
+
+
+def test_several_agents_are_halted_from_the_list(client):
+    sign_in(client)
+    agents = [make_agent(), make_agent()]
+    for agent in agents:
+        make_session(agent=agent)
+
+    answer = choose(client, Agent, "halt", *agents, confirmed="1", reason="x")
+
+    assert "2 asked to halt" in text_of(answer)
+
+
+def test_who_may_only_look_cannot_halt(client):
+    sign_in(client, "viewer")
+    session = make_session()
+
+    choose(client, AgentSession, "halt", session, confirmed="1", reason="x")
+    assert client.post(act_page(session, "halt"), {"confirmed": "1", "reason": "x"}).status_code == 403
+    assert act_page(session, "halt") not in text_of(show(client, session))
+
+    assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.RUNNING
+
+
+def test_an_act_that_does_not_exist_is_not_found(client):
+    sign_in(client)
+
+    assert client.get(act_page(make_session(), "launch")).status_code == 404
+    assert client.get(page(AgentSession, "act", 999_999, "halt")).status_code == 404
+
+
+def test_more_rows_than_can_be_looked_at_are_not_acted_on(client, monkeypatch):
+    sign_in(client)
+    monkeypatch.setattr("agents.admin.acts.MOST_ROWS", 1)
+
+    answer = choose(client, AgentSession, "halt", make_session(), make_session(), confirmed="1", reason="x")
+
+    assert "At most 1 rows at a time" in text_of(answer)
+    assert not Halt.objects.exists()
+
+
+# --- The page of one session ---
+
+
+def full_session(owner):
+    session = make_session(owner=owner, agent=make_agent(owner=owner), current_phase=Phase.INTAKE, started_at=NOW)
+    session_enter_phase(session, Phase.ANALYSIS, now=NOW)
+    call = make_call(session, intent=ToolIntent.RUN_PLAYBOOK, name="nda", model="test-model", key="a:1", error="slow")
+    call.outcome = Outcome.STARTED
+    journal_record(call, now=NOW + timedelta(seconds=1))
+    call.outcome = Outcome.SUCCESS
+    journal_record(call, now=NOW + timedelta(seconds=3))
+    refuse_call(session, ToolIntent.NOTIFY, "analysis", Outcome.DENIED, now=NOW, detail="budget_spent")
+    session_halt(session.pk, by=owner, reason="reads <i>too</i> much", now=NOW + timedelta(seconds=4))
+    document = make_document(owner)
+    Finding.objects.create(
+        session=session, severity="critical", title="Too long", document=document, quote="five years",
+        quote_start=12, quote_end=22, quote_check="verified", judges_for=2, judges_asked=3,
+    )  # fmt: skip
+    Finding.objects.create(session=session, title="Made up", quote="nowhere", quote_check="unverified")
+    return session
+
+
+def test_the_page_tells_phases_calls_money_halts_and_findings(client):
+    session = full_session(sign_in(client))
+
+    found = text_of(show(client, session))
+
+    for words in (
+        "analysis", "run_playbook · nda", "test-model", "2.0 s", "slow", "denied", "budget spent",
+        "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
+        "the quote stands in the document", "characters 12", "2 of 3 judges agree",
+        "the quote was not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
+        f"#finding-{session.findings.first().pk}",
+    ):  # fmt: skip
+        assert words in found, words
+
+
+def test_the_page_tells_the_end_and_who_stopped_it(client):
+    owner = sign_in(client)
+    session = make_session(owner=owner, status=Status.QUEUED)
+    session_halt(session.pk, by=owner, reason="enough", now=NOW)
+    make_approval(session)
+
+    found = text_of(show(client, session))
+
+    assert "The run was halted: external_halt." in found
+    assert "A person stopped it." in found
+    assert "This run waits for a person" in found
+
+
+def test_a_note_in_the_record_is_a_line_of_the_timeline(client):
+    session = make_session(owner=sign_in(client))
+    recorder.append(session.chain, "session.paused", now=NOW, details={"idle_seconds": 301})
+
+    assert "idle for 301 seconds" in text_of(show(client, session))
+
+
+def test_the_page_names_what_went_into_the_run_by_version(client):
+    owner = sign_in(client)
+    playbook, document = make_playbook(owner, "NDA"), make_document(owner)
+    noted = {"playbook_id": str(playbook.public_id), "playbook_version": 7, "memories": 2}
+    session = make_session(
+        owner=owner, project=Project.objects.create(owner=owner, name="Acme"), context_version=4,
+        metadata={"inputs": noted}, params={"document": str(document.public_id), "skill": "summarise", "query": "q"},
+    )  # fmt: skip
+
+    found = text_of(show(client, session))
+
+    assert "context version 4" in found
+    assert "NDA</a>, version 7" in found
+    assert document.name in found
+    assert "summarise" in found
+
+
+def test_what_is_gone_is_shown_by_its_id(client):
+    owner = sign_in(client)
+    gone = "0b2d1c9e-0000-4000-8000-000000000000"
+    session = make_session(owner=owner, params={"playbook": gone, "document": "nonsense"})
+
+    found = text_of(show(client, session))
+
+    assert gone in found
+    assert "nonsense" in found
+
+
+def test_a_running_page_refreshes_itself_and_a_finished_one_does_not(client):
+    owner = sign_in(client)
+
+    assert 'data-every="4"' in text_of(show(client, make_session(owner=owner)))
+    assert "data-every" not in text_of(show(client, make_session(owner=owner, **OVER)))
+
+
+def test_a_long_session_shows_its_latest_part(client, monkeypatch):
+    owner = sign_in(client)
+    monkeypatch.setattr("agents.selectors.timeline.SHOWN_EVENTS", 3)
+    session = make_session(owner=owner)
+    for number in range(5):
+        refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"d{number}")
+
+    found = text_of(show(client, session))
+
+    assert "the latest part" in found
+    assert "d4" in found
+    assert "d1" not in found
+
+
+def viewed():
+    return AuditEvent.objects.filter(kind="session.viewed")
+
+
+def test_the_owners_own_look_leaves_nothing(client):
+    session = make_session(owner=sign_in(client))
+
+    show(client, session)
+
+    assert not viewed().exists()
+
+
+def test_a_look_by_somebody_else_is_on_record_once_per_look(client):
+    user = sign_in(client, "viewer")
+    session = make_session()
+
+    answer = show(client, session)
+    show(client, session, look=answer.context["token"])
+
+    event = viewed().get()
+    assert event.actor == f"user:{user.pk}"
+    assert event.details == {"session_id": str(session.public_id)}
+    assert event.request_id == answer.headers["X-Request-ID"]
+
+
+def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(client, monkeypatch):
+    user = sign_in(client, "viewer")
+    session, other = make_session(), make_session()
+    marks = [
+        session_page.look_token(other, user),
+        session_page.look_token(session, make_user()),
+        f"{session.pk}:{user.pk}",
+        "x",
+    ]
+    for mark in marks:
+        show(client, session, look=mark)
+    assert viewed().count() == len(marks)
+
+    monkeypatch.setattr(session_page, "LOOK_LASTS", timedelta(seconds=-1))
+    show(client, session, look=session_page.look_token(session, user))
+    assert viewed().count() == len(marks) + 1
+
+
+# --- Running again, and by hand ---
+
+
+def test_a_session_that_is_over_is_run_again(client):
+    user = sign_in(client, "operator")
+    playbook = make_playbook(user)
+    session = make_session(owner=user, params={"playbook": str(playbook.public_id)}, **OVER)
+    before = last_event()
+
+    answer = client.post(act_page(session, "restart"), {"confirmed": "1"}, follow=True)
+
+    again = AgentSession.objects.get(restarted_from=session)
+    assert "1 started again." in text_of(answer)
+    assert kinds_since(before) == ["autonomous_trigger.run_now"]
+    assert str(again.public_id)[:8] in text_of(answer)
+
+
+def test_a_session_that_cannot_be_run_again_says_why(client):
+    user = sign_in(client)
+    session = make_session(owner=user, params={"playbook": "0b2d1c9e-0000-4000-8000-000000000000"}, **OVER)
+
+    answer = client.post(act_page(session, "restart"), {"confirmed": "1"})
+
+    assert "is gone" in text_of(answer)
+    assert not AgentSession.objects.filter(restarted_from=session).exists()
+
+
+def test_a_run_is_started_by_hand_with_what_is_ones_own(client):
+    user = sign_in(client, "operator")
+    mine, other = make_playbook(user, "Mine"), make_playbook(make_user(), "Somebody else's")
+    address = page(AgentSession, "add")
+    form = text_of(client.get(address))
+    assert "Mine (version 1)" in form
+    assert "Somebody else" not in form
+
+    refused = client.post(address, {"playbook": other.pk})
+    assert "Select a valid choice" in text_of(refused)
+    answer = client.post(address, {"playbook": mine.pk, "max_cost_usd": "0.5"})
+
+    session = AgentSession.objects.get()
+    assert answer.url == page(AgentSession, "change", session.pk)
+    assert (session.owner, str(session.max_cost_usd)) == (user, "0.500000")
+
+
+def test_a_run_by_hand_that_makes_no_sense_is_explained_at_its_field(client):
+    sign_in(client)
+
+    answer = client.post(page(AgentSession, "add"), {})
+
+    assert "exactly one playbook or skill" in str(answer.context["form"].errors["playbook"])

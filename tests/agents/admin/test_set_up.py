@@ -1,0 +1,254 @@
+"""Agents, money and keys in the control room."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from agents.conf import clock
+from agents.enums import BudgetScope
+from agents.models import (
+    Agent,
+    AgentSession,
+    ApiKey,
+    Budget,
+    InferenceLog,
+    Installation,
+    ModelPrice,
+    SuspendedModel,
+)
+from agents.services.api_keys import api_key_verify
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, page, sign_in, text_of
+from tests.factories import make_agent, make_price, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+# --- Agents ---
+
+
+def test_an_agent_is_made_and_changed_through_the_service(client):
+    user = sign_in(client, "admin")
+    before = last_event()
+
+    client.post(page(Agent, "add"), {"owner": user.pk, "name": "Reviewer", "mode": "semi", "enabled": "on"})
+    row = Agent.objects.get()
+    given = {"name": "Reviewer", "mode": "manual", "enabled": "on", "max_cost_per_day_usd": "2"}
+    client.post(page(Agent, "change", row.pk), given)
+
+    row.refresh_from_db()
+    assert (row.mode, row.max_cost_per_day_usd, row.edited_by) == ("manual", Decimal(2), user)
+    assert kinds_since(before) == ["agent.created", "budget.cap_set", "agent.edited"]
+
+
+def test_loosening_the_mode_of_a_running_agent_is_refused_at_its_field(client):
+    sign_in(client)
+    row = make_agent(mode="manual")
+    make_session(agent=row)
+
+    answer = client.post(page(Agent, "change", row.pk), {"name": row.name, "mode": "auto", "enabled": "on"})
+
+    assert "can be tightened now" in str(answer.context["form"].errors["mode"])
+    row.refresh_from_db()
+    assert row.mode == "manual"
+
+
+def test_the_page_of_an_agent_shows_what_it_spent_today(client):
+    sign_in(client)
+    row = make_agent(max_cost_per_day_usd="4")
+    make_session(agent=row, params={"query": "its work"})
+    Budget.objects.create(
+        scope=BudgetScope.AGENT, subject_id=row.pk, day=clock().date(), cap_usd=4, charged_usd=Decimal("3.9")
+    )
+
+    found = text_of(client.get(page(Agent, "change", row.pk)))
+
+    assert "$3.90" in found
+    assert "width: 97%" in found
+    assert "its work" in found
+
+
+def test_operators_see_agents_and_cannot_change_them(client):
+    sign_in(client, "operator")
+    row = make_agent()
+
+    found = text_of(client.get(page(Agent, "change", row.pk)))
+
+    assert "disabled" in found
+    assert "Save</button>" not in found
+    assert client.post(page(Agent, "change", row.pk), {"name": "x"}).status_code == 403
+
+
+# --- Money ---
+
+
+def test_the_cap_of_the_installation_is_set_for_today_too(client):
+    sign_in(client, "admin")
+    before = last_event()
+    assert "Change the cap" in text_of(client.get(page(Budget, "changelist")))
+
+    client.post(page(Installation, "change", 1), {"max_cost_per_day_usd": "7.5"})
+
+    assert Installation.objects.get().max_cost_per_day_usd == Decimal("7.5")
+    assert Budget.objects.get(scope=BudgetScope.INSTALLATION).cap_usd == Decimal("7.5")
+    assert kinds_since(before) == ["budget.cap_set"]
+
+
+@pytest.mark.parametrize("cap", ["", "-1", "lots"])
+def test_the_installation_is_never_without_a_cap(client, cap):
+    sign_in(client)
+    before = Installation.objects.get().max_cost_per_day_usd
+
+    answer = client.post(page(Installation, "change", 1), {"max_cost_per_day_usd": cap})
+
+    assert answer.context["form"].errors["max_cost_per_day_usd"]
+    assert Installation.objects.get().max_cost_per_day_usd == before
+
+
+def test_the_books_are_shown_under_the_names_of_whose_they_are(client):
+    sign_in(client, "viewer")
+    agent = make_agent(name="Night watch")
+    Budget.objects.create(scope="agent", subject_id=agent.pk, day=clock().date(), cap_usd=1, charged_usd=1, warned=True)
+    Budget.objects.create(scope="agent", subject_id=999, day=clock().date())
+
+    found = text_of(client.get(page(Budget, "changelist")))
+
+    assert "Night watch" in found
+    assert "agent:999" in found
+    assert "80 % reached" in found
+    assert 'class="lq-bar full"' in found
+    assert "Change the cap" not in found
+
+
+def test_clearing_the_cap_of_the_installation_from_its_books_is_refused(client):
+    sign_in(client)
+    row = Budget.objects.create(scope="installation", day=clock().date(), cap_usd=5)
+
+    answer = client.post(act_page(row, "set_cap"), {"confirmed": "1", "cap": ""})
+
+    assert "must have a daily cap" in text_of(answer)
+
+
+def test_a_price_is_declared_and_changed(client):
+    sign_in(client, "admin")
+    before = last_event()
+    given = {"model": "gpt", "input_usd": "1.5", "output_usd": "3", "overhead_tokens": "0"}
+
+    client.post(page(ModelPrice, "add"), given)
+    row = ModelPrice.objects.get()
+    client.post(page(ModelPrice, "change", row.pk), {**given, "model": "other", "input_usd": "2"})
+
+    row.refresh_from_db()
+    assert (row.model, row.input_usd) == ("gpt", Decimal(2))
+    assert kinds_since(before) == ["model_price.set"] * 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("input_usd", "-1"), ("input_usd", "x"), ("model", "")])
+def test_a_price_that_is_none_is_refused(client, field, value):
+    sign_in(client)
+    given = {"model": "gpt", "input_usd": "1", "output_usd": "3", "overhead_tokens": "0", field: value}
+
+    answer = client.post(page(ModelPrice, "add"), given)
+
+    assert answer.context["form"].errors[field]
+    assert not ModelPrice.objects.exists()
+
+
+def test_a_name_that_has_a_price_is_not_priced_twice(client):
+    sign_in(client)
+    make_price("gpt")
+
+    given = {"model": "gpt", "input_usd": "1", "output_usd": "3", "overhead_tokens": "0"}
+    answer = client.post(page(ModelPrice, "add"), given)
+
+    assert answer.context["form"].errors["model"]
+
+
+def test_a_suspended_model_is_accepted_again(client):
+    sign_in(client, "admin")
+    row = SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
+    chosen = {"action": "accept", "_selected_action": [row.pk], "confirmed": "1"}
+
+    answer = client.post(page(SuspendedModel, "changelist"), chosen, follow=True)
+
+    assert "1 accepted again." in text_of(answer)
+    assert not SuspendedModel.objects.exists()
+    assert AuditEvent.objects.filter(kind="model.accepted").count() == 1
+
+
+def test_a_call_of_a_model_without_reported_cost_says_so(client):
+    sign_in(client, "viewer")
+    InferenceLog.objects.create(model="m", purpose="chat", outcome="timeout", latency_ms=12)
+
+    found = text_of(client.get(page(InferenceLog, "changelist")))
+
+    assert "not reported" in found
+    assert "12 ms" in found
+
+
+def test_links_lead_only_where_one_may_go(client):
+    log = InferenceLog.objects.create(session=make_session(), model="m", purpose="chat", outcome="success")
+    sign_in(client, "viewer")
+    assert page(AgentSession, "change", log.session_id) in text_of(client.get(page(InferenceLog, "change", log.pk)))
+
+    key = ApiKey.objects.create(user=make_user(), name="n", prefix="p", hash="h", scopes=["read"])
+    assert f"/auth/user/{key.user_id}/" not in text_of(client.get(page(ApiKey, "change", key.pk)))
+
+
+# --- Keys ---
+
+
+def test_a_key_is_shown_once_in_the_answer_and_nowhere_else(client):
+    sign_in(client, "admin")
+    user = make_user()
+    before = last_event()
+
+    answer = client.post(page(ApiKey, "add"), {"user": user.pk, "name": "CRM", "scopes": ["read", "write"]})
+
+    row = ApiKey.objects.get()
+    secret = answer.context["secret"]
+    assert secret in text_of(answer)
+    assert api_key_verify(secret, now=clock()) == row
+    assert (row.user, row.scopes) == (user, ["read", "write"])
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert kinds_since(before) == ["api_key.created"]
+    for address in (page(ApiKey, "changelist"), page(ApiKey, "change", row.pk), page(AgentSession, "changelist")):
+        assert secret not in text_of(client.get(address))
+        assert row.hash not in text_of(client.get(address))
+    assert all(secret not in str(cookie.value) for cookie in client.cookies.values())
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [({"scopes": []}, "scopes"), ({"scopes": ["root"]}, "scopes"), ({"name": ""}, "name")],
+)
+def test_a_key_that_makes_no_sense_is_not_made(client, given, field):
+    user = sign_in(client)
+
+    answer = client.post(page(ApiKey, "add"), {"user": user.pk, "name": "n", "scopes": ["read"], **given})
+
+    assert answer.context["form"].errors[field]
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_that_has_ended_already_is_refused(client):
+    user = sign_in(client)
+
+    given = {"user": user.pk, "name": "n", "scopes": ["read"], "expires_at": "2001-01-01T00:00"}
+    answer = client.post(page(ApiKey, "add"), given)
+
+    assert "has ended already" in text_of(answer)
+
+
+def test_keys_say_whether_they_open_anything(client):
+    user, now = sign_in(client), clock()
+    make = {"user": user, "hash": "h", "scopes": ["read"]}
+    ApiKey.objects.create(name="a", prefix="a", **make)
+    ApiKey.objects.create(name="b", prefix="b", expires_at=now - timedelta(days=1), **make)
+    ApiKey.objects.create(name="c", prefix="c", revoked_at=now, last_used_at=now - timedelta(hours=2), **make)
+
+    found = text_of(client.get(page(ApiKey, "changelist")))
+
+    for words in ("open", "expired", "revoked", "never", "2 hours ago"):
+        assert words in found, words

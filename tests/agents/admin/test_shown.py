@@ -1,0 +1,147 @@
+"""How values look to people."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django import forms
+
+from agents.admin import tags
+from agents.admin.forms import ArgumentsField, DressedForm, usd_field
+from agents.admin.playbooks import LinesField
+from agents.admin.shown import Bar, ago, difference, moment, pretty, span, usd, visible
+from tests.factories import NOW
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Decimal(0), "$0.00"),
+        (Decimal("5.000000"), "$5.00"),
+        (Decimal("0.005"), "$0.005"),
+        (Decimal("0.000001"), "$0.000001"),
+        (Decimal("1234.5"), "$1234.50"),
+        (None, "—"),
+    ],
+)
+def test_money_has_two_places_or_as_many_as_say_something(amount, text):
+    assert usd(amount) == tags.usd(amount) == text
+
+
+@pytest.mark.parametrize(
+    "char",
+    [
+        "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069", "\u200e", "\u200f",
+        "\u061c", "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e", "\u2028", "\u2029", "\u00a0",
+        "\u2003", "\u3000", "\u3164", "\uffa0", "\u115f", "\u1160", "\u2800", "\ufe0f", "\U000e0100", "\U000e0041",
+        "\u034f", "\x00", "\x07", "\x1b", "\r", "\x7f", "\x85", "\ue000", "\ud800", "\uffff", "\u180b",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_seen_is_spelled_out(char):
+    assert visible(f"a{char}b") == f"a⟨U+{ord(char):04X}⟩b"
+
+
+@pytest.mark.parametrize("text", ["plain text", "Käthe, 東京, Ελλάδα, नमस्ते", "tabs\tand\nlines", "🙂", "e\u0301"])
+def test_what_can_be_seen_stays_as_it_is(text):
+    assert visible(text) == text
+
+
+def test_json_is_readable_and_hides_nothing():
+    assert pretty({"b": "ü\u202e", "a": [1]}) == '{\n  "a": [\n    1\n  ],\n  "b": "ü⟨U+202E⟩"\n}'
+
+
+def test_an_amount_of_the_record_is_shown_like_any_other_and_an_unreadable_one_as_it_is():
+    assert [tags.usd(amount) for amount in ("0.500000", "", "lots")] == ["$0.50", "", "lots"]
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (timedelta(seconds=1), "1 second"),
+        (timedelta(seconds=59), "59 seconds"),
+        (timedelta(minutes=1), "1 minute"),
+        (timedelta(hours=23, minutes=59), "23 hours"),
+        (timedelta(days=-2), "2 days"),
+    ],
+)
+def test_a_length_of_time_is_told_in_its_largest_unit(length, text):
+    assert span(length) == text
+
+
+def test_a_time_is_told_from_now():
+    assert ago(NOW - timedelta(hours=2), NOW) == "2 hours ago"
+    assert ago(NOW + timedelta(minutes=3), NOW) == "in 3 minutes"
+    assert ago(None, NOW) == "never"
+    assert moment(NOW) == "14 Mar 2026 09:26:53"
+    assert moment(None) == "—"
+    assert tags.took(999) == "999 ms"
+    assert tags.took(1_500) == "1.5 s"
+    assert tags.words("budget_exceeded") == "budget exceeded"
+
+
+@pytest.mark.parametrize(
+    ("spent", "cap", "bar"),
+    [
+        ("0", "5", Bar(0, "fine")),
+        ("3.99", "5", Bar(79, "fine")),
+        ("4", "5", Bar(80, "warn")),
+        ("5", "5", Bar(100, "full")),
+        ("9", "5", Bar(100, "full")),
+        ("0", "0", Bar(100, "full")),
+    ],
+)
+def test_a_bar_is_full_at_the_cap_and_warns_before(spent, cap, bar):
+    assert Bar.of(Decimal(spent), Decimal(cap)) == bar
+    assert Bar.of(Decimal(spent), None) is None
+
+
+def test_a_difference_names_what_was_and_what_is():
+    lines = [(line.kind, line.text.strip()) for line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
+
+    assert ("same", '"a": 1,') in lines
+    assert ("old", '"b": 2') in lines
+    assert ("new", '"b": 3') in lines
+
+
+# --- Fields ---
+
+
+class Sample(DressedForm):
+    text = forms.CharField()
+    long = forms.CharField(widget=forms.Textarea)
+    choice = forms.ChoiceField(choices=[("a", "A")])
+    several = forms.MultipleChoiceField(choices=[("a", "A")], widget=forms.CheckboxSelectMultiple)
+    switch = forms.BooleanField()
+    hidden = forms.CharField(widget=forms.HiddenInput)
+
+
+def test_every_kind_of_field_is_dressed():
+    form = Sample()
+
+    assert all("class" in field.widget.attrs for field in form.fields.values())
+    assert "expand_more" in str(form["choice"])
+
+
+@pytest.mark.parametrize("given", ["-0.01", "1.00001", "NaN", "Infinity", "1e99", "abc", "99999999999999"])
+def test_an_amount_that_is_none_is_refused(given):
+    with pytest.raises(forms.ValidationError):
+        usd_field().clean(given)
+
+
+def test_an_amount_keeps_four_places():
+    assert usd_field().clean("0.1234") == Decimal("0.1234")
+    assert usd_field(required=False).clean("") is None
+
+
+def test_arguments_are_one_object():
+    assert ArgumentsField().clean('{"a": [1, {"b": null}]}') == {"a": [1, {"b": None}]}
+    assert ArgumentsField(required=False).clean("") is None
+
+
+def test_lines_are_short_texts_one_a_line():
+    field = LinesField()
+
+    assert field.clean(" a \n\n b\r\n") == ("a", "b")
+    assert field.prepare_value(("a", "b")) == "a\nb"
+    assert not field.has_changed(("a", "b"), "a\r\nb\r\n")
+    assert field.has_changed(("a",), "b")

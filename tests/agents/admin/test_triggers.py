@@ -1,0 +1,325 @@
+"""Triggers in the control room: caps in the list, forms by kind, secrets shown once."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.urls import reverse
+
+from agents.conf import clock
+from agents.enums import BudgetScope, TriggerKind
+from agents.models import AgentSession, Budget, Collection, Trigger
+from agents.services.triggers import trigger_secret
+from audit.models import AuditEvent
+from tests.agents.admin.rows import (
+    act_page,
+    kinds_since,
+    last_event,
+    make_playbook,
+    page,
+    sign_in,
+    text_of,
+)
+from tests.factories import make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+LIST = "admin:agents_trigger_changelist"
+DEFAULTS = {
+    **{name: str(Trigger._meta.get_field(name).default) for name in ("max_runs_per_hour", "pause_after")},
+    "enabled": "on",
+}
+
+
+def add(client, kind, owner, **given):
+    address = f"{page(Trigger, 'add')}?kind={kind}&owner={owner.pk}"
+    return client.post(address, {**DEFAULTS, "name": "T", **given})
+
+
+def save_list(client, rows, caps):
+    given = {"form-TOTAL_FORMS": len(rows), "form-INITIAL_FORMS": len(rows), "_save": "Save"}
+    for number, (row, cap) in enumerate(zip(rows, caps, strict=True)):
+        given |= {f"form-{number}-id": row.pk, f"form-{number}-max_cost_usd": cap}
+    return client.post(reverse(LIST), given, follow=True)
+
+
+# --- The list ---
+
+
+def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
+    owner = sign_in(client)
+    now = clock()
+    trigger = make_trigger(
+        owner=owner, name="Nightly", kind=TriggerKind.SCHEDULE, next_run_at=now + timedelta(hours=3, minutes=1),
+        playbook=make_playbook(owner, "NDA"), collection=Collection.objects.create(owner=owner, name="Inbox"),
+    )  # fmt: skip
+    make_session(owner=owner, trigger=trigger, cost_total_usd="0.75")
+    Budget.objects.create(scope=BudgetScope.TRIGGER, subject_id=trigger.pk, day=now.date(), charged_usd="0.25")
+    make_trigger(name="Stopped", paused_at=now, pause_reason="failing_runs")
+    make_trigger(name="Off", enabled=False)
+
+    found = text_of(client.get(reverse(LIST)))
+
+    for words in (
+        "NDA on Inbox", "$0.25 today", "$0.75 to date, 1 sessions", "next: in 3 hours", "paused: failing runs",
+        "switched off", "$5.00 (default)",
+    ):  # fmt: skip
+        assert words in found, words
+
+
+def test_a_cap_is_set_in_the_list_through_the_service(client):
+    user = sign_in(client, "operator")
+    rows = [make_trigger(name="a", max_cost_usd="1"), make_trigger(name="b")]
+    before = last_event()
+
+    save_list(client, rows, ["2.5", ""])
+
+    rows[0].refresh_from_db()
+    assert (rows[0].max_cost_usd, rows[0].edited_by) == (Decimal("2.5"), user)
+    assert kinds_since(before) == ["autonomous_trigger.cap_set"]
+    assert AuditEvent.objects.latest("pk").details["cap_usd"] == "2.5"
+
+
+def test_an_empty_cap_in_the_list_is_the_default(client):
+    sign_in(client)
+    row = make_trigger(max_cost_usd="1")
+
+    save_list(client, [row], [""])
+
+    row.refresh_from_db()
+    assert row.max_cost_usd is None
+
+
+@pytest.mark.parametrize("cap", ["-1", "NaN", "1.23456", "many"])
+def test_a_cap_that_is_no_amount_is_refused_in_the_list(client, cap):
+    sign_in(client)
+    row = make_trigger(max_cost_usd="1")
+
+    answer = save_list(client, [row], [cap])
+
+    assert answer.context["cl"].formset.errors[0]["max_cost_usd"]
+    row.refresh_from_db()
+    assert row.max_cost_usd == 1
+
+
+def test_what_the_service_refuses_in_the_list_is_told(client):
+    sign_in(client)
+    row = make_trigger(max_cost_usd="1", deleted_at=clock())
+    given = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 1, "_save": "Save", "form-0-id": row.pk}
+
+    answer = client.post(f"{reverse(LIST)}?use=all", {**given, "form-0-max_cost_usd": "2"}, follow=True)
+
+    assert "There is no such trigger." in text_of(answer)
+    row.refresh_from_db()
+    assert row.max_cost_usd == 1
+
+
+def test_a_viewer_sees_caps_and_cannot_set_them(client):
+    sign_in(client, "viewer")
+    row = make_trigger(max_cost_usd="1")
+
+    assert "form-0-max_cost_usd" not in text_of(client.get(reverse(LIST)))
+    assert save_list(client, [row], ["9"]).status_code == 403
+
+
+def test_the_cap_of_three_triggers_is_set_at_once(client):
+    sign_in(client, "operator")
+    rows = [make_trigger(), make_trigger(), make_trigger(max_cost_usd="9")]
+    chosen = {"action": "set_cap", "_selected_action": [row.pk for row in rows]}
+    before = last_event()
+
+    assert "The cap holds for each session to come" in text_of(client.post(reverse(LIST), chosen))
+    answer = client.post(reverse(LIST), {**chosen, "confirmed": "1", "cap": "0.75"}, follow=True)
+
+    assert "3 capped at $0.75 per session." in text_of(answer)
+    assert {row.max_cost_usd for row in Trigger.objects.all()} == {Decimal("0.75")}
+    assert kinds_since(before) == ["autonomous_trigger.cap_set"] * 3
+
+
+def test_deleted_triggers_are_out_of_the_way_and_still_to_be_found(client):
+    sign_in(client)
+    row = make_trigger(name="Long gone", deleted_at=clock())
+
+    assert "Long gone" not in text_of(client.get(reverse(LIST)))
+    assert "Long gone" in text_of(client.get(reverse(LIST), {"use": "filled"}))
+    shown = text_of(client.get(page(Trigger, "change", row.pk)))
+    assert "deleted" in shown
+    assert "Save</button>" not in shown
+    assert client.post(page(Trigger, "change", row.pk), {"name": "x"}).status_code == 403
+
+
+# --- Adding and changing ---
+
+
+def test_adding_asks_first_for_kind_and_owner(client):
+    sign_in(client, "operator")
+
+    found = text_of(client.get(page(Trigger, "add")))
+
+    assert all(kind in found for kind in ("watch", "schedule", "event", "manual"))
+    assert "suggestion" not in found
+
+
+def test_a_viewer_is_not_even_asked(client):
+    sign_in(client, "viewer")
+
+    assert client.get(page(Trigger, "add")).status_code == 403
+
+
+def test_each_kind_has_its_own_fields_and_choices_of_its_owner(client):
+    sign_in(client, "operator")
+    owner = make_user()
+    make_playbook(owner, "Theirs")
+    make_playbook(make_user(), "Somebody else's")
+    fields = {}
+    for kind in ("watch", "schedule", "event", "manual"):
+        answer = client.get(page(Trigger, "add"), {"kind": kind, "owner": owner.pk})
+        fields[kind] = set(answer.context["form"].fields)
+        assert "Theirs" in text_of(answer)
+        assert "Somebody else" not in text_of(answer)
+
+    assert {"cron", "zone"} <= fields["schedule"]
+    assert "cron" not in fields["watch"] | fields["event"] | fields["manual"]
+    assert "source" in fields["event"]
+
+
+def test_a_watch_is_made_for_its_owner(client):
+    user = sign_in(client, "operator")
+    owner = make_user()
+    collection, playbook = Collection.objects.create(owner=owner, name="Inbox"), make_playbook(owner)
+    before = last_event()
+
+    answer = add(client, "watch", owner, collection=collection.pk, playbook=playbook.pk, max_cost_usd="0.5")
+
+    trigger = Trigger.objects.get()
+    assert answer.url == page(Trigger, "change", trigger.pk)
+    assert (trigger.owner, trigger.edited_by, trigger.collection) == (owner, user, collection)
+    assert kinds_since(before) == ["autonomous_trigger.created"]
+
+
+def test_a_schedule_knows_its_next_run(client):
+    owner = sign_in(client)
+
+    add(client, "schedule", owner, cron="0 6 * * 1", zone="Europe/Berlin", catch_up_minutes="60")
+
+    assert Trigger.objects.get().next_run_at is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "field"),
+    [
+        ("watch", {}, "collection"),
+        ("schedule", {"cron": "not a cron", "zone": "UTC", "catch_up_minutes": "0"}, "cron"),
+        ("schedule", {"cron": "0 6 * * 1", "zone": "Mars/Base", "catch_up_minutes": "0"}, "zone"),
+        ("manual", {"name": " "}, "name"),
+        ("manual", {"max_runs_per_hour": "0"}, "max_runs_per_hour"),
+        ("manual", {"max_cost_usd": "-1"}, "max_cost_usd"),
+    ],
+)
+def test_what_is_refused_stands_beside_its_field(client, kind, given, field):
+    owner = sign_in(client)
+
+    answer = add(client, kind, owner, **given)
+
+    assert answer.context["form"].errors.get(field), answer.context["form"].errors
+    assert not Trigger.objects.exists()
+
+
+def test_a_change_is_made_and_recorded_by_the_service(client):
+    owner = sign_in(client)
+    row = make_trigger(owner=owner, name="old")
+    before = last_event()
+
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "new", "agent": make_agent(owner=owner).pk})
+
+    row.refresh_from_db()
+    assert row.name == "new"
+    assert kinds_since(before) == ["autonomous_trigger.edited"]
+    assert AuditEvent.objects.latest("pk").details["fields"] == ["agent", "name"]
+
+
+def test_a_watch_keeps_its_collection(client):
+    owner = sign_in(client)
+    first, second = (Collection.objects.create(owner=owner, name=name) for name in "ab")
+    row = make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=first)
+
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "n", "collection": second.pk})
+
+    row.refresh_from_db()
+    assert (row.collection, row.name) == (first, "n")
+
+
+def test_an_agent_of_somebody_else_cannot_be_chosen(client):
+    owner = sign_in(client)
+
+    answer = add(client, "manual", owner, agent=make_agent().pk)
+
+    assert "Select a valid choice" in str(answer.context["form"].errors["agent"])
+
+
+# --- Secrets ---
+
+
+def test_the_secret_of_an_event_trigger_is_shown_once_when_it_is_made(client):
+    owner = sign_in(client)
+
+    answer = add(client, "event", owner, min_severity="info")
+
+    trigger = Trigger.objects.get()
+    secret = trigger_secret(trigger)
+    found = text_of(answer)
+    assert secret in found.replace("&#x3D;", "=")
+    assert f"http://testserver/hooks/{trigger.public_id}" in found
+    assert "no-store" in answer.headers["Cache-Control"]
+    after = client.get(page(Trigger, "change", trigger.pk))
+    assert f"/hooks/{trigger.public_id}" in text_of(after)
+    assert "whsec_" not in text_of(after)
+    assert "whsec_" not in text_of(client.get(reverse("admin:index")))
+    assert all("whsec_" not in str(cookie.value) for cookie in client.cookies.values())
+
+
+def test_a_new_secret_is_shown_once_and_on_record(client):
+    owner = sign_in(client)
+    row = make_trigger(owner=owner, kind=TriggerKind.EVENT)
+    old = trigger_secret(row)
+
+    answer = client.post(act_page(row, "rotate"), {"confirmed": "1"})
+
+    row.refresh_from_db()
+    assert trigger_secret(row) in text_of(answer)
+    assert old not in text_of(answer)
+    assert "the one before counts until" in text_of(client.get(page(Trigger, "change", row.pk)))
+
+
+def test_a_trigger_that_takes_no_messages_has_no_secret(client):
+    sign_in(client)
+    row = make_trigger()
+
+    answer = client.post(act_page(row, "rotate"), {"confirmed": "1"})
+
+    assert "only event triggers have a secret" in text_of(answer)
+    assert act_page(row, "rotate") not in text_of(client.get(page(Trigger, "change", row.pk)))
+
+
+# --- Running now ---
+
+
+def test_a_paused_trigger_is_run_by_hand(client):
+    sign_in(client, "operator")
+    owner = make_user()
+    row = make_trigger(owner=owner, paused_at=clock(), pause_reason="by_hand", playbook=make_playbook(owner))
+
+    answer = client.post(act_page(row, "run_now"), {"confirmed": "1"}, follow=True)
+
+    assert "1 started." in text_of(answer)
+    assert AgentSession.objects.get().trigger == row
+
+
+def test_a_run_for_somebody_who_has_opted_out_is_refused_with_the_reason(client):
+    sign_in(client)
+    row = make_trigger(owner=make_user(opted_in=False))
+
+    answer = client.post(act_page(row, "run_now"), {"confirmed": "1"})
+
+    assert "opted in" in text_of(answer)
+    assert not AgentSession.objects.exists()

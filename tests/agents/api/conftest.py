@@ -1,0 +1,43 @@
+"""What the tests of the API share: people with keys, and counters of requests that start at nothing."""
+
+import pytest
+from django.core.cache import cache
+from rest_framework.test import APIClient
+
+from agents.conf import clock
+from agents.services.api_keys import Scope, api_key_create
+from tests.factories import make_user
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_asked_yet():
+    cache.clear()
+
+
+def key_of(user, *scopes, expires_at=None):
+    """The key itself, as a client would send it; with every scope unless some are named."""
+    _, secret = api_key_create(
+        user=user, name="test", scopes=scopes or list(Scope), expires_at=expires_at, by=None, now=clock()
+    )
+    return secret
+
+
+def client_of(user, *scopes):
+    return client_with(key_of(user, *scopes))
+
+
+def client_with(secret):
+    client = APIClient(raise_request_exception=False)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+    return client
+
+
+@pytest.fixture
+def person():
+    return make_user()
+
+
+@pytest.fixture
+def api(person):
+    """A client with a key of `person` that may do everything."""
+    return client_of(person)

@@ -1,0 +1,214 @@
+"""Who gets in: good keys and no others, scopes, the opt-in, and a signed-in browser with its CSRF token."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.middleware.csrf import get_token
+from django.test import RequestFactory
+from rest_framework.test import APIClient
+
+from agents.conf import clock
+from agents.models import AgentSession, ApiKey, Profile, Trigger
+from agents.services.api_keys import api_key_revoke
+from tests.factories import make_session, make_user
+
+from .conftest import client_of, client_with, key_of
+from .world import make_world, routes
+
+pytestmark = pytest.mark.django_db
+SESSIONS = "/api/v1/sessions"
+DECISIONS = {"approve", "approve_edited", "approve_for_session", "deny", "resolve"}
+# What needs no opt-in, and why.
+ALWAYS = {
+    "session:halt": "the lever is always there",
+    "session:halt_all": "the lever is always there",
+    "notification:read": "reading changes nothing that runs",
+    "me:patch": "opting in cannot need an opt-in",
+    "event:dry_run": "changes nothing",
+}
+
+
+def test_a_key_gets_in(api, person):
+    assert api.get("/api/v1/me").json()["username"] == person.username
+
+
+def test_wrong_keys_do_not_get_in_and_all_hear_the_same(person):
+    secret = key_of(person)
+    expired = key_of(person)
+    ApiKey.objects.filter(prefix=expired.split("_")[1]).update(expires_at=clock() - timedelta(seconds=1))
+    revoked = key_of(person)
+    api_key_revoke(key=ApiKey.objects.get(prefix=revoked.split("_")[1]), by=None, now=clock())
+    inactive = key_of(gone := make_user())
+    gone.is_active = False
+    gone.save()
+    forged = [f"{secret}x", secret[:-1], "lqk_0_0", "", "x", "\x00", "é", f"{secret} x", expired, revoked, inactive]
+    answers = [client_with(attempt).get(SESSIONS) for attempt in forged]
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.json()["message"] for answer in answers}) == 1
+    assert client_with(secret).get(SESSIONS).status_code == 200
+
+
+def test_a_wrong_key_does_not_fall_back_to_the_browser(person):
+    client = client_with("lqk_0_0")
+    client.force_login(person)
+    assert client.get(SESSIONS).status_code == 401
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
+def test_the_scheme_is_read_as_http_has_it(person, scheme):
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"{scheme} {key_of(person)}")
+    assert client.get(SESSIONS).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["Basic YWRtaW46YWRtaW4=", "Token x", "Bearer", "nonsense"])
+def test_other_schemes_do_not_get_in(header):
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=header)
+    assert client.get(SESSIONS).status_code == 401
+
+
+# --- scopes ---
+
+
+def send(client, route, world):
+    return getattr(client, route.method)(route.address(world), {}, format="json" if route.method != "get" else None)
+
+
+@pytest.mark.parametrize("scope", ["read", "write", "decide"])
+def test_a_key_does_what_its_scopes_say_and_nothing_else(scope):
+    world = make_world()
+    client = client_of(world.owner, scope)
+    for route in routes():
+        action = route.name.rpartition(":")[2]
+        needed = "read" if route.method == "get" or route.name == "event:dry_run" else "write"
+        needed = "decide" if action in DECISIONS else needed
+        if needed != scope:
+            answer = send(client, route, world)
+            assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), route
+
+
+@pytest.mark.parametrize("verb", ["approve", "deny", "approve-edited", "approve-for-session"])
+def test_a_key_without_decide_never_decides_whatever_its_user_may(verb):
+    world = make_world()
+    admin = make_user(is_superuser=True)
+    approval = world.rows["approval"]
+    body = {"digest": approval.digest, **({"arguments": {}} if verb == "approve-edited" else {})}
+    address = f"/api/v1/approvals/{approval.public_id}/{verb}"
+    refused = client_of(admin, "read", "write").post(address, body, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    approval.refresh_from_db()
+    assert approval.status == "pending"
+    assert client_of(admin, "decide").post(address, body, format="json").status_code == 200
+
+
+def test_decide_without_the_permission_decides_nothing():
+    world = make_world()
+    approval = world.rows["approval"]
+    address = f"/api/v1/approvals/{approval.public_id}/approve"
+    answer = client_of(world.owner, "decide").post(address, {"digest": approval.digest}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+
+
+def test_four_eyes_hold_through_the_api(settings):
+    settings.LQOPS_FOUR_EYES = True
+    world = make_world()
+    approval = world.rows["approval"]
+    type(approval).objects.update(level="PRIVILEGED")
+    world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    other = make_user()
+    other.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    address = f"/api/v1/approvals/{approval.public_id}/approve"
+    own = client_of(world.owner).post(address, {"digest": approval.digest}, format="json")
+    assert (own.status_code, own.json()["code"]) == (403, "not_allowed")
+    assert client_of(other).post(address, {"digest": approval.digest}, format="json").status_code == 200
+
+
+# --- opt-in ---
+
+
+def test_who_has_not_opted_in_changes_nothing_and_reads_everything():
+    world = make_world()
+    Profile.objects.filter(user=world.owner).update(opted_in=False)
+    client = client_of(world.owner)
+    for route in routes():
+        answer = send(client, route, world)
+        free = route.method == "get" or route.name in ALWAYS
+        assert (answer.status_code == 403 and answer.json()["code"] == "not_opted_in") != free, route
+
+
+def test_who_has_no_profile_has_not_opted_in():
+    user = make_user()
+    Profile.objects.all().delete()
+    assert client_of(user).post("/api/v1/projects", {"name": "x"}, format="json").json()["code"] == "not_opted_in"
+    assert client_of(user).get("/api/v1/me").json()["opted_in"] is False
+
+
+def test_opting_in_and_out_by_the_api():
+    user = make_user(opted_in=False)
+    client = client_of(user)
+    assert client.patch("/api/v1/me", {"opted_in": True}, format="json").json()["opted_in"] is True
+    assert client.post("/api/v1/projects", {"name": "x"}, format="json").status_code == 201
+    session = make_session(owner=user)
+    gone = client.patch("/api/v1/me", {"opted_in": False, "halt_all": True}, format="json")
+    assert gone.json()["opted_in"] is False
+    assert AgentSession.objects.get(pk=session.pk).halt_state == "halt_requested"
+    assert client.get(SESSIONS).json()["count"] == 1
+
+
+def test_notices_by_mail_are_switched_by_the_api(api, person):
+    assert api.patch("/api/v1/me", {"email_notices": False}, format="json").json()["email_notices"] is False
+    assert Profile.objects.get(user=person).email_notices is False
+    assert Profile.objects.get(user=person).opted_in is True
+
+
+def test_halting_all_goes_with_opting_out_only(api):
+    for body in ({"halt_all": True}, {"halt_all": True, "opted_in": True}):
+        answer = api.patch("/api/v1/me", body, format="json")
+        assert (answer.status_code, list(answer.json()["detail"])) == (422, ["halt_all"])
+
+
+# --- a signed-in browser ---
+
+
+def test_a_signed_in_browser_reads(person):
+    client = APIClient()
+    client.force_login(person)
+    me = client.get("/api/v1/me").json()
+    assert (me["username"], me["key_expires_at"]) == (person.username, None)
+
+
+def test_a_signed_in_browser_needs_its_csrf_token(person):
+    client = APIClient(enforce_csrf_checks=True)
+    client.force_login(person)
+    refused = client.post("/api/v1/projects", {"name": "x"}, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
+    token = get_token(RequestFactory().get("/"))
+    client.cookies["csrftoken"] = token
+    assert client.post("/api/v1/projects", {"name": "x"}, format="json", HTTP_X_CSRFTOKEN=token).status_code == 201
+
+
+def test_a_key_needs_no_csrf_token(person):
+    client = APIClient(enforce_csrf_checks=True)
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key_of(person)}")
+    assert client.post("/api/v1/projects", {"name": "x"}, format="json").status_code == 201
+
+
+# --- mass assignment ---
+
+
+@pytest.mark.parametrize(
+    "name", ["owner", "id", "public_id", "next_run_at", "secret_generation", "deleted_at", "edited_by"]
+)
+def test_columns_that_services_own_cannot_be_written(api, person, name):
+    trigger = Trigger.objects.create(owner=person, kind="manual", name="x")
+    answer = api.patch(f"/api/v1/triggers/{trigger.public_id}", {name: 7}, format="json")
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, [name])
+
+
+@pytest.mark.parametrize("method", ["put", "patch", "delete"])
+def test_a_session_cannot_be_written(api, person, method):
+    session = make_session(owner=person)
+    answer = getattr(api, method)(f"{SESSIONS}/{session.public_id}", {"status": "completed"}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")

@@ -1,0 +1,297 @@
+"""The same act through the API and through its service leaves the same record; the API's carries the request id.
+
+Every route that changes something has a row in the table here; a new one without a row fails.
+"""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from agents.conf import clock
+from agents.enums import Outcome, Status
+from agents.models import ContextProposal, ToolCall
+from agents.playbook_text import Position
+from agents.services import agents as agents_
+from agents.services import (
+    approvals,
+    events,
+    firing,
+    halts,
+    knowledge,
+    memories,
+    notifications,
+    people,
+    playbooks,
+    precedents,
+    projects,
+    resolutions,
+    restarts,
+    triggers,
+)
+from audit.models import AuditEvent
+from tests.factories import NOW, make_user
+
+from .conftest import client_of
+from .world import make_world, routes
+
+pytestmark = pytest.mark.django_db
+
+YAML = "name: NDA\npositions:\n  - issue: Term\n    standard: Two years.\n"
+NO_RECORD = {"event:dry_run": "changes nothing"}
+
+
+@dataclass(frozen=True)
+class Act:
+    """What is sent, and the call of the service that does the same. Both are given the world, and the row if any."""
+
+    does: Any
+    body: Any = None
+    before: Any = None
+    form: str = "json"
+
+
+def public(row):
+    return str(row.public_id)
+
+
+def seen(world, row):
+    return {"digest": row.digest, "note": "fine"}
+
+
+def said(world):
+    return {"by": world.by, "now": clock()}
+
+
+def unknown(world, row):
+    ToolCall.objects.filter(pk=row.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+
+
+def accepted(world, row):
+    precedents.proposal_accept(proposal=row, **said(world))
+
+
+def paused(world, row):
+    triggers.trigger_pause(trigger=row, **said(world))
+
+
+def fresh_document(world, row):
+    knowledge.document_detach(document=row, collection=world.rows["collection"], **said(world))
+
+
+def unused(world, row):
+    row.triggers.all().delete()
+
+
+ACTS = {
+    "agent:create": Act(lambda w, _: agents_.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
+    "agent:partial_update": Act(
+        lambda w, row: agents_.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
+    ),
+    "agent:destroy": Act(lambda w, row: agents_.agent_delete(agent=row, **said(w)), before=unused),
+    "approval:approve": Act(
+        lambda w, row: approvals.approval_approve(row.pk, digest=row.digest, note="fine", **said(w)), seen
+    ),
+    "approval:deny": Act(
+        lambda w, row: approvals.approval_reject(row.pk, digest=row.digest, note="fine", **said(w)), seen
+    ),
+    "approval:approve_edited": Act(
+        lambda w, row: approvals.approval_approve_edited(row.pk, digest=row.digest, arguments={"to": "Jo"}, **said(w)),
+        lambda w, row: {"digest": row.digest, "arguments": {"to": "Jo"}},
+    ),
+    "approval:approve_for_session": Act(
+        lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **said(w)),
+        lambda w, row: {"digest": row.digest, "uses": 3},
+    ),
+    "collection:create": Act(lambda w, _: knowledge.collection_create(owner=w.by, name="C", **said(w)), {"name": "C"}),
+    "collection:partial_update": Act(
+        lambda w, row: knowledge.collection_rename(collection=row, name="C", **said(w)), {"name": "C"}
+    ),
+    "collection:destroy": Act(lambda w, row: knowledge.collection_delete(collection=row, **said(w))),
+    "document:create": Act(
+        lambda w, _: knowledge.document_add(
+            owner=w.by, name="a.txt", data=b"A new lease.", collection=w.rows["collection"], **said(w)
+        ),
+        lambda w, _: {
+            "file": SimpleUploadedFile("a.txt", b"A new lease.", "text/plain"),
+            "collection": public(w.rows["collection"]),
+        },
+        form="multipart",
+    ),
+    "document:attach": Act(
+        lambda w, row: knowledge.document_attach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: {"collection": public(w.rows["collection"])},
+        before=fresh_document,
+    ),
+    "document:detach": Act(
+        lambda w, row: knowledge.document_detach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: {"collection": public(w.rows["collection"])},
+    ),
+    "document:destroy": Act(lambda w, row: knowledge.document_delete(document=row, **said(w))),
+    "event:create": Act(
+        lambda w, _: events.event_receive(owner=w.by, event=events.EventIn(source="monitor"), now=clock()),
+        {"source": "monitor"},
+    ),
+    "me:patch": Act(lambda w, _: people.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
+    "memory:keep": Act(
+        lambda w, row: memories.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
+    ),
+    "memory:dismiss": Act(lambda w, row: memories.memory_dismiss(memory=row, **said(w))),
+    "memory:destroy": Act(lambda w, row: memories.memory_delete(memory=row, **said(w))),
+    "notification:read": Act(lambda w, row: notifications.notice_read(notification=row, **said(w))),
+    "playbook:create": Act(
+        lambda w, _: playbooks.playbook_create(
+            owner=w.by, name="P", positions=[Position("Term", must_contain=("two years",))], **said(w)
+        ),
+        {"name": "P", "positions": [{"issue": "Term", "must_contain": ["two years"]}]},
+    ),
+    "playbook:partial_update": Act(
+        lambda w, row: playbooks.playbook_edit(playbook=row, name="P", **said(w)), {"name": "P"}
+    ),
+    "playbook:destroy": Act(lambda w, row: playbooks.playbook_delete(playbook=row, **said(w))),
+    "playbook:import_yaml": Act(
+        lambda w, _: playbooks.playbook_import(owner=w.by, text=YAML, **said(w)), {"yaml": YAML}
+    ),
+    "precedent:dismiss": Act(lambda w, row: precedents.precedent_dismiss(precedent=row, **said(w))),
+    "precedent:promote": Act(
+        lambda w, row: precedents.precedent_promote(precedent=row, project=w.rows["project"], **said(w)),
+        lambda w, row: {"project": public(w.rows["project"])},
+    ),
+    "project:create": Act(lambda w, _: projects.project_create(owner=w.by, name="P", **said(w)), {"name": "P"}),
+    "project:partial_update": Act(
+        lambda w, row: projects.project_edit(project=row, context_md="New.", **said(w)), {"context_md": "New."}
+    ),
+    "project:destroy": Act(lambda w, row: projects.project_delete(project=row, **said(w))),
+    "proposal:accept": Act(lambda w, row: precedents.proposal_accept(proposal=row, **said(w))),
+    "proposal:reject": Act(lambda w, row: precedents.proposal_reject(proposal=row, **said(w))),
+    "proposal:retire": Act(
+        lambda w, row: precedents.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **said(w)),
+        before=accepted,
+    ),
+    "run-now:post": Act(
+        lambda w, _: firing.run_now(owner=w.by, playbook=w.rows["playbook"], **said(w)),
+        lambda w, _: {"playbook": public(w.rows["playbook"])},
+    ),
+    "session:halt": Act(
+        lambda w, row: halts.session_halt(row.pk, reason="It loops.", **said(w)), {"reason": "It loops."}
+    ),
+    "session:halt_all": Act(
+        lambda w, _: halts.sessions_halt([w.rows["session"].pk, w.waiting.pk], reason="Stop.", **said(w)),
+        {"reason": "Stop."},
+    ),
+    "session:restart": Act(
+        lambda w, row: restarts.session_restart(session=w.over, **said(w)),
+        before=lambda w, row: w.rows.update(session=w.over),
+    ),
+    "tool-call:resolve": Act(
+        lambda w, row: resolutions.tool_call_resolve(row.pk, resolutions.Decision.HAPPENED, **said(w)),
+        {"decision": "happened"},
+        before=unknown,
+    ),
+    "trigger:create": Act(
+        lambda w, _: triggers.trigger_create(
+            owner=w.by, kind="schedule", name="T", cron="0 6 * * 1", max_cost_usd=1, **said(w)
+        ),
+        {"kind": "schedule", "name": "T", "cron": "0 6 * * 1", "max_cost_usd": "1"},
+    ),
+    "trigger:partial_update": Act(
+        lambda w, row: triggers.trigger_edit(trigger=row, project=w.rows["project"], **said(w)),
+        lambda w, row: {"project": public(w.rows["project"])},
+    ),
+    "trigger:destroy": Act(lambda w, row: triggers.trigger_delete(trigger=row, **said(w))),
+    "trigger:pause": Act(lambda w, row: triggers.trigger_pause(trigger=row, **said(w))),
+    "trigger:resume": Act(lambda w, row: triggers.trigger_resume(trigger=row, **said(w)), before=paused),
+    "trigger:rotate_secret": Act(lambda w, row: triggers.trigger_rotate_secret(trigger=row, **said(w))),
+    "trigger:run": Act(lambda w, row: firing.run_now(owner=w.by, trigger=row, **said(w))),
+    "trigger:set_cap": Act(
+        lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **said(w)),
+        lambda w, _: {"triggers": [public(w.rows["trigger"])], "max_cost_usd": "2"},
+    ),
+}
+CHANGING = {route.name: route for route in routes() if route.method != "get"}
+
+
+def test_every_route_that_changes_something_is_in_the_table():
+    assert set(ACTS) | set(NO_RECORD) == set(CHANGING)
+
+
+def staged(name):
+    """A world before the act; the owner may decide on approvals, so that one person can do everything."""
+    act, route = ACTS[name], CHANGING[name]
+    owner = make_user(is_superuser=True)
+    world = make_world(owner)
+    world.by = owner
+    row = world.rows.get(route.basename)
+    if act.before:
+        act.before(world, row)
+    return SimpleNamespace(act=act, route=route, world=world, row=row, since=AuditEvent.objects.count())
+
+
+def trail(stage):
+    """What the act left in the record, without what differs from one world to the next."""
+    events_ = AuditEvent.objects.order_by("id")[stage.since :]
+    owner = f"user:{stage.world.owner.pk}"
+    return [
+        (
+            event.kind,
+            "system" if event.chain == "system" else "session",
+            "owner" if event.actor == owner else event.actor,
+            event.subject.partition(":")[0],
+            sorted(event.details),
+        )
+        for event in events_
+    ]
+
+
+def sent(stage):
+    body = stage.act.body
+    data = body(stage.world, stage.row) if callable(body) else body
+    client = client_of(stage.world.owner)
+    stage.since += 1  # the key's own row
+    address = stage.route.address(stage.world)
+    return getattr(client, stage.route.method)(address, data, format=stage.act.form)
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_an_act_leaves_the_same_record_through_the_api_as_through_its_service(name):
+    by_api = staged(name)
+    answer = sent(by_api)
+    assert answer.status_code in {200, 201, 204}, answer.content
+    through_api = trail(by_api)
+    asked = list(AuditEvent.objects.order_by("id")[by_api.since :])
+
+    by_service = staged(name)
+    by_service.act.does(by_service.world, by_service.row)
+    assert through_api == trail(by_service)
+    assert through_api
+    assert {event.request_id for event in asked} == {answer["X-Request-ID"]}
+
+
+@pytest.mark.parametrize("name", NO_RECORD)
+def test_what_changes_nothing_leaves_no_record(name):
+    world = make_world()
+    client = client_of(world.owner)
+    before = AuditEvent.objects.count()
+    answer = client.post(CHANGING[name].address(world), {"source": "monitor"}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (200, "would_spawn")
+    assert AuditEvent.objects.count() == before
+
+
+def test_halting_twice_is_one_halt():
+    world = make_world()
+    client, address = client_of(world.owner), f"/api/v1/sessions/{world.rows['session'].public_id}/halt"
+    assert client.post(address, {"reason": "x"}, format="json").json()["answer"] == "requested"
+    assert client.post(address, {"reason": "x"}, format="json").json()["answer"] == "already_halted"
+    assert AuditEvent.objects.filter(kind="autonomous_session.halt_requested").count() == 1
+
+
+def test_halting_what_is_over_changes_nothing():
+    world = make_world()
+    address = f"/api/v1/sessions/{world.over.public_id}/halt"
+    answer = client_of(world.owner).post(address)
+    assert (answer.status_code, answer.json()["answer"]) == (200, "terminal")
+    world.over.refresh_from_db()
+    assert world.over.status == Status.COMPLETED
+    assert not AuditEvent.objects.filter(kind="autonomous_session.halt_requested").exists()

@@ -1,0 +1,203 @@
+"""Everything that goes wrong has one shape, says nothing that it should not, and is never a traceback."""
+
+import json
+import logging
+from unittest.mock import patch
+
+import pytest
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import OperationalError
+from django.http import UnreadablePostError
+from django.test import override_settings
+from rest_framework.exceptions import ValidationError
+
+from agents.api import errors
+from agents.api.projects import Projects
+from agents.exceptions import (
+    AutonomousBrake,
+    BudgetExceeded,
+    CostCapReached,
+    IntentUnavailable,
+    Invalid,
+    InvalidTransition,
+    LqopsError,
+    ModelSuspended,
+    NotAllowed,
+    NotFound,
+    SessionHalted,
+    TicketRefused,
+    ToolNotGranted,
+    UnpricedModel,
+)
+
+pytestmark = pytest.mark.django_db
+PROJECTS = "/api/v1/projects"
+SHAPE = {"code", "message", "detail", "request_id"}
+
+
+def raising(error):
+    return patch.object(Projects, "list", side_effect=error)
+
+
+def answer_to(api, error):
+    with raising(error):
+        return api.get(PROJECTS)
+
+
+BRAKES = [
+    SessionHalted("external_halt"), ToolNotGranted("notify", "intake"), CostCapReached(2, 1),
+    BudgetExceeded("usd", "used up"), UnpricedModel("m"), ModelSuspended("m"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", BRAKES, ids=lambda error: error.code)
+def test_a_brake_is_a_conflict(api, error):
+    assert isinstance(error, AutonomousBrake)
+    answer = answer_to(api, error)
+    assert answer.status_code == 409
+    assert answer.json()["code"] == error.code
+    assert answer.json()["message"] == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InvalidTransition("x"), 409),
+        (TicketRefused("x"), 409),
+        (NotAllowed("x"), 403),
+        (NotFound("x"), 404),
+        (Invalid("x"), 422),
+        (PermissionDenied("x"), 403),
+        (SuspiciousOperation("x"), 400),
+        (UnreadablePostError("x"), 400),
+        (OperationalError("database is locked"), 503),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_each_error_has_its_status_and_the_one_shape(api, error, status):
+    answer = answer_to(api, error)
+    assert answer.status_code == status
+    assert answer.json().keys() == SHAPE
+    assert answer.json()["request_id"] == answer["X-Request-ID"]
+
+
+def test_the_request_id_of_a_proxy_is_kept(api):
+    answer = api.get(f"{PROJECTS}/nonsense", HTTP_X_REQUEST_ID="proxy-7")
+    assert answer.json()["request_id"] == "proxy-7"
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("boom"), KeyError("boom"), IntentUnavailable("notify"), LqopsError("boom")]
+)
+def test_a_fault_tells_nothing_but_its_request_id(api, caplog, error):
+    with caplog.at_level(logging.ERROR, logger=errors.__name__):
+        answer = answer_to(api, error)
+    assert answer.status_code == 500
+    assert answer.json()["code"] == "server_error"
+    assert "boom" not in answer.content.decode()
+    assert "Traceback" not in answer.content.decode()
+    assert type(error).__name__ in caplog.text
+
+
+def test_a_fault_that_quotes_a_secret_is_masked(api):
+    answer = answer_to(api, Invalid("The key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789 is no name."))
+    assert "abcdefghijkl" not in answer.content.decode()
+    assert "[redacted:" in answer.json()["message"]
+
+
+def test_a_validation_error_names_its_fields(api):
+    body = api.post(PROJECTS, {"nme": "x"}, format="json")
+    assert body.status_code == 422
+    assert body.json()["code"] == "invalid"
+    assert list(body.json()["detail"]) == ["nme"]
+    assert "name" in api.post(PROJECTS, {}, format="json").json()["detail"]
+
+
+def test_a_validation_error_of_the_whole_names_the_whole(api):
+    answer = answer_to(api, ValidationError("They do not fit together."))
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == {"non_field_errors": ["They do not fit together."]}
+
+
+@pytest.mark.parametrize("body", ["[]", "1", '"x"', "null", "true"])
+def test_a_body_that_is_no_object_is_invalid(api, body):
+    answer = api.post(PROJECTS, body, content_type="application/json")
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, ["non_field_errors"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{", b"\xff\xfe", b"{'name': 1}", b'{"name": NaN}', b'{"name": Infinity}', b'{"name": 1e999}',
+        b'{"name": "a", "name": "b"}', b'{"name": "\\u0000"}', b'{"name": "\\ud800"}', b'{"\\u0000": 1}',
+        b'{"name": 99999999999999999999}', b'{"name": ' + b"9" * 5_000 + b"}", b'\xef\xbb\xbf{"name": "x"}',
+        b"[" * 100_000, b'{"a":' * 60 + b"1" + b"}" * 60, b"[" * 10_000 + b"]" * 10_000,
+    ],
+    ids=range(16),
+)  # fmt: skip
+def test_odd_json_is_refused_in_the_one_shape(api, body):
+    answer = api.post(PROJECTS, body, content_type="application/json")
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "parse_error"
+
+
+def test_a_body_in_chunks_is_refused_and_not_taken_for_none(api):
+    answer = api.post(PROJECTS, HTTP_TRANSFER_ENCODING="chunked", CONTENT_LENGTH="")
+    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
+
+
+def test_a_body_that_is_too_large_is_refused(api):
+    with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=1_000):
+        answer = api.post(PROJECTS, json.dumps({"name": "x" * 2_000}), content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert "1000 bytes" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"]
+)
+def test_another_type_of_body_is_refused(api, kind):
+    answer = api.post(PROJECTS, "name=x", content_type=kind)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+
+
+def test_another_type_of_answer_is_refused(api):
+    answer = api.get(PROJECTS, HTTP_ACCEPT="text/html")
+    assert (answer.status_code, answer.json()["code"]) == (406, "not_acceptable")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nonsense", "sessions/", "sessions/1", "sessions/nonsense", "sessions/%00", "sessions/..%2f",
+        "sessions/00000000-0000-4000-8000-00000000000g", "me/x", "triggers/events/x", "",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["get", "post", "delete"])
+def test_an_address_that_does_not_exist_is_not_found(api, method, path):
+    answer = getattr(api, method)(f"/api/v1/{path}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_an_address_that_does_not_exist_tells_nothing_to_strangers(client):
+    assert client.get("/api/v1/nonsense").status_code == 401
+
+
+@pytest.mark.parametrize("method", ["put", "options", "trace"])
+def test_a_method_that_is_not_there_is_refused(api, method):
+    answer = api.generic(method.upper(), PROJECTS)
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+
+
+def test_answers_are_kept_nowhere(api):
+    for address in (PROJECTS, f"{PROJECTS}/nonsense", "/api/v1/me"):
+        assert api.get(address)["Cache-Control"] == "no-store"
+
+
+def test_characters_that_nobody_sees_are_shown_as_escapes(api, person):
+    from agents.models import Project
+
+    Project.objects.create(owner=person, name="pay \u202e0001")
+    raw = api.get(PROJECTS).content
+    assert raw.isascii()
+    assert b"\\u202e" in raw

@@ -1,0 +1,157 @@
+"""Nobody can make the API fail by what they send: bodies, queries and addresses at random, on every route."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+from rest_framework import serializers
+
+from agents.api.fields import Body, OwnRow
+from tests.factories import make_user
+
+from .conftest import client_of
+from .test_acts import ACTS
+from .world import make_world, routes
+
+pytestmark = pytest.mark.django_db
+
+SENDING = [route for route in routes() if route.method in {"post", "patch"}]
+READING = [route for route in routes() if route.method == "get"]
+SHAPE = {"code", "message", "detail", "request_id"}
+FEW = effort(
+    max_examples=15,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+MANY = effort(FEW, max_examples=60)
+
+TEXTS = st.text(max_size=30) | st.sampled_from(
+    ["", " ", "\x00", "\u202e", "*", "%", "' OR 1=1 --", "0 6 * * 1", "60 * * * *", "../..", "{{7*7}}", "x" * 5_000,
+     "1e999", "NaN", "-1", "0.00001", "9" * 30, "two years", "\U0001f600", "a\nb", "null", "&a [*a, *a]", "!!python/x"]
+)  # fmt: skip
+NUMBERS = st.integers() | st.floats() | st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**40])
+SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS | st.just("\ud800")
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.fixture(autouse=True)
+def _as_often_as_one_likes(settings):
+    settings.LQOPS_API_RATES = dict.fromkeys(settings.LQOPS_API_RATES, "1000000/min")
+
+
+def kinds(kind=Body):
+    return [kind, *(inner for child in kind.__subclasses__() for inner in kinds(child))]
+
+
+def shaped(field, ids):
+    """Values of about the right form for a field, so that what is sent gets past the first check."""
+    if isinstance(field, Body):
+        return st.fixed_dictionaries({}, optional={name: shaped(inner, ids) for name, inner in field.fields.items()})
+    if isinstance(field, serializers.ListField):
+        return st.lists(shaped(field.child, ids), max_size=3)
+    if isinstance(field, serializers.ChoiceField):
+        return st.sampled_from([*field.choices])
+    forms = {
+        OwnRow: st.sampled_from(ids),
+        serializers.DictField: st.dictionaries(st.text(max_size=8), VALUES, max_size=4),
+        serializers.BooleanField: st.booleans(),
+        serializers.IntegerField: NUMBERS,
+    }
+    return next((form for kind, form in forms.items() if isinstance(field, kind)), TEXTS)
+
+
+def bodies(route, world):
+    """Anything at all; what the bodies of the view look like; and a good body with a few parts spoilt."""
+    act = ACTS.get(route.name)
+    good = act.body(world, world.rows.get(route.basename)) if act and callable(act.body) else (act and act.body) or {}
+    good = {} if act and act.form != "json" else good
+    ids = [str(row.public_id) for row in world.rows.values()]
+    alike = st.one_of([shaped(kind(), ids) for kind in kinds() if kind.__module__ == route.module] or [VALUES])
+    parts = st.dictionaries(st.sampled_from([*good] or ["x"]), VALUES | st.sampled_from(ids), min_size=1, max_size=2)
+    spoilt = st.tuples(alike, parts).map(
+        lambda both: {**good, **both[0], **both[1]} if isinstance(both[0], dict) else {}
+    )
+    return alike | parts.map(lambda odd: {**good, **odd}) | spoilt | VALUES
+
+
+@pytest.mark.parametrize("route", SENDING, ids=lambda route: route.name)
+def test_no_body_makes_it_fail(route):
+    world = make_world(make_user(is_superuser=True))
+    client, address = client_of(world.owner), route.address(world)
+
+    @FEW
+    @given(body=bodies(route, world))
+    def attempt(body):
+        answer = client.generic(route.method.upper(), address, json.dumps(body), content_type="application/json")
+        assert answer.status_code < 500, (body, answer.content)
+        if answer.status_code >= 400:
+            assert answer.json().keys() == SHAPE
+
+    attempt()
+
+
+def test_no_bytes_make_it_fail():
+    world = make_world()
+    client = client_of(world.owner)
+    kinds = ["application/json", "application/yaml", "multipart/form-data; boundary=b", "text/plain", ""]
+
+    @MANY
+    @given(raw=st.binary(max_size=200), kind=st.sampled_from(kinds), route=st.sampled_from(SENDING))
+    def attempt(raw, kind, route):
+        answer = client.generic(route.method.upper(), route.address(world), raw, content_type=kind)
+        assert answer.status_code < 500, (route, kind, raw, answer.content)
+
+    attempt()
+
+
+def test_no_query_makes_it_fail():
+    world = make_world()
+    client = client_of(world.owner)
+    known = [
+        "page",
+        "page_size",
+        "status",
+        "trigger",
+        "agent",
+        "project",
+        "kind",
+        "unread",
+        "q",
+        "collection",
+        "limit",
+        "outcome",
+        "state",
+        "session",
+        "origin",
+        "digest",
+        "enabled",
+        "paused",
+        "trigger_kind",
+    ]
+
+    @MANY
+    @given(query=st.dictionaries(st.sampled_from(known), TEXTS, max_size=3), route=st.sampled_from(READING))
+    def attempt(query, route):
+        answer = client.get(route.address(world), query)
+        assert answer.status_code < 500, (route, query, answer.content)
+
+    attempt()
+
+
+def test_no_address_makes_it_fail():
+    client = client_of(make_world().owner)
+
+    @MANY
+    @given(path=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60))
+    def attempt(path):
+        assert client.get(f"/api/v1/{path}").status_code < 500, path
+
+    attempt()

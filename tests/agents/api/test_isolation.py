@@ -1,0 +1,189 @@
+"""Nobody reaches anybody else's rows, whatever their role: every route of the API, found from its addresses.
+
+A route that is added without a row here fails, because the table names a row for each kind of thing.
+"""
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group
+from rest_framework.test import APIClient
+
+from agents.enums import Outcome
+from agents.models import Approval, ToolCall
+from agents.services.roles import roles_make
+from audit.models import AuditEvent
+from tests.factories import NOW, make_user
+
+from .conftest import client_of
+from .world import make_world, routes
+
+pytestmark = pytest.mark.django_db
+
+ROLES = ("viewer", "operator", "approver", "admin")
+DETAIL = [route for route in routes() if route.is_detail]
+# Who reaches what is not theirs, and why. Everything else is not found.
+REACHED = {
+    ("approval", "approver"): "deciding on everybody's approvals is the task",
+    ("approval", "admin"): "holds the same permission",
+    ("approval", "superuser"): "holds every permission",
+    **{("skill", who): "belongs to the installation" for who in ("stranger", "superuser", *ROLES)},
+}
+
+
+def somebody(role):
+    if role == "superuser":
+        return make_user(is_staff=True, is_superuser=True)
+    user = make_user(is_staff=role != "stranger")
+    if role != "stranger":
+        roles_make(apps=apps, using="default")
+        user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+def send(client, route, world):
+    return getattr(client, route.method)(route.address(world), {}, format="json" if route.method != "get" else None)
+
+
+def test_every_kind_of_thing_has_a_row_in_the_table():
+    assert {route.basename for route in DETAIL} == set(make_world().rows)
+
+
+def test_the_routes_are_found():
+    found = {(route.method, route.path) for route in routes()}
+    assert len(DETAIL) > 45
+    assert {
+        ("post", "v1/sessions/<uuid:id>/halt"),
+        ("post", "v1/approvals/<uuid:id>/approve"),
+        ("post", "v1/triggers/events"),
+        ("get", "v1/me"),
+    } <= found
+
+
+def test_nobody_enters_without_a_key():
+    world, client = make_world(), APIClient()
+    for route in routes():
+        answer = send(client, route, world)
+        assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated"), route
+        assert answer["WWW-Authenticate"].startswith("Bearer"), route
+
+
+@pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
+def test_a_row_of_somebody_else_is_not_found(role):
+    world, client = make_world(), client_of(somebody(role))
+    for route in DETAIL:
+        answer = send(client, route, world)
+        if (route.basename, role) in REACHED:
+            assert answer.status_code not in {404, 500}, route
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), route
+
+
+@pytest.mark.parametrize("route", DETAIL, ids=lambda route: route.name)
+def test_the_owner_is_found(route):
+    """Without this, a table of wrong ids would make every other test here pass."""
+    world = make_world()
+    assert send(client_of(world.owner), route, world).status_code not in {401, 404, 405, 500}
+
+
+@pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
+def test_lists_hold_the_person_s_own_rows_alone(role):
+    make_world()
+    client = client_of(somebody(role))
+    for route in routes():
+        if route.method != "get" or route.is_detail or not route.name.endswith(":list"):
+            continue
+        found = client.get(route.address()).json()["results"]
+        assert bool(found) == ((route.basename, role) in REACHED), route.name
+
+
+def test_the_same_id_without_a_row_answers_alike():
+    """What is somebody else's cannot be told from what is not there."""
+    world, client = make_world(), client_of(make_user())
+    theirs = client.get(f"/api/v1/sessions/{world.rows['session'].public_id}").json()
+    nobodys = client.get("/api/v1/sessions/00000000-0000-4000-8000-000000000000").json()
+    assert (theirs["code"], theirs["message"]) == (nobodys["code"], nobodys["message"])
+
+
+def test_a_look_at_somebody_else_s_approval_is_on_record():
+    world, approver = make_world(), somebody("approver")
+    address = f"/api/v1/approvals/{world.rows['approval'].public_id}"
+    assert client_of(approver).get(address).status_code == 200
+    assert client_of(world.owner).get(address).status_code == 200
+    [seen] = AuditEvent.objects.filter(kind="session.viewed")
+    assert seen.actor == f"user:{approver.pk}"
+    assert seen.details == {"session_id": str(world.waiting.public_id)}
+
+
+def test_who_resolves_reaches_calls_of_unknown_outcome_and_no_others():
+    world, client = make_world(), client_of(somebody("approver"))
+    call = world.rows["tool-call"]
+    assert client.get("/api/v1/tool-calls").json()["count"] == 0
+    ToolCall.objects.filter(pk=call.pk).update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    assert client.get("/api/v1/tool-calls").json()["count"] == 1
+    answer = client.post(f"/api/v1/tool-calls/{call.public_id}/resolve", {"decision": "happened"}, format="json")
+    assert (answer.status_code, answer.json()["outcome"]) == (200, "success")
+    assert client.get(f"/api/v1/tool-calls/{call.public_id}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("triggers", {"kind": "manual", "name": "x", "project": "project"}),
+        ("triggers", {"kind": "watch", "name": "x", "collection": "collection"}),
+        ("triggers", {"kind": "manual", "name": "x", "playbook": "playbook"}),
+        ("triggers", {"kind": "manual", "name": "x", "agent": "agent"}),
+        ("run-now", {"playbook": "playbook"}),
+        ("run-now", {"project": "project"}),
+        ("run-now", {"collection": "collection"}),
+        ("run-now", {"document": "document"}),
+        ("run-now", {"agent": "agent"}),
+        ("triggers/set-cap", {"triggers": ["trigger"], "max_cost_usd": "1"}),
+    ],
+)
+def test_binding_to_what_is_somebody_else_s_is_not_found(address, body):
+    theirs, mine = make_world(), make_world()
+
+    def named(value):
+        if isinstance(value, list):
+            return [named(item) for item in value]
+        return str(theirs.rows[value].public_id) if value in theirs.rows else value
+
+    answer = client_of(mine.owner).post(
+        f"/api/v1/{address}", {name: named(value) for name, value in body.items()}, format="json"
+    )
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("binding", ["project", "collection", "playbook", "agent"])
+def test_patching_a_trigger_onto_what_is_somebody_else_s_is_not_found(binding):
+    theirs, mine = make_world(), make_world()
+    address = f"/api/v1/triggers/{mine.rows['trigger'].public_id}"
+    client = client_of(mine.owner)
+    body = {binding: str(theirs.rows[binding].public_id)}
+    assert client.patch(address, body, format="json").status_code == 404
+    assert client.patch(address, {binding: str(mine.rows[binding].public_id)}, format="json").status_code == 200
+    assert client.patch(address, {binding: None}, format="json").json()[binding] is None
+
+
+@pytest.mark.parametrize("kind", ["watch", "schedule"])
+def test_a_trigger_is_neither_made_in_nor_moved_to_somebody_else_s_project(kind):
+    theirs, mine = make_world(), make_world()
+    client, project = client_of(mine.owner), str(theirs.rows["project"].public_id)
+    body = {"kind": kind, "name": "x", "collection": str(mine.rows["collection"].public_id)}
+    body |= {"cron": "0 6 * * 1"} if kind == "schedule" else {}
+    assert client.post("/api/v1/triggers", {**body, "project": project}, format="json").status_code == 404
+    made = client.post("/api/v1/triggers", body, format="json").json()
+    address = f"/api/v1/triggers/{made['id']}"
+    assert client.patch(address, {"project": project}, format="json").status_code == 404
+    assert client.get(address).json()["project"] is None
+
+
+def test_decisions_on_own_approvals_need_the_permission():
+    world = make_world()
+    approval = world.rows["approval"]
+    client = client_of(world.owner)
+    for verb in ("approve", "deny", "approve-for-session"):
+        address = f"/api/v1/approvals/{approval.public_id}/{verb}"
+        answer = client.post(address, {"digest": approval.digest}, format="json")
+        assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
+    assert Approval.objects.get().status == "pending"

@@ -1,0 +1,318 @@
+"""Documents, collections, search, playbooks, projects, precedents and memories through the API."""
+
+from unittest.mock import patch
+
+import pytest
+import yaml
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from agents.api import documents, parsers
+from agents.models import Attachment, Document, Memory, Playbook, Project
+from agents.services.media import bytes_place
+from tests.factories import make_user
+
+from .conftest import client_of
+from .world import TEXT, make_document, make_world
+
+pytestmark = pytest.mark.django_db
+DOCUMENTS = "/api/v1/documents"
+PLAYBOOKS = "/api/v1/playbooks"
+PROJECTS = "/api/v1/projects"
+
+
+@pytest.fixture
+def world():
+    return make_world()
+
+
+@pytest.fixture
+def api(world):
+    return client_of(world.owner)
+
+
+def public(row):
+    return str(row.public_id)
+
+
+def upload(api, data=b"A lease of two years.", name="new.txt", **more):
+    return api.post(DOCUMENTS, {"file": SimpleUploadedFile(name, data, "text/plain"), **more}, format="multipart")
+
+
+# --- documents ---
+
+
+def test_a_document_is_uploaded_once_and_attached(api, world):
+    collection = world.rows["collection"]
+    first = upload(api, collection=public(collection))
+    assert first.status_code == 201
+    assert (first.json()["name"], first.json()["size"]) == ("new.txt", 21)
+    assert first.json()["collections"] == [public(collection)]
+    again = upload(api, name="other.txt")
+    assert (again.status_code, again.json()["id"], again.json()["name"]) == (200, first.json()["id"], "new.txt")
+
+
+def test_a_document_takes_the_name_that_is_given(api):
+    assert upload(api, name="a.txt").json()["name"] == "a.txt"
+    answer = api.post(
+        DOCUMENTS,
+        {"file": SimpleUploadedFile("b.txt", b"Another.", "text/plain"), "name": "lease.txt"},
+        format="multipart",
+    )
+    assert answer.json()["name"] == "lease.txt"
+
+
+def test_a_name_cannot_leave_its_folder(api):
+    shown = upload(api, name="../../etc/passwd.txt").json()
+    assert "/" not in shown["name"]
+
+
+def test_a_document_that_is_too_large_is_refused(api, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_BYTES", 10)
+    assert upload(api).json()["code"] == "too_large"
+    monkeypatch.setattr(parsers, "MAX_BYTES", 10)
+    monkeypatch.setattr(parsers, "FORM_OVERHEAD", 0)
+    with patch.object(documents, "document_add") as add:
+        answer = upload(api)
+    assert (answer.status_code, answer.json()["code"], add.called) == (413, "too_large", False)
+
+
+@pytest.mark.parametrize("body", [{}, {"file": "not a file"}, {"collection": "x"}])
+def test_an_upload_without_a_file_is_refused(api, body):
+    answer = api.post(DOCUMENTS, body, format="multipart")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_an_upload_as_json_is_refused(api):
+    assert api.post(DOCUMENTS, {"file": "x"}, format="json").status_code == 415
+
+
+def test_an_upload_into_somebody_else_s_collection_is_not_found_and_keeps_nothing(api):
+    theirs = make_world()
+    before = Document.objects.count()
+    assert upload(api, collection=public(theirs.rows["collection"])).status_code == 404
+    assert Document.objects.count() == before
+
+
+def test_a_broken_form_is_refused(api):
+    answer = api.generic("POST", DOCUMENTS, b"--b\r\nnonsense", content_type="multipart/form-data; boundary=b")
+    assert answer.status_code in {400, 422}
+    answer = api.generic("POST", DOCUMENTS, b"x", content_type="multipart/form-data")
+    assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
+
+
+def test_a_download_is_saved_and_never_shown(api, world):
+    html = make_document(
+        world.owner, data=b"<script>alert(1)</script>", name='a"\r\nX: y\u202e.html', media_type="text/html"
+    )
+    answer = api.get(f"{DOCUMENTS}/{public(html)}/download")
+    assert answer.content == b"<script>alert(1)</script>"
+    assert answer["Content-Type"] == "application/octet-stream"
+    assert answer["Content-Disposition"].startswith("attachment;")
+    assert answer["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in answer["Content-Security-Policy"]
+    assert "X" not in answer
+
+
+def test_a_download_whose_bytes_are_gone_is_not_found(api, world):
+    document = make_document(world.owner, data=b"Soon gone.")
+    bytes_place(document.digest).unlink()
+    assert api.get(f"{DOCUMENTS}/{public(document)}/download").status_code == 404
+
+
+def test_a_document_is_taken_out_and_put_back(api, world):
+    document, collection = world.rows["document"], world.rows["collection"]
+    body = {"collection": public(collection)}
+    address = f"{DOCUMENTS}/{public(document)}"
+    assert api.post(f"{address}/detach", body, format="json").json()["collections"] == []
+    assert api.post(f"{address}/detach", body, format="json").status_code == 404
+    assert api.post(f"{address}/attach", body, format="json").json()["collections"] == [public(collection)]
+    assert Attachment.objects.count() == 2
+
+
+def test_a_deleted_document_is_gone_everywhere(api, world):
+    document = world.rows["document"]
+    address = f"{DOCUMENTS}/{public(document)}"
+    assert api.get("/api/v1/search?q=lease").json()["results"]
+    assert api.delete(address).status_code == 204
+    assert api.get(address).status_code == 404
+    assert api.get(f"{address}/download").status_code == 404
+    assert api.get("/api/v1/search?q=lease").json()["results"] == []
+    assert api.get(f"/api/v1/collections/{public(world.rows['collection'])}/documents").json()["count"] == 0
+
+
+def test_documents_are_filtered(api, world):
+    found = api.get(f"{DOCUMENTS}?digest={world.rows['document'].digest}").json()
+    assert [row["id"] for row in found["results"]] == [public(world.rows["document"])]
+    assert api.get(f"{DOCUMENTS}?origin=artifact").json()["count"] == 0
+
+
+# --- collections and search ---
+
+
+def test_a_collection_is_made_renamed_and_deleted(api, world):
+    made = api.post("/api/v1/collections", {"name": "NDAs"}, format="json")
+    assert (made.status_code, made.json()["documents"]) == (201, 0)
+    address = f"/api/v1/collections/{made.json()['id']}"
+    assert api.patch(address, {"name": "Old NDAs"}, format="json").json()["name"] == "Old NDAs"
+    assert api.patch(address, {}, format="json").status_code == 422
+    assert api.patch(address, {"name": "Leases"}, format="json").status_code == 422
+    assert api.delete(address).status_code == 204
+    assert api.get(address).status_code == 404
+
+
+def test_a_collection_counts_and_lists_its_documents(api, world):
+    collection, document = world.rows["collection"], world.rows["document"]
+    assert api.get(f"/api/v1/collections/{public(collection)}").json()["documents"] == 1
+    [shown] = api.get(f"/api/v1/collections/{public(collection)}/documents").json()["results"]
+    assert shown["id"] == public(document)
+
+
+def test_search_finds_my_documents_alone(api, world):
+    make_world()
+    [hit] = api.get("/api/v1/search?q=lease").json()["results"]
+    assert hit["document"] == public(world.rows["document"])
+    assert TEXT.decode()[hit["start"] : hit["end"]]
+    within = public(world.rows["collection"])
+    assert len(api.get(f"/api/v1/search?q=lease&collection={within}").json()["results"]) == 1
+    assert api.get(f"/api/v1/search?q=lease&collection={public(make_world().rows['collection'])}").status_code == 404
+    assert client_of(make_user()).get("/api/v1/search?q=lease").json()["results"] == []
+
+
+# --- playbooks ---
+
+
+def test_a_playbook_is_made_and_edited_into_a_new_version(api):
+    position = {"issue": "Term", "severity": "warn", "standard": "Two years.", "fallbacks": ["One year."]}
+    made = api.post(PLAYBOOKS, {"name": "NDA", "positions": [position]}, format="json")
+    assert made.status_code == 201
+    assert made.json()["positions"][0]["fallbacks"] == ["One year."]
+    address = f"{PLAYBOOKS}/{made.json()['id']}"
+    edited = api.patch(address, {"positions": [{**position, "must_contain": ["two years"]}]}, format="json").json()
+    assert (edited["version"], edited["positions"][0]["must_contain"]) == (2, ["two years"])
+    assert api.patch(address, {"name": "NDA 2"}, format="json").json()["version"] == 3
+    assert api.delete(address).status_code == 204
+    assert api.get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"name": "x"},
+        {"name": "", "positions": []},
+        {"name": "x", "positions": [{}]},
+        {"name": "x", "positions": [{"issue": "x", "isue": "y"}]},
+        {"name": "x", "positions": [{"issue": "x", "fallbacks": "y"}]},
+        {"name": "x", "positions": {"issue": "x"}},
+        {"name": "x", "positions": [{"issue": "x" * 201}]},
+        {"name": "x", "positions": [{"issue": "x"}], "version": 7},
+    ],
+)
+def test_a_playbook_without_sense_is_refused(api, body):
+    assert api.post(PLAYBOOKS, body, format="json").status_code == 422
+
+
+@pytest.mark.parametrize(
+    "position", [{}, {"severity": "warn"}, {"issue": None}, {"issue": ""}, {"fallbacks": []}, 7, None]
+)
+def test_a_patch_with_half_a_position_is_refused(api, world, position):
+    address = f"{PLAYBOOKS}/{public(world.rows['playbook'])}"
+    assert api.patch(address, {"positions": [position]}, format="json").status_code == 422
+
+
+def test_a_playbook_goes_out_as_yaml_and_comes_back_the_same(api, world):
+    out = api.get(f"{PLAYBOOKS}/{public(world.rows['playbook'])}/export")
+    assert out["Content-Type"].startswith("application/yaml")
+    assert out["Content-Disposition"] == 'attachment; filename="Lease.yaml"'
+    assert yaml.safe_load(out.content)["name"] == "Lease"
+    same = api.post(f"{PLAYBOOKS}/import", out.content, content_type="application/yaml")
+    assert (same.status_code, same.json()["version"]) == (200, 1)
+    changed = out.content.decode().replace("Two years.", "Three years.")
+    assert api.post(f"{PLAYBOOKS}/import", {"yaml": changed}, format="json").json()["version"] == 2
+    assert Playbook.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.system ['id']", "name: [", "- a", "", "&a [*a]", "name: x\npositions: 7",
+        "a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]", "name: x\nname: y", "\x00",
+    ],
+)  # fmt: skip
+def test_yaml_that_is_no_playbook_is_refused(api, text):
+    answer = api.post(f"{PLAYBOOKS}/import", text.encode(), content_type="application/yaml")
+    assert answer.status_code == 422, answer.content
+
+
+def test_yaml_that_is_no_text_is_refused(api):
+    answer = api.post(f"{PLAYBOOKS}/import", b"\xff\xfe", content_type="application/yaml")
+    assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
+
+
+# --- projects, agents, precedents, proposals, memories ---
+
+
+def test_a_project_that_somebody_else_changed_meanwhile_is_not_overwritten(api, world):
+    address = f"{PROJECTS}/{public(world.rows['project'])}"
+    assert api.patch(address, {"context_md": "One.", "seen_version": 0}, format="json").json()["context_version"] == 1
+    answer = api.patch(address, {"context_md": "Two.", "seen_version": 0}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (409, "invalid_transition")
+    assert Project.objects.get(pk=world.rows["project"].pk).context_md == "One."
+
+
+def test_an_agent_with_a_history_is_switched_off_instead_of_deleted(api, world):
+    from tests.factories import make_session
+
+    agent = world.rows["agent"]
+    make_session(owner=world.owner, agent=agent)
+    address = f"/api/v1/agents/{public(agent)}"
+    assert api.delete(address).status_code == 409
+    assert (
+        api.patch(address, {"enabled": False, "max_cost_per_day_usd": "1.5"}, format="json").json()["enabled"] is False
+    )
+    assert api.patch(address, {"mode": "auto"}, format="json").status_code == 409
+    assert api.post("/api/v1/agents", {"name": agent.name}, format="json").status_code == 422
+
+
+def test_a_precedent_becomes_context_only_when_its_proposal_is_accepted(api, world):
+    precedent, project = world.rows["precedent"], world.rows["project"]
+    answer = api.post(f"/api/v1/precedents/{public(precedent)}/promote", {"project": public(project)}, format="json")
+    assert (answer.status_code, answer.json()["status"]) == (201, "proposed")
+    project.refresh_from_db()
+    assert project.context_md == ""
+    address = f"/api/v1/proposals/{answer.json()['id']}"
+    assert api.post(f"{address}/accept").json()["applied_version"] == 1
+    project.refresh_from_db()
+    assert "No term" in project.context_md
+    assert api.post(f"{address}/retire").json()["retired_version"] == 2
+    assert api.post(f"{address}/accept").status_code == 409
+
+
+def test_a_precedent_is_not_promoted_into_somebody_else_s_project(api, world):
+    theirs = make_world().rows["project"]
+    address = f"/api/v1/precedents/{public(world.rows['precedent'])}/promote"
+    assert api.post(address, {"project": public(theirs)}, format="json").status_code == 404
+
+
+def test_a_proposal_is_traced_to_the_runs_that_read_it(api, world):
+    from tests.factories import make_session
+
+    proposal = world.rows["proposal"]
+    api.post(f"/api/v1/proposals/{public(proposal)}/accept")
+    read = make_session(owner=world.owner, project=world.rows["project"], context_version=1)
+    make_session(owner=world.owner, project=world.rows["project"])
+    make_session(project=world.rows["project"], context_version=1)
+    found = api.get(f"/api/v1/proposals/{public(proposal)}/trace").json()["results"]
+    assert [row["id"] for row in found] == [public(read)]
+
+
+def test_a_memory_is_kept_in_other_words_dismissed_and_deleted(api, world):
+    memory = world.rows["memory"]
+    address = f"/api/v1/memories/{public(memory)}"
+    kept = api.post(f"{address}/keep", {"content": "Prefers two years."}, format="json").json()
+    assert (kept["state"], kept["content"]) == ("kept", "Prefers two years.")
+    assert api.get("/api/v1/memories?state=kept").json()["count"] == 1
+    assert api.post(f"{address}/dismiss").json()["state"] == "dismissed"
+    assert api.delete(address).status_code == 204
+    assert api.get(address).status_code == 404
+    assert api.post(f"{address}/keep").status_code == 404
+    assert Memory.objects.get().deleted_at is not None

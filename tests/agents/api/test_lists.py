@@ -1,0 +1,175 @@
+"""Lists: pages, their limits, order and filters; and how often one may ask."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from agents.enums import Status
+from agents.models import Approval, Notification, Precedent, Project
+from tests.factories import NOW, make_session, make_trigger, make_user
+
+from .conftest import client_of
+from .world import make_approval, make_world
+
+pytestmark = pytest.mark.django_db
+PROJECTS = "/api/v1/projects"
+
+
+@pytest.fixture
+def many(person):
+    Project.objects.bulk_create(Project(owner=person, name=f"{number:03}") for number in range(205))
+
+
+def names(answer):
+    return [row["name"] for row in answer.json()["results"]]
+
+
+def test_a_page_holds_fifty_rows_newest_first(api, many):
+    first = api.get(PROJECTS)
+    assert first.json().keys() == {"count", "page", "page_size", "next", "previous", "results"}
+    assert names(first) == [f"{number:03}" for number in range(204, 154, -1)]
+    assert first.json()["count"] == 205
+    assert first.json()["previous"] is None
+    assert names(api.get(first.json()["next"])) == [f"{number:03}" for number in range(154, 104, -1)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"),
+    [("1", 1), ("200", 200), ("201", 200), ("0", 1), ("-7", 1), ("9" * 400, 200), ("-" + "9" * 400, 1), (" 3 ", 3)],
+)
+def test_the_size_of_a_page_is_clamped(api, many, asked, size):
+    answer = api.get(PROJECTS, {"page_size": asked})
+    assert (answer.status_code, answer.json()["page_size"], len(answer.json()["results"])) == (200, size, size)
+
+
+@pytest.mark.parametrize(("asked", "page"), [("0", 1), ("-1", 1), ("99999999999999999999", 1_000_000), ("7", 7)])
+def test_the_number_of_a_page_is_clamped_and_beyond_the_end_is_nothing(api, many, asked, page):
+    answer = api.get(PROJECTS, {"page": asked})
+    assert (answer.status_code, answer.json()["page"]) == (200, page)
+    assert bool(answer.json()["results"]) == (page == 1)
+
+
+@pytest.mark.parametrize("name", ["page", "page_size"])
+@pytest.mark.parametrize("asked", ["x", "", "1.5", "1e3", "٣", "\x00", "1,2", "--1", "0x10"])
+def test_a_page_that_is_no_number_is_refused_clearly(api, name, asked):
+    answer = api.get(PROJECTS, {name: asked})
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, [name])
+
+
+def test_pages_walk_over_every_row_once(api, many):
+    seen, address = [], f"{PROJECTS}?page_size=100"
+    while address:
+        answer = api.get(address)
+        seen += names(answer)
+        address = answer.json()["next"]
+    assert seen == [f"{number:03}" for number in range(204, -1, -1)]
+
+
+def test_a_parameter_that_does_nothing_is_refused(api):
+    answer = api.get(PROJECTS, {"nmae": "x"})
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, ["nmae"])
+
+
+@pytest.mark.parametrize(
+    ("address", "query"),
+    [
+        ("sessions", "status=nonsense"),
+        ("sessions", "trigger=nonsense"),
+        ("sessions", "status=%00"),
+        ("notifications", "unread=maybe"),
+        ("approvals", "session=1"),
+        ("precedents", "kind=" + "x" * 65),
+        ("search", "q="),
+        ("search", "q=%00"),
+        ("search", "q=x&limit=0"),
+        ("search", "q=x&limit=9999999999999999999999"),
+        ("search", ""),
+    ],
+)
+def test_a_filter_without_sense_is_refused(api, address, query):
+    answer = api.get(f"/api/v1/{address}?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+
+
+def test_sessions_are_filtered(api, person):
+    trigger = make_trigger(owner=person)
+    mine = make_session(owner=person, trigger=trigger)
+    make_session(owner=person, status=Status.QUEUED)
+
+    def found(query):
+        return [row["id"] for row in api.get(f"/api/v1/sessions?{query}").json()["results"]]
+
+    assert found("status=running") == [str(mine.public_id)]
+    assert len(found("status=running&status=queued")) == 2
+    assert found(f"trigger={trigger.public_id}") == [str(mine.public_id)]
+    assert found(f"agent={uuid4()}") == []
+
+
+def test_unread_notices_are_filtered(api, person):
+    Notification.objects.create(owner=person, title="old", read_at=NOW)
+    Notification.objects.create(owner=person, title="new")
+
+    def found(query):
+        return [row["title"] for row in api.get(f"/api/v1/notifications{query}").json()["results"]]
+
+    assert found("?unread=true") == ["new"]
+    assert found("?unread=false") == ["old"]
+    assert found("") == ["new", "old"]
+
+
+def test_precedents_show_what_was_not_dismissed_newest_sighting_first(api, person):
+    def seen(summary, days, **fields):
+        at = NOW + timedelta(days=days)
+        Precedent.objects.create(
+            owner=person, pattern_kind="clause", summary=summary, summary_hash=summary, last_seen_at=at, **fields
+        )
+
+    seen("late", 2)
+    seen("early", 1)
+    seen("gone", 3, dismissed_at=NOW)
+    Precedent.objects.create(owner=person, pattern_kind="other", summary="x", summary_hash="x", last_seen_at=NOW)
+    answer = api.get("/api/v1/precedents?kind=clause").json()
+    assert [row["summary"] for row in answer["results"]] == ["late", "early"]
+
+
+def test_approvals_wait_first_and_oldest_first(approver):
+    session = make_world().waiting
+    Approval.objects.all().delete()
+    for number, status in enumerate(["rejected", "pending", "approved", "pending"]):
+        make_approval(session, call_key=f"k{number}", status=status)
+    found = client_of(approver).get("/api/v1/approvals").json()["results"]
+    ids = list(Approval.objects.order_by("pk").values_list("public_id", flat=True))
+    assert [row["id"] for row in found] == [str(ids[number]) for number in (1, 3, 2, 0)]
+
+
+@pytest.mark.parametrize("sub", ["findings", "artifacts", "calls"])
+def test_lists_inside_a_session_have_pages_too(api, person, sub):
+    session = make_world(person).rows["session"]
+    answer = api.get(f"/api/v1/sessions/{session.public_id}/{sub}?page_size=1")
+    assert answer.json()["page_size"] == 1
+
+
+# --- how often ---
+
+
+def test_who_asks_too_often_is_told_to_wait(api, settings):
+    settings.LQOPS_API_RATES = {"read": "2/min", "write": "1/min", "events": "1/min"}
+    assert [api.get(PROJECTS).status_code for _ in range(3)] == [200, 200, 429]
+    answer = api.get(PROJECTS)
+    assert answer.json()["code"] == "throttled"
+    assert 1 <= int(answer["Retry-After"]) <= 61
+    assert [api.post(PROJECTS, {"name": "x"}, format="json").status_code for _ in range(2)] == [201, 429]
+
+
+def test_events_have_a_rate_of_their_own(api, settings):
+    settings.LQOPS_API_RATES = {"read": "9/min", "write": "9/min", "events": "1/min"}
+    assert [api.post("/api/v1/triggers/events", {}, format="json").status_code for _ in range(2)] == [200, 429]
+    assert api.post(PROJECTS, {"name": "x"}, format="json").status_code == 201
+
+
+def test_the_rate_is_per_user_and_not_per_key(api, person, settings):
+    settings.LQOPS_API_RATES = {"read": "1/min", "write": "1/min", "events": "1/min"}
+    assert api.get(PROJECTS).status_code == 200
+    assert client_of(person).get(PROJECTS).status_code == 429
+    assert client_of(make_user()).get(PROJECTS).status_code == 200

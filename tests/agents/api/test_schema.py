@@ -1,0 +1,108 @@
+"""The API describes itself without a single warning, names its operations for good, and shows them on a page."""
+
+import io
+import re
+
+import pytest
+import yaml
+from django.contrib.staticfiles import finders
+from django.core.management import call_command
+from django.urls import reverse
+
+from tests.factories import make_user
+
+from .conftest import client_of
+from .world import routes
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(scope="module")
+def schema():
+    out = io.StringIO()
+    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
+    return yaml.safe_load(out.getvalue())
+
+
+def operations(schema):
+    return {
+        (method, path): operation for path, methods in schema["paths"].items() for method, operation in methods.items()
+    }
+
+
+def test_every_route_is_described_and_no_other(schema):
+    described = {(method, path.removeprefix("/api/")) for method, path in operations(schema)}
+    assert described == {(route.method, route.path.replace("<uuid:id>", "{id}")) for route in routes()}
+
+
+def test_operations_have_names_that_stay(schema):
+    names = [operation["operationId"] for operation in operations(schema).values()]
+    assert len(names) == len(set(names))
+    assert {
+        "sessions_list", "sessions_retrieve", "sessions_halt", "sessions_restart", "approvals_approve",
+        "approvals_deny", "triggers_create", "triggers_edit", "run_now", "events_send", "events_list",
+        "documents_upload", "documents_download", "search_retrieve", "me_edit", "costs_retrieve", "health_retrieve",
+    } <= set(names)  # fmt: skip
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
+
+
+def test_every_operation_says_what_an_error_looks_like(schema):
+    for operation in operations(schema).values():
+        error = operation["responses"]["default"]["content"]["application/json"]["schema"]
+        assert error == {"$ref": "#/components/schemas/ErrorShown"}
+    assert set(schema["components"]["schemas"]["ErrorShown"]["required"]) == {"code", "message", "detail", "request_id"}
+
+
+def test_every_operation_asks_for_a_key_or_a_browser(schema):
+    for operation in operations(schema).values():
+        assert operation["security"] == [{"apiKey": []}, {"cookieAuth": []}]
+
+
+def test_money_is_text(schema):
+    amounts = [
+        shape
+        for component in schema["components"]["schemas"].values()
+        for name, shape in component.get("properties", {}).items()
+        if name.endswith("_usd")
+    ]
+    assert len(amounts) > 20
+    assert all(shape["type"] == "string" for shape in amounts)
+
+
+def test_the_main_operations_show_examples(schema):
+    bodies = [operation.get("requestBody", {}) for operation in operations(schema).values()]
+    shown = sum("examples" in kind for body in bodies for kind in body.get("content", {}).values())
+    assert shown >= 7
+
+
+def test_lists_are_described_as_pages(schema):
+    page = operations(schema)["get", "/api/v1/sessions"]["responses"]["200"]["content"]["application/json"]["schema"]
+    shape = schema["components"]["schemas"][page["$ref"].rpartition("/")[2]]
+    assert set(shape["required"]) == {"count", "page", "page_size", "next", "previous", "results"}
+
+
+def test_the_schema_is_for_who_is_signed_in(client):
+    assert client.get(reverse("api:schema")).status_code == 401
+    answer = client_of(make_user(), "read").get(reverse("api:schema"))
+    assert answer.status_code == 200
+    assert b"sessions_halt" in answer.content
+
+
+def test_the_page_sends_strangers_to_sign_in(client):
+    assert client.get(reverse("api:docs")).headers["Location"].startswith("/login/")
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(client):
+    client.force_login(make_user())
+    page = client.get(reverse("api:docs"))
+    text = page.content.decode()
+    loaded = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
+    assert len(loaded) >= 4
+    assert all(address.startswith("/") and not address.startswith("//") for address in loaded)
+    assert re.findall(r"<script[^>]*>\s*[^<\s]", text) == []
+    assert "unsafe-eval" not in page.headers["Content-Security-Policy"]
+    for address in loaded:
+        if address.startswith("/static/"):
+            assert finders.find(address.removeprefix("/static/")), address
+        else:
+            assert client.get(address).status_code == 200, address

@@ -1,0 +1,167 @@
+"""One row of everything that the API shows, for one owner; and the routes of the API, found from its addresses."""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from types import SimpleNamespace
+
+from agents.api import urls
+from agents.conf import clock
+from agents.consent import call_digest
+from agents.enums import EventOutcome, Level, Outcome, Phase, Status, TriggerKind, WaitingOn
+from agents.models import (
+    Approval,
+    Attachment,
+    Chunk,
+    Collection,
+    ContextProposal,
+    Document,
+    Finding,
+    InboundEvent,
+    Memory,
+    Notification,
+    Playbook,
+    PlaybookPosition,
+    Precedent,
+    Project,
+    PromptSkill,
+    ToolCall,
+)
+from agents.services.media import bytes_store
+from audit import recorder
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+TEXT = b"The term of this lease is two years. Notice is three months."
+
+
+@dataclass(frozen=True)
+class Route:
+    """One act at one address: GET sessions/<uuid:id>, for example, is `session-retrieve`."""
+
+    name: str
+    method: str
+    path: str
+    module: str
+
+    @property
+    def basename(self):
+        return self.name.rpartition(":")[0]
+
+    @property
+    def is_detail(self):
+        return "<uuid:id>" in self.path
+
+    def address(self, world=None):
+        path = self.path
+        if self.is_detail:
+            path = path.replace("<uuid:id>", str(world.rows[self.basename].public_id))
+        return f"/api/{path}"
+
+
+@cache
+def routes():
+    return [route for pattern in urls.urlpatterns for route in _routes(pattern, "")]
+
+
+def _routes(pattern, prefix):
+    path = prefix + str(pattern.pattern)
+    if hasattr(pattern, "url_patterns"):
+        for inner in pattern.url_patterns:
+            yield from _routes(inner, path)
+        return
+    actions = getattr(pattern.callback, "actions", None)
+    if actions is not None:
+        basename = pattern.callback.initkwargs["basename"]
+        module = pattern.callback.cls.__module__
+        yield from (Route(f"{basename}:{action}", method, path, module) for method, action in actions.items())
+    elif path.startswith("v1/"):
+        view = pattern.callback.view_class
+        methods = [method for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)]
+        yield from (Route(f"{pattern.name}:{method}", method, path, view.__module__) for method in methods)
+
+
+def digest_of(session, arguments):
+    return call_digest(
+        session_id=str(session.public_id), key="k", intent="run_skill", name="send_letter", version="1", phase="turn",
+        arguments=arguments,
+    )  # fmt: skip
+
+
+def make_approval(session, **fields):
+    arguments = fields.pop("arguments", {"to": "Jane", "text": "Hello"})
+    digest = digest_of(session, arguments)
+    defaults = {
+        "session": session, "call_key": "k", "intent": "run_skill", "action": "send_letter", "version": "1",
+        "phase": Phase.TURN, "level": Level.RESTRICTED, "description": "send_letter", "arguments": arguments,
+        "digest": digest, "signature": digest, "expires_at": clock() + timedelta(days=1), "created_at": NOW,
+    }  # fmt: skip
+    return Approval.objects.create(**{**defaults, **fields})
+
+
+def make_call(session, **fields):
+    defaults = {
+        "session": session, "key": "k", "intent": "notify", "phase": "turn", "arguments": {"title": "hello"},
+        "digest": "d", "asked_digest": "d", "fencing": 0, "started_at": NOW,
+    }  # fmt: skip
+    return ToolCall.objects.create(**{**defaults, **fields})
+
+
+def make_document(owner, *, data=TEXT, **fields):
+    digest = hashlib.sha256(data).hexdigest()
+    bytes_store(data, digest=digest)
+    defaults = {"owner": owner, "name": "lease.txt", "media_type": "text/plain", "digest": digest, "size": len(data)}
+    document = Document.objects.create(**{**defaults, "text": data.decode(), "created_at": NOW, **fields})
+    Chunk.objects.create(document=document, number=1, start=0, end=len(document.text), text=document.text)
+    return document
+
+
+def make_skill(name="nda-review", **fields):
+    return PromptSkill.objects.create(
+        **{"name": name, "folder": "skills/nda", "body": "Read it.", "digest": "d", "found_digest": "d", **fields}
+    )
+
+
+def make_world(owner=None):
+    """Everything that one owner can have, each row as young as it can be."""
+    owner = owner or make_user()
+    project = Project.objects.create(owner=owner, name="Acme lease", created_at=NOW)
+    collection = Collection.objects.create(owner=owner, name="Leases", created_at=NOW)
+    document = make_document(owner)
+    Attachment.objects.create(document=document, collection=collection, attached_at=NOW, watches_fired_at=NOW)
+    playbook = Playbook.objects.create(owner=owner, name="Lease", created_at=NOW, updated_at=NOW)
+    PlaybookPosition.objects.create(playbook=playbook, issue="Term", standard="Two years.")
+    session = make_session(owner=owner)
+    began = {"mode": "loop", "owner_id": owner.pk}
+    recorder.append(session.chain, "autonomous_session.started", now=NOW, details=began)
+    waiting = make_session(owner=owner, status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    over = make_session(
+        owner=owner, status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW,
+        params={"playbook": str(playbook.public_id), "collection": str(collection.public_id)},
+    )  # fmt: skip
+    Finding.objects.create(session=session, title="The term is missing", document=document, created_at=NOW)
+    precedent = Precedent.objects.create(
+        owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
+    )
+    proposal = ContextProposal.objects.create(owner=owner, project=project, text="Seen 1 time: No term", created_at=NOW)
+    trigger = make_trigger(
+        owner=owner, kind=TriggerKind.EVENT, name="Upload", playbook=playbook, collection=collection, source="monitor"
+    )
+    rows = {
+        "agent": make_agent(owner=owner),
+        "approval": make_approval(waiting),
+        "collection": collection,
+        "document": document,
+        "event": InboundEvent.objects.create(owner=owner, outcome=EventOutcome.NO_MATCH, received_at=NOW),
+        "memory": Memory.objects.create(owner=owner, content="Prefers short terms.", created_at=NOW),
+        "notification": Notification.objects.create(owner=owner, title="Done", created_at=NOW),
+        "playbook": playbook,
+        "precedent": precedent,
+        "project": project,
+        "proposal": proposal,
+        "session": session,
+        "skill": PromptSkill.objects.first() or make_skill(),
+        "tool-call": make_call(session, outcome=Outcome.STARTED),
+        "trigger": trigger,
+    }
+    return SimpleNamespace(owner=owner, rows=rows, waiting=waiting, over=over)

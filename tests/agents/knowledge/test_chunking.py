@@ -1,0 +1,77 @@
+"""Chunks cover their text exactly, in order, and end where a reader would pause."""
+
+import time
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agents.chunking import LONGEST_CHARS, SHORTEST_CHARS, TARGET_CHARS, chunk_spans
+
+# Long texts out of few parts: letters, pauses of every kind, and characters beyond the first plane
+TEXTS = st.lists(
+    st.sampled_from(
+        ["word ", "x" * 700, "y" * 2_500, ". ", "! ", '." ', "\n", "\n\n", " ", "\t", "🙂", "é\u0301", "。"]
+    ),
+    max_size=60,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS | st.text(max_size=5_000))
+@example(text="")
+@example(text="x" * 10_000)
+@example(text="\n" * 10_000)
+@example(text=" " * (LONGEST_CHARS + 1))
+def test_chunks_cover_the_text_exactly_and_in_order(text):
+    spans = chunk_spans(text)
+
+    assert "".join(text[start:end] for start, end in spans) == text
+    assert [span.start for span in spans] == [0, *(span.end for span in spans)][: len(spans)]
+    assert all(span.end > span.start for span in spans)
+    assert all(span.end - span.start <= LONGEST_CHARS for span in spans)
+    assert all(SHORTEST_CHARS <= span.end - span.start <= TARGET_CHARS for span in spans[:-1])
+
+
+def first_chunk(text):
+    start, end = chunk_spans(text)[0]
+    return text[start:end]
+
+
+def test_a_short_text_is_one_chunk():
+    assert chunk_spans("x" * LONGEST_CHARS) == [(0, LONGEST_CHARS)]
+    assert chunk_spans("x") == [(0, 1)]
+    assert chunk_spans("") == []
+
+
+def test_a_chunk_ends_with_a_paragraph_rather_than_with_a_line():
+    text = "a" * 1_000 + "\n\n" + "b" * 300 + "\n" + "c" * 2_000
+    assert first_chunk(text) == "a" * 1_000 + "\n\n"
+
+
+def test_a_chunk_ends_with_a_line_rather_than_with_a_sentence():
+    text = "a" * 1_000 + "\n" + "b" * 300 + ". " + "c" * 2_000
+    assert first_chunk(text) == "a" * 1_000 + "\n"
+
+
+def test_a_chunk_ends_with_a_sentence_rather_than_with_a_word():
+    text = "a" * 1_000 + '." ' + "b" * 300 + " " + "c" * 2_000
+    assert first_chunk(text) == "a" * 1_000 + '." '
+
+
+def test_a_chunk_ends_with_a_word_rather_than_within_one():
+    text = "a" * 1_000 + " " + "b" * 300 + " " + "c" * 2_000
+    assert first_chunk(text) == "a" * 1_000 + " " + "b" * 300 + " "
+
+
+def test_a_word_without_end_is_cut():
+    assert first_chunk("a" * 5_000) == "a" * TARGET_CHARS
+
+
+def test_a_pause_before_the_shortest_length_is_passed_over():
+    assert len(first_chunk("a" * 100 + "\n\n" + "b" * 5_000)) == TARGET_CHARS
+
+
+def test_the_longest_text_is_cut_at_once():
+    started = time.monotonic()
+    assert len(chunk_spans("some words. " * 400_000)) > 2_000
+    assert time.monotonic() - started < 2

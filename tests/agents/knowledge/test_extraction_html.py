@@ -1,0 +1,94 @@
+"""HTML: what a reader of the page sees, and nothing else."""
+
+import pytest
+
+from agents.exceptions import Invalid
+from agents.extraction import extract, limits
+from agents.extraction.visible import visible_text
+
+PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
+<script>steal("this")</script></head>
+<body><h1>Terms &amp; conditions</h1><p>One   <b>two</b>
+three<br>four</p><noscript>on</noscript><template>later</template></body></html>"""
+
+
+def test_visible_text_of_a_page():
+    found = extract(PAGE, name="page.html")
+
+    assert found.text == "Terms & conditions\n\nOne two three\nfour"
+    assert found.media_type == "text/html"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"name": "page.htm"}, {"media_type": "text/html; charset=utf-8"}, {"name": "page"}, {"name": "page.xhtml"}],
+)
+def test_a_page_is_known_by_its_name_its_type_or_its_start(fields):
+    assert extract(PAGE, **fields).media_type == "text/html"
+
+
+def test_a_text_file_stays_text_although_it_holds_tags():
+    assert extract(b"<b>bold</b> words", name="a.txt").text == "<b>bold</b> words"
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<p hidden>orders</p>seen", "seen"),
+        ("<div style='DISPLAY : none'><p>orders</p></div>seen", "seen"),
+        ("<span style='visibility:hidden'>orders</span>seen", "seen"),
+        ("<span style='font-size:0'>orders</span>seen", "seen"),
+        ("<span style='opacity: 0.0'>orders</span>seen", "seen"),
+        ("<span style='opacity: 0.5'>pale</span> seen", "pale seen"),
+        ("<p hidden>orders<p>seen", "seen"),
+        ("<ul><li>a<li hidden>orders<li>b</ul>", "a\nb"),
+        ("<div hidden><div>orders</div>more</div>seen", "seen"),
+        ("<script>if (a < b) { x() }</script>seen", "seen"),
+        ("<svg><text>drawn</text></svg>seen", "seen"),
+        ("<!-- orders -->seen", "seen"),
+        ("<div hidden/>orders</div>seen", "seen"),
+    ],
+)
+def test_what_is_hidden_is_left_out(page, text):
+    assert visible_text(page) == text
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<table><tr><td>a<td>b<tr><th>c</th><td>d</td></tr></table>", "a\tb\nc\td"),
+        ("<dl><dt>word<dd>meaning<dt>other</dl>", "word\nmeaning\nother"),
+        ("<pre>  one\n    two</pre>end", "one\n    two\n\nend"),
+        ("a<div>b<div>c</div></div>d", "a\nb\nc\nd"),
+        ("a</p>b", "a\n\nb"),
+        ("</div>a</b>", "a"),
+        ("a<hr>b<img alt='x'>c", "a\nbc"),
+        ("caf&eacute; &#8364; &unknown;", "caf\xe9 \u20ac &unknown;"),
+        ("one<br/>two</br>three", "one\ntwo\nthree"),
+        ("plain", "plain"),
+        ("", ""),
+    ],
+)
+def test_the_layout_becomes_lines(page, text):
+    assert visible_text(page) == text
+
+
+def test_a_page_in_another_encoding():
+    page = "<p>the caf\xe9 owes us money</p>".encode("cp1252")
+    assert extract(page, name="a.html").text == "the caf\xe9 owes us money"
+
+
+def test_a_page_of_scripts_alone_holds_no_text():
+    with pytest.raises(Invalid, match="holds no text"):
+        extract(b"<html><script>x()</script></html>", name="a.html")
+
+
+def test_a_page_that_breaks_the_parser_is_refused():
+    with pytest.raises(Invalid, match="could not be read as HTML"):
+        extract(b"<![orders[ x ]]> words", name="a.html")
+
+
+def test_a_page_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setitem(limits.MAX_SECONDS, "html", 1)
+    with pytest.raises(Invalid, match="longer than 1 seconds"):
+        extract(b"<!--" * 2_000_000, name="a.html")

@@ -1,0 +1,58 @@
+"""The index can be taken away and brought back with rows in the table: they are found again."""
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from agents.models import Chunk, fulltext
+from agents.selectors.search import search_chunks
+from tests.agents.knowledge.samples import make_document
+from tests.factories import make_user
+
+BEFORE = "0006_walk"
+
+
+@pytest.fixture
+def migrate(transactional_db):
+    yield lambda *target: call_command("migrate", *target, verbosity=0)
+    call_command("migrate", verbosity=0)
+
+
+def traces():
+    """Whatever there is of the index in the database."""
+    query = {
+        "sqlite": "SELECT name FROM sqlite_master WHERE name LIKE 'chunk_fts%%'",
+        "postgresql": "SELECT column_name FROM information_schema.columns "
+        "WHERE table_name = 'agents_chunk' AND column_name = 'words' "
+        "UNION SELECT indexname FROM pg_indexes WHERE indexname = 'agents_chunk_words'",
+    }[connection.vendor]
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return {name for (name,) in cursor.fetchall()}
+
+
+def test_the_index_comes_and_goes_while_chunks_stay(migrate):
+    owner = make_user()
+    make_document(owner, "About elephants.")
+    there = traces()
+
+    migrate("agents", BEFORE)
+    left = traces()
+    migrate("agents")
+
+    assert left == set()
+    assert traces() == there != set()
+    assert Chunk.objects.count() == 1
+    assert len(search_chunks(owner_id=owner.pk, query="elephants")) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_installing_the_index_twice_is_harmless():
+    owner = make_user()
+    make_document(owner, "About elephants.")
+    there = traces()
+
+    fulltext.install(connection)
+
+    assert traces() == there
+    assert len(search_chunks(owner_id=owner.pk, query="elephants")) == 1

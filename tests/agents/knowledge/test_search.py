@@ -1,0 +1,213 @@
+"""Full-text search: the owner's own, best first, with a snippet; any text is a query."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from agents.models import Chunk
+from agents.selectors.search import MAX_WORDS, search_chunks
+from agents.services.knowledge import collection_delete, document_delete, document_detach
+from tests.agents.knowledge.samples import make_collection, make_document
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+LATER = NOW + timedelta(hours=1)
+
+TERMINATION = "Either party may terminate this agreement by giving ninety days of notice in writing."
+PAYMENT = "Invoices are payable within thirty days. Late payment bears interest of 12.5 percent."
+COURTS = "The courts of Vienna decide. Notices go to legal@example.org. Müller signs for the supplier."
+
+
+@pytest.fixture
+def owner():
+    return make_user()
+
+
+@pytest.fixture
+def library(owner):
+    return {
+        name: make_document(owner, text, name=f"{name}.txt")
+        for name, text in {"termination": TERMINATION, "payment": PAYMENT, "courts": COURTS}.items()
+    }
+
+
+def names(owner, query, **more):
+    return [hit.name for hit in search_chunks(owner_id=owner.pk, query=query, **more)]
+
+
+def test_a_hit_says_where_it_stands(owner, library):
+    [hit] = search_chunks(owner_id=owner.pk, query="terminate")
+
+    document = library["termination"]
+    chunk = Chunk.objects.get(document=document)
+    assert (hit.chunk_id, hit.document_id, hit.document_public_id) == (chunk.pk, document.pk, document.public_id)
+    assert (hit.name, hit.start, hit.end) == ("termination.txt", 0, len(TERMINATION))
+    assert hit.rank > 0
+
+
+def test_words_are_found_in_their_other_forms(owner, library):
+    assert names(owner, "terminating") == ["termination.txt"]
+    assert names(owner, "INVOICE") == ["payment.txt"]
+
+
+def test_more_of_the_words_is_a_better_fit(owner, library):
+    assert names(owner, "notice in writing to terminate") == ["termination.txt", "courts.txt"]
+    found = search_chunks(owner_id=owner.pk, query="late payment of thirty days")
+    assert [hit.name for hit in found] == ["payment.txt", "termination.txt"]
+    assert found[0].rank > found[1].rank
+
+
+def test_a_word_said_more_often_is_a_better_fit(owner):
+    make_document(owner, "The fee is due. " + "Other words stand here. " * 8, name="once.txt")
+    make_document(owner, "The fee is the fee, a fee of fees. " + "Other words stand here. " * 8, name="often.txt")
+    assert names(owner, "fee") == ["often.txt", "once.txt"]
+
+
+def test_a_question_in_plain_words_finds_its_passage(owner, library):
+    assert names(owner, "How many days of notice does a party need to terminate the agreement?")[0] == "termination.txt"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("12.5", ["payment.txt"]),
+        ("legal@example.org", ["courts.txt"]),
+        ("Müller", ["courts.txt"]),
+        ("vienna,", ["courts.txt"]),
+        ('"interest"', ["payment.txt"]),
+        ("elephant", []),
+    ],
+)
+def test_amounts_addresses_and_names_are_words(owner, library, query, found):
+    assert names(owner, query) == found
+
+
+def test_accents_matter_to_postgresql_alone(owner, library):
+    assert names(owner, "Muller") == (["courts.txt"] if connection.vendor == "sqlite" else [])
+
+
+def test_small_words_count_only_when_there_are_no_others(owner, library):
+    assert names(owner, "the of courts") == ["courts.txt"]
+    assert names(owner, "the") == (["courts.txt"] if connection.vendor == "sqlite" else [])
+
+
+def test_the_snippet_shows_the_words_around(owner):
+    filler = "Nothing of note stands in this sentence at all. " * 12
+    make_document(owner, f"{filler}The indemnity is\nunlimited. {filler}")
+    [hit] = search_chunks(owner_id=owner.pk, query="indemnity")
+
+    assert "The indemnity is unlimited." in hit.snippet
+    assert len(hit.snippet) < 400
+
+
+def test_each_chunk_of_a_long_document_is_found_on_its_own(owner):
+    filler = "Nothing of note stands in this sentence at all. " * 60
+    document = make_document(owner, f"Alpha clause.\n\n{filler}\n\nOmega clause.")
+    [first], [last] = (search_chunks(owner_id=owner.pk, query=word) for word in ("alpha", "omega"))
+
+    assert first.chunk_id != last.chunk_id
+    assert "Omega clause." in document.text[last.start : last.end]
+    assert len(search_chunks(owner_id=owner.pk, query="clause")) == 2
+
+
+def test_the_number_of_hits_is_limited(owner):
+    for number in range(5):
+        make_document(owner, f"The fee of contract {number}.")
+    assert len(search_chunks(owner_id=owner.pk, query="fee", limit=3)) == 3
+    assert search_chunks(owner_id=owner.pk, query="fee", limit=0) == []
+
+
+# --- What is not found ---
+
+
+def test_nobody_finds_what_is_somebody_elses(owner, library):
+    stranger = make_user()
+    assert names(stranger, "notice") == []
+    theirs = make_collection(stranger)
+    assert names(stranger, "notice", collection_ids=[theirs.pk]) == []
+    mine = make_collection(owner)
+    make_document(owner, TERMINATION, collection=mine)
+    assert names(stranger, "terminate", collection_ids=[mine.pk]) == []
+
+
+def test_deleted_documents_are_not_found(owner, library):
+    document_delete(document=library["payment"], by=owner, now=LATER)
+    assert names(owner, "invoices") == []
+
+
+def test_a_collection_narrows_the_search_to_what_is_in_it_now(owner):
+    one, two = make_collection(owner, "one"), make_collection(owner, "two")
+    document = make_document(owner, TERMINATION, name="a.txt", collection=one)
+    make_document(owner, PAYMENT, name="b.txt", collection=two)
+    make_document(owner, COURTS, name="c.txt")
+
+    assert names(owner, "days", collection_ids=[one.pk]) == ["a.txt"]
+    assert sorted(names(owner, "days", collection_ids=[one.pk, two.pk])) == ["a.txt", "b.txt"]
+    assert names(owner, "days", collection_ids=[]) == []
+    document_detach(document=document, collection=one, by=owner, now=LATER)
+    assert names(owner, "days", collection_ids=[one.pk]) == []
+    assert "a.txt" in names(owner, "days")  # it is in no collection, and still the owner's
+    collection_delete(collection=two, by=owner, now=LATER)
+    assert names(owner, "days", collection_ids=[two.pk]) == []
+
+
+# --- Any text is a query ---
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", " ", "\x00", "...", "?!", '"', "''", "()", "* AND", "-", "\ud800", "🙂", "___", "%", "%s %d", "\\", ";--"],
+)
+def test_what_says_nothing_finds_nothing(owner, library, query):
+    assert names(owner, query) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'notice" OR 1=1 --', "notice AND", "NEAR(notice", "notice*", "notice:*", "notice & | !", "(notice", "^notice",
+        "notice\\", "'notice'", "notice\x00", "{notice}", "chunk_fts MATCH notice", "%s notice", "notice' || 'x",
+        "notice <-> x", "text : notice",
+    ],
+)  # fmt: skip
+def test_operators_are_words_like_others(owner, library, query):
+    assert "termination.txt" in names(owner, query)
+
+
+def test_a_query_without_end_is_cut(owner, library):
+    assert names(owner, "x" * 100_000) == []
+    assert names(owner, " ".join(f"w{number}" for number in range(10_000))) == []
+    padding = " ".join(f"w{number}" for number in range(MAX_WORDS - 1))
+    assert names(owner, f"{padding} terminate") == ["termination.txt"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(query=st.text(max_size=200) | st.text(alphabet="\"'()*:^-+&|!<>\\%{}[]~@#$ \x00aAN�OR", max_size=60))
+@example(query="\ud800\udfff a")
+@example(query="a" * 3_000)
+def test_no_text_breaks_the_search(owner, query):
+    for hit in search_chunks(owner_id=owner.pk, query=query):
+        pytest.fail(f"{hit} in an empty library")
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(query=st.text(alphabet="\"'()*:^-&|!<>\\% ", max_size=20))
+def test_signs_around_a_word_do_not_hide_it(owner, query):
+    if not Chunk.objects.filter(document__owner=owner).exists():
+        make_document(owner, TERMINATION, name="a.txt")
+    assert names(owner, f"{query} terminate {query}") == ["a.txt"]
+
+
+# --- The index follows the rows ---
+
+
+def test_the_index_follows_changes_of_the_rows(owner, library):
+    chunk = Chunk.objects.get(document=library["payment"])
+    Chunk.objects.filter(pk=chunk.pk).update(text="About elephants.")
+    assert names(owner, "elephant") == ["payment.txt"]
+    assert names(owner, "invoices") == []
+    chunk.delete()
+    assert names(owner, "elephant") == []

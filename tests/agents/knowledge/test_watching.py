@@ -1,0 +1,100 @@
+"""What is attached is told to the watches after the commit, once, and whatever they do, it stays attached."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from agents.enums import TriggerKind
+from agents.models import AgentSession, Attachment
+from agents.services import knowledge
+from agents.services.firing import watches_fire
+from agents.services.knowledge import document_attach, document_detach
+from tests.agents.knowledge.samples import make_collection, make_document
+from tests.factories import NOW, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LATER = NOW + timedelta(hours=1)
+
+
+@pytest.fixture
+def owner():
+    return make_user()
+
+
+@pytest.fixture
+def collection(owner):
+    return make_collection(owner)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Who was told, in place of the watches."""
+    calls = []
+    monkeypatch.setattr(knowledge, "watches_fire", lambda **what: calls.append(what))
+    return calls
+
+
+def watch(owner, collection):
+    return make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=collection)
+
+
+def test_each_watch_of_the_collection_spawns_a_session_that_names_the_document(owner, collection):
+    watches = {watch(owner, collection).pk, watch(owner, collection).pk}
+    watch(owner, make_collection(owner, "other"))
+    document = make_document(owner, collection=collection)
+
+    sessions = AgentSession.objects.all()
+    assert {session.trigger_id for session in sessions} == watches
+    assert all(session.params["document"] == str(document.public_id) for session in sessions)
+    assert Attachment.objects.get().watches_fired_at == NOW
+
+
+def test_watches_are_told_after_the_commit_and_not_before(owner, collection, told):
+    document = make_document(owner)
+    with transaction.atomic():
+        attachment = document_attach(document=document, collection=collection, by=owner, now=LATER)
+        assert told == []
+    assert told == [{"attachment_pk": attachment.pk, "now": LATER}]
+
+
+def test_what_was_rolled_back_is_told_to_nobody(owner, collection, told):
+    document = make_document(owner)
+    with pytest.raises(RuntimeError), transaction.atomic():
+        document_attach(document=document, collection=collection, by=owner, now=NOW)
+        raise RuntimeError("no")
+    assert told == []
+    assert not Attachment.objects.exists()
+
+
+def test_a_watch_that_fails_does_not_fail_the_attaching(owner, collection, monkeypatch, caplog):
+    def broken(**what):
+        raise RuntimeError("the watch is broken")
+
+    monkeypatch.setattr(knowledge, "watches_fire", broken)
+    document = make_document(owner, collection=collection)
+
+    attachment = Attachment.objects.get()
+    assert (attachment.document, attachment.watches_fired_at) == (document, None)  # the ticker tells them later
+    assert "the watch is broken" in caplog.text
+
+
+def test_said_twice_it_spawns_one_session(owner, collection):
+    watch(owner, collection)
+    make_document(owner, collection=collection)
+    watches_fire(Attachment.objects.get().pk, now=LATER)
+    make_document(owner, collection=collection)  # the same bytes, which are attached already
+    assert AgentSession.objects.count() == 1
+
+
+def test_attaching_again_after_detaching_is_a_new_event(owner, collection):
+    watch(owner, collection)
+    document = make_document(owner, collection=collection)
+    document_detach(document=document, collection=collection, by=owner, now=NOW)
+    document_attach(document=document, collection=collection, by=owner, now=LATER)
+    assert AgentSession.objects.count() == 2
+
+
+def test_a_document_in_no_collection_is_told_to_nobody(owner, told):
+    make_document(owner)
+    assert told == []

@@ -1,0 +1,132 @@
+"""Notices: the row is the record; a copy is written with it, for who has an address and wants one."""
+
+from unittest.mock import patch
+
+import pytest
+from django.db import transaction
+from django_q.models import OrmQ
+
+from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
+from agents.exceptions import NotFound
+from agents.guard import guarded_tool_call
+from agents.models import Notification, OutboxMessage, Profile
+from agents.services import notifications
+from agents.services.notifications import BODY_CHARS, TITLE_CHARS, notice_create, notice_read
+from agents.services.people import email_notices_set
+from tests.factories import NOW, make_session, make_user
+
+from .rows import allowed, told
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def _mail(settings):
+    settings.EMAIL_HOST = "mail.example.org"
+
+
+def tell(owner, **more):
+    given = {"kind": NoticeKind.RUN_STOPPED, "title": "Run halted", "body": "3 calls.", "now": NOW, **more}
+    return notice_create(owner_id=owner.pk, **given)
+
+
+def test_without_a_mail_server_a_notice_is_one_row():
+    notice = tell(make_user(email="a@example.org"))
+    assert (notice.title, notice.body, notice.kind, notice.created_at) == ("Run halted", "3 calls.", "run_stopped", NOW)
+    assert not OutboxMessage.objects.exists()
+
+
+@pytest.mark.usefixtures("_mail")
+def test_a_copy_is_written_and_queued_with_its_notice():
+    notice = tell(make_user(email="a@example.org"))
+    copy = OutboxMessage.objects.get()
+    assert (copy.notification, copy.status, copy.attempts, copy.due_at) == (notice, OutboxStatus.PENDING, 0, NOW)
+    [task] = OrmQ.objects.all()
+    assert (task.task["func"], task.task["args"]) == ("agents.tasks.send_copy", (copy.pk,))
+
+
+@pytest.mark.usefixtures("_mail")
+@pytest.mark.django_db(transaction=True)
+def test_a_notice_that_is_rolled_back_takes_its_copy_and_its_task_along():
+    owner = make_user(email="a@example.org")
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        tell(owner)
+        raise ZeroDivisionError
+    assert [model.objects.count() for model in (Notification, OutboxMessage, OrmQ)] == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("_mail")
+@pytest.mark.parametrize("user", [{}, {"email": "a@example.org", "is_active": False}])
+def test_no_copy_without_an_address_or_for_somebody_who_is_gone(user):
+    tell(make_user(**user))
+    assert not OutboxMessage.objects.exists()
+
+
+@pytest.mark.usefixtures("_mail")
+def test_no_copy_for_somebody_who_wants_none():
+    owner = make_user(email="a@example.org")
+    email_notices_set(user=owner, enabled=False, by=owner, now=NOW)
+    tell(owner)
+    assert not OutboxMessage.objects.exists()
+    email_notices_set(user=owner, enabled=True, by=None, now=NOW)
+    tell(owner)
+    assert OutboxMessage.objects.count() == 1
+    assert told("people.email_notices_set") == [
+        ("people.email_notices_set", f"user:{owner.pk}", {"user_id": owner.pk, "enabled": False}),
+        ("people.email_notices_set", "system", {"user_id": owner.pk, "enabled": True}),
+    ]
+
+
+@pytest.mark.usefixtures("_mail")
+def test_somebody_without_a_profile_gets_the_notice_alone():
+    owner = make_user(email="a@example.org")
+    Profile.objects.all().delete()
+    tell(owner)
+    assert (Notification.objects.count(), OutboxMessage.objects.count()) == (1, 0)
+
+
+@pytest.mark.usefixtures("_mail")
+def test_a_queue_that_takes_nothing_does_not_cost_the_notice(caplog):
+    with patch.object(notifications, "enqueue", side_effect=ConnectionError("broker gone")):
+        tell(make_user(email="a@example.org"))
+    assert (Notification.objects.count(), OutboxMessage.objects.count()) == (1, 1)
+    assert "will be tried again" in caplog.text
+
+
+def test_words_are_cut_and_masked_on_entry():
+    secret = "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
+    notice = tell(make_user(), title=f"One\r\nBcc: x {secret}", body=f"{secret} " + "x" * 2 * BODY_CHARS)
+    assert notice.title.startswith("One Bcc: x [redacted")
+    assert secret not in notice.title + notice.body
+    assert (len(notice.title) <= TITLE_CHARS, len(notice.body)) == (True, BODY_CHARS)
+    assert tell(make_user(), title="\r\n").title == "(untitled)"
+
+
+def test_reading_twice_is_recorded_once():
+    notice = tell(make_user())
+    for _ in range(2):
+        row = notice_read(notification=notice, by=notice.owner, now=NOW)
+    assert row.read_at == NOW
+    assert told("notification.") == [
+        ("notification.read", f"user:{notice.owner_id}", {"notification_id": str(notice.public_id)})
+    ]
+
+
+def test_only_the_owner_or_permitted_staff_read_a_notice():
+    notice = tell(make_user())
+    with pytest.raises(NotFound):
+        notice_read(notification=notice, by=make_user(), now=NOW)
+    notice.refresh_from_db()
+    assert notice.read_at is None
+    assert notice_read(notification=notice, by=allowed("change_notification"), now=NOW).read_at == NOW
+
+
+@pytest.mark.usefixtures("_mail")
+@pytest.mark.django_db(transaction=True)
+def test_what_an_agent_tells_its_owner_is_a_notice_of_its_session():
+    session = make_session(owner=make_user(email="a@example.org"), current_phase=Phase.DELIVERY)
+    result = guarded_tool_call(session, ToolIntent.NOTIFY, {"title": "2 findings", "body": "1 document"}, now=NOW)
+    notice = Notification.objects.get()
+    assert result.data == {"notification_id": str(notice.public_id)}
+    assert (notice.kind, notice.owner, notice.session, notice.title) == ("agent", session.owner, session, "2 findings")
+    assert OutboxMessage.objects.get().notification == notice

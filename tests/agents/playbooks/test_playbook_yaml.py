@@ -1,0 +1,172 @@
+"""Playbooks in YAML: what is read, how a mistake is told, and that writing and reading give the same values."""
+
+from unittest.mock import patch
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents import strict_yaml
+from agents.exceptions import Invalid
+from agents.playbook_text import Position
+from agents.playbook_yaml import read_playbook, write_playbook
+from agents.services.playbook_checks import checked_positions
+
+WHOLE = """
+name: Leases
+positions:
+  - issue: Deposit
+    severity: critical
+    standard: |
+      The deposit is at most
+      three months' rent.
+    fallbacks: [Four months' rent., "Five months' rent."]
+    guidance: Ask the landlord.
+    must_contain:
+      - deposit
+      - "2024"
+    must_not_contain: []
+  - issue: Pets
+    standard:
+"""
+
+
+def test_a_whole_playbook_is_read():
+    assert read_playbook(WHOLE) == (
+        "Leases",
+        (
+            Position(
+                "Deposit",
+                "critical",
+                "The deposit is at most\nthree months' rent.\n",
+                ("Four months' rent.", "Five months' rent."),
+                "Ask the landlord.",
+                ("deposit", "2024"),
+            ),
+            Position("Pets"),
+        ),
+    )
+
+
+def position(text):
+    return f"name: n\npositions:\n  - issue: one\n  - issue: two\n{text}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("- a", "the playbook: expected map of name, positions, found list (line 1)"),
+        ("just words", "the playbook: expected map of name, positions, found text (line 1)"),
+        ("positions: []", "name: is missing (line 1)"),
+        ("name:\npositions: []", "name: is missing (line 1)"),
+        ("name: '  '\npositions: []", "name: is missing (line 1)"),
+        ("name: [a]\npositions: []", "name: expected text, found list (line 1)"),
+        ("name: 2024\npositions: []", "name: expected text, found number; put it in quotes (line 1)"),
+        ("name: yes\npositions: []", "name: expected text, found boolean; put it in quotes (line 1)"),
+        ("name: 2024-01-01\npositions: []", "name: expected text, found date; put it in quotes (line 1)"),
+        ("\nname: n", "positions: is missing (line 2)"),
+        ("name: n\npositions:", "positions: is missing (line 2)"),
+        ("name: n\npositions: {a: b}", "positions: expected list, found map (line 2)"),
+        ("name: n\npositions: text", "positions: expected list, found text (line 2)"),
+        ("name: n\nversion: '3'", "version: is not known; there are name, positions (line 2)"),
+        ("name: n\npositions:\n  - text", "positions[0]: expected map of issue, severity, standard"),
+        ("name: n\npositions:\n  - severity: info", "positions[0].issue: is missing (line 3)"),
+        (position("    severity:\n      - info"), "positions[1].severity: expected text, found list (line 6)"),
+        (position("    standard: {a: b}"), "positions[1].standard: expected text, found map (line 5)"),
+        (position("    guidance: 12"), "positions[1].guidance: expected text, found number; put it in quotes (line 5)"),
+        (position("    fallbacks: text"), "positions[1].fallbacks: expected list of texts, found text (line 5)"),
+        (position("    fallbacks: [a, ~]"), "positions[1].fallbacks[1]: expected text, found nothing (line 5)"),
+        (
+            position("    must_contain:\n      - a\n      - [b]"),
+            "positions[1].must_contain[1]: expected text, found list (line 7)",
+        ),
+        (
+            position("    fallback: x"),
+            "positions[1].fallback: is not known; there are issue, severity, standard, fallbacks, guidance, ",
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text, says):
+    with pytest.raises(Invalid) as refusal:
+        read_playbook(text)
+
+    assert str(refusal.value).startswith(says)
+
+
+def test_what_is_written_is_for_people():
+    text = write_playbook("Leases", (Position("Deposit", standard="One.\nTwo.", must_contain=("a: b", "no", "3")),))
+
+    assert text == (
+        "name: Leases\npositions:\n- issue: Deposit\n  severity: warn\n  standard: |-\n    One.\n    Two.\n"
+        "  must_contain:\n  - 'a: b'\n  - 'no'\n  - '3'\n"
+    )
+
+
+def test_other_readers_of_yaml_read_the_same():
+    positions = (Position("Deposit", "critical", "The deposit: 3 months.", ("yes", "1.10"), must_contain=("2024",)),)
+
+    read = yaml.safe_load(write_playbook("5", positions))
+
+    assert read == {
+        "name": "5",
+        "positions": [
+            {
+                "issue": "Deposit",
+                "severity": "critical",
+                "standard": "The deposit: 3 months.",
+                "fallbacks": ["yes", "1.10"],
+                "must_contain": ["2024"],
+            }
+        ],
+    }
+
+
+REPEATED = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from("\n\n\t  :#-?*&!|>'\"%@`{}[],~<=0123456789yesnofftrue\x85\u2028\u2029\xa0\ufeff"),
+        st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"),
+    ),
+    max_size=60,
+)
+LISTS = st.lists(TEXT, max_size=3).map(tuple)
+POSITIONS = st.builds(
+    Position,
+    issue=TEXT.filter(str.strip),
+    severity=TEXT.map(lambda text: text[:32]),
+    standard=TEXT,
+    fallbacks=LISTS,
+    guidance=TEXT,
+    must_contain=LISTS,
+    must_not_contain=LISTS,
+)
+
+
+@pytest.mark.parametrize("parser", [strict_yaml.LOADER, yaml.SafeLoader], ids=["usual", "in Python"])
+@REPEATED
+@given(name=TEXT.filter(str.strip), positions=st.lists(POSITIONS, min_size=1, max_size=3))
+def test_writing_and_reading_gives_the_same(parser, name, positions):
+    kept = checked_positions(positions)
+
+    with patch.object(strict_yaml, "LOADER", parser):
+        assert read_playbook(write_playbook(name, kept)) == (name, kept)
+
+
+@REPEATED
+@given(st.lists(POSITIONS, min_size=1, max_size=3))
+def test_what_is_kept_stays_as_it_is(positions):
+    kept = checked_positions(positions)
+
+    assert checked_positions(kept) == kept
+
+
+@REPEATED
+@given(st.text(max_size=400) | st.lists(st.sampled_from(list("-:?[]{}&*!|>'\"%#\n  ab0")), max_size=200).map("".join))
+def test_any_text_is_read_or_refused(text):
+    try:
+        name, positions = read_playbook(text)
+    except Invalid:
+        return
+    assert name.strip()
+    assert all(isinstance(one, Position) for one in positions)

@@ -1,0 +1,130 @@
+"""Agents as people make, change and delete them."""
+
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from agents.enums import ApprovalMode, BudgetScope, Status
+from agents.exceptions import Invalid, InvalidTransition, NotFound
+from agents.models import Agent, Budget
+from agents.services.agents import agent_create, agent_delete, agent_edit
+from agents.services.budget import budgets_lock
+from audit.models import AuditEvent
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def last():
+    return AuditEvent.objects.latest("pk")
+
+
+def test_an_agent_is_made_and_recorded():
+    owner = make_user()
+
+    agent = agent_create(owner=owner, name=" Reviewer ", by=owner, now=NOW, max_cost_per_day_usd=Decimal(4))
+
+    assert (agent.name, agent.mode, agent.edited_by) == ("Reviewer", ApprovalMode.SEMI, owner)
+    assert (last().kind, last().actor) == ("agent.created", f"user:{owner.pk}")
+    assert last().details == {"agent_id": str(agent.public_id), "mode": "semi", "cap_usd": "4"}
+
+
+def test_an_agent_of_somebody_else_takes_the_permission():
+    owner, other = make_user(), make_user()
+    with pytest.raises(NotFound):
+        agent_create(owner=owner, name="a", by=other, now=NOW)
+    other.user_permissions.add(Permission.objects.get(codename="add_agent"))
+    other = type(other).objects.get(pk=other.pk)
+
+    assert agent_create(owner=owner, name="a", by=other, now=NOW).edited_by == other
+    with pytest.raises(NotFound):
+        agent_edit(agent=Agent.objects.get(), by=other, now=NOW, name="b")
+    with pytest.raises(NotFound):
+        agent_delete(agent=Agent.objects.get(), by=other, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"name": "  "}, "1 to 120 characters, not 0"),
+        ({"name": "x" * 121}, "not 121"),
+        ({"name": "a", "mode": "never"}, "'never' is no approval mode"),
+        ({"name": "a", "rank": 1}, "has no rank"),
+        ({"name": "taken"}, "named 'taken' already"),
+    ],
+)
+def test_what_makes_no_sense_is_explained(given, complaint):
+    owner = make_user()
+    make_agent(owner=owner, name="taken")
+
+    with pytest.raises(Invalid, match=complaint):
+        agent_create(owner=owner, by=owner, now=NOW, **given)
+
+
+def test_a_change_names_its_fields_and_remembers_who_made_it():
+    agent, by = make_agent(), make_user(is_superuser=True)
+
+    edited = agent_edit(agent=agent, by=by, now=NOW, name="new", mode="manual", enabled=False)
+
+    assert (edited.name, edited.mode, edited.enabled, edited.edited_by) == ("new", "manual", False, by)
+    assert last().details["fields"] == ["enabled", "mode", "name"]
+
+
+def test_what_stays_the_same_is_no_change():
+    agent = make_agent(name="same")
+
+    agent_edit(agent=agent, by=None, now=NOW, name="same", mode=agent.mode)
+
+    assert not AuditEvent.objects.exists()
+
+
+def test_a_name_that_is_taken_cannot_be_changed_to():
+    agent = make_agent(name="one")
+    make_agent(owner=agent.owner, name="two")
+
+    with pytest.raises(Invalid, match="named 'two' already"):
+        agent_edit(agent=agent, by=None, now=NOW, name="two")
+
+
+def test_a_new_daily_cap_holds_for_todays_books():
+    agent = make_agent()
+    budgets_lock(agent_id=agent.pk, trigger_id=None, now=NOW)
+
+    agent_edit(agent=agent, by=None, now=NOW, max_cost_per_day_usd=Decimal("0.5"))
+
+    agent.refresh_from_db()
+    assert agent.max_cost_per_day_usd == Decimal("0.5")
+    assert Budget.objects.get(scope=BudgetScope.AGENT).cap_usd == Decimal("0.5")
+    assert [event.kind for event in AuditEvent.objects.order_by("pk")] == ["budget.cap_set", "agent.edited"]
+
+
+def test_while_sessions_are_under_way_the_mode_can_only_be_tightened():
+    agent = make_agent(mode=ApprovalMode.SEMI)
+    session = make_session(agent=agent)
+
+    with pytest.raises(InvalidTransition, match="can be tightened now, not loosened to auto"):
+        agent_edit(agent=agent, by=None, now=NOW, mode=ApprovalMode.AUTO)
+    assert agent_edit(agent=agent, by=None, now=NOW, mode=ApprovalMode.MANUAL).mode == ApprovalMode.MANUAL
+
+    session.status, session.terminal_reason, session.completed_at = Status.COMPLETED, "completed", NOW
+    session.save()
+    assert agent_edit(agent=agent, by=None, now=NOW, mode=ApprovalMode.AUTO).mode == ApprovalMode.AUTO
+
+
+def test_an_agent_without_a_history_is_deleted():
+    agent = make_agent()
+
+    agent_delete(agent=agent, by=agent.owner, now=NOW)
+
+    assert not Agent.objects.exists()
+    assert last().kind == "agent.deleted"
+
+
+@pytest.mark.parametrize("make", [make_session, make_trigger])
+def test_an_agent_with_a_history_stays(make):
+    agent = make_agent()
+    make(agent=agent)
+
+    with pytest.raises(InvalidTransition, match="switch it off"):
+        agent_delete(agent=agent, by=agent.owner, now=NOW)

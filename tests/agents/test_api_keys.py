@@ -1,0 +1,219 @@
+"""API keys: made and shown once, kept as a hash, checked at every use, ended by time or by hand; and their command."""
+
+import hashlib
+import json
+from datetime import timedelta
+from io import StringIO
+from unittest.mock import patch
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.core.management import CommandError, call_command
+
+from agents.exceptions import Invalid, NotAllowed
+from agents.models import ApiKey
+from agents.services import api_keys
+from agents.services.api_keys import api_key_create, api_key_revoke, api_key_verify
+from audit.models import AuditEvent
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+DAY = timedelta(days=1)
+
+
+def make_key(user=None, *, scopes=("read",), expires_at=NOW + DAY, by=None, name="ci"):
+    return api_key_create(user=user or make_user(), name=name, scopes=scopes, expires_at=expires_at, by=by, now=NOW)
+
+
+def kinds():
+    return list(AuditEvent.objects.filter(chain="system").order_by("seq").values_list("kind", "actor"))
+
+
+def test_a_key_is_kept_as_a_hash_only():
+    key, secret = make_key()
+    assert secret.startswith(f"lqk_{key.prefix}_")
+    assert key.hash == hashlib.sha256(secret.encode()).hexdigest()
+    stored = json.dumps(list(ApiKey.objects.values()), default=str)
+    assert secret not in stored
+    assert secret.rpartition("_")[2] not in stored
+
+
+def test_two_keys_differ_in_prefix_and_secret():
+    (one, first), (two, second) = make_key(), make_key()
+    assert one.prefix != two.prefix
+    assert first != second
+
+
+def test_a_good_key_opens_and_notes_its_use_once_a_minute():
+    key, secret = make_key()
+    assert api_key_verify(secret, now=NOW) == key
+    key.refresh_from_db()
+    assert key.last_used_at == NOW
+    assert api_key_verify(secret, now=NOW + timedelta(seconds=59)) == key
+    key.refresh_from_db()
+    assert key.last_used_at == NOW
+    assert api_key_verify(secret, now=NOW + timedelta(seconds=60)) == key
+    key.refresh_from_db()
+    assert key.last_used_at == NOW + timedelta(seconds=60)
+
+
+def test_a_key_ends_at_its_moment():
+    _, secret = make_key(expires_at=NOW + DAY)
+    assert api_key_verify(secret, now=NOW + DAY - timedelta(microseconds=1)) is not None
+    assert api_key_verify(secret, now=NOW + DAY) is None
+
+
+def test_a_key_without_an_end_does_not_end():
+    _, secret = make_key(expires_at=None)
+    assert api_key_verify(secret, now=NOW + 10_000 * DAY) is not None
+
+
+def test_a_revoked_key_opens_nothing_and_is_revoked_once():
+    key, secret = make_key()
+    api_key_revoke(key=key, by=None, now=NOW)
+    again = api_key_revoke(key=key, by=None, now=NOW + DAY)
+    assert again.revoked_at == NOW
+    assert api_key_verify(secret, now=NOW) is None
+    assert kinds() == [("api_key.created", "system"), ("api_key.revoked", "system")]
+
+
+def test_the_key_of_an_inactive_user_opens_nothing():
+    key, secret = make_key()
+    key.user.is_active = False
+    key.user.save()
+    assert api_key_verify(secret, now=NOW) is None
+
+
+def forged(key, secret):
+    other_secret = make_key()[1]
+    last = "A" if secret[-1] != "A" else "B"
+    return [
+        "", "lqk", "lqk_", "lqk__", f"lqk_{key.prefix}", f"lqk_{key.prefix}_", secret[:-1], secret[:-1] + last,
+        secret + "x", secret.upper(), f" {secret}", secret.replace("lqk_", "LQK_"), key.hash,
+        f"lqk_{key.prefix}_{other_secret.split('_', 2)[2]}", f"lqk_{key.prefix}_{key.hash}", "lqk_\x00_x",
+        f"lqk_{key.prefix}_é", f"lqk_{key.prefix}_{'x' * 10_000}", "lqk_%_%", "lqk_' OR 1=1_x",
+    ]  # fmt: skip
+
+
+def test_a_forged_key_opens_nothing():
+    key, secret = make_key()
+    for attempt in forged(key, secret):
+        assert api_key_verify(attempt, now=NOW) is None, attempt
+    assert api_key_verify(secret, now=NOW) == key
+
+
+def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
+    with patch.object(api_keys.hmac, "compare_digest", wraps=api_keys.hmac.compare_digest) as compare:
+        assert api_key_verify("lqk_000000000000_nothing", now=NOW) is None
+    assert compare.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"scopes": []}, "nothing"),
+        ({"scopes": ["read", "root"]}, "root"),
+        ({"name": "  "}, "1 to 120"),
+        ({"name": "x" * 121}, "not 121"),
+        ({"expires_at": NOW}, "ended already"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes, says):
+    with pytest.raises(Invalid, match=says):
+        make_key(**changes)
+    assert not ApiKey.objects.exists()
+
+
+def test_an_inactive_user_gets_no_key():
+    with pytest.raises(Invalid, match="not active"):
+        make_key(make_user(is_active=False))
+
+
+def test_scopes_are_kept_in_one_order_without_doubles():
+    key, _ = make_key(scopes=["write", "read", "write"])
+    assert key.scopes == ["read", "write"]
+
+
+def test_a_key_of_somebody_else_needs_the_permission():
+    owner, stranger = make_user(), make_user()
+    with pytest.raises(NotAllowed):
+        make_key(owner, by=stranger)
+    key, _ = make_key(owner, by=owner)
+    with pytest.raises(NotAllowed):
+        api_key_revoke(key=key, by=stranger, now=NOW)
+    for codename in ("add_apikey", "change_apikey"):
+        stranger.user_permissions.add(Permission.objects.get(codename=codename))
+    stranger = type(stranger).objects.get(pk=stranger.pk)
+    make_key(owner, by=stranger)
+    assert api_key_revoke(key=key, by=stranger, now=NOW).revoked_at == NOW
+    assert [actor for _, actor in kinds()] == [f"user:{owner.pk}", *[f"user:{stranger.pk}"] * 2]
+
+
+# --- the command ---
+
+
+def run(*arguments):
+    out = StringIO()
+    call_command("api_key", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_makes_a_key_that_opens():
+    user = make_user(username="ada")
+    found = json.loads(run("create", "ada", "--name", "ci", "--scope", "read", "--scope", "write", "--json"))
+    key = ApiKey.objects.get()
+    assert api_key_verify(found["secret"], now=key.created_at) == key
+    assert (key.user, key.scopes, key.expires_at - key.created_at) == (user, ["read", "write"], timedelta(days=90))
+
+
+def test_the_command_shows_the_secret_once():
+    make_user(username="ada")
+    shown = run("create", "ada", "--name", "ci", "--days", "7")
+    secret = shown.splitlines()[0]
+    key = ApiKey.objects.get()
+    assert api_key_verify(secret, now=key.created_at) == key
+    assert key.scopes == ["read"]
+    assert secret not in run("list")
+    assert secret not in run("list", "ada", "--json")
+    assert key.prefix in run("list", "ada")
+
+
+def test_the_command_lists_the_keys_of_one_user():
+    make_key(make_user(username="ada"))
+    make_key(make_user(username="bob"), expires_at=None)
+    assert [key["user"] for key in json.loads(run("list", "--json"))["keys"]] == ["bob", "ada"]
+    assert [key["user"] for key in json.loads(run("list", "ada", "--json"))["keys"]] == ["ada"]
+    assert "never ends" in run("list", "bob")
+
+
+def test_the_command_says_when_there_are_none():
+    assert run("list") == "There are no keys.\n"
+
+
+@pytest.mark.parametrize("named_by", ["prefix", "public_id"])
+def test_the_command_revokes_by_id_and_by_prefix(named_by):
+    admin = make_user(username="root", is_superuser=True)
+    key, secret = make_key()
+    assert "Revoked" in run("revoke", str(getattr(key, named_by)), "--user", "root")
+    assert api_key_verify(secret, now=NOW) is None
+    assert kinds()[-1] == ("api_key.revoked", f"user:{admin.pk}")
+    assert "revoked" in run("list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["create", "nobody", "--name", "x"], "no user 'nobody'"),
+        (["create", "ada", "--name", "x", "--days", "0"], "--days 0"),
+        (["create", "ada", "--name", "x", "--days", "99999999"], "--days 99999999"),
+        (["create", "ada", "--name", " "], "1 to 120"),
+        (["create", "ada", "--name", "x", "--scope", "root"], "invalid choice"),
+        (["revoke", "abc"], "no key 'abc'"),
+        (["list", "nobody"], "no user 'nobody'"),
+    ],
+)
+def test_the_command_explains_what_it_cannot_do(arguments, says):
+    make_user(username="ada")
+    with pytest.raises(CommandError, match=says):
+        call_command("api_key", *arguments)
+    assert not ApiKey.objects.exists()

@@ -1,0 +1,97 @@
+"""approvals, approve and deny at the terminal: what waits, yes to one digest, no."""
+
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.enums import ApprovalStatus, Level, Status, ToolIntent, WaitingOn
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Approval
+from agents.services.sessions import session_rest
+from audit.models import AuditEvent
+from tests.agents.conftest import Probe, tool
+from tests.factories import NOW, make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def waiting(approver):
+    """A session that waits for a yes to one call."""
+    session = make_session(agent=make_agent())
+    with tool(ToolIntent.RUN_SKILL, probe=Probe(), level=Level.RESTRICTED):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "a letter"}, key="step:1")
+    session_rest(session, Status.WAITING, now=NOW, waiting_on=WaitingOn.APPROVAL)
+    return Approval.objects.get(session=session)
+
+
+def said(*arguments):
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_what_waits_is_listed_with_its_digest(waiting):
+    [row] = json.loads(said("approvals", "--json"))
+
+    assert (row["approval"], row["digest"]) == (str(waiting.public_id), waiting.digest)
+    assert row["arguments"] == {"to": "a letter"}
+    assert waiting.digest in said("approvals")
+    assert "1 waiting." in said("approvals")
+
+
+def test_nothing_waiting_says_so():
+    assert said("approvals") == "Nothing waits for a person.\n"
+    assert json.loads(said("approvals", "--json")) == []
+
+
+def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, approver):
+    shown = json.loads(said("approve", str(waiting.public_id), "--user", approver.username))
+
+    assert shown["digest"] == waiting.digest
+    waiting.refresh_from_db()
+    assert waiting.status == ApprovalStatus.PENDING
+
+
+def test_approve_with_the_digest_lets_the_run_go_on_and_records_who(waiting, approver):
+    answer = said("approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json")
+
+    assert json.loads(answer) == {"approval": str(waiting.public_id), "status": "approved"}
+    assert AgentSession.objects.get(pk=waiting.session_id).status == Status.QUEUED
+    event = AuditEvent.objects.get(kind="approval.approved")
+    assert event.actor == f"user:{approver.pk}"
+
+
+def test_approve_with_another_digest_is_refused(waiting, approver):
+    with pytest.raises(CommandError, match="has changed since it was shown"):
+        said("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
+
+
+def test_who_may_not_decide_is_refused(waiting):
+    with pytest.raises(CommandError, match="may not decide"):
+        said("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
+    with pytest.raises(CommandError, match="may not decide"):
+        said("deny", str(waiting.public_id), "--user", make_user().username)
+
+
+def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
+    line = said("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
+
+    waiting.refresh_from_db()
+    assert line == "Denied: send_letter.\n"
+    assert (waiting.status, waiting.note) == (ApprovalStatus.REJECTED, "not to them")
+    assert AgentSession.objects.get(pk=waiting.session_id).status == Status.QUEUED
+
+
+@pytest.mark.parametrize("command", ["approve", "deny"])
+@pytest.mark.parametrize("name", ["4554cdd9", "00000000-0000-0000-0000-000000000000"])
+def test_unknown_approval_is_named(command, name, approver):
+    with pytest.raises(CommandError, match=f"There is no approval {name}"):
+        said(command, name, "--user", approver.username)
+
+
+def test_nobody_cannot_decide(waiting):
+    with pytest.raises(CommandError, match="There is no active user"):
+        said("approve", str(waiting.public_id), "--user", "ghost")

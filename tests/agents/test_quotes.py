@@ -1,0 +1,58 @@
+"""A quote is verified when these very characters stand in the source, and at which place."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.quotes import is_checkable, verify
+from audit.redaction import redact
+
+SOURCE = "Pay within 60 days. Notice: 60 days. Pay within 60 days."
+
+
+def test_a_quote_is_found_where_it_stands():
+    assert verify("Notice: 60 days.", SOURCE, 0) == (20, 36)
+
+
+@pytest.mark.parametrize(("hint", "start"), [(0, 0), (18, 0), (19, 37), (37, 37), (56, 37), (10**9, 37), (-5, 0)])
+def test_of_several_places_the_nearest_to_the_hint_is_taken(hint, start):
+    assert verify("Pay within 60 days.", SOURCE, hint) == (start, start + 19)
+
+
+@pytest.mark.parametrize(
+    "quote", ["pay within 60 days.", "Pay within 61 days.", "Pay within  60 days.", "Pay within 60 days", " Notice"]
+)
+def test_likeness_is_not_enough(quote):
+    assert (verify(quote, SOURCE) is None) == (quote not in SOURCE)
+
+
+@pytest.mark.parametrize("quote", ["", "   ", "60", " 60 ", "Pay"])
+def test_what_is_too_short_proves_nothing(quote):
+    assert not is_checkable(quote)
+    assert verify(quote, SOURCE) is None
+
+
+def test_a_masked_secret_is_not_verified():
+    masked = redact("The key is AKIAIOSFODNN7EXAMPLE.")
+    assert "[redacted:" in masked
+    assert verify(masked, masked) is None
+
+
+@given(st.text(st.characters(), max_size=200), st.data())
+def test_every_slice_of_a_text_is_verified_at_its_own_place(text, data):
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    place = verify(text[start:end], text, start)
+    if is_checkable(text[start:end]):
+        assert place == (start, end)
+    else:
+        assert place is None
+
+
+def test_a_repetitive_text_is_searched_quickly():
+    source = "ab" * 1_000_000
+    started = time.process_time()
+    assert verify("ab" * 2_000 + "c", source, 1_000_000) is None
+    assert time.process_time() - started < 2

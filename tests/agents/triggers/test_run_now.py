@@ -1,0 +1,187 @@
+"""A run that somebody asks for: by exactly one target, with the owner's own things, under a cap."""
+
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from agents.enums import Status, TriggerKind
+from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
+from agents.models import AgentSession, InboundEvent
+from agents.services.firing import run_now
+from audit.models import AuditEvent
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+from .rows import halt_all, make_collection, make_document, make_playbook, make_project, make_skill, rows_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return make_user()
+
+
+def run(owner, by=None, **what):
+    return run_now(owner=owner, by=by or owner, now=NOW, **what)
+
+
+def test_a_run_by_a_playbook_over_a_whole_collection(owner):
+    playbook, collection, project = make_playbook(owner), make_collection(owner), make_project(owner)
+    agent = make_agent(owner=owner)
+    session = run(owner, playbook=playbook, collection=collection, project=project, agent=agent, emit_artifacts=True)
+
+    assert (session.status, session.trigger_kind, session.trigger, session.slot) == (Status.QUEUED, "manual", None, "")
+    assert (session.owner, session.project, session.agent, session.max_cost_usd) == (owner, project, agent, 5)
+    assert session.params == {
+        "playbook": str(playbook.public_id),
+        "collection": str(collection.public_id),
+        "since": None,
+        "baseline": False,
+        "emit_artifacts": True,
+    }
+    [row] = AuditEvent.objects.filter(kind="autonomous_trigger.run_now")
+    assert (row.chain, row.actor) == ("system", f"user:{owner.pk}")
+    assert row.details == {
+        "session_id": str(session.public_id),
+        "cap_usd": "5.000000",
+        "playbook_id": str(playbook.public_id),
+        "collection_id": str(collection.public_id),
+        "project_id": str(project.public_id),
+    }
+
+
+def test_a_run_by_a_skill_over_one_document_or_a_query(owner):
+    skill, document = make_skill(), make_document(owner)
+    one = run(owner, skill=skill, document=document)
+    assert one.params == {"skill": skill.name, "document": str(document.public_id)}
+    assert run(owner, skill=skill, query="late\nfee").params == {"skill": skill.name, "query": "late fee"}
+    assert rows_of("autonomous_trigger.run_now")[0]["skill_id"] == str(skill.public_id)
+
+
+def test_both_or_neither_target_is_refused(owner):
+    for what in ({}, {"playbook": make_playbook(owner), "skill": make_skill()}):
+        with pytest.raises(Invalid, match="exactly one"):
+            run(owner, **what)
+    assert not AgentSession.objects.exists()
+
+
+@pytest.mark.parametrize("cap", [Decimal("0.001"), Decimal(0)])
+def test_a_run_has_the_cap_that_was_asked_for(owner, cap):
+    assert run(owner, skill=make_skill(), max_cost_usd=cap).max_cost_usd == cap
+
+
+@pytest.mark.parametrize("cap", [Decimal(-1), Decimal("0.00001"), Decimal("NaN")])
+def test_a_cap_that_is_no_amount_is_refused(owner, cap):
+    with pytest.raises(Invalid, match="4 places"):
+        run(owner, skill=make_skill(), max_cost_usd=cap)
+
+
+MAKERS = {
+    "playbook": make_playbook,
+    "collection": make_collection,
+    "document": make_document,
+    "project": make_project,
+    "agent": lambda owner: make_agent(owner=owner),
+    "trigger": lambda owner: make_trigger(owner=owner),
+    "event": lambda owner: InboundEvent.objects.create(owner=owner, outcome="no_match"),
+    "restarted_from": lambda owner: make_session(owner=owner),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_what_is_somebody_else_s_is_not_found(owner, name):
+    what = {"skill": make_skill(), name: MAKERS[name](make_user())}
+    if name in {"playbook", "trigger"}:
+        del what["skill"]
+    with pytest.raises(NotFound):
+        run(owner, **what)
+    assert AgentSession.objects.filter(owner=owner).count() == 0
+
+
+@pytest.mark.parametrize("name", ["playbook", "collection", "document"])
+def test_what_was_deleted_is_not_found(owner, name):
+    gone = MAKERS[name](owner)
+    type(gone).objects.filter(pk=gone.pk).update(deleted_at=NOW)
+    with pytest.raises(NotFound):
+        run(owner, **{name: gone}, **({} if name == "playbook" else {"skill": make_skill()}))
+
+
+def test_what_is_switched_off_is_refused(owner):
+    with pytest.raises(Invalid, match="skill"):
+        run(owner, skill=make_skill(enabled=False))
+    with pytest.raises(Invalid, match="agent"):
+        run(owner, skill=make_skill(), agent=make_agent(owner=owner, enabled=False))
+
+
+def test_a_trigger_lends_what_it_goes_by_and_its_cap(owner):
+    playbook, collection, project = make_playbook(owner), make_collection(owner), make_project(owner)
+    trigger = make_trigger(
+        owner=owner,
+        kind=TriggerKind.SCHEDULE,
+        agent=make_agent(owner=owner),
+        playbook=playbook,
+        collection=collection,
+        project=project,
+        judge_citations=True,
+        max_cost_usd=Decimal("0.25"),
+        paused_at=NOW,
+    )
+    session = run(owner, trigger=trigger)
+    session.refresh_from_db()
+    assert (session.trigger, session.trigger_kind, session.slot) == (trigger, "manual", "")
+    assert (session.agent, session.project, session.max_cost_usd) == (trigger.agent, project, Decimal("0.25"))
+    assert session.params == {
+        "playbook": str(playbook.public_id),
+        "judge_citations": True,
+        "collection": str(collection.public_id),
+        "since": None,
+        "baseline": False,
+    }
+    assert rows_of("autonomous_trigger.run_now")[0]["trigger_id"] == str(trigger.public_id)
+
+
+def test_what_is_said_goes_before_what_the_trigger_has(owner):
+    other, document = make_collection(owner), make_document(owner)
+    trigger = make_trigger(owner=owner, collection=make_collection(owner), query="old", max_cost_usd=Decimal(1))
+    session = run(owner, trigger=trigger, collection=other, document=document, query="new", max_cost_usd=Decimal(2))
+    assert session.params["collection"] == str(other.public_id)
+    assert (session.params["document"], session.params["query"]) == (str(document.public_id), "new")
+    assert session.max_cost_usd == 2
+
+
+def test_a_trigger_takes_no_other_target_and_a_deleted_one_does_not_run(owner):
+    with pytest.raises(Invalid, match="trigger alone"):
+        run(owner, trigger=make_trigger(owner=owner), skill=make_skill())
+    with pytest.raises(NotFound):
+        run(owner, trigger=make_trigger(owner=owner, deleted_at=NOW))
+
+
+def test_a_restart_names_what_it_was_restarted_from(owner):
+    before = make_session(owner=owner)
+    assert run(owner, skill=make_skill(), restarted_from=before).restarted_from == before
+
+
+def test_a_run_can_answer_an_event_again(owner):
+    trigger = make_trigger(owner=owner, kind=TriggerKind.EVENT)
+    event = InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned")
+    assert run(owner, trigger=trigger, event=event).params == {"event": {"id": str(event.public_id)}}
+
+
+def test_a_stranger_cannot_run_for_somebody_else_but_an_operator_can(owner):
+    stranger = make_user()
+    with pytest.raises(NotFound):
+        run(owner, by=stranger, skill=make_skill())
+    stranger.user_permissions.add(Permission.objects.get(codename="add_agentsession"))
+    operator = type(stranger).objects.get(pk=stranger.pk)
+    assert run(owner, by=operator, skill=make_skill()).owner == owner
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == f"user:{operator.pk}"
+
+
+def test_nothing_runs_without_opt_in_or_while_all_work_is_halted(owner):
+    with pytest.raises(NotAllowed):
+        run(make_user(opted_in=False), skill=make_skill())
+    halt_all()
+    with pytest.raises(SessionHalted):
+        run(owner, skill=make_skill())
+    assert not AuditEvent.objects.filter(kind="autonomous_trigger.run_now").exists()

@@ -1,0 +1,163 @@
+"""run_now and triggers: what they do, say and return."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.enums import Status, TriggerKind
+from agents.management.commands import run_now as command
+from agents.models import AgentSession
+from audit.models import AuditEvent
+from tests.factories import NOW, make_session, make_trigger, make_user
+
+from .rows import make_collection, make_document, make_playbook, make_project, make_skill
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return make_user(username="ada")
+
+
+def run(capsys, *arguments):
+    call_command(*arguments)
+    return capsys.readouterr().out
+
+
+def ends_as(monkeypatch, **fields):
+    """A worker takes the session while the command sleeps."""
+
+    def work(_seconds):
+        AgentSession.objects.update(completed_at=NOW, **fields)
+
+    monkeypatch.setattr(command.time, "sleep", work)
+
+
+def test_run_now_runs_a_playbook_and_names_the_session(owner, capsys):
+    playbook, collection, project = make_playbook(owner), make_collection(owner), make_project(owner)
+    out = run(
+        capsys, "run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name,
+        "--project", project.name, "--max-cost", "0.001", "--artifacts", "--user", "ada",
+    )  # fmt: skip
+    session = AgentSession.objects.get()
+    assert out == f"Session {session.public_id}: queued, 0 USD.\n"
+    assert (session.owner, session.project, session.max_cost_usd) == (owner, project, Decimal("0.001"))
+    assert session.params["collection"] == str(collection.public_id)
+    assert session.params["emit_artifacts"] is True
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == f"user:{owner.pk}"
+
+
+def test_run_now_runs_a_skill_over_a_document(owner, capsys):
+    skill, document = make_skill(), make_document(owner)
+    out = run(
+        capsys, "run_now", "--skill", skill.name, "--owner", "ada", "--document", str(document.public_id), "--json"
+    )
+    session = AgentSession.objects.get()
+    assert json.loads(out) == {
+        "session": str(session.public_id),
+        "status": "queued",
+        "terminal_reason": None,
+        "cost_usd": "0.000000",
+        "max_cost_usd": "5.000000",
+    }
+    assert session.params == {"skill": skill.name, "document": str(document.public_id)}
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "system"
+
+
+def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
+    trigger = make_trigger(owner=owner, name="Nightly")
+    make_trigger(name="Nightly")
+    for named in ("Nightly", str(trigger.public_id)):
+        run(capsys, "run_now", "--trigger", named, "--owner", "ada")
+    assert trigger.sessions.count() == 2
+
+
+def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
+    ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed")
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "30")
+    assert "completed (completed)" in out
+
+
+def test_run_now_fails_when_the_run_does_not_complete(owner, capsys, monkeypatch):
+    ends_as(monkeypatch, status=Status.HALTED, terminal_reason="cost_cap_reached")
+    with pytest.raises(CommandError, match=r"halted \(cost_cap_reached\)"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "30", "--json")
+    assert json.loads(capsys.readouterr().out)["terminal_reason"] == "cost_cap_reached"
+
+
+def test_run_now_does_not_wait_for_ever(owner):
+    with pytest.raises(CommandError, match="did not complete: queued"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--playbook", "absent"], "no playbook 'absent'"),
+        (["--skill", "absent"], "no skill 'absent'"),
+        (["--trigger", "absent"], "no trigger 'absent'"),
+        (["--trigger", "Twice"], "more than one"),
+        (["--skill", "s", "--collection", "absent"], "no collection"),
+        (["--skill", "s", "--document", "absent"], "not a public id"),
+        (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
+        (["--skill", "s", "--max-cost", "much"], "not an amount"),
+        (["--skill", "s", "--max-cost", "-1"], "0 or more"),
+        (["--skill", "s", "--max-cost", "NaN"], "0 or more"),
+        (["--skill", "s", "--playbook", "p"], "not allowed with"),
+        ([], "required"),
+    ],
+)
+def test_run_now_says_what_is_wrong(owner, arguments, says):
+    make_skill(name="s")
+    make_trigger(owner=owner, name="Twice")
+    make_trigger(owner=owner, name="Twice")
+    with pytest.raises(CommandError, match=says):
+        call_command("run_now", *arguments, "--owner", "ada")
+    assert not AgentSession.objects.exists()
+
+
+def test_run_now_runs_only_for_users_who_are_there_and_have_opted_in(owner):
+    make_skill(name="s")
+    make_user(username="bob", opted_in=False)
+    for name, says in (("nobody", "no user 'nobody'"), ("bob", "opted in")):
+        with pytest.raises(CommandError, match=says):
+            call_command("run_now", "--skill", "s", "--owner", name)
+
+
+def test_triggers_lists_what_is_in_use(owner, capsys):
+    due = make_trigger(
+        owner=owner, kind=TriggerKind.SCHEDULE, name="Nightly", cron="0 6 * * *", zone="Europe/Paris", next_run_at=NOW
+    )
+    make_session(trigger=due, cost_total_usd=Decimal("0.25"), cost_actual_usd=Decimal("0.2"))
+    make_trigger(owner=owner, name="Stormy", paused_at=NOW, pause_reason="storm")
+    make_trigger(owner=owner, name="Off", enabled=False)
+    make_trigger(owner=owner, name="Gone", deleted_at=NOW)
+    make_trigger(name="Other")
+
+    found = json.loads(run(capsys, "triggers", "--json"))["triggers"]
+    assert [row["name"] for row in found] == ["Nightly", "Stormy", "Off", "Other"]
+    assert found[0] == {
+        "id": str(due.public_id),
+        "kind": "schedule",
+        "name": "Nightly",
+        "owner": "ada",
+        "enabled": True,
+        "paused": None,
+        "next_run_at": NOW.isoformat(),
+        "zone": "Europe/Paris",
+        "sessions": 1,
+        "charged_usd": "0.250000",
+        "actual_usd": "0.200000",
+    }
+    lines = run(capsys, "triggers", "--owner", "ada").splitlines()
+    assert len(lines) == 3
+    assert "Nightly  ada  on  next 2026-03-14" in lines[0]
+    assert "paused: storm" in lines[1]
+    assert "Off  ada  off" in lines[2]
+
+
+def test_triggers_says_when_there_are_none(capsys):
+    assert run(capsys, "triggers") == "There are no triggers.\n"

@@ -1,0 +1,176 @@
+"""A run whose worker is lost anywhere goes on from its journal: no effect twice, and the same end."""
+
+import json
+from collections import Counter
+from unittest.mock import patch
+
+import pytest
+from django.test import override_settings
+
+from agents.conf import clock
+from agents.enums import Outcome, Status
+from agents.exceptions import LeaseLost
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Approval, InferenceLog, Memory, ToolCall
+from agents.providers.scripted import Step
+from agents.runner import run_session
+from agents.services.approvals import approval_approve_edited
+from agents.services.memories import memory_keep
+from agents.services.playbooks import playbook_delete
+from agents.services.projects import project_create, project_edit
+from agents.services.sessions import session_enter_phase
+from agents.walk import calls
+from agents.walk import walk as engine
+from agents.walk.walk import walk
+from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+
+RICH = reply(privilege_concerns=["marked secret"], artifacts=[{"name": "letter", "content": "# Dear landlord"}])
+YES = '{"supported": true}'
+KEYS = [
+    "intake:retrieve", "analysis:1", "judge:0:0", "judge:0:1", "finding:0", "finding:1", "memory:0", "precedent:0",
+    "artifact:0", "ethics", "delivery:notify",
+]  # fmt: skip
+_left = {}
+
+
+@pytest.fixture(autouse=True)
+def _two_judges():
+    with override_settings(LQOPS_MODEL_ROLES={"main": ["offline"], "judges": ["offline", "offline"]}):
+        yield
+
+
+def rich(scene):
+    collection = str(scene.collection.public_id)
+    return scene.of_document(collection=collection, judge_citations=True, emit_artifacts=True)
+
+
+class WorkerDied(BaseException):
+    """As SIGKILL: nothing below the worker catches it."""
+
+
+@pytest.fixture
+def undisturbed():
+    """What such a run leaves behind if nothing happens to it; plain values, so that one run will do for all tests."""
+    if not _left:
+        with model(RICH, YES):
+            session = run(rich(Scene()))
+        assert list(ToolCall.objects.filter(session=session).order_by("pk").values_list("key", flat=True)) == KEYS
+        _left.update(shown(session))
+    return _left
+
+
+def fragile(number, *, before):
+    """The guard, for a worker that is lost at its call of this number: just before it, or when it is done."""
+    made = []
+
+    def call(session, *args, **more):
+        made.append(more["key"])
+        if before and len(made) == number:
+            raise LeaseLost("lost")
+        result = guarded_tool_call(session, *args, **more)
+        if len(made) == number:
+            raise LeaseLost("lost")
+        return result
+
+    return patch.object(calls, "guarded_tool_call", call)
+
+
+def again(session):
+    """Another worker takes the session over."""
+    session.refresh_from_db()
+    assert session.status == Status.RUNNING
+    lose(session)
+    return run(session)
+
+
+def done_once(session):
+    counts = Counter(session.tool_calls.values_list("key", flat=True))
+    return [key for key in KEYS if key in counts] == KEYS and set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, len(KEYS) + 1), ids=KEYS)
+def test_a_worker_lost_at_any_call_is_replaced_without_a_trace_in_the_result(undisturbed, number, before):
+    scene = Scene()
+    session = rich(scene)
+    with model(RICH, YES) as asked:
+        with fragile(number, before=before):
+            assert run_session(session.pk, walk, owner="first")
+        again(session)
+    assert shown(session) == undisturbed
+    assert done_once(session)
+    assert len(asked.requests) == InferenceLog.objects.filter(session=session).count() == 3
+    assert session.cost_total_usd == sum(session.tool_calls.values_list("charged_usd", flat=True))
+
+
+@pytest.mark.parametrize("lost_in", PHASES)
+def test_a_worker_lost_at_a_border_between_phases_is_replaced(undisturbed, lost_in):
+    def enter(session, phase, *, now):
+        session_enter_phase(session, phase, now=now)
+        if phase == lost_in:
+            raise LeaseLost("lost")
+
+    scene = Scene()
+    session = rich(scene)
+    with model(RICH, YES):
+        with patch.object(engine, "session_enter_phase", enter):
+            assert run_session(session.pk, walk, owner="first")
+        again(session)
+    assert shown(session) == undisturbed
+    assert done_once(session)
+
+
+def test_a_question_that_was_lost_on_its_way_is_asked_again_word_for_word(scene):
+    project = project_create(name="Matter", context_md="Old context.", **scene.by)
+    session = scene.of_document(project=project)
+
+    def die():
+        raise WorkerDied
+
+    with model(Step(before_reply=die), reply()) as asked:
+        with pytest.raises(WorkerDied):
+            run_session(session.pk, walk, owner="first")
+        project_edit(project=project, context_md="New context.", by=scene.owner, now=NOW)
+        memory = Memory.objects.create(owner=scene.owner, content="A new note.", created_at=NOW)
+        memory_keep(memory=memory, by=scene.owner, now=NOW)
+        playbook_delete(scene.playbook, by=scene.owner, now=NOW)
+        again(session)
+    first, second = asked.requests
+    assert first.messages == second.messages
+    assert "Old context." in json.dumps(second.messages)
+    assert [call.outcome for call in session.tool_calls.filter(key="analysis:1").order_by("attempt")] == [
+        Outcome.WORKER_LOST,
+        Outcome.SUCCESS,
+    ]
+    assert session.status == Status.COMPLETED, session.error
+    assert session.context_version == 1
+
+
+def test_a_run_is_not_disturbed_by_what_happens_to_its_document_later(scene):
+    session = scene.of_document()
+    with model():
+        with fragile(3, before=False):  # after the first finding
+            run_session(session.pk, walk, owner="first")
+        AgentSession.objects.get(pk=session.pk).owner.lqops_documents.update(deleted_at=NOW)
+        again(session)
+    assert session.status == Status.COMPLETED, session.error
+    first, second, _ = session.findings.all()
+    assert (first.quote_check, second.quote_check) == ("verified", "unverified")
+
+
+def test_words_that_a_person_changed_are_not_asked_for_again(scene, approver):
+    session = scene.of_document(review_flagged=True)
+    with model(reply(scope_concerns=["too wide"])):
+        run(session)
+        ticket = Approval.objects.get(session=session)
+        arguments = {**ticket.arguments, "title": "Changed by a person"}
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, now=clock())
+        with fragile(1, before=False):
+            session.refresh_from_db()
+            assert run_session(session.pk, walk, owner="first")
+        again(session)
+    assert session.status == Status.COMPLETED, session.error
+    assert [notice.title for notice in session.notifications.filter(kind="agent")] == ["Changed by a person"]

@@ -1,0 +1,315 @@
+"""Whole walks with a scripted model: what each kind of run leaves behind, and what it does not."""
+
+import json
+from datetime import timedelta
+from decimal import Decimal
+from unittest.mock import patch
+
+import pytest
+
+from agents.costs import COLD_START_USD
+from agents.ends import SliceOver
+from agents.enums import Outcome, Status, TerminalReason, ToolIntent
+from agents.models import AgentSession, Document, Memory, Notification, Precedent
+from agents.providers.errors import ProviderError
+from agents.providers.scripted import Step
+from agents.services.knowledge import document_delete
+from agents.services.leases import lease_claim
+from agents.services.playbooks import playbook_delete
+from agents.services.sessions import session_enter_phase
+from agents.walk import calls
+from agents.walk.walk import is_empty, walk
+from audit.models import AuditEvent
+from tests.agents.conftest import Probe, tool
+from tests.agents.walk.scene import LEASE, PHASES, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def titles(session):
+    return [finding.title for finding in session.findings.all()]
+
+
+def test_a_whole_run_walks_five_phases_and_leaves_what_the_model_said(scene):
+    document = scene.document()
+    with model() as asked:
+        session = run(scene.session(document=str(document.public_id), max_cost_usd=Decimal("1.00")))
+
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED), session.error
+    assert phases(session) == PHASES
+    assert titles(session) == ["Pays late", "Renews", "Ethics review: none flagged"]
+    quoted, guessed, ethics = session.findings.all()
+    assert (quoted.document, quoted.quote_check, quoted.quote) == (document, "verified", QUOTE)
+    assert document.text[quoted.quote_start : quoted.quote_end] == QUOTE
+    assert (guessed.document, guessed.quote_check, guessed.quote_start) == (None, "unverified", None)
+    assert "not an independent judgement" in ethics.content
+    assert Memory.objects.get().state == "proposed"
+    assert Precedent.objects.get().observed_count == 1
+    assert len(asked.requests) == 1
+    assert session.cost_total_usd == COLD_START_USD
+    assert intents(session) == [
+        ("intake", "retrieve_chunks"),
+        ("analysis", "run_playbook"),
+        ("drafting", "emit_finding"),
+        ("drafting", "emit_finding"),
+        ("drafting", "propose_memory"),
+        ("drafting", "propose_precedent"),
+        ("ethics_review", "emit_finding"),
+        ("delivery", "notify"),
+    ]
+    assert not is_empty(session)
+
+
+def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
+    odd = {"title": "canary-1", "severity": "canary-2", "content": "canary-3"}
+    told = json.loads(reply(privilege_concerns=["canary-4"]))
+    with model(json.dumps({**told, "findings": [*told["findings"], odd]})):
+        session = run(scene.of_document(f"{LEASE} canary-5"))
+    notice = Notification.objects.get(session=session)
+    assert notice.title == "Run completed: 3 findings"
+    assert notice.body.splitlines() == [
+        "Findings: 1 critical, 1 warn, 1 other.",
+        "1 memories proposed.",
+        "1 patterns noted.",
+        "Privilege or scope concerns: 1.",
+        f"Receipt: /receipts/{session.chain}/",
+    ]
+    recorded = json.dumps([session.result, *AuditEvent.objects.values_list("details", flat=True)])
+    assert "canary" not in recorded + notice.title + notice.body
+
+
+def test_a_second_run_counts_the_precedent_again(scene):
+    with model():
+        run(scene.of_document())
+        run(scene.of_document("Another text."))
+    assert Precedent.objects.get().observed_count == 2
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        Step(error=ProviderError("The server said no.", contacted=True)),
+        Step(""),
+        Step("  \n "),
+        Step("I would rather not.", stop_reason="refusal"),
+    ],
+    ids=["error", "empty", "blank", "refusal"],
+)
+def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, failing):
+    with model(failing):
+        session = run(scene.of_document())
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
+    [finding] = session.findings.all()
+    assert (finding.severity, finding.title) == ("warn", "Analysis failed: nothing was produced")
+    assert session.cost_total_usd == COLD_START_USD
+    assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
+    assert phases(session) == PHASES
+    assert Notification.objects.get().title == "Run completed: analysis failed"
+    assert is_empty(session)
+
+
+def test_a_gateway_error_stands_in_the_record(scene):
+    with model(Step(error=ProviderError("no", contacted=True))):
+        session = run(scene.of_document())
+    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
+    rows = AuditEvent.objects.filter(chain=session.chain, details__tool="run_playbook").order_by("seq")
+    assert [row.details["outcome"] for row in rows] == ["started", "gateway_error"]
+
+
+def test_a_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(scene):
+    scene.document("An old document.", at=NOW - timedelta(days=1))
+    collection = str(scene.collection.public_id)
+    with model() as asked:
+        first = run(scene.session(collection=collection, baseline=True))
+        between = scene.document(at=NOW + timedelta(minutes=1))
+        asked_for = scene.session(collection=collection, since=NOW.isoformat(), baseline=False)
+        AgentSession.objects.filter(pk=asked_for.pk).update(created_at=NOW + timedelta(minutes=2))
+        scene.document("It came while the run was on its way.", at=NOW + timedelta(minutes=3))
+        second = run(asked_for)
+
+    assert [(one.severity, one.title) for one in first.findings.all()] == [("info", "Baseline set")]
+    assert (first.cost_total_usd, first.status, phases(first)) == (0, Status.COMPLETED, PHASES)
+    assert is_empty(first)
+    assert not first.notifications.exists()
+    assert [block.attributes["id"] for block in blocks_of(asked.requests[0]) if block.kind == "document"] == [
+        str(between.public_id)
+    ]
+    assert len(asked.requests) == 1
+    assert {one.document for one in second.findings.filter(quote_check="verified")} == {between}
+
+
+@pytest.mark.parametrize(
+    ("params", "title"),
+    [
+        ({"since": NOW.isoformat()}, "Nothing new since the last run"),
+        ({}, "Nothing to read"),
+        ({"query": "zeppelin"}, "Nothing to read"),
+    ],
+)
+def test_a_run_with_nothing_to_read_says_so_and_is_quiet(scene, params, title):
+    with model() as asked:
+        session = run(scene.session(collection=str(scene.collection.public_id), **params))
+    assert [(one.severity, one.title) for one in session.findings.all()] == [("info", title)]
+    assert (asked.requests, session.cost_total_usd, Notification.objects.count()) == ([], 0, 0)
+    assert is_empty(session)
+
+
+def test_a_run_that_was_given_nothing_at_all_fetches_nothing(scene):
+    with model():
+        session = run(scene.session())
+    assert titles(session) == ["Nothing to read"]
+    assert intents(session) == [("drafting", "emit_finding")]
+
+
+def test_without_a_target_no_model_is_asked(scene):
+    with model() as asked:
+        session = run(scene.of_document(playbook=None))
+    assert titles(session) == ["Nothing to check against"]
+    assert asked.requests == []
+
+
+def test_documents_without_a_fault_make_a_quiet_run(scene):
+    empty = json.dumps({"findings": [], "suggested_memories": []})
+    with model(empty):
+        session = run(scene.of_document())
+    assert titles(session) == ["Ethics review: none flagged"]
+    assert not session.notifications.exists()
+    assert is_empty(session)
+
+
+def test_a_document_that_cannot_be_read_is_a_warning(scene):
+    document = scene.document()
+    session = scene.session(document=str(document.public_id))
+    document_delete(document=document, by=scene.owner, now=NOW)
+    with model() as asked:
+        run(session)
+    assert [(one.severity, one.title) for one in session.findings.all()] == [
+        ("warn", "The documents could not be read")
+    ]
+    assert asked.requests == []
+    assert session.notifications.get().title == "Run completed: analysis failed"
+
+
+def test_the_document_of_somebody_else_is_not_read(scene):
+    theirs = Scene().document("Theirs.")
+    with model() as asked:
+        session = run(scene.session(document=str(theirs.public_id)))
+    assert titles(session) == ["The documents could not be read"]
+    assert asked.requests == []
+
+
+def test_documents_beyond_the_limit_are_counted(scene):
+    for number in range(3):
+        scene.document(f"{number} " + "word " * 30_000)
+    with model():
+        session = run(scene.session(collection=str(scene.collection.public_id)))
+    assert "2 documents were not read" in titles(session)
+
+
+def test_a_document_that_is_too_long_is_told_to_be_cut(scene):
+    with model():
+        session = run(scene.of_document("Some words. " * 30_000))
+    assert "The document was not read to its end" in titles(session)
+
+
+def test_an_answer_without_structure_is_one_finding(scene):
+    with model("It all looks fine to me. " * 500):
+        session = run(scene.of_document())
+    raw, ethics = session.findings.all()
+    assert (raw.severity, len(raw.content)) == ("info", 8_000)
+    assert "would not have been recognised" in ethics.content
+    assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
+
+
+def test_what_a_reader_must_know_of_the_answer_is_noted(scene):
+    text = reply(suggested_memories=["no object"], analyst={"notes": ["A rule was not understood."]})
+    with model(Step(text, stop_reason="max_tokens")):
+        session = run(scene.of_document())
+    told = {one.title: (one.severity, one.content) for one in session.findings.all()}
+    assert told["The answer was cut off"][0] == "warn"
+    assert "1 of suggested_memories" in told["Parts of the answer were left out"][1]
+    assert told["What the analyst says of its own work"] == ("info", "- A rule was not understood.")
+
+
+@pytest.mark.parametrize("kind", ["privilege_concerns", "scope_concerns"])
+def test_concerns_are_listed(scene, kind):
+    with model(reply(findings=[], **{kind: ["It is marked confidential."]})):
+        session = run(scene.of_document())
+    [ethics] = session.findings.all()
+    assert (ethics.severity, ethics.title) == ("warn", "Ethics review: 1 flagged")
+    assert "- It is marked confidential." in ethics.content
+    assert session.notifications.get().title == "Run completed: 0 findings"
+
+
+def test_a_playbook_that_is_gone_refuses_the_run(scene):
+    session = scene.of_document()
+    playbook_delete(scene.playbook, by=scene.owner, now=NOW)
+    with model() as asked:
+        run(session)
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.REFUSED)
+    assert "NotFound" in session.error
+    assert asked.requests == []
+
+
+def test_the_playbook_of_somebody_else_refuses_the_run(scene):
+    session = scene.of_document(playbook=str(Scene().playbook.public_id))
+    assert run(session).terminal_reason == TerminalReason.REFUSED
+
+
+def test_a_brake_ends_the_run_where_it_stands(scene):
+    with model() as asked:
+        session = run(scene.of_document(max_cost_usd=Decimal("0.001")))
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.COST_CAP_REACHED)
+    assert phases(session) == ["intake", "analysis"]
+    assert (asked.requests, session.findings.count(), session.cost_total_usd) == ([], 0, 0)
+
+
+def test_a_finding_that_cannot_be_stored_fails_the_run(scene):
+    probe = Probe(error=RuntimeError("disk full"))
+    with model(), tool(ToolIntent.EMIT_FINDING, probe=probe, remote=False, name="emit_finding"):
+        session = run(scene.of_document())
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_ERROR)
+    assert "NotStored" in session.error
+    assert "disk full" in session.error
+
+
+@pytest.mark.parametrize("lifetime", [timedelta(0), timedelta(hours=1)])
+def test_a_slice_that_is_over_is_continued_in_the_next_phase(scene, lifetime):
+    session = scene.of_document()
+    slices = []
+
+    def engine(held):
+        slices.append(walk(held))
+        return slices[-1]
+
+    with model() as asked, patch.object(calls, "slice_lifetime", return_value=lifetime):
+        run(session, engine)
+    assert session.status == Status.COMPLETED
+    assert slices.count(SliceOver()) == (0 if lifetime else 4)
+    assert phases(session) == PHASES
+    assert len(asked.requests) == 1
+
+
+def test_a_session_of_another_mode_is_not_walked(scene):
+    session = scene.of_document()
+    AgentSession.objects.filter(pk=session.pk).update(current_phase="turn")
+    assert run(session).terminal_reason == TerminalReason.WORKER_ERROR
+
+
+def test_phases_are_entered_in_order_whatever_the_model_says(scene):
+    session = scene.of_document()
+    held = lease_claim(session.pk, owner="w", now=NOW)
+    session_enter_phase(held, "ethics_review", now=NOW)
+    held.refresh_from_db()
+    with model() as asked:
+        walk(held)
+    assert phases(session) == ["ethics_review", "delivery"]
+    assert asked.requests == []
+
+
+def test_documents_are_not_changed_by_a_run(scene):
+    with model():
+        run(scene.of_document())
+    assert Document.objects.get().text == LEASE
+    assert make_user().lqops_documents.count() == 0

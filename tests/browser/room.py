@@ -1,0 +1,94 @@
+"""The control room as one person uses it: what is clicked, filled in and read, in the words that the pages show."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.browser.product import Product
+from tests.browser.watch import Watch
+
+PATIENCE_SECONDS = 30
+SCREENSHOTS = os.environ.get("LQOPS_SCREENSHOTS", "")
+CONTRACT = """# Services agreement {name}
+
+## 1. Payment term
+
+The Customer shall pay undisputed invoices within 10 days of receipt.
+
+## 2. Limitation of liability
+
+The Supplier's total liability in each contract year shall be limited to 25 % of the annual fees.
+"""
+PRIVILEGED = "PRIVILEGED AND CONFIDENTIAL\nAttorney-client communication\n\n"
+
+
+class Room:
+    def __init__(self, page: Any, product: Product, watch: Watch) -> None:
+        self.page = page
+        self.product = product
+        self.watch = watch
+
+    def open(self, path: str) -> None:
+        self.page.goto(f"{self.product.address}{path}")
+
+    def go(self, name: str) -> None:
+        """Through the sidebar."""
+        self.page.locator("#nav-sidebar").get_by_role("link", name=re.compile(rf"\b{name}\b")).click()
+
+    def sign_in(self, name: str) -> None:
+        self.page.get_by_label("Username").fill(name)
+        self.page.get_by_label("Password").fill(self.product.passwords[name])
+        self.page.get_by_role("button", name="Log in").click()
+
+    def row(self, text: str) -> Any:
+        return self.page.get_by_role("row").filter(has_text=text)
+
+    def card(self, title: str) -> Any:
+        heading = self.page.get_by_role("heading", name=title, exact=True)
+        return self.page.locator("section.lq-card").filter(has=heading)
+
+    def chip(self, text: str) -> Any:
+        """A word about how a session stands, at the head of its page."""
+        return self.page.locator("section.lq-card header .lq-chip").get_by_text(text, exact=True)
+
+    def add_document(self, name: str, text: str = CONTRACT, *, collection: str = "Contracts (admin)") -> None:
+        self.open("/admin/agents/document/add/")
+        data = text.format(name=name).encode()
+        self.page.get_by_label("Files").set_input_files([{"name": name, "mimeType": "text/markdown", "buffer": data}])
+        self.page.get_by_label("Collection").select_option(label=collection)
+        self.page.get_by_role("button", name="Add", exact=True).click()
+        self.page.get_by_text(f"{name} was added.").wait_for()
+
+    def open_session(self, document: str) -> str:
+        """The page of the latest session about the document; its public id."""
+        self.go("Sessions")
+        self.row(document).first.get_by_role("link").first.click()
+        return self.page.locator("#session-live .lq-code").first.inner_text()
+
+    def open_waiting_call(self, session: str) -> None:
+        """The approval that a session waits for, from the queue, where its arguments stand already."""
+        self.go("Approvals")
+        row = self.row(session).filter(has_text='"title": "Run completed')
+        row.get_by_role("link", name="notify").click()
+
+    def until(self, seen: Any) -> None:
+        """Looks again until something is on the page, or true, as a person would who presses F5."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        holds = seen if callable(seen) else seen.is_visible
+        while not holds():
+            assert time.monotonic() < deadline, f"not seen: {seen}\n{self.page.locator('main').inner_text()}"
+            self.page.reload()
+
+    def act(self, title: str, **given: str) -> None:
+        """A button that leads to a page which asks for what it needs, and the button there that does it."""
+        self.page.get_by_role("link", name=title, exact=True).click()
+        for label, value in given.items():
+            self.page.get_by_label(label.capitalize()).fill(value)
+        self.page.get_by_role("button", name=title, exact=True).click()
+
+    def shoot(self, name: str) -> None:
+        """A picture for people to look at, where one is asked for."""
+        if SCREENSHOTS:
+            self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)

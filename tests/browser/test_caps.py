@@ -1,0 +1,62 @@
+"""Caps of triggers, set in the list and for several at once: the next call is judged by them."""
+
+import pytest
+
+from tests.browser.sight import expect
+
+pytestmark = pytest.mark.browser
+
+WATCH = "Review new contracts"
+OTHERS = ["Weekly scan of reports", "Triage of incidents"]
+
+
+@pytest.fixture
+def triggers(admin):
+    """The list of triggers; the caps are afterwards what they were."""
+    yield admin
+    set_cap(admin, [WATCH, *OTHERS], "0.50")
+
+
+def cap_of(room, name):
+    return room.row(name).get_by_role("spinbutton")
+
+
+def set_cap(room, names, cap):
+    """For several at once: chosen in the list, confirmed on a page of its own."""
+    room.go("Triggers")
+    for name in names:
+        room.row(name).get_by_role("checkbox").check()
+    room.page.get_by_label("Select action to run").select_option(label="Set cap")
+    room.page.get_by_role("button", name="Run", exact=True).click()
+    room.page.get_by_label("Cap per session (USD)").fill(cap)
+    room.page.get_by_role("button", name="Set cap").click()
+
+
+def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(triggers):
+    triggers.go("Triggers")
+    triggers.shoot("triggers")
+    cap_of(triggers, WATCH).fill("0.001")
+    triggers.page.get_by_role("button", name="Save").click()
+    expect(triggers.page.get_by_text("1 trigger was changed successfully.")).to_be_visible()
+    expect(cap_of(triggers, WATCH)).to_have_value("0.0010")
+
+    triggers.add_document("too-dear.md")
+    triggers.open_session("too-dear.md")
+
+    triggers.until(triggers.chip("cost cap reached"))
+    expect(triggers.chip("halted").first).to_be_visible()
+    expect(triggers.page.get_by_text("The cap was reached: the latch is final.")).to_be_visible()
+    refused = triggers.page.get_by_role("listitem").filter(has_text="run_playbook")
+    expect(refused.filter(has_text="success")).to_have_count(0)
+    triggers.shoot("capped")
+    triggers.go("Home")
+    expect(triggers.card("What was refused lately")).to_contain_text("above its cap of 0.001000 USD")
+
+
+def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
+    set_cap(triggers, OTHERS, "0.25")
+
+    expect(triggers.page.get_by_text("2 capped at $0.25 per session.")).to_be_visible()
+    for name in OTHERS:
+        expect(cap_of(triggers, name)).to_have_value("0.2500")
+    expect(cap_of(triggers, WATCH)).to_have_value("0.5000")

@@ -1,0 +1,90 @@
+"""Stopping work while a model is thinking: one session, and everything."""
+
+import pytest
+
+from tests.browser.sight import expect
+
+pytestmark = pytest.mark.browser
+
+PAGES = ["Home", "Sessions", "Triggers", "Documents", "Health"]
+
+
+@pytest.fixture
+def held(model):
+    """The model answers nobody until `held.free` is set."""
+    model.free.clear()
+    yield model
+    model.free.set()
+
+
+@pytest.fixture
+def room(enter, product_with_model):
+    return enter(product_with_model, "admin")
+
+
+def in_flight(room, held, document):
+    """A run whose question is with the model, by its page."""
+    room.add_document(document)
+    room.open_session(document)
+    room.until(lambda: held.asked_about(document))
+    room.until(room.page.get_by_role("listitem").filter(has_text="run_playbook").get_by_text("started"))
+
+
+def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room, held):
+    in_flight(room, held, "halted.md")
+
+    room.act("Halt", reason="wrong contract")
+
+    expect(room.chip("halt requested")).to_be_visible()
+    expect(room.card("What happened")).to_contain_text("Reason: wrong contract")
+    held.free.set()
+    expect(room.chip("halted").first).to_be_visible()
+    expect(room.chip("external halt")).to_be_visible()
+    expect(room.page.locator("blockquote")).to_have_count(0)  # what the model said came too late
+    room.shoot("halted")
+
+
+def test_halt_from_the_list_stops_what_is_under_way(room, held):
+    in_flight(room, held, "listed.md")
+    room.go("Sessions")
+
+    room.row("listed.md").get_by_role("link", name="Halt").click()
+    room.page.get_by_label("Reason").fill("seen in the list")
+    room.page.get_by_role("button", name="Halt", exact=True).click()
+
+    expect(room.chip("halt requested")).to_be_visible()
+    held.free.set()
+    expect(room.chip("external halt")).to_be_visible()
+
+
+def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held):
+    in_flight(room, held, "everything.md")
+    room.go("Home")
+    banner = room.page.get_by_role("alert").filter(has_text="All work is halted")
+    expect(banner).to_have_count(0)
+
+    room.page.get_by_role("link", name="Halt everything").click()
+    expect(room.page.get_by_text("no call of theirs starts any more")).to_be_visible()
+    expect(banner).to_have_count(0)  # so far it was only asked for
+    room.page.get_by_label("Reason").fill("incident 7")
+    room.page.get_by_role("button", name="Halt everything").click()
+
+    for name in PAGES:
+        room.go(name)
+        expect(banner).to_contain_text("Reason: incident 7")
+    room.shoot("banner")
+    held.free.set()
+    room.open_session("everything.md")
+    room.until(room.chip("external halt"))
+    room.add_document("meanwhile.md")
+    room.go("Sessions")
+    expect(room.row("meanwhile.md")).to_have_count(0)
+
+    banner.get_by_role("link", name="Release").click()
+    room.page.get_by_role("button", name="Release").click()
+
+    expect(room.page.get_by_text("Work may start again.")).to_be_visible()
+    expect(banner).to_have_count(0)
+    room.go("Sessions")
+    room.until(room.row("meanwhile.md").get_by_text("completed"))
+    expect(room.row("everything.md")).to_contain_text("external halt")

@@ -1,0 +1,89 @@
+"""The first ten minutes: from the password that `manage.py up` printed to findings in a document of one's own."""
+
+import re
+
+import pytest
+
+from tests.browser.sight import expect
+
+pytestmark = pytest.mark.browser
+
+PHASES = ["intake", "analysis", "drafting", "ethics review", "delivery"]
+
+
+def test_home_shows_a_newcomer_what_runs_what_waits_and_what_it_costs(enter, product):
+    room = enter(product)
+    room.sign_in("admin")
+
+    expect(room.page.get_by_role("link", name="Halt everything")).to_be_visible()
+    room.until(room.card("What waits for a person").get_by_role("link", name="Decide").first)
+    expect(room.row("policy-memo.md by Supplier contract review").first).to_contain_text("wait")
+    expect(room.card("What it cost today")).to_contain_text("of $20.00")
+    expect(room.card("Due next")).to_contain_text("Weekly scan of reports")
+    room.shoot("home")
+
+
+def test_sample_agents_are_there_and_have_reviewed_the_sample_contracts(admin):
+    admin.go("Agents")
+    for name in ("Contract reviewer", "Weekly scanner", "Incident clerk"):
+        expect(admin.row(name)).to_be_visible()
+    admin.go("Sessions")
+    for document in ("supplier-contract-brightline.md", "supplier-contract-northgate.md"):
+        admin.until(admin.row(document).last.get_by_text("completed"))
+    admin.until(admin.row("policy-memo.md").last.get_by_text("waits for approval"))
+    admin.shoot("sessions")
+
+
+def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
+    admin.open_session("supplier-contract-brightline.md")
+    admin.until(admin.chip("completed"))
+
+    phases = admin.page.locator(".lq-line .phase")
+    expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
+    calls = admin.card("What happened")
+    expect(calls.get_by_role("link", name="retrieve_chunks")).to_be_visible()
+    expect(calls.get_by_role("listitem").filter(has_text="run_playbook")).to_contain_text("charged")
+    liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
+    expect(liability.locator("blockquote")).to_contain_text("limited to 50 % of the annual fees")
+    expect(liability).to_contain_text("the quote stands in the document")
+    admin.shoot("session")
+
+    liability.get_by_role("link", name="supplier-contract-brightline.md").click()
+    marked = admin.page.locator("mark").filter(has_text="limited to 50 % of the annual fees")
+    expect(marked).to_be_in_viewport()
+    admin.shoot("document")
+
+
+def test_receipt_says_that_the_record_is_whole(admin):
+    session = admin.open_session("supplier-contract-northgate.md")
+    admin.until(admin.chip("completed"))
+
+    admin.page.get_by_role("link", name="Receipt", exact=True).click()
+
+    expect(admin.page.get_by_role("heading", name="Receipt")).to_be_visible()
+    expect(admin.page.locator("body")).to_contain_text(session)
+    expect(admin.page.get_by_text("Verified: none of its")).to_be_visible()
+    expect(admin.page.get_by_role("row").filter(has_text="run_playbook")).to_contain_text("success")
+    admin.shoot("receipt")
+
+
+def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(admin):
+    admin.add_document("newcomer.md")
+    expect(admin.card("Documents in it")).to_contain_text("newcomer.md")
+
+    admin.open_session("newcomer.md")
+
+    expect(admin.chip("completed")).to_be_visible()  # the page keeps itself fresh: nothing is pressed here
+    payment = admin.page.get_by_role("article").filter(has_text="Payment term: deviates")
+    expect(payment.locator("blockquote")).to_contain_text("within 10 days of receipt")
+
+
+def test_health_page_is_well_and_the_brakes_can_be_tested(admin):
+    admin.go("Health")
+    expect(admin.page.get_by_text("Everything that was looked at is well.")).to_be_visible()
+    admin.shoot("health")
+
+    admin.page.get_by_role("button", name="Test the brakes now").click()
+
+    expect(admin.card("Brakes").get_by_text("✓").first).to_be_visible()
+    expect(admin.card("Brakes").get_by_text("✗")).to_have_count(0)

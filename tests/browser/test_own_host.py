@@ -1,0 +1,35 @@
+"""Every page loads what this site serves, and nothing else; and the watch over that sees what it is there for."""
+
+import pytest
+
+from tests.browser.sight import expect, sync_api
+
+pytestmark = pytest.mark.browser
+
+
+def test_every_page_of_the_sidebar_opens_without_a_fault(admin):
+    links = admin.page.locator("#nav-sidebar").get_by_role("link")
+    paths = sorted({link.get_attribute("href") for link in links.all()})
+    assert len(paths) > 20
+
+    for path in paths:
+        admin.open(path)
+        expect(admin.page.locator("#nav-sidebar")).to_be_visible()
+
+    assert admin.watch.faults == []
+    assert admin.watch.requests > len(paths)
+
+
+def test_policy_keeps_a_page_from_asking_another_host_and_the_watch_notes_it(admin):
+    with admin.watch.expects("Content Security Policy"):
+        admin.page.evaluate("() => fetch('http://127.0.0.2:9/').catch(() => null)")
+
+
+def test_watch_notes_what_is_asked_of_another_host(admin):
+    with admin.watch.expects("request: http://127.0.0.2:9/"), pytest.raises(sync_api.Error, match="ERR_"):
+        admin.page.goto("http://127.0.0.2:9/")
+
+
+def test_watch_notes_a_page_that_breaks(admin):
+    with admin.watch.expects("script: broken on purpose"), admin.page.expect_event("pageerror"):
+        admin.page.evaluate("() => { setTimeout(() => { throw new Error('broken on purpose') }) }")

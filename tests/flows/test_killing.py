@@ -1,0 +1,106 @@
+"""Walks go on while their workers are killed: all end with a receipt, nothing happens twice, the books balance."""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+
+import pytest
+from django.db.models import Sum
+
+from agents.enums import Outcome, Status, TerminalReason
+from agents.models import AgentSession, Budget, Finding, ToolCall
+from agents.transitions import TERMINAL
+from audit.verify import verify_record
+from tests.flows.cluster import running
+from tests.flows.model_server import ModelServer
+from tests.flows.processes import until
+from tests.flows.scenes import Scene
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+KILL_EVERY = 2.0
+
+
+class Killer:
+    """Kills a random process below the queue's guard every two seconds: a worker, or what feeds the workers."""
+
+    def __init__(self, cluster, seed):
+        self._cluster, self._random = cluster, random.Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._kill)
+        self.killed = 0
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+    def _kill(self):
+        while not self._over.wait(KILL_EVERY):
+            pids = self._cluster.workers()
+            if pids:
+                try:
+                    os.kill(self._random.choice(pids), signal.SIGKILL)
+                    self.killed += 1
+                except ProcessLookupError:
+                    continue
+
+
+def assert_nothing_is_lost_or_doubled(sessions):
+    assert {session.status for session in sessions} <= TERMINAL
+    for session in sessions:
+        assert session.result["terminal_reason"] == session.terminal_reason
+        assert (session.cost_reserved_usd, session.cost_held_usd) == (0, 0)
+        calls = ToolCall.objects.filter(session=session)
+        assert not calls.filter(outcome=Outcome.STARTED).exists()
+        assert session.cost_total_usd == (calls.aggregate(Sum("charged_usd"))["charged_usd__sum"] or 0)
+        done = Counter(calls.filter(outcome=Outcome.SUCCESS).values_list("key", flat=True))
+        assert set(done.values()) <= {1}
+        if session.status == Status.COMPLETED:
+            assert Finding.objects.filter(session=session).count() == 3
+        else:
+            assert session.terminal_reason == TerminalReason.WORKER_LOST
+    today = Budget.objects.filter(scope="installation")
+    booked = today.aggregate(charged=Sum("charged_usd"), reserved=Sum("reserved_usd"), held=Sum("held_usd"))
+    assert booked["charged"] == sum(session.cost_total_usd for session in AgentSession.objects.all())
+    assert (booked["reserved"], booked["held"]) == (0, 0)
+    assert verify_record().verified
+
+
+def walk_under_fire(blocker, walks, *, seed, environment=None, seconds):
+    with ModelServer() as model, running(blocker, {**model.environment, **(environment or {})}) as [cluster]:
+        scene = Scene()
+        scene.watch(max_runs_per_hour=10 * walks, pause_after=0)
+        sessions = AgentSession.objects.filter(owner=scene.owner)
+        until(cluster.workers)
+        with Killer(cluster, seed) as killer:
+            for _ in range(walks):
+                scene.attach()
+                time.sleep(1)  # a walk a second, so that kills fall between and into walks
+        until(lambda: sessions.exclude(status__in=TERMINAL).count() == 0, seconds)
+        assert killer.killed > walks / 4
+        assert sessions.count() == walks
+        assert_nothing_is_lost_or_doubled(sessions)
+        print(f"{walks} walks, {killer.killed} kills, seed {seed}: {Counter(s.terminal_reason for s in sessions)}")
+
+
+def test_twenty_walks_survive_a_kill_every_two_seconds(django_db_blocker):
+    walk_under_fire(django_db_blocker, 20, seed=7, seconds=180)
+
+
+@pytest.mark.stress
+def test_two_hundred_walks_survive_a_kill_every_two_seconds(django_db_blocker):
+    walk_under_fire(django_db_blocker, 200, seed=random.randrange(10**6), seconds=900)
+
+
+@pytest.mark.stress
+@pytest.mark.redis
+def test_two_hundred_walks_survive_kills_with_redis_as_broker(django_db_blocker, redis_url):
+    seed = random.randrange(10**6)
+    walk_under_fire(django_db_blocker, 200, seed=seed, environment={"LQOPS_REDIS_URL": redis_url}, seconds=900)

@@ -1,0 +1,258 @@
+"""Whole runs through the real queue: from a trigger to a receipt, with nobody watching."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
+from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
+from agents.services.people import profile_set
+from agents.services.precedents import precedent_promote, proposal_accept
+from audit.models import AuditEvent
+from audit.receipts import build_receipt
+from audit.verify import verify_chain
+from tests.factories import make_session
+from tests.flows.cluster import ended, kill_worker_of, now, session_of, worker_of
+from tests.flows.processes import until
+from tests.flows.scenes import Scene
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+COLD_START = Decimal("0.005")  # what a call is estimated at before there are averages
+
+
+def kinds(session):
+    return list(AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("kind", flat=True))
+
+
+def phases(session):
+    rows = AuditEvent.objects.filter(chain=session.chain, kind="autonomous_session.phase_transition").order_by("seq")
+    return [row.details["to_phase"] for row in rows]
+
+
+def daily(scene, **fields):
+    """A schedule whose time of day is this very minute, and so not again before tomorrow."""
+    this_minute = now()
+    cron = f"{this_minute.minute} {this_minute.hour} * * *"
+    return scene.trigger(TriggerKind.SCHEDULE, cron=cron, max_cost_usd=Decimal(1), **fields)
+
+
+def later_ticks():
+    """Returns when every tick to come has a later time than this: what came in until now is before it."""
+    asked_at = now()
+    until(lambda: Lease.objects.filter(name="ticker", done_at__gt=asked_at).exists())
+
+
+def make_due(schedule):
+    """As if its time of day had been waited for."""
+    Trigger.objects.filter(pk=schedule.pk).update(next_run_at=now() - timedelta(minutes=3))
+
+
+def in_flight(session):
+    return session.tool_calls.filter(outcome=Outcome.STARTED).exists()
+
+
+def test_watch_with_a_tiny_cap_halts_before_the_model_is_asked(model):
+    scene = Scene()
+    watch = scene.watch(cap="0.001")
+
+    scene.attach("First words.")
+    session = ended(session_of(watch))
+
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.COST_CAP_REACHED)
+    assert session.cost_cap_reached
+    assert session.cost_total_usd == 0
+    assert model.requests == []
+    assert session.result["terminal_reason"] == "cost_cap_reached"
+    assert Notification.objects.filter(owner=scene.owner, session=session).exists()
+    assert verify_chain(session.chain).verified
+
+
+def test_watch_runs_all_five_phases_and_leaves_findings_memory_and_precedent(model):
+    scene = Scene()
+    watch = scene.watch()
+
+    document = scene.attach("Liability is unlimited.")
+    session = ended(session_of(watch))
+
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED), session.error
+    assert phases(session) == [phase for phase in Phase if phase != Phase.TURN]
+    assert len(model.requests) == 1
+    assert session.findings.count() == 3
+    quoted = session.findings.get(title="Liability is not capped")
+    assert (quoted.quote_check, quoted.document) == ("verified", document)
+    assert document.text[quoted.quote_start : quoted.quote_end] == quoted.quote != ""
+    assert session.findings.get(title="Renews by itself").quote_check == "unverified"
+    assert Memory.objects.get(owner=scene.owner).state == "proposed"
+    assert Precedent.objects.get(owner=scene.owner).observed_count == 1
+    assert session.cost_total_usd == COLD_START
+    assert session.max_cost_usd == Decimal(1)
+    assert Notification.objects.filter(owner=scene.owner, session=session).count() == 1
+    assert build_receipt(session.chain) == session.result
+
+
+def test_second_run_counts_the_precedent_and_only_a_person_takes_it_into_the_project(model):
+    scene = Scene()
+    watch = scene.watch()
+    scene.attach("One.")
+    ended(session_of(watch))
+    scene.attach("Two.")
+    ended(session_of(watch, number=2))
+
+    precedent = Precedent.objects.get(owner=scene.owner)
+    assert precedent.observed_count == 2
+    scene.project.refresh_from_db()
+    assert scene.project.context_md == "Old context."
+    proposal = precedent_promote(precedent=precedent, project=scene.project, by=scene.owner, now=now())
+    scene.project.refresh_from_db()
+    assert scene.project.context_md == "Old context."
+    proposal_accept(proposal=proposal, by=scene.owner, now=now())
+
+    scene.project.refresh_from_db()
+    lines = scene.project.context_md.splitlines()
+    assert lines[0] == "Old context."
+    assert len(lines) == 2
+    assert "uncapped liability" in lines[1]
+    scene.attach("Three.")
+    third = ended(session_of(watch, number=3))
+    assert third.context_version == scene.project.context_version
+    assert any("uncapped liability" in str(request) for request in model.asked_about("Three."))
+
+
+def test_halt_in_the_admin_returns_at_once_and_stops_the_run_at_its_next_call(model):
+    scene = Scene(is_staff=True, is_superuser=True)
+    watch = scene.watch()
+    model.free.clear()
+    scene.attach("Slow.")
+    session = session_of(watch)
+    until(lambda: in_flight(session))
+    browser = Client()
+    browser.force_login(scene.owner)
+    sessions = reverse("admin:agents_agentsession_changelist")
+    assert browser.get(sessions).status_code == 200  # as somebody has it open who is about to halt a run
+
+    asked = time.monotonic()
+    answer = browser.post(
+        sessions,
+        {"action": "halt", "_selected_action": [session.pk], "confirmed": "1", "reason": "enough"},
+    )
+    took = time.monotonic() - asked
+
+    assert answer.status_code in {200, 302}
+    assert took < 1
+    session.refresh_from_db()
+    assert (session.status, session.halt_state) == (Status.RUNNING, HaltState.HALT_REQUESTED)
+    model.free.set()
+    ended(session)
+    assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
+    assert session.cost_total_usd == COLD_START, "the call in flight is charged once"
+    assert Halt.objects.get(session=session).requested_by == scene.owner
+    assert session.findings.count() == 0
+    started = [kind for kind in kinds(session) if kind == "autonomous_session.halt_requested"]
+    assert len(started) == 1
+
+
+def test_model_that_fails_is_told_honestly_and_nothing_is_made_up(model):
+    scene = Scene()
+    watch = scene.watch()
+    model.status = 500
+
+    scene.attach("Broken.")
+    session = ended(session_of(watch))
+
+    assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
+    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
+    assert session.findings.filter(severity="warn").count() == 1
+    assert not Memory.objects.filter(owner=scene.owner).exists()
+    assert not Precedent.objects.filter(owner=scene.owner).exists()
+
+
+def test_killed_worker_is_replaced_and_the_lost_call_is_charged_once(model):
+    scene = Scene()
+    watch = scene.watch()
+    model.free.clear()
+    scene.attach("Mortal.")
+    session = session_of(watch)
+    until(lambda: in_flight(session))
+    first = worker_of(session)
+
+    kill_worker_of(session)
+    until(lambda: len(model.asked_about("Mortal.")) == 2)
+    assert worker_of(session) != first
+    model.free.set()
+    ended(session)
+
+    assert session.status == Status.COMPLETED, session.error
+    outcomes = list(session.tool_calls.filter(key="analysis:1").order_by("attempt").values_list("outcome", flat=True))
+    assert outcomes == [Outcome.WORKER_LOST, Outcome.SUCCESS]
+    assert session.cost_total_usd == 2 * COLD_START, "the lost call once, the repeated one once"
+    assert session.findings.count() == 3
+    assert phases(session) == [phase for phase in Phase if phase != Phase.TURN]
+    assert verify_chain(session.chain).verified
+
+
+def test_session_that_kills_its_workers_is_given_up(model):
+    scene = Scene()
+    watch = scene.watch()
+    model.free.clear()
+    scene.attach("Poison.")
+    session = session_of(watch)
+
+    for lives in range(1, 5):
+        until(lambda lives=lives: len(model.asked_about("Poison.")) == lives and in_flight(session), 60)
+        os.kill(worker_of(session), signal.SIGKILL)
+    ended(session)
+
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_LOST)
+    assert session.result["terminal_reason"] == "worker_lost"
+    assert Notification.objects.filter(owner=scene.owner, session=session).count() == 1
+
+
+def test_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(model):
+    scene = Scene()
+    scene.attach("Before.")
+    later_ticks()
+    schedule = daily(scene)
+
+    make_due(schedule)
+    first = ended(session_of(schedule))
+    between = scene.attach("Between.")
+    later_ticks()
+    AgentSession.objects.filter(pk=first.pk).update(slot="cron:1")  # as if it had answered yesterday's
+    make_due(schedule)
+    second = ended(session_of(schedule, number=2))
+
+    assert first.cost_total_usd == 0
+    assert first.findings.filter(severity="info", title__icontains="baseline").count() == 1
+    assert second.status == Status.COMPLETED
+    assert len(model.asked_about("Between.")) == 1
+    assert model.asked_about("Before.") == []
+    assert {finding.document for finding in second.findings.filter(quote_check="verified")} == {between}
+
+
+def test_opting_out_ends_the_loop_and_stops_the_schedule_and_hides_nothing(model):
+    scene = Scene()
+    watch = scene.watch()
+    scene.attach("Past.")
+    past = ended(session_of(watch))
+    loop = make_session(Status.SLEEPING, owner=scene.owner, mode=Mode.LOOP, next_wake_at=now() + timedelta(hours=1))
+    schedule = daily(scene)
+
+    profile_set(user=scene.owner, opted_in=False, by=scene.owner, now=now())
+    make_due(schedule)
+    beat = daily(Scene())
+    make_due(beat)
+    ended(session_of(beat))  # the ticker has been round since
+
+    loop.refresh_from_db()
+    assert (loop.status, loop.terminal_reason) == (Status.HALTED, TerminalReason.OPTED_OUT)
+    assert not AgentSession.objects.filter(trigger=schedule).exists()
+    browser = Client()
+    browser.force_login(scene.owner)
+    assert browser.get(reverse("audit:receipt", args=[past.chain])).status_code == 200
