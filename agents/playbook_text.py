@@ -157,9 +157,10 @@ class _Draft:
         label = _LABEL.fullmatch(line)
         if label:
             self.field = self._name(label[1].lower())
-            line = label[2].strip()
-        quoted = line[2:] if line.startswith("> ") else line.removeprefix(">")
-        self.lines.setdefault(self.field, []).append(quoted)
+            said = label[2].strip()
+        else:
+            said = line[2:] if line.startswith("> ") else line.removeprefix(">")
+        self.lines.setdefault(self.field, []).append(said)
 
     def _name(self, label: str) -> str:
         if label.startswith("fallback"):

@@ -230,7 +230,7 @@ def test_a_call_is_closed_in_the_books_of_the_day_it_was_reserved_on():
 
 @pytest.mark.django_db
 def test_a_call_cannot_be_closed_twice():
-    ledgers = lock(now=NOW + timedelta(days=400))  # a day that no other test has booked on
+    ledgers = lock()
     budgets_reserve(ledgers, estimate=USD("0.005"), held=USD("0.02"))
     close = {"approved": USD("0.005"), "held": USD("0.02"), "charged": USD("0.005"), "actual": USD("0.01")}
     budgets_settle([ledgers[0].id], **close)

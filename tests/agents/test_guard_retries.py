@@ -187,7 +187,7 @@ def test_a_long_wait_is_not_sat_out_but_becomes_a_row_and_the_call_is_made_again
     assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
     assert len(model.requests) == 2
     assert books(session) == (Decimal("0.005"), Decimal("0.001"))
-    assert list(ToolCall.objects.values_list("attempt", "outcome", "detail")) == [
+    assert list(ToolCall.objects.order_by("pk").values_list("attempt", "outcome", "detail")) == [
         (1, "gateway_error", "retry_later"),
         (2, "success", ""),
     ]

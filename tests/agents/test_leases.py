@@ -105,7 +105,7 @@ def test_an_inference_lost_in_flight_is_charged_in_full_and_asked_again(provider
     assert again.ok
     assert not again.replayed
     assert taken.cost_total_usd == Decimal("0.010")
-    assert list(ToolCall.objects.values_list("attempt", "outcome")) == [(1, "worker_lost"), (2, "success")]
+    assert list(ToolCall.objects.order_by("pk").values_list("attempt", "outcome")) == [(1, "worker_lost"), (2, "success")]
 
 
 def test_a_finished_call_is_not_repeated_by_the_worker_that_takes_over():

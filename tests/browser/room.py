@@ -9,7 +9,8 @@ from typing import Any
 from tests.browser.product import Product
 from tests.browser.watch import Watch
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 60
+LOOK_AGAIN_MS = 250
 SCREENSHOTS = os.environ.get("LQOPS_SCREENSHOTS", "")
 CONTRACT = """# Services agreement {name}
 
@@ -78,7 +79,8 @@ class Room:
         deadline = time.monotonic() + PATIENCE_SECONDS
         holds = seen if callable(seen) else seen.is_visible
         while not holds():
-            assert time.monotonic() < deadline, f"not seen: {seen}\n{self.page.locator('main').inner_text()}"
+            assert time.monotonic() < deadline, f"not seen: {seen}\n{self.page.locator('body').inner_text()}"
+            self.page.wait_for_timeout(LOOK_AGAIN_MS)
             self.page.reload()
 
     def act(self, title: str, **given: str) -> None:
