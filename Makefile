@@ -43,12 +43,12 @@ run: $(VENV)/.core ## Start lqops on this machine and print its address (PORT=80
 
 test: $(VENV)/.dev ## Run the tests on SQLite
 	$(call before_tests,sqlite)
-	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite) -m "not stress"
+	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite)
 	$(call after_tests,sqlite)
 
 test-postgres: $(VENV)/.full ## Run the tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL); a skip fails
 	$(call before_tests,postgres)
-	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -m "not stress" -p tests.no_skips $(DATABASE_FREE)
+	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE)
 	$(call after_tests,postgres)
 
 check: static coverage ## Check format, lint, types, layers, migrations, deployment and coverage

@@ -1,6 +1,7 @@
 """The session: one governed run with brakes, a journal and a receipt."""
 
 import uuid
+from datetime import datetime
 
 from django.conf import settings
 from django.db import models
@@ -19,6 +20,10 @@ _TERMINAL = Q(status__in=sorted(TERMINAL))
 class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
     def active(self) -> "AgentSessionQuerySet":
         return self.exclude(_TERMINAL)
+
+    def lost(self, now: datetime) -> "AgentSessionQuerySet":
+        """Their worker was not heard of for a whole lease."""
+        return self.filter(status=Status.RUNNING, lease_until__lte=now)
 
 
 class AgentSession(models.Model):

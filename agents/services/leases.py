@@ -45,11 +45,12 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     first = row.started_at is None
     row.status, row.started_at = Status.RUNNING, row.started_at or now
     row.lease_owner, row.lease_until, row.fencing = owner, now + lease_lifetime(), row.fencing + 1
-    row.last_activity_at = now
+    row.last_activity_at, row.enqueued_at = now, None
     row.save(
         update_fields=[
             "status",
             "started_at",
+            "enqueued_at",
             "lease_owner",
             "lease_until",
             "fencing",
@@ -73,12 +74,6 @@ def lease_renew(session: AgentSession, *, now: datetime) -> bool:
         )
         == 1
     )
-
-
-def leases_lost(now: datetime) -> list[int]:
-    """Sessions whose worker has not been heard of for a whole lease."""
-    rows = AgentSession.objects.filter(status=Status.RUNNING, lease_until__lte=now)
-    return list(rows.order_by("lease_until").values_list("pk", flat=True))
 
 
 def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:

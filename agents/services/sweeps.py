@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, Q
 
 from agents.conf import max_running_per_user, requeue_after
 from agents.enums import Status
@@ -63,13 +63,8 @@ def _with_room(sent_back: Iterable[tuple[int, int]]) -> Iterator[int]:
 
 def lost_again(now: datetime) -> int:
     """Asks for the takeover of sessions whose worker was not heard of for a whole lease; again when nobody answered."""
-    lost = AgentSession.objects.filter(status=Status.RUNNING, lease_until__lte=now)
-    # Handed over while its worker was well, or asked for already and passed over.
-    unasked = lost.filter(
-        Q(enqueued_at__isnull=True)
-        | Q(enqueued_at__lt=F("started_at"))
-        | Q(enqueued_at__lte=_passed_over(now, LOST_AGAIN_AFTER))
-    )
+    passed_over = Q(enqueued_at__lte=_passed_over(now, LOST_AGAIN_AFTER))
+    unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | passed_over)
     pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
     for pk in pks:
         enqueue(TaskName.RUN_SESSION, pk)

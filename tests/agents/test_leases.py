@@ -10,7 +10,7 @@ from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, Not
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Budget, Notification, ToolCall
 from agents.services.halts import session_halt
-from agents.services.leases import lease_claim, lease_renew, leases_lost
+from agents.services.leases import lease_claim, lease_renew
 from agents.services.resolutions import Decision, tool_call_resolve
 from audit.models import AuditEvent
 from audit.verify import verify_record
@@ -62,9 +62,9 @@ def test_a_queued_session_is_claimed_by_one_worker():
 def test_a_heartbeat_keeps_the_lease_and_a_lost_worker_s_does_not():
     session = claimed()
     assert lease_renew(session, now=LATER)
-    assert leases_lost(LATER) == []
+    assert not AgentSession.objects.lost(LATER).exists()
     much_later = LATER + timedelta(minutes=1)
-    assert leases_lost(much_later) == [session.pk]
+    assert AgentSession.objects.lost(much_later).get() == session
     taken = lease_claim(session.pk, owner="worker-2", now=much_later)
     assert (taken.fencing, taken.recoveries) == (2, 1)
     assert not lease_renew(session, now=much_later)
@@ -105,7 +105,10 @@ def test_an_inference_lost_in_flight_is_charged_in_full_and_asked_again(provider
     assert again.ok
     assert not again.replayed
     assert taken.cost_total_usd == Decimal("0.010")
-    assert list(ToolCall.objects.order_by("pk").values_list("attempt", "outcome")) == [(1, "worker_lost"), (2, "success")]
+    assert list(ToolCall.objects.order_by("pk").values_list("attempt", "outcome")) == [
+        (1, "worker_lost"),
+        (2, "success"),
+    ]
 
 
 def test_a_finished_call_is_not_repeated_by_the_worker_that_takes_over():

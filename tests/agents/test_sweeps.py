@@ -118,6 +118,14 @@ def test_takeover_is_asked_for_and_asked_for_again_when_nobody_answers():
     assert queued_tasks() == [lost.pk]
 
 
+def test_session_that_was_taken_over_and_lost_again_is_asked_for_at_once():
+    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
+    assert lost_again(NOW) == 1
+    taken = lease_claim(lost.pk, owner="second", now=NOW)
+
+    assert lost_again(taken.lease_until) == 1
+
+
 def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
     settings.LQOPS_MAX_RUNNING_PER_USER = 5
     owner = make_user()

@@ -8,7 +8,7 @@ import pytest
 from agents.conf import clock
 from agents.enums import Outcome, Status, TerminalReason, WaitingOn
 from agents.models import AgentSession, Budget, Finding, ToolCall
-from agents.services.leases import lease_claim, leases_lost
+from agents.services.leases import lease_claim
 from agents.services.resolutions import Decision, tool_call_resolve
 from audit.receipts import build_receipt
 from audit.verify import verify_record
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def wait_for_the_lease_to_run_out(session):
-    until(lambda: session.pk in leases_lost(clock()))
+    until(lambda: AgentSession.objects.lost(clock()).filter(pk=session.pk).exists())
 
 
 def effects(path):
