@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
+# Processes start faster with compiled files at hand.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 # PostgreSQL of `make test-postgres` and `make check`: a server on which this user may create databases.
 POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127.0.0.1:5432/lqops)
@@ -9,7 +11,7 @@ POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127
 # COVERAGE=1 makes the test targets keep what they covered in build/coverage, for the gates of `make check`.
 COVERED := build/coverage
 # Files of tests run side by side, one process for each processor.
-PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest -n auto --dist loadfile
+PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
 after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)
 MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md
@@ -75,6 +77,7 @@ $(COVERED)/postgres: $(MEASURED)
 	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
 
 stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
+	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=exploring
 	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest -m stress -s
 	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest -m stress -s)
 
