@@ -34,10 +34,10 @@ from agents.services.prices import declared_price
 from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.services.tickets import ticket_consume, ticket_record
 from agents.settlement import Opened, Payment, book_attempt, settle, settle_durably
+from agents.storable import storable
 from agents.tools import dispatch
 from agents.tools.calls import Call, plan_call
 from agents.tools.context import CallContext
-from agents.tools.storable import storable
 from agents.types import ZERO, ToolResult
 from audit.hashing import canonical
 from audit.redaction import redact_data, redact_exception

@@ -1,5 +1,6 @@
 """Do the queue's workers get on? Judged by what waits and what runs, never by whether processes are alive."""
 
+import socket
 import time
 
 from django.conf import settings
@@ -60,5 +61,6 @@ class Progress:
         young = found.oldest_at and (now - found.oldest_at).total_seconds() < LOOK_EVERY_SECONDS
         if not same and (not found.count or young):
             return False
-        busy = AgentSession.objects.filter(status=Status.RUNNING, lease_until__gt=now).count()
+        here = AgentSession.objects.filter(lease_owner__startswith=f"{socket.gethostname()}:"[-96:])
+        busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
         return busy < int(str(settings.Q_CLUSTER["workers"]))

@@ -4,18 +4,16 @@ Nothing here raises anything but Invalid, whatever the bytes are. What comes out
 """
 
 import json
-import math
-import re
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from agents.exceptions import Invalid
+from agents.storable import storable
 from audit.redaction import redact_data
 
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_DATA_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 32
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def parsed(body: bytes) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def _no_number(name: str) -> NoReturn:
 def kept(data: dict[str, Any]) -> dict[str, Any]:
     """A copy with credentials masked, and with what no database holds replaced, visibly."""
     _demand_shallow(data)
-    cleaned: dict[str, Any] = _storable(redact_data(data))
+    cleaned: dict[str, Any] = storable(redact_data(data))
     return cleaned
 
 
@@ -72,15 +70,3 @@ def _children(item: Any) -> Iterable[Any]:
     if isinstance(item, dict):
         return item.values()
     return item if isinstance(item, list | tuple) else ()
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return _UNSTORABLE.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {_storable(str(name)): _storable(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_storable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

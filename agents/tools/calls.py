@@ -9,9 +9,9 @@ from typing import Any
 from agents.consent import call_digest
 from agents.enums import Risk, ToolIntent
 from agents.models import AgentSession
+from agents.storable import storable
 from agents.tools.params import BadParams
 from agents.tools.registry import Tool, tool_for
-from agents.tools.storable import storable
 from agents.types import Capability
 from audit.hashing import canonical
 from audit.kinds import LABEL

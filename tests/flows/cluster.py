@@ -43,10 +43,13 @@ class Cluster:
                 return
         raise AssertionError("the workers did not start")
 
+    def mains(self):
+        """The queue's main process; none between an end and a new start."""
+        return [pid for pid in children_of(self.process.pid) if "qcluster" in command_of(pid)]
+
     def workers(self):
-        """The queue's processes below its main process and its guard; none between an end and a new start."""
-        mains = [pid for pid in children_of(self.process.pid) if "qcluster" in command_of(pid)]
-        guards = [pid for main in mains for pid in children_of(main)]
+        """The processes below its main process and its guard."""
+        guards = [pid for main in self.mains() for pid in children_of(main)]
         return [pid for guard in guards for pid in children_of(guard)]
 
     def stop(self):

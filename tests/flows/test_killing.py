@@ -14,7 +14,7 @@ from agents.enums import Outcome, Status, TerminalReason
 from agents.models import AgentSession, Budget, Finding, ToolCall
 from agents.transitions import TERMINAL
 from audit.verify import verify_record
-from tests.flows.cluster import running
+from tests.flows.cluster import ended, running
 from tests.flows.model_server import ModelServer
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
@@ -22,6 +22,7 @@ from tests.flows.scenes import Scene
 pytestmark = pytest.mark.django_db(transaction=True)
 
 KILL_EVERY = 2.0
+PROCESSES = 4  # two workers, what feeds them, and what files their results
 
 
 class Killer:
@@ -92,6 +93,23 @@ def walk_under_fire(blocker, walks, *, seed, environment=None, seconds):
 
 def test_twenty_walks_survive_a_kill_every_two_seconds(django_db_blocker):
     walk_under_fire(django_db_blocker, 20, seed=7, seconds=180)
+
+
+def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(django_db_blocker):
+    """An idle worker waits with the lock of the queue in its hands: killed, it keeps its successors out for ever."""
+    with ModelServer() as model, running(django_db_blocker, model.environment) as [cluster]:
+        scene = Scene()
+        scene.watch()
+        until(lambda: len(cluster.workers()) == PROCESSES)
+        [before] = cluster.mains()
+        for pid in cluster.workers():
+            os.kill(pid, signal.SIGKILL)
+
+        scene.attach()
+        session = AgentSession.objects.get(owner=scene.owner)
+
+        assert ended(session).status == Status.COMPLETED
+        assert cluster.mains() != [before]
 
 
 @pytest.mark.stress
