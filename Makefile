@@ -22,7 +22,8 @@ FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consen
 	agents/services/budget.py agents/services/estimates.py agents/services/halts.py agents/services/journal.py \
 	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/resolutions.py \
 	agents/services/tickets.py agents/settlement.py agents/tools/calls.py agents/tools/dispatch.py \
-	agents/tools/registry.py agents/storable.py agents/net/*.py audit/*.py audit/redaction/*.py
+	agents/tools/registry.py agents/storable.py agents/skills/parsing.py agents/skills/literals.py agents/guardrails.py agents/loop_config.py \
+	agents/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database, and those of thin surfaces whose services are tested here, run on SQLite alone.
 DATABASE_FREE := $(addprefix --ignore=,tests/agents/admin tests/agents/api tests/agents/playbooks tests/agents/net tests/agents/anonymize tests/agents/offline \
 	tests/flows/test_brakes_commented_out.py $(wildcard tests/audit/test_redaction_*.py) \

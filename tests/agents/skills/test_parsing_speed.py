@@ -1,0 +1,107 @@
+"""Time grows with the reply and no faster, whatever the reply is made of."""
+
+import json
+import math
+import time
+import timeit
+
+import pytest
+
+from agents.skills.literals import MAX_DEPTH
+from agents.skills.parsing import SkillSyntaxError, calls_from_native, parse_skill_calls
+from agents.types import RequestedCall
+
+IN_TEXT = [
+    "prose ", "<", "<skil", "<skill>", "</skill>", "<parallel>", "</parallel>", "<parallel></parallel>",
+    "<skill>f()</skill>", "<parallel><skill>f()</skill></parallel>", "`<skill>f()</skill>`\n",
+    "<skill>f(a='", "<skill>f(a=[", " ", "\n", "\r\n", "`", "~", "```\n", "~~~\n", "```x\n", "``` `\n", "   ```\n",
+    "    ```\n", "```\n~~~\n", "```   x\n", "```\n<skill>f(a='\n```\n",
+]  # fmt: skip
+IN_CALL = [
+    "[", "(", "{", "{'a':", "[]", "9", "a", "- ", "'", '"', "''", "'a' ", "'''", "#\n", "# ", "\\\n", "\\", " ", "0x",
+    "1.", "1e", "\u00e9",
+]  # fmt: skip
+IN_STRING = [
+    "a", "\\n", "\\x41", "\\N{", "\\N{bullet}", "\\d", "\\u12", "''a", "\n", "\r\n", "\\\n", "\u00e9", ")", "</skill>",
+    "<skill>f(",
+]  # fmt: skip
+IN_LIST = ["1,", "'',", "[],", "(),", "{},", "-1.5,", "None,", "#\n1,", "'a' 'b',"]
+DEEP = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1) + ","
+# Before, what is repeated, behind.
+REPEATED = [
+    *(("", piece, "") for piece in IN_TEXT),
+    *(("<skill>f(a=", piece, ")</skill>") for piece in IN_CALL),
+    *(("<skill>f(a='''", piece, "''')</skill>") for piece in IN_STRING),
+    *(("<skill>f(a=[", piece, "])</skill>") for piece in [*IN_LIST, DEEP]),
+    ("<skill>f(a='", "a", ")</skill>"),
+    ("<skill>f(a='", "\\\\", ")</skill>"),
+    ('<skill>f(a="""', '""a', ")</skill>"),
+]
+REPEATED_NATIVE = [
+    ("", "[", ""),
+    ("", '{"a":', ""),
+    ('{"a": "', "a", '"}'),
+    ('{"a": "', "\\u00e9", '"}'),
+    ('{"a": "', "\\n", ""),
+    ('{"a": [', "1,", "1]}"),
+    ('{"a": ', "9", "}"),
+]
+
+
+def repeated(before, piece, behind):
+    return lambda size: before + piece * (size // len(piece)) + behind
+
+
+def fences(size):
+    return ["`" * length for length in range(3, int((2 * size) ** 0.5))]
+
+
+def parse(text):
+    try:
+        parse_skill_calls(text)
+    except SkillSyntaxError:
+        return
+
+
+def parse_native(arguments):
+    try:
+        calls_from_native([RequestedCall("1", "f", arguments)])
+    except SkillSyntaxError:
+        return
+
+
+CASES = {
+    **{"tag " + ascii("_".join(parts)): (parse, repeated(*parts)) for parts in REPEATED},
+    **{"native " + ascii("_".join(parts)): (parse_native, repeated(*parts)) for parts in REPEATED_NATIVE},
+    "tag, arguments": (parse, lambda size: f"<skill>f({','.join(f'a{n}=1' for n in range(size // 10))})</skill>"),
+    "tag, keys": (parse, lambda size: f"<skill>f(a={dict.fromkeys(map(str, range(size // 10)), 1)})</skill>"),
+    "native, keys": (parse_native, lambda size: json.dumps(dict.fromkeys(map(str, range(size // 10)), 1))),
+    "growing fences": (parse, lambda size: "\n".join(fences(size))),
+    "shrinking fences": (parse, lambda size: "\n".join(reversed(fences(size)))),
+}
+
+
+def growth(name, size, rounds):
+    """How many times as long ten times the size takes, and that time: both measured in turn, the best of each."""
+    act, make = CASES[name]
+    small, large = make(size), make(10 * size)
+    best_small = best_large = math.inf
+    for _ in range(rounds):
+        best_small = min(best_small, timeit.timeit(lambda: act(small), timer=time.process_time, number=10) / 10)
+        best_large = min(best_large, timeit.timeit(lambda: act(large), timer=time.process_time, number=1))
+    return best_large / max(best_small, 1e-9), best_large
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_time_is_about_linear(name):
+    """Coarse and quick: what is quadratic takes a hundred times as long."""
+    ratio, seconds = growth(name, 1_500, rounds=3)
+    assert ratio <= 20 or seconds <= 0.001  # too short a time to be compared
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", CASES)
+def test_ten_times_the_size_takes_twelve_times_as_long_at_most(name):
+    ratio, seconds = growth(name, 50_000, rounds=3)
+    print(f"{name}: {ratio:.1f} times; half a megabyte in {seconds * 1000:.1f} ms")
+    assert ratio <= 12 or seconds <= 0.001  # too short a time to be compared: it was refused at once
