@@ -15,6 +15,14 @@ from agents.types import Capability
 from audit.hashing import canonical
 
 _ASKS_FROM: Final = {ApprovalMode.SEMI: Level.RESTRICTED, ApprovalMode.MANUAL: Level.CONTROLLED}
+_KINDS: Final = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 # Anything that can carry data to a place: a scheme or share, a host name in any script, an e-mail or IP address.
 _ADDRESS: Final = re.compile(
     r"""
@@ -56,6 +64,20 @@ def call_digest(
         "version": version,
     }
     return hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
+
+
+def reshaped(asked: Mapping[str, Any], changed: Mapping[str, Any], within: str = "") -> str:
+    """What is not the same about two sets of arguments besides their values; empty when nothing is."""
+    if odd := sorted(set(asked) ^ set(changed)):
+        return f"{', '.join(within + name for name in odd)} was added, renamed or left out"
+    for name, value in changed.items():
+        before = asked[name]
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            if inside := reshaped(before, value, f"{within}{name}."):
+                return inside
+        elif before is not None and type(value) is not type(before):
+            return f"{within}{name} must stay {_KINDS[type(before)]}"
+    return ""
 
 
 def free_values_are_harmless(arguments: Mapping[str, Any], free: Iterable[str]) -> bool:

@@ -228,6 +228,7 @@ class NoticeKind(models.TextChoices):
     APPROVAL_WAITING = "approval_waiting"
     TRIGGER_PAUSED = "trigger_paused"
     OUTCOME_UNKNOWN = "outcome_unknown"
+    WATCH_BEHIND = "watch_behind"
 
 
 class QuoteCheck(models.TextChoices):

@@ -18,12 +18,12 @@ class AutonomousBrake(LqopsError):
 
 
 class SessionHalted(AutonomousBrake):
-    """R5: somebody, or a watchdog, has stopped the session."""
+    """R5: somebody, or a watchdog, has stopped the session, or all work."""
 
     code = "session_halted"
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"The session is halted: {reason}.")
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or f"The session is halted: {reason}.")
         self.reason = reason
 
 

@@ -16,13 +16,22 @@ from agents.services.payloads import MAX_BODY_BYTES
 
 @csrf_exempt
 @require_POST
-def receive(request: HttpRequest, public_id: UUID) -> JsonResponse:
+def receive(request: HttpRequest, public_id: str) -> JsonResponse:
     body = request.read(MAX_BODY_BYTES + 1)  # one byte more than is taken tells that there are too many
-    answer = webhook_receive(trigger_public_id=public_id, headers=request.headers, body=body, now=clock())
+    trigger_id = _uuid(public_id)
+    answer = webhook_receive(trigger_public_id=trigger_id, headers=request.headers, body=body, now=clock())
     response = JsonResponse(_shown(answer, request), status=answer.status)
     if answer.retry_after:
         response["Retry-After"] = str(answer.retry_after)
     return response
+
+
+def _uuid(text: str) -> UUID:
+    """What is no id is answered like the id of no trigger."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return UUID(int=0)
 
 
 def _shown(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:

@@ -18,7 +18,6 @@ class TaskName(models.TextChoices):
     """What a worker can be asked to do; each is a function of agents.tasks."""
 
     RUN_SESSION = "run_session"
-    SEND_COPY = "send_copy"
 
 
 def enqueue(task: TaskName, row_pk: int) -> None:

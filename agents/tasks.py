@@ -4,11 +4,9 @@ import os
 import socket
 
 from agents import runner
-from agents.conf import clock
 from agents.ends import Engine
 from agents.enums import Mode
 from agents.models import AgentSession
-from agents.services.notifications import copy_send
 from agents.walk.walk import walk
 
 ENGINES: dict[str, Engine] = {Mode.PHASED: walk}
@@ -17,7 +15,3 @@ ENGINES: dict[str, Engine] = {Mode.PHASED: walk}
 def run_session(session_pk: int) -> None:
     mode = AgentSession.objects.values_list("mode", flat=True).get(pk=session_pk)
     runner.run_session(session_pk, ENGINES[mode], owner=f"{socket.gethostname()}:{os.getpid()}"[-96:])
-
-
-def send_copy(message_pk: int) -> None:
-    copy_send(message_pk=message_pk, now=clock())

@@ -1,13 +1,15 @@
 """What is due: triggers, wakes, expiries, leases, the watchdog, checkpoints. One process at a time does it.
 
 Every duty reads what is due from the rows and decides by conditional writes, so two tickers at once, or none for a
-week, do no harm. A duty that fails is logged and tried again; it keeps no other from being done.
+week, do no harm. A duty that fails is logged and tried again; it keeps no other from being done. How often a duty is
+done is measured by a clock that nobody can set; a wall clock that was set back is noticed by the lease.
 """
 
 import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,12 +17,12 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections, connection
 
 from agents.conf import clock
-from agents.queue import TaskName, enqueue
 from agents.services.approvals import approvals_expire
-from agents.services.duty import duty_done, duty_leave, duty_take
+from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.services.firing import schedules_fire, watches_fire_unfired
-from agents.services.notifications import copies_due
+from agents.services.notifications import copies_due, copy_send
 from agents.services.reminders import approvals_remind
+from agents.services.schedules import schedules_replan
 from agents.services.sweeps import lost_again, queued_again, sleepers_wake
 from agents.services.watchdog import idle_sweep
 from audit.checkpoints import checkpoint_due, write_checkpoint
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 NAME = "ticker"
 LEASE = timedelta(seconds=10)
+COPIES_AT_ONCE = 100
+MAIL_SECONDS = 10.0  # how long a ticker that ends waits for copies that are being sent
 
 
 @dataclass(frozen=True)
@@ -47,11 +51,43 @@ def _checkpoint(now: datetime) -> int:
     return 1
 
 
-def _send_copies(now: datetime) -> int:
-    due = copies_due(now=now, limit=100)
-    for pk in due:
-        enqueue(TaskName.SEND_COPY, pk)
-    return len(due)
+class Post:
+    """Sends copies by e-mail in a thread of its own: a mail server that hangs holds up neither ticks nor workers."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+
+    def go(self, now: datetime) -> int:
+        """Begins to send what is due, unless it is at it; returns how many copies it has begun with."""
+        if self._thread is not None and self._thread.is_alive():
+            return 0
+        due = copies_due(now=now, limit=COPIES_AT_ONCE)
+        if due:
+            self._thread = threading.Thread(target=self._send, args=(due,), daemon=True)
+            self._thread.start()
+        return len(due)
+
+    def hurry(self) -> None:
+        """Begins with no further copy."""
+        self._over.set()
+
+    def wait(self) -> None:
+        """For what is being sent. A copy that hangs is left behind: its row says when it is tried again."""
+        if self._thread is not None:
+            self._thread.join(MAIL_SECONDS)
+            self.hurry()
+
+    def _send(self, pks: list[int]) -> None:
+        try:
+            for pk in pks:
+                if self._over.is_set():
+                    return
+                copy_send(pk, now=clock())
+        except Exception:
+            logger.exception("copies could not be sent; they are tried again")
+        finally:
+            connection.close()
 
 
 def _seconds(number: float) -> timedelta:
@@ -67,7 +103,6 @@ DUTIES = (
     Duty("expire approvals", _seconds(2), approvals_expire),
     Duty("remind approvers", _seconds(30), lambda now: approvals_remind(now=now)),
     Duty("watch for idle sessions", _seconds(60), lambda now: idle_sweep(now=now)),
-    Duty("send copies again", _seconds(10), _send_copies),
     Duty("write a checkpoint", _seconds(10), _checkpoint),
 )
 
@@ -75,16 +110,22 @@ DUTIES = (
 class Ticker:
     """Offers itself for the duty, and does what is due while it holds it."""
 
-    def __init__(self, duties: tuple[Duty, ...] = DUTIES) -> None:
+    def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
-        self._duties = duties
-        self._next: dict[str, datetime] = {}
+        self._post = Post()
+        self._duties = (*duties, Duty("send copies", _seconds(1), self._post.go))
+        self._monotonic = monotonic
+        self._next: dict[str, float] = {}
 
     def tick(self, now: datetime) -> dict[str, int] | None:
         """What was done, by duty; -1 for one that failed. None when another process holds the duty."""
+        if duty_is_ahead(NAME, lifetime=LEASE, now=now):
+            logger.warning("the clock was set back; schedules are planned anew")
+            schedules_replan(now=now)
         if not duty_take(NAME, owner=self.owner, lifetime=LEASE, now=now):
             return None
-        done = {duty.name: self._do(duty, now) for duty in self._duties if self._next.get(duty.name, now) <= now}
+        passed = self._monotonic()
+        done = {duty.name: self._do(duty, now) for duty in self._duties if self._next.get(duty.name, passed) <= passed}
         duty_done(NAME, owner=self.owner, now=now)
         return {name: count for name, count in done.items() if count}
 
@@ -100,14 +141,16 @@ class Ticker:
                     connection.close()
                 over.wait(every)
         finally:
+            self._post.hurry()
             self.leave()
 
     def leave(self) -> None:
         """Lets another process take the duty at once."""
+        self._post.wait()
         duty_leave(NAME, owner=self.owner)
 
     def _do(self, duty: Duty, now: datetime) -> int:
-        self._next[duty.name] = now + duty.every
+        self._next[duty.name] = self._monotonic() + duty.every.total_seconds()
         try:
             return duty.do(now)
         except Exception:

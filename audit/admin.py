@@ -4,15 +4,17 @@ So: filters with declared choices (a plain filter would read every row for its c
 count that stops, and no sorting by columns without an index.
 """
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+from uuid import UUID
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.db.models import Model, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
+from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
 
 from audit.kinds import KINDS
@@ -20,6 +22,10 @@ from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.recorder import AUDITED_LEVELS
 
 COUNTED_ROWS = 10_000
+SHORT_ID = 8
+# The names of the sidebar, at the head of the pages too.
+AuditEvent._meta.verbose_name_plural = "record"
+SkillAudit._meta.verbose_name_plural = "skill audit"
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
@@ -53,7 +59,37 @@ class LevelFilter(admin.SimpleListFilter):
         return queryset.filter(capability_level=self.value()) if self.value() else queryset
 
 
-class RecordAdmin(ModelAdmin):  # type: ignore[misc]
+class ListedAdmin(ModelAdmin):  # type: ignore[misc]
+    """A list that is found by ids, has a name of its own, and says what to do when there is nothing in it.
+
+    An id may be typed with its hyphens or without, whichever way the database keeps it.
+    """
+
+    empty: ClassVar[str] = ""
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        ids = [name for name in self.get_search_fields(request) if name.endswith(("public_id__exact", "chain__exact"))]
+        wanted = id_in(search_term)
+        if wanted is None or not ids:
+            return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
+        return queryset.filter(Q(*((name, str(wanted)) for name in ids), _connector=Q.OR)), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shown = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        return super().changelist_view(request, shown)  # type: ignore[no-any-return]
+
+
+def id_in(words: str) -> UUID | None:
+    """The public id that somebody typed, if it is one."""
+    try:
+        return UUID(words.strip())
+    except ValueError:
+        return None
+
+
+class RecordAdmin(ListedAdmin):
     """Looking is a permission; adding, changing and deleting are nobody's."""
 
     paginator = BoundedPaginator
@@ -76,7 +112,8 @@ class AuditEventAdmin(RecordAdmin):
     list_display = ("at", "sentence", "kind", "actor", "receipt", "seq")
     list_filter = (KindFilter,)
     search_fields = ("chain__exact",)
-    search_help_text = "A session's id, or system"
+    search_help_text = "A session's id in full, or system"
+    empty = "Nothing is on record yet. What runs and people do appears here by itself."
     fields = ("sentence", *(field.name for field in AuditEvent._meta.concrete_fields), "receipt")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
@@ -91,7 +128,8 @@ class AuditEventAdmin(RecordAdmin):
     def receipt(self, event: AuditEvent) -> str:
         if event.chain == SYSTEM_CHAIN:
             return event.chain
-        return format_html('<a href="{}">{}</a>', reverse("audit:receipt", args=[event.chain]), event.chain)
+        link, short = reverse("audit:receipt", args=[event.chain]), event.chain[:SHORT_ID]
+        return format_html('<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>', link, event.chain, short)
 
 
 @admin.register(SkillAudit)
@@ -99,3 +137,4 @@ class SkillAuditAdmin(RecordAdmin):
     list_display = ("created_at", "skill_name", "capability_level", "risk_level", "input_summary", "output_summary")
     list_filter = (LevelFilter,)
     ordering = ("-created_at", "-id")
+    empty = "No skill of level CONTROLLED or above has run yet; each that does is noted here."

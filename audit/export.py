@@ -4,7 +4,7 @@ The export of the whole record can be verified without lqops (docs/verify_export
 that cannot be read stops it, and verify_audit says what is wrong with that row.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import datetime
 
 from audit.hashing import canonical
@@ -12,7 +12,7 @@ from audit.models import AuditEvent
 from audit.rows import stream
 
 
-def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Iterator[str]:
+def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Generator[str, None, None]:
     """The lines without their ends, chain by chain and each chain in its order; a filter leaves rows out."""
     rows = AuditEvent.objects.all()
     if chain:

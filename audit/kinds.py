@@ -48,7 +48,7 @@ _KINDS = (
     _kind(
         "autonomous_session.started",
         "The run started in mode {mode} for user {owner_id} with a cap of {max_cost_usd} USD.",
-        also="agent_id trigger_kind trigger_ref restarted_from project_id",
+        also="agent_id asked_by trigger_kind trigger_ref restarted_from project_id",
     ),
     _kind("autonomous_session.resumed", "The run went on ({cause}); recovery {recoveries}.", also="fencing"),
     _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
@@ -80,20 +80,20 @@ _KINDS = (
     _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
     # --- approvals ---
     _kind("approval.requested", "Approval {approval_id} was asked for {action}.", also="digest level risk call_key"),
-    _kind("approval.approved", "Approval {approval_id} was given.", also="digest standing_id four_eyes"),
+    _kind("approval.approved", "Approval {approval_id} was given.", also="digest standing_id four_eyes key_id"),
     _kind(
         "approval.edited",
         "Approval {approval_id} was given with changed arguments.",
-        also="digest old_digest four_eyes",
+        also="digest old_digest four_eyes key_id",
     ),
-    _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest"),
+    _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest key_id"),
     _kind("approval.expired", "Approval {approval_id} expired.", also="digest"),
     _kind("approval.cancelled", "Approval {approval_id} was cancelled.", also="digest cause"),
     _kind("approval.consumed", "Approval {approval_id} was used by call {call_id}.", also="digest"),
     _kind(
         "approval.standing_created",
         "Standing approval {standing_id} was given for {action}, {uses} uses.",
-        also="digest approval_id",
+        also="digest approval_id key_id",
     ),
     _kind("approval.reminded", "The approvers were reminded of approval {approval_id}.", also="reminder digest"),
     # --- triggers and what they spawn ---
@@ -147,6 +147,8 @@ _KINDS = (
     # --- keys ---
     _kind("api_key.created", "Key {key_id} was made for user {user_id}.", also="scopes"),
     _kind("api_key.revoked", "Key {key_id} was revoked."),
+    _kind("sign_in.refused", "Signing in was refused for a while, by {scope}, after {tries} tries.", also="address"),
+    _kind("sign_in.cleared", "{counts} counts of failed sign-ins were begun anew."),
     # --- money ---
     _kind("budget.warned", "Budget {budget} has reached {percent} percent of {cap_usd} USD.", also="spent_usd"),
     _kind("budget.cap_set", "The cap of {budget} was set to {cap_usd} USD.", also="old_cap_usd"),
@@ -210,7 +212,7 @@ class _Blank(dict[str, Any]):
         return "—"
 
 
-def sentence(kind: str, details: Mapping[str, Any]) -> str:
+def sentence(kind: str, details: Mapping[str, Any], other_words: str | None = None) -> str:
     """What happened, for a person. A row of a kind that is no longer in the table still reads as its name."""
     declared = KINDS.get(kind)
-    return kind if declared is None else declared.sentence.format_map(_Blank(details))
+    return kind if declared is None else (other_words or declared.sentence).format_map(_Blank(details))

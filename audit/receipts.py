@@ -10,16 +10,19 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
 from audit.hashing import EPOCH, GENESIS
-from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, sentence
+from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
+from audit.receipt_words import told, worded
 from audit.rows import stream
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
 CALL: Final = f"{SESSION_PREFIX}tool_call"
 CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
-HALTS: Final = frozenset({f"{SESSION_PREFIX}halt_requested", f"{SESSION_PREFIX}halted", CAP_REACHED})
+HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
+HALTS: Final = frozenset({HALT_REQUESTED, f"{SESSION_PREFIX}halted", CAP_REACHED})
+WAITING: Final = "approval_pending"
 SCALARS: Final = tuple(sorted(KINDS[STARTED].details))
 TOTALS: Final = ("charged_usd", "actual_usd", "tokens", "calls")
 LARGEST_USD: Final = Decimal(10) ** 12
@@ -79,31 +82,6 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     return folding.receipt()
 
 
-def outcome_sentence(receipt: Mapping[str, Any]) -> str:
-    """How it ended, for a person."""
-    if receipt["status"] == "running":
-        return "It has not ended yet."
-    return ENDINGS.get(receipt["terminal_reason"], f"It {receipt['status']}: {receipt['terminal_reason']}.")
-
-
-def receipt_text(receipt: Mapping[str, Any]) -> str:
-    """The receipt for a terminal."""
-    totals = receipt["totals"]
-    lines = [
-        f"Session {receipt['session_id']}, for user {receipt['owner_id']}, mode {receipt['mode']}",
-        f"Started {receipt['started_at']}, ended {receipt['ended_at'] or '-'}",
-        outcome_sentence(receipt),
-        f"Charged {totals['charged_usd']} USD of at most {receipt['max_cost_usd']} USD; {totals['calls']} calls",
-        f"{totals['actual_usd']} USD booked for the provider",
-        *receipt["notes"],
-        "",
-        *(f"{event['at']}  {event['actor']:<12}  {event['sentence']}" for event in receipt["events"]),
-        "",
-        f"{receipt['rows']} rows, head {receipt['head_hash']}",
-    ]
-    return "\n".join(lines)
-
-
 class _Fold:
     def __init__(self) -> None:
         self._scalars: dict[str, Any] = dict.fromkeys(SCALARS)
@@ -117,6 +95,7 @@ class _Fold:
         self._others: list[Event] = []
         self._events: list[Event] = []
         self._notes: list[str] = []
+        self._actions: dict[Any, Any] = {}  # what each approval is about; only its first row says so
 
     def add(self, event: Event) -> None:
         self._events.append(event)
@@ -134,6 +113,7 @@ class _Fold:
             self._halts.append(event)
         elif event.kind.startswith("approval."):
             self._approvals.append(event)
+            self._actions.setdefault(event.details.get("approval_id"), event.details.get("action"))
         elif event.kind not in TERMINAL_KINDS:
             self._add_other(event)
 
@@ -170,14 +150,31 @@ class _Fold:
             "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
             "phase_transitions": self._phases,
             "tool_calls": [call.described(halted_at) for call in self._calls],
-            "approvals": [_described(event) for event in self._approvals],
-            "halts": [_described(event) for event in self._halts],
-            "other_events": [_described(event) for event in self._others],
-            "events": [_told(event) for event in self._events],
+            "approvals": [{**self._described(event), "what": self._what(event)} for event in self._approvals],
+            "halts": [self._described(event) for event in self._halts],
+            "other_events": [self._described(event) for event in self._others],
+            "events": [self._told(event) for event in self._events],
             "notes": self._notes,
             "rows": len(self._events),
             "head_hash": self._events[-1].hash if self._events else GENESIS,
         }
+
+    def _described(self, event: Event) -> dict[str, Any]:
+        return {**self._told(event), "details": dict(event.details)}
+
+    def _told(self, event: Event) -> dict[str, Any]:
+        action = self._actions.get(event.details.get("approval_id"))
+        details = {"action": action, **event.details} if action else event.details
+        return {
+            "seq": event.seq,
+            "at": event.at.isoformat(),
+            "kind": event.kind,
+            "actor": event.actor,
+            "sentence": told(event.kind, details),
+        }
+
+    def _what(self, event: Event) -> str:
+        return str(worded("action", self._actions.get(event.details.get("approval_id")) or "a call"))
 
 
 class _Call:
@@ -215,7 +212,7 @@ class _Call:
             **self.entry,
             "cost_usd": None if ended is None else _usd_text(self.charged),
             "actual_usd": None if ended is None else _usd_text(self.actual),
-            "refused": started is None,
+            "refused": started is None and self.entry["outcome"] != WAITING,
             "in_flight_at_halt": running,
         }
 
@@ -231,20 +228,6 @@ def _reason(end: Event | None) -> str | None:
         return None
     reason: str | None = end.details.get("reason")
     return reason or (CAP_REACHED.removeprefix(SESSION_PREFIX) if end.kind == CAP_REACHED else None)
-
-
-def _described(event: Event) -> dict[str, Any]:
-    return {**_told(event), "details": dict(event.details)}
-
-
-def _told(event: Event) -> dict[str, Any]:
-    return {
-        "seq": event.seq,
-        "at": event.at.isoformat(),
-        "kind": event.kind,
-        "actor": event.actor,
-        "sentence": sentence(event.kind, event.details),
-    }
 
 
 def _usd(value: object) -> Decimal | None:

@@ -20,7 +20,9 @@ from django.views.decorators.http import require_safe
 from audit import recorder
 from audit.clock import utc_now
 from audit.models import SYSTEM_CHAIN
-from audit.receipts import UnknownChain, build_receipt, outcome_sentence
+from audit.receipt_words import worded
+from audit.receipts import UnknownChain, build_receipt
+from audit.receipts_told import NAMES, outcome_sentence, started_by
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 
@@ -51,7 +53,8 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
     shown = _presented(receipt, names)
     shown |= {
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
-        "outcome": outcome_sentence(receipt),
+        "outcome": outcome_sentence(receipt, names),
+        "started_by": started_by(receipt, names),
         "refusals": [call for call in shown["tool_calls"] if call["refused"]],
         "problems": verify_chain(chain).problems,
     }
@@ -106,18 +109,21 @@ def _guarded(response: HttpResponse) -> HttpResponse:
 
 
 def _presented(value: Any, names: Mapping[str, str], key: str = "") -> Any:
-    """The receipt with moments in place of their text and names in place of ids, for the template to format."""
+    """The receipt with moments, names and plain words in place of their text, ids and labels, for the template."""
     if isinstance(value, dict):
         return {name: _presented(inner, names, name) for name, inner in value.items()}
     if isinstance(value, list):
         return [_presented(inner, names) for inner in value]
     if value and key in MOMENTS:
         return datetime.fromisoformat(value)
-    return names.get(value, value) if key in ACTORS else value
+    return names.get(value, value) if key in ACTORS else worded(key, value)
 
 
 def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
     """User names for the ids that the record holds: a courtesy of the page, no part of the receipt."""
-    actors = {event["actor"] for event in receipt["events"]} | {f"user:{receipt['owner_id']}"}
+    actors = {event["actor"] for event in receipt["events"]} | {
+        f"user:{receipt['owner_id']}",
+        receipt["asked_by"] or "",
+    }
     users = get_user_model().objects.in_bulk([int(found[1]) for actor in actors if (found := USER.fullmatch(actor))])
-    return {f"user:{pk}": f"{user.get_username()} (user {pk})" for pk, user in users.items()}
+    return {**NAMES, **{f"user:{pk}": f"{user.get_username()} (user {pk})" for pk, user in users.items()}}

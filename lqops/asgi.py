@@ -1,4 +1,4 @@
-"""The ASGI application."""
+"""The ASGI application, with a bound on what a request may bring."""
 
 import os
 import warnings
@@ -9,4 +9,8 @@ from django.core.asgi import get_asgi_application
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
-application = get_asgi_application()
+_django = get_asgi_application()
+
+from lqops.bodies import AsgiBodies  # noqa: E402 what it bounds is read from settings, which are there only now
+
+application = AsgiBodies(_django)

@@ -4,6 +4,8 @@ import logging
 import time
 from logging import LogRecord
 
+from django.http import HttpRequest
+
 from audit.request_id import current_request_id
 
 # Everything that ends a line or moves the cursor of a terminal.
@@ -27,5 +29,11 @@ class OneLine(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
 
     def format(self, record: LogRecord) -> str:
-        record.request_id = current_request_id.get() or "-"
+        record.request_id = current_request_id.get() or _id_of_its_request(record) or "-"
         return super().format(record).translate(_ESCAPED)
+
+
+def _id_of_its_request(record: LogRecord) -> str:
+    """Django writes of an answer that refuses when every middleware is through with it, and hands the request along."""
+    request = getattr(record, "request", None)
+    return str(request.META.get("HTTP_X_REQUEST_ID", "")) if isinstance(request, HttpRequest) else ""

@@ -150,6 +150,7 @@ UNFOLD = {
     "SITE_SUBHEADER": "mission control",
     "SITE_SYMBOL": "shield_with_heart",
     "SHOW_VIEW_ON_SITE": False,
+    "LOGIN": {"form": "lqops.sign_in.StaffSignIn"},
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],

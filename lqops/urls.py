@@ -8,14 +8,15 @@ from django.views.generic import RedirectView
 
 from agents import hooks
 from lqops.health import healthz
+from lqops.sign_in import SignIn
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("login/", LoginView.as_view(template_name="login.html"), name="login"),
+    path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignIn), name="login"),
     path("healthz", healthz, name="healthz"),
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
-    path("hooks/<uuid:public_id>", hooks.receive, name="hook"),
+    path("hooks/<str:public_id>", hooks.receive, name="hook"),
     path("api/", include("agents.api.urls")),
     path("", include("audit.urls")),
 ]

@@ -1,8 +1,12 @@
-"""The WSGI application."""
+"""The WSGI application, with a bound on what a request may bring."""
 
 import os
 
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
-application = get_wsgi_application()
+_django = get_wsgi_application()
+
+from lqops.bodies import wsgi_bodies  # noqa: E402 what it bounds is read from settings, which are there only now
+
+application = wsgi_bodies(_django)

@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Told:
-    """What came of it."""
+    """What came of it. A text that was made by format_html may hold links."""
 
     text: str
     refused: tuple[str, ...] = ()
@@ -48,7 +48,8 @@ class Told:
 @dataclass(frozen=True)
 class Act:
     """`run` calls the service; `fits` says for which row the act makes sense; `many` offers it in the list; `against`
-    says why it cannot be done to these rows together, or nothing."""
+    says why it cannot be done to these rows together, or nothing; `shows` are the words of a row that the act is about,
+    and `named` is what the row is called."""
 
     name: str
     title: str
@@ -60,6 +61,8 @@ class Act:
     many: bool = True
     fits: Callable[[Any], bool] = field(default=lambda row: True)
     against: Callable[[Sequence[Any]], str] = field(default=lambda rows: "")
+    named: Callable[[Any], str] = str
+    shows: Callable[[Any], str] = field(default=lambda row: "")
     template: str = "admin/act.html"
 
 
@@ -145,6 +148,7 @@ class ActingAdmin(RoomAdmin):
             act.title,
             act=act,
             rows=rows,
+            listed=[(row, act.named(row), act.shows(row)) for row in rows],
             form=form,
             back=back,
             from_list=from_list,

@@ -12,7 +12,7 @@ from agents.admin.base import column, person
 from agents.admin.editing import EditForm, EditingAdmin
 from agents.admin.forms import ReasonForm
 from agents.admin.sessions import CHANGE, halted
-from agents.admin.shown import Bar, usd
+from agents.admin.shown import meter_bar, usd
 from agents.conf import clock
 from agents.models import Agent, AgentSession
 from agents.selectors.home import meter_today
@@ -51,6 +51,7 @@ class AgentAdmin(EditingAdmin):
     list_filter = ["mode", "enabled"]
     list_select_related = ["owner"]
     search_fields = ["name"]
+    empty = "There are no agents. An agent says what asks a person first, and what its runs may spend in a day."
     form_class = AgentForm
     edit_template = "admin/agent.html"
     acts = (
@@ -79,5 +80,5 @@ class AgentAdmin(EditingAdmin):
         return {
             "sessions": [(session, known[session.pk]) for session in sessions],
             "meter": meter,
-            "bar": Bar.of(meter.charged_usd + meter.open_usd, meter.cap_usd),
+            "bar": meter_bar(meter),
         }

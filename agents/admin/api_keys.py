@@ -11,7 +11,8 @@ from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.editing import EditForm, EditingAdmin
 from agents.admin.facts import FactsAdmin, fact_of
-from agents.admin.shown import ago, moment
+from agents.admin.filters import WordedFilter
+from agents.admin.shown import ago, cut, moment, words
 from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
 from agents.services.api_keys import Scope, api_key_create, api_key_revoke
@@ -51,6 +52,7 @@ class ApiKeyAdmin(EditingAdmin):
     list_display = ["name", "prefix", "user", "allows", "state", "used", "expires"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix__exact", "user__username"]
+    empty = "There are no keys. Add one for a system that is to use the API as one user."
     ordering = ["-id"]
     sortable_by = ()
     form_class = KeyForm
@@ -85,7 +87,13 @@ class ApiKeyAdmin(EditingAdmin):
 
     def make_form(self, request: HttpRequest, row: Any) -> KeyForm:
         data = request.POST if request.method == "POST" else None
-        return KeyForm(data, initial={"user": person(request).pk})
+        by = person(request)
+        form = KeyForm(data, initial={"user": by.pk})
+        if not by.is_superuser:
+            form.fields["user"] = forms.ModelChoiceField(
+                User.objects.filter(pk=by.pk), help_text="Keys are made by those who will act with them."
+            )
+        return form
 
     def save_new(self, request: HttpRequest, form: Any) -> HttpResponse:
         """The answer to this request is the only place where the key itself is shown: no message, no cookie, no log."""
@@ -106,19 +114,20 @@ class ApiKeyAdmin(EditingAdmin):
 
 @admin.register(InboundEvent)
 class InboundEventAdmin(FactsAdmin):
-    list_display = ["what", "source", "event_type", "severity", "came_to", "trigger", "session", "came"]
-    list_filter = ["outcome", "severity"]
+    list_display = ["what", "source", "event_type", "severity", "came_to", "trigger", "of_session", "came"]
+    list_filter = [("outcome", WordedFilter), "severity"]
+    empty = "No event has come in. Add a trigger of kind event: its page says where messages go and how to sign them."
     list_select_related = ["trigger", "session"]
     search_fields = ["source__exact", "event_type__exact", "webhook_id__exact"]
     search_help_text = "A source, a type, or the id of a message, in full."
 
     @column("event")
     def what(self, event: InboundEvent) -> str:
-        return str(event)[:100]
+        return cut(str(event), 100)
 
     @column("came to", labels={"spawned": "success", "no_match": "warning", "refused": "danger"})
     def came_to(self, event: InboundEvent) -> tuple[str, str]:
-        return event.outcome, event.outcome.replace("_", " ")
+        return event.outcome, words(event.outcome)
 
     @column("received")
     def came(self, event: InboundEvent) -> str:

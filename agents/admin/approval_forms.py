@@ -34,7 +34,16 @@ class DecisionForm(DressedForm):
 
 
 class NotedForm(DecisionForm):
-    note = forms.CharField(required=False, max_length=2_000, widget=forms.Textarea(attrs={"rows": 2}))
+    note = forms.CharField(
+        label="Note for the record", required=False, max_length=2_000, widget=forms.Textarea(attrs={"rows": 2})
+    )
+
+
+class DeniedForm(NotedForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["note"].label = "Why not"
+        self.fields["note"].help_text = "Kept, and shown to the agent."
 
 
 class EditedForm(NotedForm):
@@ -111,7 +120,7 @@ DECISIONS: Final = {
     decision.name: decision
     for decision in (
         Decision("approve", NotedForm, _approve),
-        Decision("deny", NotedForm, _deny),
+        Decision("deny", DeniedForm, _deny),
         Decision("edit", EditedForm, _edit),
         Decision("standing", StandingForm, _standing),
     )

@@ -11,15 +11,16 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import Case, F, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 
 from agents.admin.acts import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
 from agents.admin.approval_forms import DECISIONS, BulkForm, decision_forms
+from agents.admin.approval_reasons import reasons_of
 from agents.admin.base import column, person
 from agents.admin.looks import APPROVAL_LABELS, LEVEL_LABELS, RISK_LABELS
-from agents.admin.shown import ago, difference, pretty, usd
+from agents.admin.shown import ago, cut, difference, pretty, usd, visible
 from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.models import Approval
@@ -82,11 +83,13 @@ def _is_pending(row: Approval) -> bool:
 
 @admin.register(Approval)
 class ApprovalAdmin(ActingAdmin):
-    list_display = ["call", "canonical", "level_", "risk", "asked_by", "phase", "left", "expires", "standing_"]
+    list_display = ["call", "about", "canonical", "level_", "risk", "asked_by", "left", "expires", "standing_"]
     list_filter = [QueueFilter, "level", "risk_level"]
-    list_select_related = ["session__agent", "session__owner"]
+    list_select_related = ["session__agent", "session__owner", "session__trigger"]
+    list_before_template = "admin/approval_queue.html"
     search_fields = ["session__public_id__exact"]
     search_help_text = "The public id of a session, in full."
+    empty = "Nothing waits for a decision. A run that needs one appears here by itself, and its approvers get a notice."
     sortable_by = ()
     acts = (
         Act("approve", "Approve", PERMISSION, _approve, BulkForm, fits=_is_pending, against=_one_session,
@@ -111,9 +114,25 @@ class ApprovalAdmin(ActingAdmin):
         view = self.admin_site.admin_view(never_cache(self.decide_view))
         return [path("<int:pk>/decide/", view, name="agents_approval_decide"), *super().get_urls()]
 
+    def prepare(self, rows: list[Any]) -> None:
+        known = purposes([row.session for row in rows])
+        for row in rows:
+            row.purpose = known[row.session_id]
+
     @column("call")
     def call(self, approval: Approval) -> str:
         return approval.action
+
+    @column("about")
+    def about(self, approval: Any) -> str:
+        """What the run is about and what started it: two calls of the same name are told apart by it."""
+        return format_html(
+            '<a class="lq-link lq-wrap" href="{}" title="{}">{}</a><br><span class="lq-faint">{}</span>',
+            reverse("admin:agents_agentsession_change", args=[approval.session_id]),
+            approval.session.chain,
+            visible(cut(approval.purpose, 80)),
+            visible(approval.session.trigger.name) if approval.session.trigger else "run by hand",
+        )
 
     @column("arguments")
     def canonical(self, approval: Approval) -> str:
@@ -188,15 +207,16 @@ class ApprovalAdmin(ActingAdmin):
         approval.refresh_from_db()
         deciding = _is_pending(approval) and person(request).has_perm(PERMISSION)
         changed = difference(approval.original_arguments, approval.arguments) if approval.original_arguments else []
+        reasons = reasons_of(approval)
         return self.page(
             request,
             "admin/approval.html",
-            approval.action,
+            f"{approval.action}: {reasons['purpose']}",
             status=status,
             original=approval,
             approval=approval,
-            purpose=purposes([approval.session])[approval.session_id],
             left=left_of(approval),
+            **reasons,
             changed=changed,
             fault=fault,
             forms={**decision_forms(approval), **(bound or {})} if deciding else {},

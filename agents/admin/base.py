@@ -7,12 +7,15 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 from django.template.response import TemplateResponse
-from unfold.admin import ModelAdmin
+from django.urls import reverse
+from django.utils.html import format_html
 from unfold.decorators import action, display
 from unfold.views import ChangeList
 
-from audit.admin import BoundedPaginator
+from agents.admin.shown import cut, short_id, visible
+from audit.admin import BoundedPaginator, ListedAdmin
 
+CRUMB_CHARS = 80
 Shown = TypeVar("Shown", bound=Callable[..., Any])
 
 
@@ -57,7 +60,7 @@ class RoomList(ChangeList):  # type: ignore[misc]
         self.model_admin.prepare(list(self.result_list))
 
 
-class RoomAdmin(ModelAdmin):  # type: ignore[misc]  # unfold ships no types
+class RoomAdmin(ListedAdmin):
     """Base of every page: rows are written by services, so Django's own ways to write them are closed.
 
     A page that takes changes opens a way of its own: acts (agents/admin/acts.py) and forms (agents/admin/editing.py).
@@ -71,6 +74,19 @@ class RoomAdmin(ModelAdmin):  # type: ignore[misc]  # unfold ships no types
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RoomList]:
         return RoomList
+
+    @column("session")
+    def of_session(self, row: Any) -> str:
+        """The session of a row, short enough for a list; the whole id shows under the pointer."""
+        if row.session is None:
+            return "—"
+        link = reverse("admin:agents_agentsession_change", args=[row.session_id])
+        return format_html(
+            '<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>',
+            link,
+            row.session.chain,
+            short_id(row.session),
+        )
 
     def prepare(self, rows: list[Any]) -> None:
         """Puts on the rows of a page what its columns need beyond them, by a fixed number of statements."""
@@ -101,5 +117,7 @@ class RoomAdmin(ModelAdmin):  # type: ignore[misc]  # unfold ships no types
         self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
     ) -> TemplateResponse:
         request.current_app = self.admin_site.name
+        if context.get("original") is not None:
+            context["original"].crumb = visible(cut(title, CRUMB_CHARS))
         shown = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
         return TemplateResponse(request, template, shown, status=status)

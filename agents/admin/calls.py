@@ -9,9 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from agents.admin.acts import Act, ActingAdmin, Asked, Told
 from agents.admin.base import column, person
 from agents.admin.facts import FactsAdmin
+from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, ArgumentsField
 from agents.admin.looks import OUTCOME_LABELS
-from agents.admin.shown import moment, usd
+from agents.admin.shown import cut, moment, usd, words
 from agents.conf import clock
 from agents.enums import Outcome
 from agents.models import Halt, ToolCall
@@ -47,8 +48,9 @@ def _is_open(call: ToolCall) -> bool:
 
 @admin.register(ToolCall)
 class ToolCallAdmin(ActingAdmin):
-    list_display = ["what", "session", "phase", "ended", "charged", "actual", "model", "began"]
-    list_filter = ["outcome", "intent", "phase"]
+    list_display = ["what", "of_session", "phase", "ended", "charged", "actual", "model", "began"]
+    list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
+    empty = "No run has made a call yet."
     list_select_related = ["session"]
     search_fields = ["session__public_id__exact"]
     search_help_text = "The public id of a session, in full."
@@ -67,13 +69,13 @@ class ToolCallAdmin(ActingAdmin):
 
     @column("outcome", labels=OUTCOME_LABELS)
     def ended(self, call: ToolCall) -> tuple[str, str]:
-        return call.outcome, call.outcome.replace("_", " ")
+        return call.outcome, words(call.outcome)
 
     @column("charged")
     def charged(self, call: ToolCall) -> str:
         return usd(call.charged_usd)
 
-    @column("actual")
+    @column("booked")
     def actual(self, call: ToolCall) -> str:
         return usd(call.actual_usd)
 
@@ -101,13 +103,18 @@ class ToolCallAdmin(ActingAdmin):
 
 @admin.register(Halt)
 class HaltAdmin(FactsAdmin):
-    list_display = ["scope", "session", "why", "requested_by", "asked", "released"]
-    list_filter = ["scope"]
+    list_display = ["what", "of_session", "why", "requested_by", "asked", "released"]
+    list_filter = [("scope", WordedFilter)]
+    empty = "Nothing was ever halted. Halts of sessions, and of everything, are kept here with their reasons."
     list_select_related = ["session", "requested_by"]
+
+    @column("what")
+    def what(self, halt: Halt) -> str:
+        return words(halt.scope)
 
     @column("reason")
     def why(self, halt: Halt) -> str:
-        return halt.reason[:120]
+        return cut(halt.reason, 120)
 
     @column("requested at")
     def asked(self, halt: Halt) -> str:

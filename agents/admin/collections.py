@@ -42,6 +42,7 @@ class CollectionAdmin(EditingAdmin):
     list_filter = [DeletedFilter]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
+    empty = "There are no collections. Make one, then put documents into it: watches and schedules read collections."
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form_class = CollectionForm

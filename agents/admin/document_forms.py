@@ -1,11 +1,15 @@
 """What the pages of documents ask for: files, and collections."""
 
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Final
 
 from django import forms
 
 from agents.admin.forms import ActForm, DressedForm
 from agents.models import Collection
+
+# Kinds that need a library besides, by the module that shows it is there.
+LIBRARIES: Final = {"PDF": "pypdf", "Word": "docx"}
 
 
 class FilesInput(forms.ClearableFileInput):
@@ -32,8 +36,19 @@ def collections_in_use() -> Any:
     return Collection.objects.filter(deleted_at__isnull=True).select_related("owner").order_by("name", "pk")
 
 
+def readable_words() -> str:
+    """Which kinds of file this installation can read, and what it takes to read the others."""
+    there = [name for name, library in LIBRARIES.items() if find_spec(library)]
+    missing = [name for name in LIBRARIES if name not in there]
+    kinds = ["Text", "Markdown", "HTML", *there]
+    said = f"{', '.join(kinds[:-1])} and {kinds[-1]} can be read here. Several files can be chosen at once."
+    if not missing:
+        return said
+    return f"{said} For {' and '.join(missing)} files run pip install 'lqops[docs]', or save them as text."
+
+
 class UploadForm(DressedForm):
-    documents = FilesField(label="Files", help_text="Text, Markdown, PDF or Word. Several can be chosen at once.")
+    documents = FilesField(label="Files")
     collection = OwnedCollection(
         Collection.objects.none(),
         required=False,
@@ -42,6 +57,7 @@ class UploadForm(DressedForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["documents"].help_text = readable_words()
         self.fields["collection"].queryset = collections_in_use()  # type: ignore[attr-defined]
 
 

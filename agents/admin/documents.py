@@ -60,6 +60,7 @@ class DocumentAdmin(ActingAdmin):
     list_before_template = "admin/document_search_box.html"
     search_fields = ["name", "owner__username"]
     search_help_text = "Part of a document's name, or its owner. The box above searches the text."
+    empty = "There are no documents yet. Add some: Text, Markdown and HTML are read out of the box."
     ordering = ["-id"]
     sortable_by = ()
     acts = (

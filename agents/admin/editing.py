@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.text import capfirst
 
 from agents.admin.acts import REFUSALS, ActingAdmin, reason
 from agents.admin.base import person
@@ -114,7 +115,7 @@ class EditingAdmin(ActingAdmin):
     def saved(self, request: HttpRequest, saved: Any) -> HttpResponse:
         if isinstance(saved, HttpResponse):
             return saved
-        messages.success(request, f"{str(self.opts.verbose_name).capitalize()} {saved} is saved.")
+        messages.success(request, f"{capfirst(self.opts.verbose_name)} {saved} is saved.")
         return HttpResponseRedirect(self.row_link(saved.pk))
 
 

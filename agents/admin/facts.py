@@ -8,10 +8,12 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
+from django.utils.text import capfirst
 
 from agents.admin.acts import ActingAdmin
 from agents.admin.base import person
-from agents.admin.shown import moment, pretty, usd, visible
+from agents.admin.shown import moment, pretty, usd, visible, words
+from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
 
 LONG = 120
@@ -37,12 +39,16 @@ class FactsAdmin(ActingAdmin):
         return self.page(
             request,
             self.change_template,
-            str(row),
+            self.title_of(row),
             original=row,
             facts=facts,
             buttons=self.buttons(request, row),
             **self.beside(request, row),
         )
+
+    def title_of(self, row: Any) -> str:
+        """What the row is called at the head of its page."""
+        return str(row)
 
     def noticed(self, request: HttpRequest, row: Any) -> None:
         """Called when somebody looks at a row."""
@@ -54,7 +60,9 @@ class FactsAdmin(ActingAdmin):
 
 def fact_of(row: models.Model, field: Any, by: User) -> dict[str, Any]:
     """One column for reading: what it is called, its value as text, and where it leads those who may go there."""
-    value, label = getattr(row, field.name), str(field.verbose_name).capitalize()
+    value, label = getattr(row, field.name), capfirst(field.verbose_name)
+    if isinstance(value, AgentSession):
+        return {"label": label, "text": value.chain, "link": _link(value, by)}
     if isinstance(value, models.Model):
         return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
     text = _text(field, value)
@@ -72,7 +80,7 @@ def _text(field: Any, value: Any) -> str:
         return f"{moment(value)} UTC"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return visible(str(value))
+    return words(value) if field.choices else visible(str(value))
 
 
 def _link(row: models.Model, by: User) -> str:

@@ -6,6 +6,8 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from agents.admin.shown import words
+
 
 class AbsentFilter(admin.SimpleListFilter):
     """Rows whose column is empty, unless others are asked for: what was put away is not in the way."""
@@ -28,6 +30,15 @@ class AbsentFilter(admin.SimpleListFilter):
         if self.value() == "all":
             return queryset
         return queryset.filter(**{f"{self.column}__isnull": self.value() != "filled"})
+
+
+class WordedFilter(admin.ChoicesFieldListFilter):
+    """The declared choices of a column, in the words that its list shows."""
+
+    def choices(self, changelist: Any) -> Any:
+        named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
+        for choice in super().choices(changelist):
+            yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
 
 
 class DeletedFilter(AbsentFilter):

@@ -1,25 +1,31 @@
 """What runs leave behind for people: findings with their quotes, and notices."""
 
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
 
 from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.facts import FactsAdmin
-from agents.admin.filters import ReadFilter
+from agents.admin.filters import ReadFilter, WordedFilter
 from agents.admin.looks import SEVERITY_LABELS
-from agents.admin.shown import moment
+from agents.admin.shown import cut, moment, told, visible, words
 from agents.conf import clock
-from agents.models import Finding, Notification
+from agents.enums import ApprovalStatus, NoticeKind
+from agents.models import Approval, Finding, Notification
+from agents.selectors.purposes import purposes
 from agents.services.notifications import notice_read
 from agents.services.viewing import session_view
 
 
 @admin.register(Finding)
 class FindingAdmin(FactsAdmin):
-    list_display = ["title_", "grave", "document", "quoted", "judged", "session", "found_at"]
+    list_display = ["title_", "grave", "document", "quoted", "judged", "of_session", "found_at"]
     list_filter = ["quote_check"]
+    empty = "No run has found anything yet. Add a document to a watched collection, or start a run by hand."
     list_select_related = ["session", "document"]
     search_fields = ["session__public_id__exact", "title"]
     search_help_text = "Words of the title, or the public id of a session, in full."
@@ -30,7 +36,7 @@ class FindingAdmin(FactsAdmin):
 
     @column("title")
     def title_(self, finding: Finding) -> str:
-        return finding.title[:100]
+        return cut(finding.title, 100)
 
     @column("severity", labels=SEVERITY_LABELS)
     def grave(self, finding: Finding) -> str:
@@ -58,12 +64,14 @@ def _read(asked: Asked) -> Told:
 
 @admin.register(Notification)
 class NotificationAdmin(FactsAdmin):
-    """A person's own notices, and nobody else's."""
+    """A person's own notices, and nobody else's. Opening one is reading it."""
 
-    list_display = ["title_", "kind", "session", "came", "read"]
-    list_filter = [ReadFilter, "kind"]
-    list_select_related = ["session"]
-    hidden = frozenset({"id", "owner", "public_id"})
+    list_display = ["title_", "about", "kind_", "of_session", "came", "read"]
+    list_filter = [ReadFilter, ("kind", WordedFilter)]
+    list_select_related = ["session__trigger"]
+    empty = "There is no notice for you. Runs tell their owner what they found, and approvers what waits for them."
+    hidden = frozenset({"id", "owner", "public_id", "title", "body", "session", "read_at"})
+    change_template = "admin/notice.html"
     acts = (
         Act("read", "Mark as read", "agents.view_notification", _read, fits=lambda row: row.read_at is None),
     )  # fmt: skip
@@ -72,14 +80,52 @@ class NotificationAdmin(FactsAdmin):
         rows: QuerySet[Notification] = super().get_queryset(request)
         return rows.filter(owner=person(request))
 
+    def prepare(self, rows: list[Any]) -> None:
+        known = purposes([row.session for row in rows if row.session])
+        waiting = Approval.objects.filter(session__in=known, status=ApprovalStatus.PENDING)
+        open_ = set(waiting.values_list("session_id", flat=True))
+        for row in rows:
+            row.purpose = known.get(row.session_id, "")
+            row.settled = row.kind == NoticeKind.APPROVAL_WAITING and row.session_id not in open_
+
+    def title_of(self, row: Notification) -> str:
+        return told(row.title)
+
     @column("title")
     def title_(self, notice: Notification) -> str:
-        return notice.title
+        return told(notice.title)
+
+    @column("about")
+    def about(self, notice: Any) -> str:
+        if notice.session is None:
+            return "—"
+        trigger = notice.session.trigger
+        return format_html(
+            '<span class="lq-wrap">{}</span><br><span class="lq-faint">{}</span>',
+            visible(cut(notice.purpose, 80)),
+            visible(trigger.name) if trigger else "run by hand",
+        )
+
+    @column("kind")
+    def kind_(self, notice: Any) -> str:
+        return "approval, decided" if notice.settled else words(notice.kind)
 
     @column("came")
     def came(self, notice: Notification) -> str:
         return moment(notice.created_at)
 
-    @column("read", labels={"unread": "warning"})
-    def read(self, notice: Notification) -> tuple[str, str]:
-        return ("read", moment(notice.read_at)) if notice.read_at else ("unread", "unread")
+    @column("read", labels={"unread": "warning", "settled": "success"})
+    def read(self, notice: Any) -> tuple[str, str]:
+        if notice.read_at:
+            return "read", moment(notice.read_at)
+        return ("settled", "settled") if notice.settled else ("unread", "unread")
+
+    def noticed(self, request: HttpRequest, row: Notification) -> None:
+        notice_read(notification=row, by=person(request), now=clock())
+
+    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The words of the notice, with the ways to what they speak of in place of bare addresses."""
+        self.prepare([row])
+        lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
+        pending = row.session and row.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk").first()
+        return {"body": "\n".join(lines), "purpose": row.purpose, "settled": row.settled, "pending": pending}

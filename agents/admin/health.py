@@ -1,8 +1,10 @@
 """The health page: whether the parts of the installation are at work, and the brakes tested on demand."""
 
 import platform
+from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -13,9 +15,11 @@ from django.views.decorators.cache import never_cache
 
 from agents import selftest
 from agents.admin.base import person
+from agents.admin.shown import counted
 from agents.conf import clock
 from agents.diagnosis import diagnose
 from agents.selectors.health import health
+from agents.selftest import Check
 
 VIEW = "agents.view_agentsession"
 TEST = "agents.change_agentsession"
@@ -28,18 +32,46 @@ def health_page(request: HttpRequest) -> TemplateResponse:
     by = person(request)
     if not by.has_perm(VIEW) or (request.method == "POST" and not by.has_perm(TEST)):
         raise PermissionDenied
-    checks = diagnose() if request.method == "POST" else []
+    checks = _test() if request.method == "POST" else []
     request.current_app = admin.site.name
     context: dict[str, Any] = {
         **admin.site.each_context(request),
         "title": "Health",
         "health": health(clock()),
-        "armed": selftest.is_armed(),
+        "brakes": brakes(),
         "checks": checks,
         "may_test": by.has_perm(TEST),
         "versions": versions(),
     }
     return TemplateResponse(request, "admin/health.html", context)
+
+
+@dataclass
+class _Tested:
+    """The last test that this process was asked for: when, and how many checks did not hold."""
+
+    at: datetime | None = None
+    failed: int = 0
+
+
+_TESTED: Final = _Tested()
+
+
+def _test() -> list[Check]:
+    checks = diagnose()
+    _TESTED.at, _TESTED.failed = clock(), sum(not check.ok for check in checks)
+    return checks
+
+
+def brakes() -> tuple[str, str]:
+    """What is known of the brakes in this process, and how it looks."""
+    if _TESTED.at is None:
+        armed = selftest.is_armed()
+        return ("good", "tested when this process began") if armed else ("", "not tested since this process started")
+    when = f"{_TESTED.at:%d %b %H:%M:%S} UTC"
+    if _TESTED.failed:
+        return "bad", f"tested {when}: {counted(_TESTED.failed, 'check does', 'checks do')} not hold"
+    return "good", f"tested in this process {when}: all hold"
 
 
 def versions() -> dict[str, str]:

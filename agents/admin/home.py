@@ -15,7 +15,7 @@ from agents.admin.base import person
 from agents.admin.forms import ActForm, ReasonForm
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
-from agents.admin.shown import Bar
+from agents.admin.shown import counted, meter_bar, session_bar
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.selectors import home as selected
@@ -40,10 +40,12 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         shown["rows"] = _rows(shown["running"].rows)
     if user.has_perm("agents.view_approval"):
         shown["waiting"] = selected.waiting_for(user)
+        known = purposes([approval.session for approval in shown["waiting"].approvals])
+        shown["asked"] = [(approval, known[approval.session_id]) for approval in shown["waiting"].approvals]
         shown["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
         meters = selected.meters_today(now)
-        shown["meters"] = [(meter, Bar.of(meter.charged_usd + meter.open_usd, meter.cap_usd)) for meter in meters]
+        shown["meters"] = [(meter, meter_bar(meter)) for meter in meters]
     if user.has_perm("audit.view_auditevent"):
         shown["refusals"] = selected.refusals_lately()
     if user.has_perm("agents.view_trigger"):
@@ -60,7 +62,7 @@ def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
             "purpose": known[session.pk],
             "standing": standing_words(session),
             "look": STATUS_LOOKS.get(session.status, ""),
-            "bar": Bar.of(session.cost_total_usd + session.cost_reserved_usd, session.max_cost_usd),
+            "bar": session_bar(session),
         }
         for session in sessions
     ]
@@ -81,8 +83,9 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
         "Halt everything",
         form,
         grave=True,
-        explained=f"{active} sessions are under way and will stop: no call of theirs starts any more, and no trigger "
-        "fires. Calls already out end by themselves. What was halted stays halted after the release.",
+        explained=f"{counted(active, 'session is', 'sessions are')} under way and will stop: no call of theirs starts "
+        "any more, and no trigger fires. Calls already out end by themselves. What was halted stays halted after the "
+        "release.",
     )
 
 

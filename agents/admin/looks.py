@@ -19,6 +19,8 @@ STATUS_LABELS: Final[dict[str, str]] = {
     Status.HALTED: "warning",
     Status.FAILED: "danger",
 }
+LEVEL_LOOKS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
+RISK_LOOKS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
 LEVEL_LABELS: Final[dict[str, str]] = {
     Level.CONTROLLED: "info",
     Level.RESTRICTED: "warning",

@@ -12,9 +12,10 @@ from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.editing import EditForm, EditingAdmin
 from agents.admin.facts import FactsAdmin
+from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, usd_field
 from agents.admin.looks import OUTCOME_LABELS
-from agents.admin.shown import Bar, moment, usd
+from agents.admin.shown import Bar, moment, usd, words
 from agents.conf import clock
 from agents.enums import BudgetScope
 from agents.models import Agent, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel, Trigger
@@ -75,6 +76,7 @@ class BudgetAdmin(FactsAdmin):
     list_display = ["day", "scope", "whose", "spent", "actual", "open", "warning"]
     list_filter = ["scope", "day"]
     list_before_template = "admin/budget_caps.html"
+    empty = "Nothing has been spent yet. The books of a day are opened by its first call of a model."
     ordering = ("-day", "scope", "-charged_usd")
     acts = (
         Act("set_cap", "Set its daily cap", "agents.change_budget", _set_cap, DayCapForm, many=False,
@@ -103,7 +105,7 @@ class BudgetAdmin(FactsAdmin):
 
     @column("charged / cap")
     def spent(self, budget: Budget) -> SafeString:
-        bar = Bar.of(budget.charged_usd + budget.reserved_usd, budget.cap_usd)
+        bar = Bar.of(max(budget.charged_usd + budget.reserved_usd, budget.actual_usd), budget.cap_usd)
         shown = {"spent": budget.charged_usd, "cap": budget.cap_usd, "bar": bar}
         return render_to_string("admin/parts/spent.html", shown)
 
@@ -111,7 +113,7 @@ class BudgetAdmin(FactsAdmin):
     def warning(self, budget: Budget) -> str:
         return "80 % reached" if budget.warned else ""
 
-    @column("actual")
+    @column("booked")
     def actual(self, budget: Budget) -> str:
         return usd(budget.actual_usd)
 
@@ -138,6 +140,7 @@ class PriceForm(EditForm):
 class ModelPriceAdmin(EditingAdmin):
     list_display = ["model", "input_", "output_", "overhead_tokens"]
     search_fields = ["model"]
+    empty = "No price is declared. A model without one is never called: add what yours costs."
     ordering = ["model"]
     form_class = PriceForm
 
@@ -167,6 +170,7 @@ def _accept(asked: Asked) -> Told:
 @admin.register(SuspendedModel)
 class SuspendedModelAdmin(FactsAdmin):
     list_display = ["model", "bound", "billed", "since"]
+    empty = "No model is suspended. One that bills more than its bound is, until somebody accepts it again."
     acts = (
         Act("accept", "Accept it again", "agents.change_suspendedmodel", _accept,
             explained="A reply of this model cost more than its bound. Find out why, and correct its price, first."),
@@ -187,15 +191,22 @@ class SuspendedModelAdmin(FactsAdmin):
 
 @admin.register(InferenceLog)
 class InferenceLogAdmin(FactsAdmin):
-    list_display = ["model", "purpose", "ended", "input_tokens", "output_tokens", "cost", "latency", "session", "asked"]
-    list_filter = ["purpose", "outcome"]
+    list_display = [
+        "model", "purpose_", "ended", "input_tokens", "output_tokens", "cost", "latency", "of_session", "asked",
+    ]  # fmt: skip
+    list_filter = [("purpose", WordedFilter), ("outcome", WordedFilter)]
+    empty = "No model has been asked yet. Each question that a run asks is noted here, with what it cost."
     list_select_related = ["session"]
     search_fields = ["session__public_id__exact", "model__exact"]
     search_help_text = "The public id of a session, or the name of a model, in full."
 
+    @column("asked for")
+    def purpose_(self, row: InferenceLog) -> str:
+        return words(row.purpose)
+
     @column("outcome", labels=OUTCOME_LABELS)
     def ended(self, row: InferenceLog) -> tuple[str, str]:
-        return row.outcome, row.outcome.replace("_", " ")
+        return row.outcome, words(row.outcome)
 
     @column("cost")
     def cost(self, row: InferenceLog) -> str:

@@ -21,6 +21,9 @@ from agents.services.people import profile_set
 from agents.services.roles import PEOPLE, ROLES, VIEWED
 
 admin.site.unregister([User, Group])
+# The names of the sidebar, at the head of the pages too.
+User._meta.verbose_name_plural = "people"
+Group._meta.verbose_name_plural = "roles"
 
 CHANGE_PROFILE = "agents.change_profile"
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")

@@ -99,6 +99,7 @@ class PlaybookAdmin(EditingAdmin):
     list_filter = [DeletedFilter]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
+    empty = "There are no playbooks. Add one with the positions to check documents against, or import it as YAML."
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form_class = PlaybookForm

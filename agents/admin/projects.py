@@ -47,6 +47,7 @@ class ProjectAdmin(EditingAdmin):
     list_display = ["name", "owner", "context_version", "made"]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
+    empty = "There are no projects. A project holds what its runs may know of the matter at hand."
     ordering = ["name", "id"]
     sortable_by = ("name",)
     edit_template = "admin/project.html"

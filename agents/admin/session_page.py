@@ -9,16 +9,17 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
 
 from agents.admin.looks import STATUS_LOOKS
-from agents.admin.shown import Bar
-from agents.enums import ApprovalStatus, Outcome
-from agents.models import AgentSession, Approval, Document, Playbook, PromptSkill, ToolCall
-from agents.selectors.purposes import purposes
+from agents.admin.shown import session_bar, words
+from agents.enums import ApprovalStatus, HaltState, Outcome, Phase, Status, ToolIntent
+from agents.models import AgentSession, Approval, Playbook, PromptSkill, ToolCall
+from agents.selectors.purposes import purposes, read_by
 from agents.selectors.timeline import timeline
 from agents.transitions import TERMINAL
 from audit.receipts import ENDINGS
 
 SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200
+SHOWN_REFUSED: Final = 3
 REFRESH_SECONDS: Final = 4
 LOOK_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.session-look")
@@ -47,7 +48,8 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "look": STATUS_LOOKS.get(session.status, ""),
         "over": over,
         "purpose": purposes([session])[session.pk],
-        "bar": Bar.of(session.cost_total_usd + session.cost_reserved_usd, session.max_cost_usd),
+        "bar": session_bar(session),
+        "chips": chips(session),
         "line": timeline(session),
         "findings": list(findings[:SHOWN_FINDINGS]),
         "calls": list(calls[:SHOWN_CALLS]),
@@ -56,11 +58,48 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "inputs": _inputs(session),
         "restarts": list(session.restarts.order_by("pk")[:10]),
         "artifacts": list(session.artifacts.defer("text").filter(deleted_at__isnull=True)[:20]),
-        "ending": ENDINGS.get(session.terminal_reason or "", ""),
+        "ending": ending(session) if over else "",
+        "nothing": nothing_words(session),
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
         "token": look_token(session, by),
     }
+
+
+def chips(session: AgentSession) -> list[tuple[str, str]]:
+    """How it stands, each thing once: the status, then why it ended, what it waits for, or that it is to stop."""
+    standing = (STATUS_LOOKS.get(session.status, ""), str(session.status))
+    if session.status in TERMINAL:
+        reason = words(session.terminal_reason)
+        return [standing] if reason == session.status else [standing, ("", reason)]
+    if session.waiting_on:
+        standing = ("warn", f"waits for {session.waiting_on}")
+    halts = session.halt_state != HaltState.RUNNING
+    return [standing, ("bad", words(session.halt_state))] if halts else [standing]
+
+
+def ending(session: AgentSession) -> str:
+    """Why it ended, and what it wanted to do and was not allowed to."""
+    refused = session.approvals.filter(status__in=(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED))
+    said = ENDINGS.get(session.terminal_reason or "", "")
+    for approval in refused.select_related("resolved_by").order_by("pk")[:SHOWN_REFUSED]:
+        what = "Its notice" if approval.intent == ToolIntent.NOTIFY else f"Its call {approval.action}"
+        if approval.status == ApprovalStatus.EXPIRED:
+            said += f" {what} was not sent: nobody decided on it in time."
+        else:
+            said += f" {what} was denied by {approval.resolved_by or 'a person'}."
+    return said.strip()
+
+
+def nothing_words(session: AgentSession) -> str:
+    """What is said where there are no findings."""
+    if session.status not in TERMINAL:
+        return "None so far."
+    if session.status == Status.COMPLETED:
+        return "This run found nothing."
+    if session.current_phase in {Phase.INTAKE, Phase.ANALYSIS}:
+        return "This run was stopped before it looked at anything."
+    return "This run was stopped; it had found nothing until then."
 
 
 def _inputs(session: AgentSession) -> dict[str, Any]:
@@ -71,7 +110,7 @@ def _inputs(session: AgentSession) -> dict[str, Any]:
     rows = {
         "playbook": _first(Playbook, public_id=playbook_id),
         "skill": _first(PromptSkill, name=given.get("skill")),
-        "document": _first(Document.objects.defer("text"), public_id=given.get("document")),
+        "read": read_by(session),
     }
     return {**noted, **rows, "context_version": session.context_version, "playbook_ref": playbook_id, "given": given}
 

@@ -1,25 +1,27 @@
 """Sessions: the list, the page of one, halting, running again, and starting one by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.editing import EditForm, EditingAdmin, Section
+from agents.admin.filters import WordedFilter
 from agents.admin.forms import ReasonForm, usd_field
 from agents.admin.looks import STATUS_LABELS
 from agents.admin.owned import OwnedChoices
 from agents.admin.session_page import is_same_look, session_context
-from agents.admin.shown import Bar
+from agents.admin.shown import cut, session_bar, short_id, visible, words
 from agents.conf import clock
 from agents.enums import HaltState
 from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
@@ -44,8 +46,20 @@ def _halt(asked: Asked) -> Told:
     return halted(asked, [session.pk for session in asked.rows])
 
 
+def session_links(sessions: Sequence[AgentSession]) -> SafeString:
+    """The way to sessions that were just started."""
+    pages = [(reverse("admin:agents_agentsession_change", args=[row.pk]), short_id(row)) for row in sessions]
+    return format_html_join(", ", '<a class="lq-link" href="{}">Open session {}</a>', pages)
+
+
 def _restart(asked: Asked) -> Told:
-    return each(asked, lambda row: session_restart(session=row, by=asked.by, now=asked.now), "started again")
+    started: list[AgentSession] = []
+    done = each(
+        asked,
+        lambda row: started.append(session_restart(session=row, by=asked.by, now=asked.now)),
+        "started again",
+    )
+    return Told(format_html("{} {}", done.text, session_links(started)), done.refused)
 
 
 class RunNowForm(OwnedChoices, EditForm):
@@ -71,12 +85,16 @@ class RunNowForm(OwnedChoices, EditForm):
 @admin.register(AgentSession)
 class AgentSessionAdmin(EditingAdmin):
     list_display = ["what_for", "standing", "phase", "spent", "owner", "agent", "began", "receipt"]
-    list_filter = ["status", "terminal_reason", "halt_state", "waiting_on", "trigger_kind", "mode", "agent"]
+    list_filter = [
+        *((name, WordedFilter) for name in ("status", "terminal_reason", "halt_state", "waiting_on")),
+        "trigger_kind", "mode", "agent",
+    ]  # fmt: skip
     list_select_related = ["owner", "agent", "trigger"]
     search_fields = ["public_id__exact", "owner__username__exact"]
     search_help_text = "The public id of a session, in full, or the name of its owner."
     ordering = ["-id"]
     sortable_by = ()
+    empty = "No session has run yet. Add a document to a watched collection, or start one by hand."
     form_class = RunNowForm
     save_word = "Run now"
     sections = (
@@ -116,7 +134,7 @@ class AgentSessionAdmin(EditingAdmin):
 
     @column("what for")
     def what_for(self, session: Any) -> str:
-        return str(session.purpose)[:80]
+        return visible(cut(str(session.purpose), 80))
 
     @column("status", labels=STATUS_LABELS)
     def standing(self, session: AgentSession) -> tuple[str, str]:
@@ -124,7 +142,7 @@ class AgentSessionAdmin(EditingAdmin):
 
     @column("phase")
     def phase(self, session: AgentSession) -> str:
-        return session.current_phase.replace("_", " ")
+        return words(session.current_phase)
 
     @column("spent / cap")
     def spent(self, session: AgentSession) -> SafeString:
@@ -170,21 +188,22 @@ class AgentSessionAdmin(EditingAdmin):
         data = request.POST if request.method == "POST" else None
         return RunNowForm(data, initial=request.GET.dict(), owner=person(request))
 
-    def save_new(self, request: HttpRequest, form: Any) -> AgentSession:
+    def save_new(self, request: HttpRequest, form: Any) -> HttpResponse:
         by = person(request)
-        return run_now(owner=by, by=by, now=clock(), **form.cleaned_data)
+        session = run_now(owner=by, by=by, now=clock(), **form.cleaned_data)
+        self.message_user(request, "The run is started. This page keeps itself fresh.")
+        return HttpResponseRedirect(self.row_link(session.pk))
 
 
 def standing_words(session: AgentSession) -> str:
     """Where a session stands, in the word that says most: why it ended, what it waits for, whether it is to halt."""
     if session.status in TERMINAL:
-        return str(session.terminal_reason).replace("_", " ")
+        return words(session.terminal_reason)
     if session.halt_state != HaltState.RUNNING:
-        return session.halt_state.replace("_", " ")
+        return words(session.halt_state)
     return f"waits for {session.waiting_on}" if session.waiting_on else session.status
 
 
 def spent_bar(session: AgentSession) -> SafeString:
-    bar = Bar.of(session.cost_total_usd + session.cost_reserved_usd, session.max_cost_usd)
-    shown = {"spent": session.cost_total_usd, "cap": session.max_cost_usd, "bar": bar}
+    shown = {"spent": session.cost_total_usd, "cap": session.max_cost_usd, "bar": session_bar(session)}
     return render_to_string("admin/parts/spent.html", shown)

@@ -1,6 +1,7 @@
 """How values look to people: money, times, bars, and text whose invisible characters are made visible. Pure."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,12 +10,31 @@ from decimal import Decimal
 from difflib import ndiff
 from typing import Any, Final
 
+from agents.enums import HaltState, Outcome, TerminalReason
+
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols.
 _BLANK: Final = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f")
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
 _UNITS: Final = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
+_AMOUNT: Final = re.compile(r"\b(\d+(?:\.\d+)?) USD\b")
+# Values of enums inside a sentence of the record; names of calls and tools stay as they are.
+_VALUE: Final = re.compile(
+    rf"\b({'|'.join(sorted(value for enum in (TerminalReason, Outcome, HaltState) for value in enum.values))})\b"
+)
+_ERROR_TYPE: Final = re.compile(r"^[A-Z]\w+: (?=\S)")
+# Values of enums that say little to people who have not read them.
+_WORDS: Final = {
+    "agent_shutdown": "ended by the agent",
+    "approval_waiting": "waits for approval",
+    "autonomous_executor": "work of a run",
+    "external_halt": "stopped by a person",
+    "no_match": "no trigger fits",
+    "organisation": "whole installation",
+    "warn": "warning",
+}
+SHORT_ID: Final = 8
 WARN_PERCENT: Final = 80
 FULL_PERCENT: Final = 100
 
@@ -48,6 +68,34 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return f"${whole}.{places.ljust(2, '0')}"
 
 
+def told(sentence: str) -> str:
+    """A sentence of the record with its amounts and words in the form that every page shows."""
+    return _VALUE.sub(lambda found: words(found[1]), _AMOUNT.sub(lambda found: usd(Decimal(found[1])), sentence))
+
+
+def words(value: object) -> str:
+    """An enum's value as people write it: budget_exceeded → budget exceeded."""
+    return _WORDS.get(str(value), str(value).replace("_", " "))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text, with a sign that it is not all of it."""
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
+
+
+def short_id(row: Any) -> str:
+    return str(row.public_id)[:SHORT_ID]
+
+
+def plain_error(text: str) -> str:
+    """What went wrong without the name that the program has for it."""
+    return told(_ERROR_TYPE.sub("", text))
+
+
 def moment(at: datetime | None, *, empty: str = "—") -> str:
     return empty if at is None else f"{at:%d %b %Y %H:%M:%S}"
 
@@ -57,10 +105,8 @@ def span(length: timedelta) -> str:
     length = abs(length)
     for unit, word in _UNITS:
         if length >= unit:
-            number = length // unit
-            return f"{number} {word}{'' if number == 1 else 's'}"
-    seconds = int(length.total_seconds())
-    return f"{seconds} second{'' if seconds == 1 else 's'}"
+            return counted(length // unit, word)
+    return counted(int(length.total_seconds()), "second")
 
 
 def ago(at: datetime | None, now: datetime, *, empty: str = "never") -> str:
@@ -83,6 +129,16 @@ class Bar:
         share = FULL_PERCENT if cap == 0 else int(spent * 100 / cap)
         grave = "full" if share >= FULL_PERCENT else "warn" if share >= WARN_PERCENT else "fine"
         return cls(min(share, FULL_PERCENT), grave)
+
+
+def session_bar(session: Any) -> Bar | None:
+    """Both ledgers stand under the cap; the bar shows the fuller one, open calls counted."""
+    charged, booked = session.cost_total_usd + session.cost_reserved_usd, session.cost_actual_usd
+    return Bar.of(max(charged, booked), session.max_cost_usd)
+
+
+def meter_bar(meter: Any) -> Bar | None:
+    return Bar.of(max(meter.charged_usd + meter.open_usd, meter.actual_usd), meter.cap_usd)
 
 
 @dataclass(frozen=True)

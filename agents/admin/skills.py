@@ -10,6 +10,7 @@ from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, list_button, person
 from agents.admin.facts import FactsAdmin
 from agents.admin.forms import ActForm
+from agents.admin.shown import cut
 from agents.conf import clock
 from agents.exceptions import SkillChanged
 from agents.models import PromptSkill
@@ -50,6 +51,7 @@ class PromptSkillAdmin(FactsAdmin):
     list_filter = ["enabled"]
     search_fields = ["name", "description"]
     ordering = ("name",)
+    empty = "No skill is loaded. Put folders with a SKILL.md where LQOPS_SKILL_FOLDERS points, then look through them."
     hidden = frozenset({"id", "front_matter"})
     actions_list = ["load"]
     acts = (
@@ -64,7 +66,7 @@ class PromptSkillAdmin(FactsAdmin):
 
     @column("what it does")
     def about(self, skill: PromptSkill) -> str:
-        return skill.description[:100]
+        return cut(skill.description, 100)
 
     @column("state", labels={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
     def state(self, skill: PromptSkill) -> tuple[str, str]:

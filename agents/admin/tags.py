@@ -7,6 +7,7 @@ from typing import Any
 from django import template
 
 from agents.admin import shown
+from agents.admin.looks import LEVEL_LOOKS, RISK_LOOKS
 from agents.conf import clock
 
 register = template.Library()
@@ -44,5 +45,30 @@ def took(milliseconds: int) -> str:
 
 @register.filter
 def words(label: object) -> str:
-    """An enum's value as people write it: budget_exceeded → budget exceeded."""
-    return str(label).replace("_", " ")
+    return shown.words(label)
+
+
+@register.filter
+def told(sentence: object) -> str:
+    return shown.told(str(sentence))
+
+
+@register.filter
+def plain_error(text: object) -> str:
+    return shown.plain_error(str(text))
+
+
+@register.filter
+def short_id(row: Any) -> str:
+    return shown.short_id(row)
+
+
+@register.filter
+def level_look(level: str) -> str:
+    """One colour for one level, on every page."""
+    return LEVEL_LOOKS.get(level, "")
+
+
+@register.filter
+def risk_look(risk: str) -> str:
+    return RISK_LOOKS.get(risk, "")

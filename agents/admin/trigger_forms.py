@@ -1,16 +1,20 @@
 """The fields of a trigger by its kind, and the one page that shows a signing secret."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from agents import cron
 from agents.admin.editing import EditForm
 from agents.admin.owned import OwnedChoices
 from agents.enums import TriggerKind
+from agents.exceptions import Invalid
 from agents.models import Trigger
 from agents.services.triggers import trigger_secret
 
@@ -21,6 +25,7 @@ KIND_WORDS: Final = {
     TriggerKind.MANUAL.value: "never fires by itself; somebody runs it",
 }
 _SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
+ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
 
 
@@ -41,6 +46,7 @@ class TriggerForm(OwnedChoices, EditForm):
             "review_flagged": "Concerns wait for approval",
             "judge_citations": "Judge the quotes",
             "zone": "Time zone",
+            "cron": "Times (cron)",
             "catch_up_minutes": "Make up for missed runs (minutes)",
         }
         help_texts = {
@@ -52,6 +58,18 @@ class TriggerForm(OwnedChoices, EditForm):
             "agent": "Under whose approval mode and budget its runs stand.",
         }
 
+    def clean_cron(self) -> Any:
+        """Here and for the zone apart, so that both are complained of where they stand; the service judges again."""
+        given = self.cleaned_data["cron"]
+        if given:
+            _demand(lambda: cron.validate(given, "UTC"))
+        return given
+
+    def clean_zone(self) -> Any:
+        given = self.cleaned_data["zone"]
+        _demand(lambda: cron.validate(ANY_CRON, given))
+        return given
+
     def __init__(self, *args: Any, kind: str, owner: User, **kwargs: Any) -> None:
         super().__init__(*args, owner=owner, **kwargs)
         unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
@@ -62,6 +80,13 @@ class TriggerForm(OwnedChoices, EditForm):
             self.fields["collection"].disabled = self.instance.pk is not None
         if kind == TriggerKind.SCHEDULE:
             self.fields["cron"].required = True
+
+
+def _demand(check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Invalid as error:
+        raise forms.ValidationError(str(error)) from None
 
 
 def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> HttpResponse:

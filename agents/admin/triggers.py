@@ -16,7 +16,8 @@ from agents.admin.base import column, person
 from agents.admin.editing import EditingAdmin, Section
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import ActForm, CapForm
-from agents.admin.shown import ago, usd
+from agents.admin.sessions import session_links
+from agents.admin.shown import ago, counted, usd, words
 from agents.admin.trigger_forms import KIND_WORDS, TriggerForm, secret_page
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
@@ -44,7 +45,27 @@ def _in_use(row: Trigger) -> bool:
 
 
 def _run(asked: Asked) -> Told:
-    return each(asked, lambda row: run_now(owner=row.owner, by=asked.by, now=asked.now, trigger=row), "started")
+    started: list[AgentSession] = []
+    done = each(
+        asked,
+        lambda row: started.append(run_now(owner=row.owner, by=asked.by, now=asked.now, trigger=row)),
+        "started",
+    )
+    return Told(format_html("{} {}", done.text, session_links(started)), done.refused)
+
+
+def _reads(row: Trigger) -> str:
+    """What a run by hand reads, which for a watch or a schedule is not what it reads by itself."""
+    if row.query:
+        place = f" in the collection {row.collection.name}" if row.collection else ""
+        return f"Reads the passages{place} that fit “{row.query}”."
+    if row.collection:
+        by_itself = {
+            TriggerKind.WATCH.value: " By itself it reads only the document that was put in.",
+            TriggerKind.SCHEDULE.value: " By itself it reads only what came in since the last time.",
+        }
+        return f"Reads all documents of the collection {row.collection.name}.{by_itself.get(row.kind, '')}"
+    return "Has no collection and no query: run by hand it has nothing to read."
 
 
 def _pause(asked: Asked) -> Told:
@@ -80,6 +101,7 @@ class TriggerAdmin(EditingAdmin):
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
     list_select_related = ["owner", "agent", "playbook", "skill", "collection"]
     search_fields = ["name", "owner__username"]
+    empty = "There are no triggers. One starts runs: for each new document, at set times, or when an event comes in."
     ordering = ["name", "id"]
     sortable_by = ("name",)
     form_class = TriggerForm
@@ -93,7 +115,7 @@ class TriggerAdmin(EditingAdmin):
         Section("What stops it from running away", ("max_runs_per_hour", "pause_after", "enabled")),
     )  # fmt: skip
     acts = (
-        Act("run_now", "Run now", "agents.add_agentsession", _run, fits=_in_use,
+        Act("run_now", "Run now", "agents.add_agentsession", _run, fits=_in_use, shows=_reads,
             explained="Starts one session with what the trigger goes by, also while it is paused or switched off."),
         Act("set_cap", "Set cap", CHANGE, _set_cap, CapForm, fits=_in_use,
             explained="The cap holds for each session to come; those under way keep theirs."),
@@ -148,7 +170,8 @@ class TriggerAdmin(EditingAdmin):
     @column("spent")
     def spent(self, trigger: Any) -> str:
         today, spent = usd(trigger.spent_today, empty="$0.00"), trigger.spend
-        return format_html(LINES, f"{today} today", f"{usd(spent.charged_usd)} to date, {spent.sessions} sessions")
+        runs = counted(spent.sessions, "session")
+        return format_html(LINES, f"{today} today", f"{usd(spent.charged_usd)} to date, {runs}")
 
     @column("runs")
     def runs(self, trigger: Any) -> str:
@@ -220,5 +243,5 @@ def state_of(trigger: Trigger) -> tuple[str, str]:
     if trigger.deleted_at is not None:
         return "deleted", "deleted"
     if trigger.paused_at is not None:
-        return "paused", f"paused: {trigger.pause_reason.replace('_', ' ') or 'by hand'}"
+        return "paused", f"paused: {words(trigger.pause_reason) or 'by hand'}"
     return ("on", "on") if trigger.enabled else ("off", "switched off")

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, Shown, UsdField
+from agents.api.fields import Body, Shown, UsdField, WordField
 from agents.api.schema import described
 from agents.enums import ApprovalMode
 from agents.models import Agent
@@ -22,7 +22,7 @@ class AgentShown(Shown):
 
 class AgentBody(Body):
     name = serializers.CharField(max_length=NAME_CHARS)
-    mode = serializers.ChoiceField(choices=ApprovalMode.choices, required=False)
+    mode = WordField(choices=ApprovalMode.choices, required=False)
     enabled = serializers.BooleanField(required=False)
     max_cost_per_day_usd = UsdField(required=False, allow_null=True)
 

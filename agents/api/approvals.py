@@ -19,7 +19,7 @@ from agents.api.fields import Body, CountField, NoteField, Shown, UsdField, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import ApprovalStatus
-from agents.models import Approval
+from agents.models import ApiKey, Approval
 from agents.services.approvals import (
     MAX_STANDING_USES,
     approval_approve,
@@ -120,6 +120,13 @@ class Approvals(OwnedViewSet[Approval]):
         Case(When(PENDING, then=F("id")), default=-F("id"), output_field=BigIntegerField()),
     )
 
+    @property
+    def decider(self) -> dict[str, Any]:
+        """Who decides, when, and by which key: the record names the key too."""
+        key = self.request.auth
+        key_id = str(key.public_id) if isinstance(key, ApiKey) else ""
+        return {"by": self.person, "now": self.now, "key_id": key_id}
+
     def get_serializer_class(self) -> type[ApprovalShown]:
         return ApprovalShown if self.action == "list" else ApprovalDetail
 
@@ -137,21 +144,21 @@ class Approvals(OwnedViewSet[Approval]):
     def approve(self, request: Request, **_: Any) -> Response:
         """Says yes to exactly this call, once. 409 if it was decided, has expired, or has changed since."""
         approval, said = self.get_object(), self.body(DecisionBody)
-        return self.shown(approval_approve(approval.pk, by=self.person, now=self.now, **said))
+        return self.shown(approval_approve(approval.pk, **self.decider, **said))
 
     @described("approvals_deny", ApprovalDetail, body=DecisionBody)
     @action(detail=True, methods=["post"])
     def deny(self, request: Request, **_: Any) -> Response:
         """Says no; the run gets the note, and the same call is refused for the rest of the session."""
         approval, said = self.get_object(), self.body(DecisionBody)
-        return self.shown(approval_reject(approval.pk, by=self.person, now=self.now, **said))
+        return self.shown(approval_reject(approval.pk, **self.decider, **said))
 
     @described("approvals_approve_edited", ApprovalDetail, body=EditedBody)
     @action(detail=True, methods=["post"], url_path="approve-edited")
     def approve_edited(self, request: Request, **_: Any) -> Response:
         """Says yes to the call with other arguments; what was asked for is kept beside them."""
         approval, said = self.get_object(), self.body(EditedBody)
-        return self.shown(approval_approve_edited(approval.pk, by=self.person, now=self.now, **said))
+        return self.shown(approval_approve_edited(approval.pk, **self.decider, **said))
 
     @described("approvals_approve_for_session", ApprovalDetail, body=ForSessionBody)
     @action(detail=True, methods=["post"], url_path="approve-for-session")
@@ -159,5 +166,5 @@ class Approvals(OwnedViewSet[Approval]):
         """Says yes to this call and its like for the rest of the session. Never for PRIVILEGED ones."""
         approval, said = self.get_object(), self.body(ForSessionBody)
         said["free_arguments"] = tuple(said["free_arguments"])
-        standing_create(approval.pk, by=self.person, now=self.now, **said)
+        standing_create(approval.pk, **self.decider, **said)
         return self.shown(approval)

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, Shown, ref
+from agents.api.fields import Body, Shown, WordField, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import EventOutcome, EventSeverity
@@ -46,7 +46,7 @@ class EventBody(Body):
     )
     event_type = serializers.CharField(max_length=WORD_CHARS, required=False, allow_blank=True)
     category = serializers.CharField(max_length=WORD_CHARS, required=False, allow_blank=True)
-    severity = serializers.ChoiceField(choices=EventSeverity.choices, required=False)
+    severity = WordField(choices=EventSeverity.choices, required=False)
     title = serializers.CharField(max_length=TITLE_CHARS, required=False, allow_blank=True)
     data = serializers.DictField(required=False)  # type: ignore[assignment]  # the event's, not the serializer's
     target_agent = serializers.CharField(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from django.db import models
@@ -37,6 +37,15 @@ class UsdField(serializers.DecimalField):
         if isinstance(data, bool) or not isinstance(data, str | int):
             self.fail("text")
         return super().to_internal_value(data)
+
+
+class WordField(serializers.ChoiceField):
+    """One of a few words; a refusal names them."""
+
+    default_error_messages = {"invalid_choice": '"{input}" is not known here; known are: {known}.'}
+
+    def fail(self, key: str, **kwargs: Any) -> NoReturn:
+        super().fail(key, known=", ".join(str(word) for word in self.choices), **kwargs)
 
 
 class CountField(serializers.IntegerField):

@@ -25,6 +25,9 @@ class RunBody(Body):
     agent = OwnRow(Agent, required=False, allow_null=True)
     max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
     emit_artifacts = serializers.BooleanField(required=False)
+    review_flagged = serializers.BooleanField(
+        required=False, help_text="A person is asked before a run with privilege or scope concerns tells of it."
+    )
 
 
 EXAMPLE = OpenApiExample(
@@ -43,7 +46,10 @@ class RunNow(ApiView):
 
     @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Starts a run; 422 unless exactly one of playbook and skill is given. GET sessions/{id} follows it."""
+        """Starts a run; 422 unless exactly one of playbook and skill, and something to read, is given.
+
+        What is read is a document, a collection or what fits a query. GET sessions/{id} follows the run.
+        """
         said: dict[str, Any] = self.body(RunBody)
         session = run_now(owner=self.person, by=self.person, now=self.now, **said)
         return Response(SessionShown(session).data, status=201)

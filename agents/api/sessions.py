@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
 from agents.api.documents import DocumentShown
-from agents.api.fields import Body, NoteField, Shown, ref
+from agents.api.fields import Body, NoteField, Shown, UsdField, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.api.tool_calls import CallShown
@@ -40,6 +40,12 @@ class SessionShown(Shown):
             "cost_reserved_usd", "cost_actual_usd", "cost_cap_reached", "token_budget", "total_tokens", "created_at",
             "started_at", "completed_at", "next_wake_at", "last_activity_at", "error",
         ]  # fmt: skip
+        extra_kwargs = {
+            "halt_state": {
+                "help_text": "The operator's lever, apart from the status. `running` means that nobody has pulled it, "
+                "and stays so when the session completes: `status` says whether it is over."
+            }
+        }
 
     def get_state(self, session: Any) -> AgentState:
         return agent_state(
@@ -78,6 +84,12 @@ class FindingShown(Shown):
 
 class HaltBody(Body):
     reason = NoteField(help_text="For people; the record carries the id of the halt, not its words.")
+
+
+class RestartBody(Body):
+    max_cost_usd = UsdField(
+        required=False, allow_null=True, help_text="A cap for the new run; null: what its trigger, or the old run, had."
+    )
 
 
 class HaltShown(serializers.Serializer[Any]):
@@ -152,10 +164,13 @@ class Sessions(OwnedViewSet[AgentSession]):
         counted = sessions_halt(pks, by=self.person, reason=self.body(HaltBody)["reason"], now=self.now)
         return Response(HaltCountShown(counted).data)
 
-    @described("sessions_restart", {201: SessionDetail})
+    @described("sessions_restart", {201: SessionDetail}, body=RestartBody)
     @action(detail=True, methods=["post"])
     def restart(self, request: Request, **_: Any) -> Response:
-        """Runs the same work again as a new session, which names the one that it came from."""
-        self.body(Body)
-        session = session_restart(session=self.get_object(), by=self.person, now=self.now)
+        """Runs the same work again as a new session, which names the one that it came from.
+
+        A run that its cap has stopped needs a higher one, or it is stopped again.
+        """
+        said = self.body(RestartBody)
+        session = session_restart(session=self.get_object(), by=self.person, now=self.now, **said)
         return self.shown(session, created=True)

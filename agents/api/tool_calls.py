@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, Shown, ref
+from agents.api.fields import Body, Shown, WordField, ref
 from agents.api.schema import described
 from agents.enums import Outcome
 from agents.models import ToolCall
@@ -43,7 +43,7 @@ class CallShown(Shown):
 
 
 class ResolveBody(Body):
-    decision = serializers.ChoiceField(choices=[str(decision) for decision in Decision])
+    decision = WordField(choices=[str(decision) for decision in Decision])
     result = serializers.JSONField(required=False, default=None, help_text="What the run is told that it got back.")
 
 

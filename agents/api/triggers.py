@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, Shown, UsdField, ref
+from agents.api.fields import Body, CountField, OwnRow, Shown, UsdField, WordField, ref
 from agents.api.filtering import YesOrNo, public_id
 from agents.api.schema import described
 from agents.api.sessions import SessionShown
@@ -76,11 +76,11 @@ class TriggerPatch(Body):
     )
     event_type = serializers.CharField(max_length=120, required=False, allow_blank=True)
     category = serializers.CharField(max_length=120, required=False, allow_blank=True)
-    min_severity = serializers.ChoiceField(choices=EventSeverity.choices, required=False)
+    min_severity = WordField(choices=EventSeverity.choices, required=False)
 
 
 class TriggerBody(TriggerPatch):
-    kind = serializers.ChoiceField(choices=KINDS_TO_MAKE)
+    kind = WordField(choices=KINDS_TO_MAKE)
 
 
 class PauseBody(Body):
@@ -110,7 +110,15 @@ class TriggerFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
 
 EXAMPLE = OpenApiExample(
     "A schedule",
-    {"kind": "schedule", "name": "Monday review", "cron": "0 6 * * 1", "zone": "Europe/Berlin", "max_cost_usd": "0.50"},
+    {
+        "kind": "schedule",
+        "name": "Monday review",
+        "cron": "0 6 * * 1",
+        "zone": "Europe/Berlin",
+        "playbook": "2c1f4c0e-3f57-4d0b-9d3e-5d2a1f0b7c11",
+        "collection": "8a6b2f8e-0c1d-4e5f-9a7b-1c2d3e4f5a6b",
+        "max_cost_usd": "0.50",
+    },
     request_only=True,
 )
 
@@ -165,7 +173,7 @@ class Triggers(OwnedViewSet[Trigger]):
     @described("triggers_run", {201: SessionShown})
     @action(detail=True, methods=["post"])
     def run(self, request: Request, **_: Any) -> Response:
-        """Runs what the trigger would, now, under the trigger's caps."""
+        """Runs what the trigger would, now, under its caps; 422 if without an event it has nothing to read."""
         session = run_now(owner=self.person, by=self.person, now=self.now, trigger=self.get_object())
         return Response(SessionShown(session).data, status=201)
 

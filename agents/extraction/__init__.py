@@ -53,8 +53,8 @@ def _read(data: bytes, kind: Kind) -> str:
     needed = _NEEDS.get(kind)
     if needed is not None and find_spec(needed) is None:
         raise Invalid(
-            f"Reading {kind.name} needs a library that is not installed: run pip install 'lqops[docs]', or save the "
-            "document as text."
+            f"Reading {kind.name} needs a library that is not installed: run .venv/bin/pip install '.[docs]' in the "
+            "folder of lqops and start it again, or save the document as text."
         )
     if kind == Kind.DOCX:
         check_archive(data)

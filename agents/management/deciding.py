@@ -17,12 +17,11 @@ def add_decision(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
 
 
-def named_approval(public_id: str) -> dict[str, Any]:
+def named_approval(public_id: str) -> Approval:
     try:
-        approval = Approval.objects.select_related("session", "session__owner").get(public_id=UUID(public_id))
+        return Approval.objects.select_related("session", "session__owner").get(public_id=UUID(public_id))
     except (ValueError, Approval.DoesNotExist):
         raise CommandError(f"There is no approval {public_id}; `manage.py approvals` lists what waits.") from None
-    return {"pk": approval.pk, **shown_approval(approval)}
 
 
 def shown_approval(approval: Approval) -> dict[str, Any]:

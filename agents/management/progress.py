@@ -1,6 +1,6 @@
 """Do the queue's workers get on? Judged by what waits and what runs, never by whether processes are alive."""
 
-import socket
+import platform
 import time
 
 from django.conf import settings
@@ -61,6 +61,6 @@ class Progress:
         young = found.oldest_at and (now - found.oldest_at).total_seconds() < LOOK_EVERY_SECONDS
         if not same and (not found.count or young):
             return False
-        here = AgentSession.objects.filter(lease_owner__startswith=f"{socket.gethostname()}:"[-96:])
+        here = AgentSession.objects.filter(lease_owner__startswith=f"{platform.node()}:"[-96:])
         busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
         return busy < int(str(settings.Q_CLUSTER["workers"]))

@@ -62,12 +62,14 @@ def samples_install(owner: User, *, now: datetime) -> str:
         review_flagged=True,
         **made,
     )
+    scan = PromptSkill.objects.filter(name="weekly-scan").first()
     trigger_create(
         kind=TriggerKind.SCHEDULE,
         name="Weekly scan of reports",
         agent=scanner,
         collection=reports,
-        skill=PromptSkill.objects.filter(name="weekly-scan").first(),
+        skill=scan,
+        playbook=None if scan else triage,
         cron="0 6 * * 1",
         max_cost_usd=cap,
         **made,

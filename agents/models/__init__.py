@@ -9,8 +9,9 @@ from agents.models.inference import InferenceLog
 from agents.models.knowledge import Attachment, Chunk, Collection, Document
 from agents.models.playbooks import Playbook, PlaybookPosition, PromptSkill
 from agents.models.precedents import ContextProposal, ContextRevision
-from agents.models.running import Lease, OutboxMessage
+from agents.models.running import Lease, OutboxMessage, Postponement
 from agents.models.sessions import AgentSession
+from agents.models.sign_in import SignInCount
 from agents.models.tool_calls import ToolCall
 
 __all__ = [
@@ -37,10 +38,12 @@ __all__ = [
     "OutboxMessage",
     "Playbook",
     "PlaybookPosition",
+    "Postponement",
     "Precedent",
     "Profile",
     "Project",
     "PromptSkill",
+    "SignInCount",
     "StandingApproval",
     "SuspendedModel",
     "ToolCall",

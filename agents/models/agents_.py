@@ -90,7 +90,10 @@ class Trigger(models.Model):
     kind = models.CharField(max_length=12, choices=TriggerKind)
     name = models.CharField(max_length=120)
     max_cost_usd = MicroUSDField(
-        null=True, blank=True, help_text="Copied to each session at spawn. Empty: the installation's default."
+        "cap per session (USD)",
+        null=True,
+        blank=True,
+        help_text="Copied to each session at spawn. Empty: the installation's default.",
     )
     max_cost_per_day_usd = MicroUSDField(
         null=True, blank=True, help_text="All sessions of this trigger together, per UTC day. Empty: no cap of its own."
@@ -139,7 +142,9 @@ class Trigger(models.Model):
     source = models.CharField(max_length=120, blank=True)
     event_type = models.CharField(max_length=120, blank=True)
     category = models.CharField(max_length=120, blank=True)
-    min_severity = models.CharField(max_length=8, choices=EventSeverity, default=EventSeverity.INFO)
+    min_severity = models.CharField(
+        "at least this grave", max_length=8, choices=EventSeverity, default=EventSeverity.INFO
+    )
     secret_generation = models.PositiveIntegerField(default=1, editable=False)
     old_secret_until = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="Until then the secret before the last rotation is taken too."

@@ -24,6 +24,8 @@ class Budget(models.Model):
     warned = models.BooleanField(default=False)
 
     class Meta:
+        verbose_name = "spending of a day"
+        verbose_name_plural = "spending and caps"
         constraints = [
             models.UniqueConstraint(fields=["scope", "subject_id", "day"], name="budget_one_per_day"),
             models.CheckConstraint(

@@ -14,6 +14,7 @@ from agents.costs import MICRO, MOST_USD
 
 PLACES = 6
 FORM_PLACES = 4
+SHOWN_PLACES = 2
 
 if TYPE_CHECKING:
     _Stored = models.DecimalField  # what the type checker sees: Decimal in and out
@@ -22,23 +23,23 @@ else:
 
 
 class USDFormField(forms.DecimalField):
-    """Shows and takes a stored amount without the zeros beyond the fourth place."""
+    """Shows an amount without the zeros beyond its cents, and takes one without those beyond the fourth place."""
 
     def prepare_value(self, value: Any) -> Any:
-        return _trimmed(value) if isinstance(value, Decimal) else value
+        return _trimmed(value, SHOWN_PLACES) if isinstance(value, Decimal) else value
 
     def to_python(self, value: Any) -> Decimal | None:  # type: ignore[override]
         amount = super().to_python(value)
-        return None if amount is None else _trimmed(amount)
+        return None if amount is None else _trimmed(amount, FORM_PLACES)
 
 
-def _trimmed(amount: Decimal) -> Decimal:
+def _trimmed(amount: Decimal, places: int) -> Decimal:
     sign, digits, exponent = amount.as_tuple()
     if not isinstance(exponent, int):
         return amount  # NaN or infinite: the form refuses it
     if not any(digits):
         return Decimal(0)
-    while exponent < -FORM_PLACES and digits[-1] == 0:
+    while exponent < -places and digits[-1] == 0:
         digits, exponent = digits[:-1], exponent + 1
     return Decimal((sign, digits, exponent))
 

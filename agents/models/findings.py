@@ -93,7 +93,7 @@ class Precedent(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.pattern_kind}: seen {self.observed_count} times"
+        return f"{self.pattern_kind}: seen {self.observed_count} time{'' if self.observed_count == 1 else 's'}"
 
 
 class Notification(models.Model):
@@ -107,6 +107,9 @@ class Notification(models.Model):
     body = models.TextField(blank=True)
     read_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "notice"
 
     def __str__(self) -> str:
         return self.title

@@ -30,6 +30,8 @@ class InboundEvent(models.Model):
     received_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = "event"
+        verbose_name_plural = "events received"
         constraints = [
             models.UniqueConstraint(
                 fields=["trigger", "webhook_id"], condition=~Q(webhook_id=""), name="event_once_per_webhook_id"
@@ -54,6 +56,9 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"

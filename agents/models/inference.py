@@ -27,6 +27,7 @@ class InferenceLog(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = "model call"
         indexes = [
             models.Index(fields=["model", "purpose", "-created_at"], name="inference_model_purpose"),
             models.Index(fields=["model", "-created_at"], name="inference_model"),

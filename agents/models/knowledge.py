@@ -18,6 +18,9 @@ class Collection(models.Model):
     name = models.CharField(max_length=120)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    read_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Up to when schedules have read; what comes in later is later."
+    )
 
     class Meta:
         constraints = [

@@ -66,6 +66,9 @@ class PromptSkill(models.Model):
     enabled = models.BooleanField(default=True)
     loaded_at = models.DateTimeField(db_default=Now())
 
+    class Meta:
+        verbose_name = "skill"
+
     def __str__(self) -> str:
         return self.name
 

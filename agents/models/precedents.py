@@ -36,6 +36,7 @@ class ContextProposal(models.Model):
     )
 
     class Meta:
+        verbose_name = "proposal"
         constraints = [
             models.CheckConstraint(condition=Q(status__in=ProposalStatus.values), name="proposal_status"),
             models.UniqueConstraint(

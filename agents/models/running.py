@@ -1,4 +1,4 @@
-"""Who keeps the installation going: leases of its singletons, and messages on their way out."""
+"""What keeps the installation going: leases of its singletons, firings put off, and messages on their way out."""
 
 import uuid
 
@@ -7,7 +7,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.enums import OutboxStatus
+from agents.models.agents_ import Trigger
 from agents.models.findings import Notification
+from agents.models.knowledge import Attachment
 
 
 class Lease(models.Model):
@@ -20,6 +22,25 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}: {self.owner or 'nobody'}"
+
+
+class Postponement(models.Model):
+    """An attachment that a watch has yet to be told of: there was no room in its hour, or telling it failed.
+
+    The rows of a watch are a queue, by id. The first of them says when the watch is asked again.
+    """
+
+    trigger = models.ForeignKey(Trigger, models.CASCADE, related_name="postponements", db_index=False)
+    attachment = models.ForeignKey(Attachment, models.CASCADE, related_name="postponements")
+    due_at = models.DateTimeField(db_default=Now())
+    failures = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["trigger", "attachment"], name="postponement_once")]
+        indexes = [models.Index(fields=["trigger", "id"], name="postponement_turn")]
+
+    def __str__(self) -> str:
+        return f"{self.trigger_id} of attachment {self.attachment_id}"
 
 
 class OutboxMessage(models.Model):

@@ -98,6 +98,7 @@ class AgentSession(models.Model):
     objects = AgentSessionQuerySet.as_manager()
 
     class Meta:
+        verbose_name = "session"
         constraints = [
             models.CheckConstraint(condition=Q(status__in=Status.values), name="session_status"),
             models.CheckConstraint(condition=Q(halt_state__in=HaltState.values), name="session_halt_state"),

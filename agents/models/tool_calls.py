@@ -57,6 +57,7 @@ class ToolCall(models.Model):
     objects = ToolCallQuerySet.as_manager()
 
     class Meta:
+        verbose_name = "call"
         constraints = [
             models.UniqueConstraint(fields=["session", "key", "attempt"], name="tool_call_place"),
             models.CheckConstraint(condition=Q(intent__in=ToolIntent.values), name="tool_call_intent"),

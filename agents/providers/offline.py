@@ -25,6 +25,7 @@ NO_RULES = "No playbook position and no checkable rule was sent in a marked bloc
 EMPTY = "The document holds no words: nothing could be checked."
 FOREIGN = "The document does not look like English, which is all that the rules can read: silence here means nothing."
 CUT_OFF = "The document was cut off before its end: what follows was not checked."
+MOST_CHARS = 1_000_000  # of one document
 
 
 class OfflineProvider:
@@ -81,11 +82,11 @@ def _document(
     block: Block, name: str, positions: list[Position], rules: list[Rule]
 ) -> Iterator[tuple[Finding | None, str]]:
     """Each decision on one document, with the finding that it gives rise to, if any."""
-    document = Document(block.text)
+    document = Document(block.text[:MOST_CHARS])
     if not document.words:
         yield _undecided(name, "Empty document", EMPTY), UNDECIDED
         return
-    if block.truncated:
+    if block.truncated or len(block.text) > MOST_CHARS:
         yield _undecided(name, "Document cut off", CUT_OFF), UNDECIDED
     foreign = not document.is_english
     if foreign:

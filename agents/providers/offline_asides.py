@@ -34,9 +34,9 @@ _CLAIMED = re.compile(
 )
 _FIGURE = re.compile(r"(?<![\w.])-?\d+(?:[.,]\d+)*")
 _CONDITION = re.compile(
-    r"(above|over|more than|greater than|exceed\w*|at least|>=?|below|under|less than|fewer than|at most|<=?)"
-    r"\s*(?:by\s+)?[^\d\s%-]?\s*"
-    r"(-?\d+(?:[.,]\d+)*)\s*(%|percent)?",
+    r"(above|over|more than|greater than|exceed\w{0,20}|at least|>=?|below|under|less than|fewer than|at most|<=?)"
+    r"\s*+(?:by\s++)?(?:[^\d\s%-]\s*+)?"
+    r"(-?\d++(?:[.,]\d++)*+)\s*+(%|percent)?",
     re.IGNORECASE,
 )
 _UPWARD = ("above", "over", "more", "greater", "exceed", "at least", ">")
@@ -48,7 +48,7 @@ _GRAVE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
-    r"\s*(?:no(?:thing|ne)?(?: has)?(?: changed| changes?| difference)?|unchanged|\{\}|\[\])?[\s.]*", re.IGNORECASE
+    r"\s*+(?:no(?:thing|ne)?(?: has)?(?: changed| changes?| difference)?|unchanged|\{\}|\[\])?[\s.]*+", re.IGNORECASE
 )
 
 

@@ -13,8 +13,8 @@ from agents.providers.offline_words import GENERIC, meaning
 GENERIC_WEIGHT, ISSUE_WEIGHT = 0.3, 1.5
 
 CLAUSE = re.compile(
-    r";\s+|,?\s+(?:and|but|or)\s+(?=(?:shall|must|may|will|is|are|does|do|has|have|excludes?|waives?|disclaims?)\b)"
-    r"|,?\s+but\s+|,\s+(?:however|provided\s+that|except\s+that|(?:during|in|under|upon|of|for)\s+which)\s+",
+    r";\s++|(?:,|(?<!\s))\s++(?:and|but|or)\s++(?=(?:shall|must|may|will|is|are|does|do|has|have|excludes?|waives?|disclaims?)\b)"
+    r"|(?:,|(?<!\s))\s++but\s++|,\s++(?:however|provided\s+that|except\s+that|(?:during|in|under|upon|of|for)\s+which)\s++",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"(?<![.!?:]\s)(?<=[a-z,]\s)[A-Z][A-Za-z]+(?:\s+[A-Z][A-Za-z]+)*")
@@ -46,14 +46,19 @@ def demands(text: str, *, issue: str = "", whole: bool = False) -> list[Demand]:
     """The demands in a text: one for each sentence, or each part of one that has a verb of its own."""
     topic = stems_of(issue) - GENERIC or stems_of(issue)
     parts = [text] if whole else [part for one in split(text) for part in CLAUSE.split(text[one.start : one.end])]
-    found: list[Demand] = []
+    found: list[list[Demand]] = []
     for part in parts:
         made = _demand(part, topic)
         if found and made.total < 1 and not made.quantities:
-            found[-1] = _demand(f"{found[-1].text} {part}", topic)
+            found[-1].append(made)
         else:
-            found.append(made)
-    return [one for one in found if one.weights or one.quantities]
+            found.append([made])
+    return [one for one in (_together(some, topic) for some in found) if one.weights or one.quantities]
+
+
+def _together(some: list[Demand], topic: frozenset[str]) -> Demand:
+    """A demand and the light ones that follow it, read once as one."""
+    return some[0] if len(some) == 1 else _demand(" ".join(one.text for one in some if one.text), topic)
 
 
 def _demand(text: str, topic: frozenset[str]) -> Demand:

@@ -46,7 +46,7 @@ _NUMBER = re.compile(
     rf"(?<![\w.])(?P<digits>\d+(?:[.,]\d+)*)|\b(?P<words>(?:{_NUMBER_WORD})(?:[\s-]+(?:and\s+)?(?:{_NUMBER_WORD}))*)\b",
     re.IGNORECASE,
 )
-_DOUBLED = re.compile(r"\s*\(\s*[^\s()\d]{0,3}(\d+(?:[.,]\d+)*)\s*(%)?\s*\)")
+_DOUBLED = re.compile(r"\s*+\(\s*+[^\s()\d]{0,3}(\d++(?:[.,]\d++)*+)\s*+(%)?\s*+\)")
 _CURRENCY_BEFORE = re.compile(r"(US\$|[$€£¥₹]|\b[A-Z]{3})\s?$")
 _SCALE = re.compile(r"\s?(hundred|thousand|million|billion|bn|mn|[km])\b", re.IGNORECASE)
 _UNIT = re.compile(

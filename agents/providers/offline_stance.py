@@ -47,8 +47,8 @@ _EFFORTS = re.compile(
     r"\b(?:efforts?|endeavou?rs?|where\s+(?:possible|practicable|feasible)|aims?\s+to|tr(?:y|ies)\s+to|intends?\s+to|if\s+possible)\b",
     _I,
 )
-_ANSWERED_NO = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?(?:no|none|not|n/a)\b", _I)
-_ANSWERED = re.compile(r"\?\W*(?:\w+\s*[:.]\s*)?yes\b", _I)
+# What follows a question mark is optional, so that a run of them is passed over once and not from each of its marks.
+_ANSWER = re.compile(r"\?\W*+(?:(?:\w++\s*+[:.]\s*+)?(?:(?P<yes>yes)|(?P<no>no|none|not|n/a))\b)?", _I)
 _SOLELY = re.compile(r"\b(?:solely|exclusively|only)\b", _I)  # "may be used solely as" allows nothing else
 _MODAL = re.compile(rf"{_STRONG.pattern}|{_WEAK.pattern}", _I)
 _AGENT = re.compile(r"\bby\s+(?:the\s+|its\s+)?([A-Za-z]+)", _I)
@@ -72,10 +72,9 @@ def stance_of(clause: str) -> Stance:
 
 
 def _polarity(plain: str) -> str:
-    if _ANSWERED.search(plain):
-        return AFFIRMS
-    if _ANSWERED_NO.search(plain):
-        return FORBIDS
+    answers = {found.lastgroup for found in _ANSWER.finditer(plain)}
+    if answers - {None}:
+        return AFFIRMS if "yes" in answers else FORBIDS
     denial = _DENIAL.search(plain)
     if (denial and _WITH_EXCEPTION.search(plain, denial.end())) or _ONLY.search(plain):
         return RESTRICTS

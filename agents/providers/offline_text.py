@@ -12,6 +12,7 @@ from agents.providers.offline_words import STOP, meaning
 
 LONGEST_SENTENCE = 1_500
 HEADING_WORDS = 8
+HEADING_CHARS = 300
 LEAD_WORDS = 4
 SHORT_LINE = 45
 
@@ -34,7 +35,8 @@ _LABELLED = re.compile(r"\s*[^\s.:;!?][^.:;!?\n]{0,40}[:?]\s")
 _ANSWER = re.compile(
     r"\s*(?:(?:A|Ans|Answer|Response|Reply)\s*[:.]|(?:Yes|No|None|Not|Partially|N/A)\b)", re.IGNORECASE
 )
-_STOP_MARK = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]]*(?=\s)|[\u3002\uff01\uff1f]+")
+# A run of marks is looked at from its first one only: from each of them, a line of dots would take time by its square.
+_STOP_MARK = re.compile(r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+(?=\s)|[\u3002\uff01\uff1f]++")
 _SHORTENED = """
     e.g i.e eg ie etc inc ltd co corp mr mrs ms dr prof art sec cl para paras vs approx st fig al dept
     incl jr sr plc llc u.s u.k p pp cf ca resp max min ref tel ext v viz bros ave jan feb mar apr jun jul aug
@@ -93,7 +95,7 @@ def split(text: str) -> list[Sentence]:
         item = _ITEM.match(block)
         spans = list(_sentences(text, start, end))
         if _is_heading(block, item):
-            heading, lead = block, ""
+            heading, lead = block[:HEADING_CHARS], ""
             found += [Sentence(*span, number, is_heading=True) for span in spans]
             continue
         lead = lead if item else ""

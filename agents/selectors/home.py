@@ -38,6 +38,18 @@ BRAKES: Final = (
     "autonomous_schedule.skipped",
 )
 CALL: Final = "autonomous_session.tool_call"
+# Why a call was refused, where the record has a label for it.
+REASONS: Final = {
+    "rejected": "a person said no",
+    "expired": "nobody decided in time",
+    "cancelled": "its run had ended",
+    "refused_before": "a person said no to the same call before",
+    "ticket_refused": "it is another call than the one that was asked for",
+    "budget_spent": "a budget is used up",
+    "budget_busy": "the money is held by other calls",
+    "dimension:cost": "the run's money is used up",
+    "dimension:tokens": "the run's tokens are used up",
+}
 REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
 
 
@@ -108,7 +120,9 @@ def waiting_for(user: User) -> Waiting:
     noted = Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True)
     return Waiting(
         approvals=tuple(
-            pending.select_related("session__agent", "session__owner").order_by("created_at", "pk")[:SHOWN]
+            pending.select_related("session__agent", "session__owner", "session__trigger").order_by("created_at", "pk")[
+                :SHOWN
+            ]
         ),
         approvals_count=facts["number"],
         oldest_at=facts["oldest"],
@@ -153,8 +167,8 @@ def refusals_lately() -> tuple[Refusal, ...]:
 
 
 def _told(event: AuditEvent) -> str:
-    detail = event.details.get("detail")
-    return f"{event.sentence} {str(detail).replace('_', ' ').capitalize()}." if detail else event.sentence
+    detail = str(event.details.get("detail") or "")
+    return f"{event.sentence[:-1]} ({REASONS.get(detail, detail.replace('_', ' '))})." if detail else event.sentence
 
 
 def _session_of(event: AuditEvent) -> str:

@@ -1,10 +1,45 @@
-"""What sessions are for, in a few words, for many sessions at once: a fixed number of statements."""
+"""What sessions are for, in a few words, for many sessions at once, and what one of them read: a fixed number of
+statements."""
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from agents.models import AgentSession, Collection, Document, Playbook
+from agents.enums import Outcome, ToolIntent
+from agents.models import AgentSession, Collection, Document, Playbook, ToolCall
+
+SHOWN_DOCUMENTS: Final = 20
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a run was given to read: its collection, the first of the documents, and how many there are besides."""
+
+    collection: Collection | None
+    documents: tuple[Document, ...]
+    more: int
+    left_out: int
+
+
+def read_by(session: AgentSession) -> Read:
+    """By the journal of its retrievals; before there is one, by the document that it was asked to read."""
+    calls = ToolCall.objects.filter(session=session, intent=ToolIntent.RETRIEVE_CHUNKS, outcome=Outcome.SUCCESS)
+    summaries = [found or {} for found in calls.order_by("pk").values_list("result__summary", flat=True)]
+    places = [place for summary in summaries for place in summary.get("passages", ())]
+    given = [session.params.get("document"), *(place.get("document_id") for place in places)]
+    ids = list(dict.fromkeys(filter(None, map(_uuid, given))))
+    known = {row.public_id: row for row in _rows(Document, ids[:SHOWN_DOCUMENTS]).defer("text")}
+    return Read(
+        collection=_rows(Collection, [_uuid(session.params.get("collection"))]).first(),
+        documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
+        more=max(len(ids) - SHOWN_DOCUMENTS, 0),
+        left_out=sum(summary.get("left_out", 0) for summary in summaries),
+    )
+
+
+def _rows(model: Any, public_ids: Sequence[uuid.UUID | None]) -> Any:
+    return model._meta.default_manager.filter(public_id__in=[one for one in public_ids if one is not None])
 
 
 def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:

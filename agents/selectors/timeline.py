@@ -4,7 +4,7 @@ Folded from the last rows of the session's chain; what the record does not hold 
 the rows that it names. Bounded: a long session shows its latest part, and says so.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -80,9 +80,30 @@ def _moment(event: AuditEvent, calls: dict[str, ToolCall], halts: dict[int, str]
         return Moment(event.at, "halt", event.sentence, "bad", actor=actor, detail=why)
     if event.kind in TERMINAL_KINDS:
         return Moment(event.at, "end", event.sentence, _END_LOOKS.get(event.kind, "warn"), actor=actor)
+    if event.kind in _TOLD:
+        return Moment(event.at, "note", _TOLD[event.kind](event.details), actor=actor)
     sort = "approval" if event.kind.startswith("approval.") else "note"
     look = "warn" if event.kind in {"approval.requested", "budget.warned", "model.suspended"} else ""
     return Moment(event.at, sort, event.sentence, look, actor=actor)
+
+
+def _inputs(details: Mapping[str, Any]) -> str:
+    version, notes = details.get("context_version"), details.get("memories") or 0
+    context = "no context of a project" if version is None else f"version {version} of its project's context"
+    return f"The run reads {context} and {notes or 'no'} kept note{'' if notes == 1 else 's'}."
+
+
+def _resumed(details: Mapping[str, Any]) -> str:
+    lost = details.get("recoveries") or 0
+    times = "once" if lost == 1 else f"{lost} times"
+    return f"A worker took up the run again; workers were lost {times}." if lost else "A worker took up the run."
+
+
+# Kinds whose sentence in the record has blanks for most runs.
+_TOLD: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "session.inputs": _inputs,
+    "autonomous_session.resumed": _resumed,
+}
 
 
 def _call_moment(event: AuditEvent, call: ToolCall | None) -> Moment:

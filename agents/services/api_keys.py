@@ -2,6 +2,10 @@
 
 A key carries 256 random bits, so a plain SHA-256 of it cannot be searched; its prefix finds the row, and the hash is
 compared in constant time. What a key may do is its scopes; whose rows it sees is its user's.
+
+Whoever makes a key holds it, and can act as its user. So people make keys for themselves; a superuser makes them for
+others too, though never one that decides: a decision is its maker's own. A command on the host may make any key, for
+who is there has the database.
 """
 
 import hashlib
@@ -44,9 +48,8 @@ def api_key_create(
     *, user: User, name: str, scopes: Iterable[str], expires_at: datetime | None, by: User | None, now: datetime
 ) -> tuple[ApiKey, str]:
     """A key for a user, and the key itself: this is the only time that anybody sees it."""
-    if by is not None and by.pk != user.pk and not by.has_perm("agents.add_apikey"):
-        raise NotAllowed("A key of somebody else needs the permission agents.add_apikey.")
     named, chosen = redact(name.strip()), _checked_scopes(scopes)
+    _refuse_impostor(user=user, by=by, scopes=chosen)
     if not named or len(named) > NAME_CHARS:
         raise Invalid(f"The name of a key has 1 to {NAME_CHARS} characters, not {len(named)}.")
     if not user.is_active:
@@ -92,6 +95,15 @@ def api_key_verify(secret: str, *, now: datetime) -> ApiKey | None:
         return None
     _note_use(key, now)
     return key
+
+
+def _refuse_impostor(*, user: User, by: User | None, scopes: list[str]) -> None:
+    if by is None or by.pk == user.pk:
+        return
+    if not by.is_superuser:
+        raise NotAllowed("A key lets its maker act as its user: people make keys for themselves, not for others.")
+    if Scope.DECIDE in scopes:
+        raise NotAllowed("A key with the scope decide is made by the one whose decisions it makes.")
 
 
 def _is_open(key: ApiKey, now: datetime) -> bool:

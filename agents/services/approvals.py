@@ -4,6 +4,7 @@ A ticket is evidence for one digest; the person who decides shows that digest. T
 is used (services/tickets.py), with every brake.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,9 +15,9 @@ from django.db import transaction
 from django.db.models import F
 
 from agents.conf import approval_lifetime, four_eyes
-from agents.consent import call_digest, free_values_are_harmless
+from agents.consent import call_digest, free_values_are_harmless, reshaped
 from agents.enums import ApprovalStatus, Level, Risk, Status, ToolIntent, WaitingOn
-from agents.exceptions import InvalidTransition, NotAllowed, TicketRefused
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, StandingApproval
 from agents.services.actors import actor_of
 from agents.services.approvers import PERMISSION, approvers, approvers_tell
@@ -25,6 +26,8 @@ from agents.types import Capability
 from audit import recorder
 from audit.hashing import canonical
 from audit.redaction import redact, redact_data
+
+logger = logging.getLogger(__name__)
 
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
@@ -98,21 +101,32 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
 
 
 @transaction.atomic
-def approval_approve(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
-    """Says yes to the call whose digest the person has seen."""
+def approval_approve(
+    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
+) -> Approval:
+    """Says yes to the call whose digest the person has seen. `key_id` names the API key that spoke for the person."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _record(approval, "approval.approved", now=now, actor=actor_of(by), four_eyes=four_eyes())
+    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes())
     return approval
 
 
 @transaction.atomic
 def approval_approve_edited(
-    approval_pk: int, *, by: User, digest: str, arguments: Mapping[str, Any], now: datetime, note: str = ""
+    approval_pk: int,
+    *,
+    by: User,
+    digest: str,
+    arguments: Mapping[str, Any],
+    now: datetime,
+    note: str = "",
+    key_id: str = "",
 ) -> Approval:
     """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     changed = redact_data(dict(arguments))
+    if odd := reshaped(approval.arguments, changed):
+        raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
     approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
     approval.arguments = changed
     approval.digest = call_digest(
@@ -126,31 +140,35 @@ def approval_approve_edited(
     )
     approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _record(
-        approval,
-        "approval.edited",
-        now=now,
-        actor=actor_of(by),
-        old_digest=approval.original_digest,
-        four_eyes=four_eyes(),
-    )
+    changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes()}
+    _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
     return approval
 
 
 @transaction.atomic
-def approval_reject(approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "") -> Approval:
+def approval_reject(
+    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
+) -> Approval:
     """Says no; the model gets the note, and the same call is refused for the rest of the session."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
     _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
-    _record(approval, "approval.rejected", now=now, actor=actor_of(by))
+    _decided(approval, "approval.rejected", by=by, key_id=key_id, now=now)
     return approval
 
 
 def approvals_expire(now: datetime) -> int:
-    """Ends every ticket that was not decided, or not used, in time. Each in a transaction of its own."""
+    """Ends every ticket that was not decided, or not used, in time. One that cannot be ended keeps no other waiting."""
     live = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
     due = Approval.objects.filter(status__in=live, consumed_at__isnull=True, expires_at__lte=now)
-    return sum(_expire(approval, now=now) for approval in due.order_by("pk"))
+    return sum(_try_to_expire(approval, now=now) for approval in due.order_by("pk"))
+
+
+def _try_to_expire(approval: Approval, *, now: datetime) -> bool:
+    try:
+        return _expire(approval, now=now)
+    except Exception:  # whatever it was, the other tickets are ended
+        logger.exception("approval %s could not be ended; it is tried again", approval.public_id)
+        return False
 
 
 @transaction.atomic
@@ -174,6 +192,7 @@ def standing_create(
     now: datetime,
     free_arguments: tuple[str, ...] = (),
     uses: int = MAX_STANDING_USES,
+    key_id: str = "",
 ) -> StandingApproval:
     """Approves the call and, for this session, its like: same capability, same arguments but for the free ones."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
@@ -194,17 +213,10 @@ def standing_create(
         created_by=by,
         created_at=now,
     )
-    _record(
-        approval,
-        "approval.standing_created",
-        now=now,
-        actor=actor_of(by),
-        standing_id=str(standing.public_id),
-        action=approval.action,
-        uses=uses,
-    )
+    who: dict[str, Any] = {"by": by, "key_id": key_id, "now": now, "standing_id": str(standing.public_id)}
+    _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
-    _record(approval, "approval.approved", now=now, actor=actor_of(by), standing_id=str(standing.public_id))
+    _decided(approval, "approval.approved", **who)
     return standing
 
 
@@ -261,6 +273,12 @@ def _go_on(session_pk: int, *, now: datetime) -> None:
     waits = session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL
     if waits and not Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).exists():
         session_wake(session_pk, now=now)
+
+
+def _decided(approval: Approval, kind: str, *, by: User, key_id: str, now: datetime, **details: Any) -> None:
+    """What a person said, with the API key that said it, if one did."""
+    spoken = {"key_id": key_id} if key_id else {}
+    _record(approval, kind, now=now, actor=actor_of(by), **spoken, **details)
 
 
 def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **details: Any) -> None:

@@ -1,4 +1,7 @@
-"""The operator's stop: of one session, and of all work. A halt commits at once, whatever a worker is doing."""
+"""The operator's stop: of one session, and of all work. A halt commits at once, whatever a worker is doing.
+
+`actor` is whom the record names if `by` is nobody: a command that was run without a user, else the system itself.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from django.db import DatabaseError, transaction
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
 from agents.models import AgentSession, Halt, Installation
-from agents.services.actors import actor_of
+from agents.services.actors import SYSTEM, actor_of
 from agents.services.sessions import session_end_unheld, session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
@@ -45,6 +48,7 @@ def session_halt(
     now: datetime,
     halt: Halt | None = None,
     ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
+    actor: str = SYSTEM,
 ) -> HaltAnswer:
     """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction.
 
@@ -65,11 +69,11 @@ def session_halt(
         session.chain,
         "autonomous_session.halt_requested",
         now=now,
-        actor=actor_of(by),
+        actor=actor_of(by, actor),
         details={"halt_id": halt.pk, "scope": halt.scope},
     )
     if session.status != Status.RUNNING:
-        session_end_unheld(session, ends_as, now=now, actor=actor_of(by))
+        session_end_unheld(session, ends_as, now=now, actor=actor_of(by, actor))
     return HaltAnswer.REQUESTED
 
 
@@ -81,12 +85,13 @@ def sessions_halt(
     now: datetime,
     halt: Halt | None = None,
     ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
+    actor: str = SYSTEM,
 ) -> HaltCount:
     """Halts each on its own: one that cannot be halted does not keep the others running."""
     answers: list[HaltAnswer | None] = []
     for pk in session_pks:
         try:
-            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt, ends_as=ends_as))
+            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt, ends_as=ends_as, actor=actor))
         except DatabaseError:
             logger.exception("session %s could not be halted; halt it again", pk)
             answers.append(None)
@@ -94,7 +99,7 @@ def sessions_halt(
     return HaltCount(requested, already, over, failed=answers.count(None))
 
 
-def organisation_halt(*, by: User | None, reason: str, now: datetime) -> Halt:
+def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> Halt:
     """Stops everything: the one row first, so that no call starts any more, then every session under way.
 
     Said again, it halts what an interrupted halt has left.
@@ -107,27 +112,27 @@ def organisation_halt(*, by: User | None, reason: str, now: datetime) -> Halt:
             installation.halt = halt
             installation.save(update_fields=["halt"])
             details = {"halt_id": halt.pk, "sessions": AgentSession.objects.active().count()}
-            recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by), details=details)
-    _halt_the_rest(halt, by=by, now=now)
+            recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
+    _halt_the_rest(halt, by=by, now=now, actor=actor)
     return halt
 
 
-def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime) -> None:
+def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> None:
     going = AgentSession.objects.active().filter(halt_state__in=(HaltState.RUNNING, HaltState.PAUSED))
     pks = list(going.order_by("pk").values_list("pk", flat=True))
-    sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt)
+    sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
 
 
-def organisation_release(*, by: User | None, now: datetime) -> Halt:
+def organisation_release(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
     """Lets new work start again. Sessions that were halted stay halted, and so do those that a halt had missed."""
     halt = Installation.objects.select_related("halt").get(pk=1).halt
     if halt is not None:
-        _halt_the_rest(halt, by=by, now=now)
-    return _release(by=by, now=now)
+        _halt_the_rest(halt, by=by, now=now, actor=actor)
+    return _release(by=by, now=now, actor=actor)
 
 
 @transaction.atomic
-def _release(*, by: User | None, now: datetime) -> Halt:
+def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
     installation = Installation.objects.select_for_update().get(pk=1)
     halt = installation.halt
     if halt is None:
@@ -136,5 +141,6 @@ def _release(*, by: User | None, now: datetime) -> Halt:
     installation.save(update_fields=["halt"])
     halt.released_by, halt.released_at = by, now
     halt.save(update_fields=["released_by", "released_at"])
-    recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by), details={"halt_id": halt.pk})
+    details = {"halt_id": halt.pk}
+    recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
     return halt

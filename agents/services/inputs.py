@@ -1,4 +1,4 @@
-"""What a run read and what it came to, noted on its row: inputs, the chosen judges, waits, whether it found anything.
+"""What a run read and what it came to, noted on its row: inputs, judges, its name, waits, whether it found anything.
 
 Every write is fenced as a worker's write is. Nothing is decided here; a note that stands already is not made again.
 """
@@ -59,6 +59,16 @@ def session_note_judges(
         row.metadata["judges"] = list(chosen)
         row.save(update_fields=["metadata"])
     return tuple(row.metadata["judges"])
+
+
+@transaction.atomic
+def session_note_purpose(session: AgentSession, purpose: str) -> str:
+    """What the run is called, noted once: things are renamed, and a yes holds for the very words that were shown."""
+    row = held(session)
+    if "purpose" not in row.metadata:
+        row.metadata["purpose"] = purpose
+        row.save(update_fields=["metadata"])
+    return str(row.metadata["purpose"])
 
 
 @transaction.atomic

@@ -6,7 +6,7 @@ was attached tells the watches after the commit; what they make of it never undo
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -253,8 +253,10 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
         return attached
     # A run that woke others, or itself, with what it wrote would never end.
     is_silent = row.origin == DocumentOrigin.ARTIFACT
+    # Later than what a schedule has read, however long reading this document took. Whoever sets `read_at` waits for us.
+    at = now if target.read_at is None else max(now, target.read_at + timedelta.resolution)
     attachment = Attachment.objects.create(
-        document=row, collection=target, attached_at=now, attached_by=by, watches_fired_at=now if is_silent else None
+        document=row, collection=target, attached_at=at, attached_by=by, watches_fired_at=now if is_silent else None
     )
     details = {"collection_id": str(target.public_id), "attachment_id": attachment.pk}
     _record(row, "document.attached", actor=actor, now=now, **details)

@@ -119,6 +119,7 @@ def _birth(row: AgentSession) -> dict[str, str | int | None]:
         "project_id": row.project_id,
         "trigger_kind": row.trigger_kind,
         "trigger_ref": row.trigger_ref,
+        "asked_by": row.metadata.get("asked_by"),
         "restarted_from": str(row.restarted_from.public_id) if row.restarted_from else None,
         "max_cost_usd": None if row.max_cost_usd is None else str(row.max_cost_usd),
     }

@@ -1,7 +1,7 @@
 """Notices for people, and their copies by e-mail. The row in the application is the record; a copy is best effort.
 
 A copy is a row of its own, written in the transaction of its notice, so neither can exist without the other. It is sent
-later, by a worker with no transaction open. A worker that dies between the mail server's yes and its own note of it
+later by the ticker, with no transaction open. A ticker that dies between the mail server's yes and its own note of it
 leaves a copy that is sent once more, under the same Message-ID.
 """
 
@@ -12,14 +12,13 @@ from typing import Final
 from django.contrib.auth.models import User
 from django.core.mail import EmailMessage
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 from django.urls import reverse
 
-from agents.conf import base_url, mail_is_configured, mail_sender, requeue_after
+from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
-from agents.queue import TaskName, enqueue
 from agents.services.actors import actor_of
 from agents.services.boundary import in_open_transaction
 from agents.services.ownership import demand_access
@@ -37,7 +36,7 @@ ERROR_CHARS: Final = 500
 MAX_ATTEMPTS: Final = 5
 # How long after a failed attempt the next one is due.
 PAUSES: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60))
-# Longer than a worker may take for it: until then nobody else tries.
+# Longer than sending takes: until then nobody else tries.
 CLAIMED_FOR: Final = timedelta(minutes=6)
 
 
@@ -55,8 +54,7 @@ def notice_create(
         created_at=now,
     )
     if mail_is_configured() and _address(owner_id):
-        copy = OutboxMessage.objects.create(notification=notice, due_at=now, created_at=now)
-        _hand_over(copy.pk)
+        OutboxMessage.objects.create(notification=notice, due_at=now, created_at=now)
     return notice
 
 
@@ -78,9 +76,8 @@ def notice_read(*, notification: Notification, by: User | None, now: datetime) -
 
 
 def copies_due(now: datetime, limit: int = 100) -> list[int]:
-    """Copies to try again, and those that the queue seems to have lost before they were tried at all."""
-    again = Q(attempts__gt=0, due_at__lte=now) | Q(attempts=0, due_at__lte=now - requeue_after())
-    rows = OutboxMessage.objects.filter(again, status=OutboxStatus.PENDING)
+    """Copies to send, and to try again. One that somebody is at is not due."""
+    rows = OutboxMessage.objects.filter(status=OutboxStatus.PENDING, due_at__lte=now)
     return list(rows.order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
 
 
@@ -102,7 +99,7 @@ def copy_send(message_pk: int, *, now: datetime) -> bool:
 
 
 def _claim(message_pk: int, now: datetime) -> OutboxMessage | None:
-    """One conditional UPDATE: of two workers that want the same copy, one gets it."""
+    """One conditional UPDATE: of two tickers that want the same copy, one gets it."""
     due = OutboxMessage.objects.filter(pk=message_pk, status=OutboxStatus.PENDING, due_at__lte=now)
     due.filter(attempts__gte=MAX_ATTEMPTS).update(status=OutboxStatus.FAILED)  # lost at its last attempt
     if not due.filter(attempts__lt=MAX_ATTEMPTS).update(attempts=F("attempts") + 1, due_at=now + CLAIMED_FOR):
@@ -150,12 +147,3 @@ def _note_failure(copy: OutboxMessage, error: str, now: datetime) -> None:
 def _mine(copy: OutboxMessage) -> QuerySet[OutboxMessage]:
     """The row, while this attempt is the last that was made."""
     return OutboxMessage.objects.filter(pk=copy.pk, status=OutboxStatus.PENDING, attempts=copy.attempts)
-
-
-def _hand_over(message_pk: int) -> None:
-    """When the queue cannot take it, the ticker finds the row later; the notice stands all the same."""
-    try:
-        with transaction.atomic():
-            enqueue(TaskName.SEND_COPY, message_pk)
-    except Exception:  # whatever the broker raises, the copy itself is safe in its row
-        logger.exception("copy %s could not be handed to the queue; it will be tried again", message_pk)

@@ -4,7 +4,9 @@ work is not halted. Whoever changes one of these waits for the births that have 
 
 from django.db import transaction
 
-from agents.models import Installation, Profile
+from agents.enums import TerminalReason
+from agents.exceptions import SessionHalted
+from agents.models import Halt, Installation, Profile
 
 
 def is_opted_in(user_pk: int) -> bool:
@@ -16,12 +18,21 @@ def is_opted_in(user_pk: int) -> bool:
     return any(profile.opted_in for profile in rows)
 
 
-def is_work_halted() -> bool:
-    """True while all work is halted; a halt then waits for this transaction, and finds its session."""
+def demand_work_goes_on() -> None:
+    """Raises while all work is halted; a halt then waits for this transaction, and finds its session."""
     rows = Installation.objects.raw(
         f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_shared()}"  # noqa: S608
     )
-    return rows[0].halt_id is not None
+    halt = rows[0].halt
+    if halt is not None:
+        raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} Release it first.")
+
+
+def halt_told(halt: Halt) -> str:
+    """Who has halted all work, since when, and why."""
+    by = f" by {halt.requested_by.get_username()}" if halt.requested_by else ""
+    why = f": {halt.reason.rstrip('.')}" if halt.reason else ""
+    return f"All work is halted{by} since {halt.requested_at:%Y-%m-%d %H:%M} UTC{why}."
 
 
 def _shared() -> str:

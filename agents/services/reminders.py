@@ -1,5 +1,6 @@
 """Reminds the people who may decide of a question that still waits: after a quarter of its time, and after three."""
 
+import logging
 from datetime import datetime
 from fractions import Fraction
 
@@ -11,15 +12,28 @@ from agents.services.approvers import approvers_tell
 from agents.services.sessions import session_lock
 from audit import recorder
 
+logger = logging.getLogger(__name__)
+
 AFTER = (Fraction(1, 4), Fraction(3, 4))
 
 
 def approvals_remind(now: datetime) -> int:
-    """Sends what is due; each reminder once, and one only when both have become due since the last look."""
+    """Sends what is due; each reminder once, and one only when both have become due since the last look.
+
+    One that cannot be sent keeps no other waiting.
+    """
     waiting = Approval.objects.filter(
         status=ApprovalStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
     ).order_by("pk")
-    return sum(_remind(approval, now=now) for approval in waiting if _reminders_due(approval, now))
+    return sum(_try_to_remind(approval, now=now) for approval in waiting if _reminders_due(approval, now))
+
+
+def _try_to_remind(approval: Approval, *, now: datetime) -> bool:
+    try:
+        return _remind(approval, now=now)
+    except Exception:  # whatever it was, the other reminders are sent
+        logger.exception("nobody could be reminded of approval %s; it is tried again", approval.public_id)
+        return False
 
 
 def _reminders_due(approval: Approval, now: datetime) -> int:

@@ -1,6 +1,7 @@
 """A session that is over, once more: the same work as a new session, which names the one that it came from."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import User
@@ -15,9 +16,12 @@ from agents.transitions import TERMINAL
 Row = TypeVar("Row", bound=models.Model)
 
 
-def session_restart(*, session: AgentSession, by: User | None, now: datetime) -> AgentSession:
+def session_restart(
+    *, session: AgentSession, by: User | None, now: datetime, max_cost_usd: Decimal | None = None
+) -> AgentSession:
     """Runs it again now. A trigger that is still there brings what it goes by today, and its budget; otherwise the
-    session's own playbook or skill, and its own cap, count. What was read and is gone since is not found.
+    session's own playbook or skill count. The cap is the one that is given, for the one that stopped a run would stop
+    it again; else the trigger's; else the session's own. What was read and is gone since is not found.
     """
     demand_access(by, owner_id=session.owner_id, permission="agents.change_agentsession")
     if session.status not in TERMINAL:
@@ -31,11 +35,14 @@ def session_restart(*, session: AgentSession, by: User | None, now: datetime) ->
     if session.trigger is not None and session.trigger.deleted_at is None:
         what["trigger"] = session.trigger
     else:
-        what |= {"project": session.project, "agent": session.agent, "max_cost_usd": session.max_cost_usd}
+        what |= {"project": session.project, "agent": session.agent}
+        what["review_flagged"] = params.get("review_flagged", False)
         what["playbook"] = _own(Playbook, session, params.get("playbook"))
         what["skill"] = _skill(params.get("skill"))
         what["query"] = params.get("query", "")
         what["emit_artifacts"] = params.get("emit_artifacts", False)
+    set_by_trigger = "trigger" in what and what["trigger"].max_cost_usd is not None
+    what["max_cost_usd"] = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.max_cost_usd
     return run_now(owner=session.owner, by=by, now=now, restarted_from=session, **what)
 
 

@@ -1,4 +1,8 @@
-"""A run that somebody asks for now, from the admin, the API or a command: the same brakes, the same receipt."""
+"""A run that somebody asks for now, from the admin, the API or a command: the same brakes, the same receipt.
+
+A trigger that is paused or switched off can be run like this: a person has decided it. `review_flagged` means what it
+means on a trigger; `actor` is whom the record names if `by` is nobody.
+"""
 
 from datetime import datetime
 from decimal import Decimal
@@ -20,7 +24,7 @@ from agents.models import (
     PromptSkill,
     Trigger,
 )
-from agents.services.actors import actor_of
+from agents.services.actors import SYSTEM, actor_of
 from agents.services.ownership import demand_access
 from agents.services.sessions import session_create
 from agents.services.spawning import collection_params, given_params, target_params
@@ -46,14 +50,16 @@ def run_now(
     trigger: Trigger | None = None,
     max_cost_usd: Decimal | None = None,
     emit_artifacts: bool = False,
+    review_flagged: bool = False,
     query: str = "",
     event: InboundEvent | None = None,
     restarted_from: AgentSession | None = None,
+    actor: str = SYSTEM,
 ) -> AgentSession:
     """One session by exactly one playbook or skill, or by what a trigger goes by; what is said here goes first.
 
-    It reads the document, or what matches the query, or the whole collection, and the event if there is one; it is
-    never a baseline. A trigger that is paused or switched off can be run, too: a person has decided it.
+    It reads the document, or what matches the query, or the whole collection, and the event if there is one; a run that
+    is made again reads since the same time, and only such a one can be a baseline. A paused trigger can be run, too.
     """
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     bound = {"collection": collection, "document": document, "project": project, "agent": agent, "playbook": playbook}
@@ -61,26 +67,31 @@ def run_now(
         demand_owned(name, row, owner.pk)
     target = _target(playbook, demand_skill("skill", skill), trigger)
     collection = collection or (trigger.collection if trigger else None)
-    asked = given_params(
-        document=document and str(document.public_id),
-        query=plain("query", query, QUERY_CHARS),
-        emit_artifacts=emit_artifacts,
-        event=event and {"id": str(event.public_id)},
-    )
+    asked = _asked(document, query, event, emit_artifacts=emit_artifacts, review_flagged=review_flagged)
+    read = {**collection_params(collection), **_as_before(restarted_from)}
+    params, asked_by = {**target, **read, **asked}, actor_of(by, actor)
+    _demand_something_to_read(params, trigger)
     session = session_create(
         owner=owner,
         agent=_demand_on(agent or (trigger.agent if trigger else None)),
         trigger=trigger,
         project=project or (trigger.project if trigger else None),
         max_cost_usd=checked_cap("max_cost_usd", max_cost_usd),
-        params={**target, **collection_params(collection), **asked},
+        params=params,
         restarted_from=restarted_from,
         # A trigger lends what it goes by and its budget; it is a person who made it run.
         trigger_kind=TriggerKind.MANUAL,
+        asked_by=asked_by,
         now=now,
     )
-    _record(session, by=by, now=now, playbook=playbook, skill=skill, collection=collection)
+    _record(session, asked_by, now=now, playbook=playbook, skill=skill, collection=collection)
     return session
+
+
+def _as_before(session: AgentSession | None) -> dict[str, Any]:
+    """What a run that is made again takes over, and nobody is asked for."""
+    kept = ("since", "baseline", "judge_citations")
+    return {name: session.params[name] for name in kept if name in session.params} if session else {}
 
 
 def _target(playbook: Playbook | None, skill: PromptSkill | None, trigger: Trigger | None) -> dict[str, Any]:
@@ -95,19 +106,41 @@ def _target(playbook: Playbook | None, skill: PromptSkill | None, trigger: Trigg
     return given_params(playbook=playbook and str(playbook.public_id), skill=skill and skill.name)
 
 
+def _asked(document: Document | None, query: str, event: InboundEvent | None, **flags: bool) -> dict[str, Any]:
+    """What somebody said of this one run."""
+    return given_params(
+        document=document and str(document.public_id),
+        query=plain("query", query, QUERY_CHARS),
+        event=event and {"id": str(event.public_id)},
+        **flags,
+    )
+
+
+def _demand_something_to_read(params: dict[str, Any], trigger: Trigger | None) -> None:
+    """A run over nothing would end without a question, and look like one that found nothing."""
+    if any(params.get(name) for name in ("document", "query", "collection", "event")):
+        return
+    if trigger is None:
+        raise Invalid("A run needs something to read: name a document, a collection or a query.")
+    raise Invalid(
+        f"The trigger {trigger.name} has nothing to read when it is run by hand: name a document or a collection, or "
+        "give the trigger a collection or a query."
+    )
+
+
 def _demand_on(agent: Agent | None) -> Agent | None:
     if agent is not None and not agent.enabled:
         raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
     return agent
 
 
-def _record(session: AgentSession, *, by: User | None, now: datetime, **rows: Any) -> None:
+def _record(session: AgentSession, actor: str, *, now: datetime, **rows: Any) -> None:
     rows |= {"trigger": session.trigger, "project": session.project}
     recorder.append(
         SYSTEM_CHAIN,
         "autonomous_trigger.run_now",
         now=now,
-        actor=actor_of(by),
+        actor=actor,
         subject=f"session:{session.public_id}",
         details={
             "session_id": str(session.public_id),

@@ -2,6 +2,8 @@
 
 What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
 time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
+A run reads what was attached after the run before it and up to itself; before it is spawned, that end is written on the
+collection, and everything that is attached from then on is later.
 """
 
 import logging
@@ -9,10 +11,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Q
 
 from agents import cron
+from agents.enums import TriggerKind
 from agents.exceptions import Invalid
-from agents.models import AgentSession, Trigger
+from agents.models import AgentSession, Collection, Trigger
 from agents.services.firing_limits import Reason, Refused, all_work_halted
 from agents.services.spawning import Fired, collection_params, trigger_fire
 from agents.services.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
@@ -29,19 +33,45 @@ def schedules_fire(*, now: datetime, limit: int = 100) -> int:
     """Fires what is due, the longest due first; returns how many sessions were spawned. While halted: nothing moves."""
     if all_work_halted():
         return 0
-    due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", flat=True)[:limit]
-    return sum(_try(pk, now=now) for pk in list(due))
+    due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", "collection_id")[:limit]
+    return sum(_try(pk, collection_pk, now=now) for pk, collection_pk in list(due))
 
 
-def _try(trigger_pk: int, *, now: datetime) -> bool:
+def schedules_replan(*, now: datetime) -> int:
+    """After the clock was set back: what is due later than at its next time from now on is due then.
+
+    Times that were fired while the clock was ahead are not fired again: their slots are taken.
+    """
+    planned = Trigger.objects.filter(kind=TriggerKind.SCHEDULE, deleted_at__isnull=True, next_run_at__gt=now)
+    return sum(_replan(row, now=now) for row in list(planned.only("cron", "zone", "next_run_at")))
+
+
+def _replan(row: Trigger, *, now: datetime) -> bool:
     try:
-        return _fire(trigger_pk, now=now)
+        next_run_at = cron.next_after(row.cron, row.zone, now)
+    except Invalid:
+        return False  # it is paused when it is due
+    unchanged = Trigger.objects.filter(pk=row.pk, cron=row.cron, zone=row.zone, next_run_at=row.next_run_at)
+    return bool(unchanged.filter(next_run_at__gt=next_run_at).update(next_run_at=next_run_at))
+
+
+def _try(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
+    try:
+        if collection_pk is not None:
+            _set_read(collection_pk, now)
+        return _fire(trigger_pk, collection_pk, now=now)
     except Invalid as error:
         logger.warning("schedule %s is paused: %s", trigger_pk, error)
         _stop_unreadable(trigger_pk, now=now)
     except Exception:  # whatever it was, the other schedules are fired
         logger.exception("schedule %s could not be fired; it is tried again", trigger_pk)
     return False
+
+
+def _set_read(collection_pk: int, now: datetime) -> None:
+    """In a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it."""
+    behind = Q(read_at__isnull=True) | Q(read_at__lt=now)
+    Collection.objects.filter(behind, pk=collection_pk).update(read_at=now)
 
 
 @transaction.atomic
@@ -52,10 +82,10 @@ def _stop_unreadable(trigger_pk: int, *, now: datetime) -> None:
 
 
 @transaction.atomic
-def _fire(trigger_pk: int, *, now: datetime) -> bool:
-    """Decides on one schedule under its lock. Somebody else who holds it decides instead."""
+def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
+    """Decides on one schedule under its lock. Somebody else who holds it, or has just changed it, decides instead."""
     locked = Trigger.objects.due(now).select_for_update(skip_locked=True, no_key=True, of=("self",))
-    row = locked.filter(pk=trigger_pk).first()
+    row = locked.filter(pk=trigger_pk, collection=collection_pk).first()
     if row is None or row.next_run_at is None:
         return False
     slot_at, due = cron.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
@@ -66,7 +96,7 @@ def _fire(trigger_pk: int, *, now: datetime) -> bool:
     row.next_run_at = next_run_at
     fired = isinstance(answer, Fired) and answer.first
     if fired:
-        row.last_run_at = now
+        row.last_run_at = max(now, row.last_run_at or now)  # what a clock that was ahead has read is not read again
     row.save(update_fields=["next_run_at", "last_run_at"])
     return fired
 

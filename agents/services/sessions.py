@@ -26,17 +26,19 @@ from agents.enums import (
     TriggerKind,
     WaitingOn,
 )
-from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed, SessionHalted
+from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import Agent, AgentSession, Approval, Project, ToolCall, Trigger
 from agents.queue import TaskName, enqueue
+from agents.selectors.purposes import purposes
 from agents.services.journal import journal_recover
 from agents.services.notifications import notice_create
-from agents.services.permits import is_opted_in, is_work_halted
+from agents.services.permits import demand_work_goes_on, is_opted_in
 from agents.services.tickets import tickets_cancel
 from agents.services.trigger_health import trigger_note_end
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
 from audit.kinds import LABEL
+from audit.receipt_words import worded
 from audit.receipts import build_receipt
 from audit.redaction import redact
 
@@ -66,6 +68,7 @@ def session_create(
     restarted_from: AgentSession | None = None,
     depth: int = 0,
     trigger_kind: TriggerKind | None = None,
+    asked_by: str = "",
 ) -> AgentSession:
     """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one.
 
@@ -73,8 +76,7 @@ def session_create(
     """
     if not is_opted_in(owner.pk):
         raise NotAllowed("Agents run only for users who have opted in.")
-    if is_work_halted():
-        raise SessionHalted(TerminalReason.EXTERNAL_HALT)
+    demand_work_goes_on()
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
@@ -91,6 +93,7 @@ def session_create(
         params=params or {},
         restarted_from=restarted_from,
         depth=depth,
+        metadata={"asked_by": asked_by} if asked_by else {},
         created_at=now,
         last_activity_at=now,
     )
@@ -248,7 +251,7 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
                 notice_create(
                     owner_id=row.owner_id,
                     kind=NoticeKind.RUN_STOPPED,
-                    title=f"Run {row.status}: {reason}",
+                    title=f"Run {row.status}: {worded('reason', str(reason))}, {purposes([row])[row.pk]}",
                     body=f"{row.tool_calls.count()} calls, {row.cost_total_usd.normalize():f} USD. See the receipt.",
                     session_id=row.pk,
                     now=now,

@@ -3,10 +3,11 @@ sessions whose worker is gone. Each sweep takes a bounded number of rows and lea
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Q
+from django.db.models import Count, F, Q, Window
+from django.db.models.functions import RowNumber
 
 from agents.conf import max_running_per_user, requeue_after
 from agents.enums import Status
@@ -30,14 +31,14 @@ def queued_again(now: datetime) -> int:
 
     A session that was sent back because its owner had enough of them running goes again when there is room.
     """
-    queued = AgentSession.objects.filter(status=Status.QUEUED)
-    kept_long = queued.filter(enqueued_at__lte=_passed_over(now, requeue_after())).order_by("enqueued_at", "pk")
-    sent_back = queued.filter(enqueued_at__isnull=True).order_by("pk")
-    pks = [
-        *kept_long.values_list("pk", flat=True)[:MOST],
-        *_with_room(sent_back.values_list("pk", "owner_id")[:MOST]),
-    ]
+    kept_long = AgentSession.objects.filter(_handed_over_by(now, requeue_after()), status=Status.QUEUED)
+    pks = [*kept_long.order_by("enqueued_at", "pk").values_list("pk", flat=True)[:MOST], *_sent_back_with_room()]
     return sum(session_enqueue(pk, now=now) for pk in pks)
+
+
+def _handed_over_by(now: datetime, after: timedelta) -> Q:
+    """Handed over so long ago that it may be lost, or at a time still to come: then the clock was set back since."""
+    return Q(enqueued_at__lte=_passed_over(now, after)) | Q(enqueued_at__gt=now + after)
 
 
 def _passed_over(now: datetime, after: timedelta) -> datetime:
@@ -51,20 +52,24 @@ def _passed_over(now: datetime, after: timedelta) -> datetime:
     return min(now - after, found.oldest_at - timedelta(microseconds=1)) if found.oldest_at else now - after
 
 
-def _with_room(sent_back: Iterable[tuple[int, int]]) -> Iterator[int]:
-    rows = list(sent_back)
-    running = AgentSession.objects.filter(status=Status.RUNNING, owner_id__in={owner for _, owner in rows})
-    taken = Counter(dict(running.values_list("owner_id").annotate(Count("pk")))) if rows else Counter[int]()
-    for pk, owner in rows:
-        if taken[owner] < max_running_per_user():
-            taken[owner] += 1
+def _sent_back_with_room() -> Iterator[int]:
+    """The first of each owner who has room, then the second, …: nobody's backlog keeps anybody else waiting."""
+    most = max_running_per_user()
+    running = AgentSession.objects.filter(status=Status.RUNNING).values_list("owner_id").annotate(Count("pk"))
+    taken = Counter(dict(running))
+    full = [owner for owner, number in taken.items() if number >= most]
+    turn = Window(RowNumber(), partition_by=F("owner_id"), order_by=F("id").asc())
+    sent_back = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=True).exclude(owner_id__in=full)
+    first = sent_back.annotate(turn=turn).filter(turn__lte=most).order_by("turn", "pk")
+    for pk, owner, place in first.values_list("pk", "owner_id", "turn")[:MOST]:
+        if taken[owner] + place <= most:
             yield pk
 
 
 def lost_again(now: datetime) -> int:
     """Asks for the takeover of sessions whose worker was not heard of for a whole lease; again when nobody answered."""
-    passed_over = Q(enqueued_at__lte=_passed_over(now, LOST_AGAIN_AFTER))
-    unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | passed_over)
+    asked_long_ago = _handed_over_by(now, LOST_AGAIN_AFTER)
+    unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | asked_long_ago)
     pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
     for pk in pks:
         enqueue(TaskName.RUN_SESSION, pk)

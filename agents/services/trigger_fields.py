@@ -165,8 +165,13 @@ def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dic
 
 
 def demand_whole(trigger: Trigger) -> None:
-    """What its kind cannot do without: a watch needs a collection, a schedule a time at which it is due."""
+    """What its kind cannot do without: a watch needs a collection, a schedule a time at which it is due, something to
+    read then, and something to check it against."""
     if trigger.kind == TriggerKind.WATCH and trigger.collection_id is None:
         raise Invalid("A watch needs the collection that it is to watch.")
     if trigger.kind == TriggerKind.SCHEDULE:
         cron.validate(trigger.cron, trigger.zone)
+        if trigger.playbook_id is None and trigger.skill_id is None:
+            raise Invalid("A schedule needs a playbook or a skill that its runs go by.")
+        if trigger.collection_id is None and not trigger.query:
+            raise Invalid("A schedule needs a collection or a query that its runs read.")

@@ -1,10 +1,11 @@
-"""Delivery: tells the owner, in counts and with the way to the receipt. A notice never holds content.
+"""Delivery: tells the owner, in counts and with the way to the receipt. Of content a notice holds the names alone.
 
 A run that found nothing but its own notes is quiet: a baseline, nothing new, or documents without a fault make no
 notice. A run that was to be looked at when it flags a concern waits here for a person; without a yes nothing is told.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,14 +13,18 @@ from django.urls import reverse
 
 from agents.ends import End, Waiting
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
-from agents.selectors.runs import run_left
-from agents.services.inputs import session_note_empty
+from agents.selectors.purposes import purposes
+from agents.selectors.runs import Left, run_left
+from agents.services.inputs import session_note_empty, session_note_purpose
+from agents.services.plain_text import one_line
 from agents.walk.analysis import reply_of
-from agents.walk.calls import Slice, call
+from agents.walk.calls import NotStored, Slice, call
 from agents.walk.drafting import FAILED, UNREAD
+from audit.redaction import contains_marker, redact
 
 KEY: Final = "delivery:notify"
 SEVERITIES: Final = ("critical", "warn", "info")
+PURPOSE_CHARS: Final = 120
 OTHER: Final = "other"  # a severity is free text of a model; a notice shows only known words
 _PROPOSED: Final = {
     ToolIntent.PROPOSE_MEMORY: "memories proposed",
@@ -32,6 +37,7 @@ _PROPOSED: Final = {
 class Tally:
     """What there is to tell, in numbers."""
 
+    listed: Counter[str]  # every finding that the page of the session lists: the run's own notes and review too
     findings: Counter[str]
     proposed: Counter[str]
     warnings: int
@@ -54,15 +60,20 @@ def delivery(work: Slice) -> End | None:
         return None
     risk = Risk.HIGH if tally.concerns and work.wants("review_flagged") else None
     told = call(work.session, ToolIntent.NOTIFY, KEY, _notice(work, tally), risk=risk)
-    return Waiting(WaitingOn.APPROVAL) if told.outcome == Outcome.APPROVAL_PENDING else None
+    if told.outcome == Outcome.APPROVAL_PENDING:
+        return Waiting(WaitingOn.APPROVAL)
+    if told.outcome not in {Outcome.SUCCESS, Outcome.DENIED}:
+        raise NotStored(f"The notice could not be written ({told.outcome}): {told.error}")
+    return None
 
 
 def _tally(work: Slice) -> Tally:
     left = run_left(work.session)
-    found = [one.severity for one in left if one.key.startswith("finding:")]
+    listed = [one for one in left if one.intent == ToolIntent.EMIT_FINDING]
     said = reply_of(work).analysis
     return Tally(
-        findings=Counter(severity if severity in SEVERITIES else OTHER for severity in found),
+        listed=_by_severity(listed),
+        findings=_by_severity(one for one in listed if one.key.startswith("finding:")),
         proposed=Counter(one.intent for one in left if one.intent in _PROPOSED),
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in left),
         concerns=len(said.concerns) if said else 0,
@@ -70,13 +81,24 @@ def _tally(work: Slice) -> Tally:
     )
 
 
+def _by_severity(found: Iterable[Left]) -> Counter[str]:
+    return Counter(one.severity if one.severity in SEVERITIES else OTHER for one in found)
+
+
 def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
-    total = tally.findings.total()
+    total = tally.listed.total()
     counted = "analysis failed" if tally.failed else f"{total} finding{'' if total == 1 else 's'}"
-    by_severity = [f"{tally.findings[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.findings[name]]
+    by_severity = [f"{tally.listed[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.listed[name]]
     lines = [f"Findings: {', '.join(by_severity) or 'none'}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
-    lines += [f"Warnings about the run itself: {tally.warnings}."] if tally.warnings else []
+    lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
     lines += [f"Receipt: {reverse('audit:receipt', args=[work.session.chain])}"]
-    return {"title": f"Run completed: {counted}", "body": "\n".join(lines)}
+    return {"title": _title(work, f"Run completed: {counted}"), "body": "\n".join(lines)}
+
+
+def _title(work: Slice, said: str) -> str:
+    """With what the run was for, by name, so that one notice can be told from another."""
+    purpose = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
+    title = f"{said}, {session_note_purpose(work.session, purpose)}"
+    return said if contains_marker(redact(title)) else title  # a call that holds a masked secret would be refused

@@ -134,19 +134,15 @@ def test_scopes_are_kept_in_one_order_without_doubles():
     assert key.scopes == ["read", "write"]
 
 
-def test_a_key_of_somebody_else_needs_the_permission():
+def test_revoking_a_key_of_somebody_else_needs_the_permission():
     owner, stranger = make_user(), make_user()
-    with pytest.raises(NotAllowed):
-        make_key(owner, by=stranger)
     key, _ = make_key(owner, by=owner)
     with pytest.raises(NotAllowed):
         api_key_revoke(key=key, by=stranger, now=NOW)
-    for codename in ("add_apikey", "change_apikey"):
-        stranger.user_permissions.add(Permission.objects.get(codename=codename))
+    stranger.user_permissions.add(Permission.objects.get(codename="change_apikey"))
     stranger = type(stranger).objects.get(pk=stranger.pk)
-    make_key(owner, by=stranger)
     assert api_key_revoke(key=key, by=stranger, now=NOW).revoked_at == NOW
-    assert [actor for _, actor in kinds()] == [f"user:{owner.pk}", *[f"user:{stranger.pk}"] * 2]
+    assert [actor for _, actor in kinds()] == [f"user:{owner.pk}", f"user:{stranger.pk}"]
 
 
 # --- the command ---
@@ -207,7 +203,7 @@ def test_the_command_revokes_by_id_and_by_prefix(named_by):
         (["create", "ada", "--name", "x", "--days", "0"], "--days 0"),
         (["create", "ada", "--name", "x", "--days", "99999999"], "--days 99999999"),
         (["create", "ada", "--name", " "], "1 to 120"),
-        (["create", "ada", "--name", "x", "--scope", "root"], "invalid choice"),
+        (["create", "ada", "--name", "x", "--scope", "root"], "choose from 'read', 'write', 'decide'"),
         (["revoke", "abc"], "no key 'abc'"),
         (["list", "nobody"], "no user 'nobody'"),
     ],

@@ -17,7 +17,7 @@ from agents.enums import (
     ToolIntent,
     WaitingOn,
 )
-from agents.exceptions import CostCapReached, InvalidTransition, NotAllowed, TicketRefused
+from agents.exceptions import CostCapReached, Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Approval, Notification, StandingApproval
 from agents.services.approvals import (
@@ -91,6 +91,17 @@ def test_a_no_is_told_to_the_model_and_holds_for_the_rest_of_the_session(approve
     assert Approval.objects.count() == 1
     assert send(session, key="turn:3", to="Grace").outcome == Outcome.APPROVAL_PENDING
     assert letter.calls == []
+
+
+@pytest.mark.parametrize("arguments", [{}, {"too": "Ada"}, {"to": 5}, {"to": "Ada", "cc": "Eve"}])
+def test_an_edit_changes_values_and_neither_names_nor_kinds(approver, letter, arguments):
+    session = make_session()
+    send(session, to="everybody@example.org")
+    ticket = Approval.objects.get()
+    with pytest.raises(Invalid, match="An edit changes the values"):
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, now=NOW)
+    ticket.refresh_from_db()
+    assert ticket.status == "pending"
 
 
 def test_an_approver_may_change_the_arguments_and_what_was_asked_is_kept(approver, letter):

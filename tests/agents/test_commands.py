@@ -12,6 +12,7 @@ from agents.enums import HaltState, Status
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
 from audit import triggers
 from audit.models import AuditEvent
+from audit.receipts_told import outcome_sentence
 from tests.factories import make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +27,7 @@ def test_doctor_finds_a_healthy_installation(capsys):
     assert "FAIL" not in run(capsys, "doctor", "--no-color")
     found = json.loads(run(capsys, "doctor", "--json"))
     assert found["ok"]
+    assert found["halted"] is None
     assert {"name": "R5 refuses a halted session", "ok": True, "found": "as it should be"} in found["checks"]
 
 
@@ -94,18 +96,44 @@ def test_halt_stops_an_agent_s_sessions_and_no_others(capsys):
 
 def test_halt_all_and_release(capsys):
     session = make_session(status=Status.QUEUED)
-    assert json.loads(run(capsys, "halt", "--all", "--json"))["halted"] == "all"
+    assert json.loads(run(capsys, "halt", "--all", "--reason", "incident", "--json"))["halted"] == "all"
     session.refresh_from_db()
     assert session.status == Status.HALTED
-    assert "All work is halted" in run(capsys, "halt", "--all")  # said again, it finishes what was interrupted
+    said = "All work is halted until `release`. Sessions told to stop: 1.\n"
+    assert run(capsys, "halt", "--all", "--reason", "incident") == said  # said again, it finishes what was interrupted
     assert Halt.objects.count() == 1
     assert run(capsys, "release") == "Work may start again.\n"
     with pytest.raises(CommandError, match="nothing to release"):
         call_command("release", "--json")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "actor"), [([], lambda _: "command"), (["--user", "ada"], lambda user: f"user:{user.pk}")]
+)
+def test_a_halt_from_the_command_line_says_so_in_the_record_and_on_the_receipt(arguments, actor, capsys):
+    session, operator = make_session(status=Status.QUEUED), make_user(username="ada")
+    run(capsys, "halt", str(session.public_id), *arguments)
+    run(capsys, "halt", "--all", "--reason", "incident", *arguments)
+    run(capsys, "release", *arguments)
+    assert set(AuditEvent.objects.exclude(kind__startswith="audit.").values_list("actor", flat=True)) == {
+        actor(operator)
+    }
+    session.refresh_from_db()
+    stopped = "A person stopped it." if arguments else "It was stopped from the command line."
+    assert outcome_sentence(session.result) == stopped
+
+
+def test_doctor_says_that_all_work_is_halted_and_does_not_fail(capsys):
+    make_user(username="ada")
+    run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
+    assert "note All work is halted by ada since " in run(capsys, "doctor", "--no-color")
+    found = json.loads(run(capsys, "doctor", "--json"))
+    assert found["ok"]
+    assert found["halted"].endswith("UTC: incident.")
+
+
 def test_release_answers_in_json(capsys):
-    run(capsys, "halt", "--all")
+    run(capsys, "halt", "--all", "--reason", "incident")
     assert json.loads(run(capsys, "release", "--json"))["released"]
 
 
@@ -117,6 +145,8 @@ def test_release_answers_in_json(capsys):
         (["--agent", str(uuid4())], "no agent"),
         (["--agent", ""], "not a public id"),
         (["--all", "--user", "nobody"], "no active user"),
+        (["--all"], "needs a reason"),
+        (["--all", "--reason", " "], "needs a reason"),
     ],
 )
 def test_halt_explains_what_it_cannot_do(arguments, says):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.consent import call_digest, free_values_are_harmless, needs_person
+from agents.consent import call_digest, free_values_are_harmless, needs_person, reshaped
 from agents.enums import ApprovalMode, Level, Risk, ToolIntent
 from agents.types import Capability
 
@@ -235,3 +235,21 @@ def test_only_free_arguments_are_looked_at():
 
 def test_a_free_argument_that_is_not_given_is_harmless():
     assert free_values_are_harmless({}, ["note"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "odd"),
+    [
+        ({"to": "Eve", "count": 2, "more": {"deep": [2]}, "none": "x"}, ""),
+        ({"to": "Ada", "count": 1, "more": {"deep": [1]}}, "none was added, renamed or left out"),
+        ({"to": "Ada", "count": True, "more": {"deep": [1]}, "none": None}, "count must stay a whole number"),
+        ({"to": "Ada", "count": 1, "more": {"deeper": [1]}, "none": None}, "more.deep, more.deeper was added"),
+        ({"to": "Ada", "count": 1, "more": {"deep": "x"}, "none": None}, "more.deep must stay a list"),
+        ({"to": "Ada", "count": 1, "more": "x", "none": None}, "more must stay an object"),
+    ],
+)
+def test_an_edit_that_is_more_than_other_values_is_named(changed, odd):
+    asked = {"to": "Ada", "count": 1, "more": {"deep": [1]}, "none": None}
+    found = reshaped(asked, changed)
+    assert found.startswith(odd)
+    assert bool(found) == bool(odd)

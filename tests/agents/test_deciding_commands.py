@@ -48,11 +48,24 @@ def test_nothing_waiting_says_so():
 
 
 def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, approver):
-    shown = json.loads(said("approve", str(waiting.public_id), "--user", approver.username))
+    named = f"{waiting.public_id} --user {approver.username}"
+    shown = json.loads(said("approve", str(waiting.public_id), "--user", approver.username, "--json"))
+    text = said("approve", str(waiting.public_id), "--user", approver.username)
 
     assert shown["digest"] == waiting.digest
+    assert "pk" not in shown
+    assert f"manage.py approve {named} --digest {waiting.digest}\n" in text
+    assert f"manage.py deny {named} " in text
     waiting.refresh_from_db()
     assert waiting.status == ApprovalStatus.PENDING
+
+
+def test_approve_without_a_digest_says_when_there_is_nothing_to_decide_any_more(waiting, approver):
+    said("deny", str(waiting.public_id), "--user", approver.username)
+    text = said("approve", str(waiting.public_id), "--user", approver.username)
+
+    assert text.endswith("There is nothing to decide any more: it is rejected.\n")
+    assert "--digest" not in text
 
 
 def test_approve_with_the_digest_lets_the_run_go_on_and_records_who(waiting, approver):

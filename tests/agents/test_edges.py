@@ -315,11 +315,12 @@ def test_a_ticket_does_not_fit_another_call_at_the_same_place(approver):
 def test_an_approver_cannot_put_a_secret_into_the_arguments(approver):
     session = make_session()
     with tool(probe=Probe(), level=Level.RESTRICTED) as probe:
-        guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="k", now=NOW)
+        asked = {"to": "Ada", "key": "none"}
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
         ticket = Approval.objects.get()
         secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
         approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, now=NOW)
-        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="k", now=NOW)
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
     assert (result.detail, probe.calls) == ("secret_in_arguments", [])
 
 

@@ -39,7 +39,7 @@ CLOSED = {
     "EventSeverity": "info caution warning critical",
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
-    "NoticeKind": "agent run_stopped approval_waiting trigger_paused outcome_unknown",
+    "NoticeKind": "agent run_stopped approval_waiting trigger_paused outcome_unknown watch_behind",
     "QuoteCheck": "verified unverified",
 }
 

@@ -9,7 +9,7 @@ from agents import queue
 from agents.enums import Status
 from agents.models import AgentSession, Lease
 from agents.services import sweeps
-from agents.services.duty import duty_done, duty_leave, duty_take
+from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.services.leases import lease_claim
 from agents.services.sessions import session_create, session_enqueue
 from agents.services.sweeps import LOST_AGAIN_AFTER, lost_again, queued_again, sleepers_wake
@@ -153,6 +153,31 @@ def test_only_as_many_are_sent_again_as_there_is_room_for(settings):
     assert queued_again(NOW) == 2
 
 
+def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):
+    settings.LQOPS_MAX_RUNNING_PER_USER = 2
+    monkeypatch.setattr(sweeps, "MOST", 2)
+    busy, idle, calm = make_user(), make_user(), make_user()
+    for owner, backlog in ((busy, 6), (idle, 6), (calm, 1)):
+        for _ in range(backlog):
+            make_session(Status.QUEUED, owner=owner, enqueued_at=None)
+    for _ in range(2):
+        make_session(Status.RUNNING, owner=busy, lease_until=NOW + SECOND)
+
+    assert queued_again(NOW) == 2
+    handed_over = AgentSession.objects.filter(enqueued_at=NOW).values_list("owner", flat=True)
+    assert sorted(handed_over) == sorted([idle.pk, calm.pk])
+
+
+def test_session_that_was_handed_over_by_a_clock_that_was_ahead_goes_again(settings):
+    settings.LQOPS_REQUEUE_SECONDS = 30
+    ahead = make_session(Status.QUEUED, enqueued_at=NOW + 3_600 * SECOND)
+    lost = make_session(Status.RUNNING, lease_until=NOW - SECOND, enqueued_at=NOW + 3_600 * SECOND)
+
+    assert (queued_again(NOW), lost_again(NOW)) == (1, 1)
+    assert queued_tasks() == [ahead.pk, lost.pk]
+    assert set(AgentSession.objects.values_list("enqueued_at", flat=True)) == {NOW}
+
+
 def test_lost_session_is_taken_over_whatever_else_runs(settings):
     settings.LQOPS_MAX_RUNNING_PER_USER = 1
     owner = make_user()
@@ -180,3 +205,24 @@ def test_duty_that_is_left_can_be_taken_at_once_and_says_when_it_was_done():
 
     assert duty_take("ticker", owner="b", lifetime=life, now=NOW)
     assert Lease.objects.get(name="ticker").done_at == NOW
+
+
+def test_duty_is_ahead_when_it_was_taken_or_done_at_a_time_that_is_still_to_come():
+    life = timedelta(seconds=10)
+    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
+    duty_take("ticker", owner="a", lifetime=life, now=NOW)
+    duty_done("ticker", owner="a", now=NOW)
+
+    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
+    assert duty_is_ahead("ticker", lifetime=life, now=NOW - SECOND)
+    duty_leave("ticker", owner="a")
+    assert duty_is_ahead("ticker", lifetime=life, now=NOW - SECOND)
+    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
+
+
+def test_duty_that_was_taken_for_longer_than_can_be_is_free():
+    life = timedelta(seconds=10)
+    duty_take("ticker", owner="a", lifetime=life, now=NOW + 3_600 * SECOND)
+
+    assert duty_take("ticker", owner="b", lifetime=life, now=NOW)
+    assert not duty_take("ticker", owner="a", lifetime=life, now=NOW + SECOND)

@@ -11,13 +11,15 @@ from django.core.management import call_command
 from django.db import connection
 
 from agents import ticker
-from agents.enums import Status
-from agents.models import Lease
+from agents.enums import NoticeKind, OutboxStatus, Status, TriggerKind
+from agents.models import AgentSession, Lease, OutboxMessage, Trigger
+from agents.services.notifications import notice_create
 from agents.ticker import DUTIES, LEASE, Duty, Ticker
-from tests.factories import NOW, make_session
+from tests.agents.people.mail_server import mail_server
+from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import until
 
-SECOND = timedelta(seconds=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 
 def counting(name="count", every=timedelta(0)):
@@ -33,12 +35,138 @@ def test_every_duty_runs_on_an_empty_installation():
 @pytest.mark.django_db
 def test_duty_is_done_again_only_after_its_interval():
     seen, duty = counting(every=10 * SECOND)
-    ticking = Ticker((duty,))
+    passed = [0.0]
+    ticking = Ticker((duty,), monotonic=lambda: passed[0])
 
-    for seconds in (0, 9, 10, 11):
-        ticking.tick(NOW + seconds * SECOND)
+    for passed[0] in (0.0, 9.0, 10.0, 11.0):
+        ticking.tick(NOW + passed[0] * SECOND)
 
     assert seen == [NOW, NOW + 10 * SECOND]
+
+
+# --- The clock is set ---
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("step", [HOUR, -HOUR])
+def test_duties_go_on_at_their_pace_when_the_clock_is_set(step):
+    seen, duty = counting(every=10 * SECOND)
+    passed = [0.0]
+    ticking = Ticker((duty,), monotonic=lambda: passed[0])
+
+    for passed[0] in (0.0, 5.0, 10.0):
+        ticking.tick(NOW + passed[0] * SECOND + (step if passed[0] else 0 * SECOND))
+
+    assert seen == [NOW, NOW + 10 * SECOND + step]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("left", [False, True])
+def test_schedule_fires_at_every_minute_after_the_clock_was_ahead_and_at_none_twice(left):
+    start = NOW.replace(second=0)
+    schedule = make_trigger(
+        kind=TriggerKind.SCHEDULE, cron="* * * * *", zone="UTC", next_run_at=start + MINUTE, max_runs_per_hour=1_000
+    )
+    ticking = Ticker()
+
+    def pass_by(begin, minutes):
+        for half in range(1, 2 * minutes + 1):
+            ticking.tick(begin + half * MINUTE / 2)
+            AgentSession.objects.filter(status=Status.QUEUED).update(
+                status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW
+            )
+
+    pass_by(start, 5)
+    pass_by(start + 5 * MINUTE + HOUR, 2)  # an hour ahead for two minutes
+    if left:
+        ticking.leave()  # whoever takes over next finds no lease, only when the duty was done
+        ticking.owner = "elsewhere:1"
+    pass_by(start + 7 * MINUTE, 70)
+
+    slots = [int(slot.removeprefix("cron:")) for slot in schedule.sessions.values_list("slot", flat=True)]
+    minutes = sorted((slot - int(start.timestamp())) // 60 for slot in slots)
+    assert minutes == [*range(1, 6), *range(8, 78)], "each minute that came, but the two that had not come when it was"
+    assert len(set(slots)) == len(slots)
+
+
+@pytest.mark.django_db
+def test_duty_that_was_taken_by_a_clock_that_was_ahead_is_free():
+    _, duty = counting()
+    first, second = Ticker((duty,)), Ticker((duty,))
+    second.owner = "elsewhere:1"
+    first.tick(NOW + HOUR)
+
+    assert second.tick(NOW) == {"count": 2}
+    assert first.tick(NOW + SECOND) is None
+
+
+@pytest.mark.django_db
+def test_schedule_that_cannot_be_read_does_not_stop_the_ticker_when_the_clock_is_set_back():
+    poison = make_trigger(kind=TriggerKind.SCHEDULE, cron="61 * * * *", next_run_at=NOW + 2 * HOUR)
+    good = make_trigger(kind=TriggerKind.SCHEDULE, cron="0 * * * *", next_run_at=NOW + 2 * HOUR)
+    ticking = Ticker(())
+    ticking.tick(NOW + HOUR)
+
+    assert ticking.tick(NOW) == {}
+    assert Trigger.objects.get(pk=good.pk).next_run_at < NOW + HOUR + SECOND
+    assert Trigger.objects.get(pk=poison.pk).next_run_at == NOW + 2 * HOUR
+
+
+# --- Copies by e-mail ---
+
+
+def write_copies(number):
+    owner = make_user(email="ada@example.org")
+    for _ in range(number):
+        notice_create(owner_id=owner.pk, kind=NoticeKind.AGENT, title="Done", body="", now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_copies_are_sent_once_beside_the_ticks(settings):
+    with mail_server(settings) as server:
+        write_copies(3)
+        ticking = Ticker(())
+        assert ticking.tick(NOW) == {"send copies": 3}
+        ticking.leave()
+        assert Ticker(()).tick(NOW) == {}
+    assert len(server.taken) == 3
+    assert {copy.status for copy in OutboxMessage.objects.all()} == {OutboxStatus.SENT}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_mail_server_that_hangs_holds_up_no_tick(settings):
+    passed = [0.0]
+    with mail_server(settings, silent=True) as server:
+        settings.EMAIL_TIMEOUT = 30
+        write_copies(2)
+        seen, duty = counting()
+        ticking = Ticker((duty,), monotonic=lambda: passed[0])
+        for passed[0] in range(5):
+            ticking.tick(NOW + passed[0] * SECOND)
+        assert len(seen) == 5
+        assert min(OutboxMessage.objects.values_list("attempts", flat=True)) == 0, "one after the other"
+        ticking._post.hurry()
+        server.over.set()  # it hangs up
+        ticking.leave()
+    until(lambda: not ticking._post._thread.is_alive())
+    assert sorted(OutboxMessage.objects.values_list("attempts", flat=True)) == [0, 1]
+    assert not OutboxMessage.objects.filter(status=OutboxStatus.FAILED).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_copies_that_cannot_be_read_are_tried_again(settings, monkeypatch, caplog):
+    with mail_server(settings) as server:
+        write_copies(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(ticker, "copy_send", lambda pk, now: 1 // 0)
+            broken = Ticker(())
+            broken.tick(NOW)
+            broken.leave()
+        assert "they are tried again" in caplog.text
+        sound = Ticker(())
+        sound.tick(NOW)
+        sound.leave()
+    assert len(server.taken) == 1
 
 
 @pytest.mark.django_db

@@ -1,5 +1,7 @@
 import json
+import os
 import stat
+import subprocess
 from io import StringIO
 
 import pytest
@@ -9,6 +11,7 @@ from django.db import DatabaseError
 from audit.models import SkillAudit
 from audit.recorder import record_skill_call
 from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
+from tests.lqops import processes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("checkpoint_file")]
 
@@ -233,4 +236,33 @@ def test_audit_says_when_nothing_is_recorded():
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])
 def test_audit_refuses_a_limit_that_is_none(limit):
-    assert run("audit", "--limit", limit)[0] == 1
+    code, _, told = run("audit", f"--limit={limit}")
+    assert (code, f"{limit!r} is not a number from 1 on" in told) == (1, True)
+
+
+def test_export_says_what_a_time_looks_like():
+    assert "'yesterday' is not a time, such as 2026-01-31" in run("export_audit", "--since", "yesterday")[2]
+
+
+ROWS = """
+import django; django.setup()
+from tests.audit.samples import record_session
+record_session(calls=200)
+"""
+
+
+def test_export_ends_quietly_when_nobody_reads_on(tmp_path):
+    env = processes.environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings")
+    assert processes.run("migrate", "audit", env=env).returncode == 0
+    assert processes.run_python(ROWS, env=env).returncode == 0
+    for arguments in ([], ["--kind", "audit.chain_opened"]):  # more than a buffer holds, and less
+        assert exported_to_nobody(arguments, env) == (0, "")
+
+
+def exported_to_nobody(arguments, env):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = processes.command("export_audit", *arguments)
+    done = subprocess.run(command, env=env, cwd=processes.ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    return done.returncode, done.stderr.decode()

@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.hashing import GENESIS
+from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
-from audit.receipts import ENDINGS, Event, UnknownChain, build_receipt, fold, outcome_sentence, receipt_text
+from audit.receipt_words import SENTENCES, WORDS
+from audit.receipts import ENDINGS, Event, UnknownChain, build_receipt, fold
+from audit.receipts_told import outcome_sentence, receipt_text
 from audit.recorder import append, chain_head
 from audit.rows import UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
@@ -44,6 +47,7 @@ def test_scalars_come_from_the_start():
         "owner_id": 7,
         "max_cost_usd": "5.00",
         "agent_id": 3,
+        "asked_by": "user:7",
         "trigger_kind": "schedule",
         "trigger_ref": "9",
         "restarted_from": "old",
@@ -128,12 +132,17 @@ def test_a_call_under_way_costs_nothing_yet():
     assert receipt["totals"]["charged_usd"] == "0.000000"
 
 
-@pytest.mark.parametrize("outcome", ["denied", "tool_not_granted", "rate_limited", "approval_pending"])
+@pytest.mark.parametrize("outcome", ["denied", "tool_not_granted", "rate_limited"])
 @pytest.mark.parametrize("call_id", ["c1", None])
 def test_a_refusal_is_an_entry_of_its_own(outcome, call_id):
     [call] = calls_of(called(outcome, call_id, detail="budget_busy"))
     assert (call["outcome"], call["refused"], call["detail"]) == (outcome, True, "budget_busy")
     assert (call["started_at"], call["ended_at"]) == (None, "2026-05-04T09:00:01+00:00")
+
+
+def test_a_call_that_waits_for_a_person_is_not_refused():
+    [call] = calls_of(called("approval_pending"))
+    assert (call["outcome"], call["refused"]) == ("approval_pending", False)
 
 
 def test_refusals_without_an_id_stay_apart():
@@ -228,6 +237,61 @@ def test_an_end_of_another_name_is_told_as_it_is():
     assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "It failed: moon."
 
 
+ASKED = ("approval.requested", {"approval_id": "a1", "action": "notify"})
+DONE = (f"{S}completed", {"reason": "completed"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("rejected", "but for what was not approved: a notice to the owner (denied by user:8)."),
+        ("expired", "but for what was not approved: a notice to the owner (nobody answered in time)."),
+    ],
+)
+def test_an_end_says_what_was_not_approved_and_by_whom(answer, told):
+    receipt = fold(events(ASKED, (f"approval.{answer}", {"approval_id": "a1"}, "user:8"), DONE))
+    assert outcome_sentence(receipt) == f"It finished its work, {told}"
+
+
+def test_an_end_with_every_yes_is_told_as_one_without_questions():
+    receipt = fold(events(ASKED, ("approval.approved", {"approval_id": "a1"}, "user:8"), DONE))
+    assert outcome_sentence(receipt) == "It finished its work."
+
+
+def test_decisions_say_what_they_are_about():
+    receipt = fold(events(ASKED, ("approval.rejected", {"approval_id": "a1"}), ("approval.expired", {})))
+    assert [found["sentence"] for found in receipt["approvals"]] == [
+        "A person was asked for a yes: a notice to the owner.",
+        "Denied: a notice to the owner.",
+        "Nobody answered in time: —.",
+    ]
+    assert receipt["approvals"][1]["details"] == {"approval_id": "a1"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "actor", "told"),
+    [
+        ("session", "user:7", "A person stopped it."),
+        ("session", "command", "It was stopped from the command line."),
+        ("organisation", "user:7", "It was stopped because all work was halted."),
+    ],
+)
+def test_an_end_from_outside_says_what_stopped_it(scope, actor, told):
+    halted = (f"{S}halted", {"reason": "external_halt"})
+    receipt = fold(events((f"{S}halt_requested", {"scope": scope}, actor), halted))
+    assert outcome_sentence(receipt) == told
+
+
+def test_words_are_for_details_and_kinds_that_there_are():
+    assert set(WORDS) <= {name for kind in KINDS.values() for name in kind.details}
+    assert set(SENTENCES) <= set(KINDS)
+    receipt = fold(events(called("denied", detail="budget_busy"), called("danced", tool="sing")))
+    assert [found["sentence"] for found in receipt["events"]] == [
+        "A question to the model, by a skill: refused.",
+        "Sing: danced.",
+    ]
+
+
 @pytest.mark.django_db
 def test_receipt_of_a_recorded_session():
     record_session()
@@ -267,7 +331,9 @@ def test_text_for_a_terminal():
     record_session()
     append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
     text = receipt_text(build_receipt(RUN))
-    assert text.startswith(f"Session {RUN}, for user 7, mode phased\nStarted {NOW.isoformat()}, ended ")
+    assert text.startswith(
+        f"Session {RUN}, for user:7: a walk in five phases\nStarted by unknown\nStarted {NOW.isoformat()}, ended "
+    )
     assert "It finished its work.\nCharged 0.020000 USD of at most 5.00 USD; 3 calls\n" in text
     assert "Row 8 holds an amount that cannot be read." in text
-    assert f"{NOW.isoformat()}  user:7        The run started in mode phased" in text
+    assert f"{NOW.isoformat()}  user:7        The run began: a walk in five phases, with a cap of 5.00 USD." in text

@@ -91,7 +91,8 @@ def test_json_is_the_receipt(admin_client):
 
 
 def test_page_tells_the_story(client, owner, auditor):
-    start(RUN, owner_id=owner.pk, agent_id=3, trigger_kind="schedule", trigger_ref="nightly", restarted_from="old-run")
+    asked = {"trigger_kind": "manual", "trigger_ref": "nightly", "asked_by": f"user:{auditor.pk}"}
+    start(RUN, owner_id=owner.pk, agent_id=3, restarted_from="old-run", **asked)
     call(RUN, "denied", call_id="c0", name="wire", detail="budget_busy")
     append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "send"})
     append(RUN, "approval.approved", now=later(2), actor=f"user:{auditor.pk}", details={"approval_id": 5})
@@ -111,21 +112,37 @@ def test_page_tells_the_story(client, owner, auditor):
     assert response.status_code == 200
     for words in (
         "A person stopped it.",
-        "Agent 3, a run in mode phased, started by schedule (nightly)",
+        "A walk in five phases, by agent no. 3",
+        f"Hand, asked for by anna (user {auditor.pk}); trigger <code>nightly</code>",
         "old-run",
         f"olga (user {owner.pk})",
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
         "0.250000 USD charged, of at most 5.00 USD; 0.200000 USD booked for the provider",
-        "run_skill (wire): denied, budget_busy",
-        f"Approval 5 was given. By anna (user {auditor.pk}).",
+        "A question to the model, by a skill (wire): refused, other calls held the money",
+        f"Approved: send. By anna (user {auditor.pk}).",
+        "A person was asked for a yes: send.</li>",
         "A halt was requested. By user:999999.",
-        f"unknown, was under way when the run was halted; anna (user {auditor.pk}) decided: happened",
+        "nobody knows whether it happened, was under way when the run was halted; anna",
+        f"(user {auditor.pk}) decided: happened",
         "still running, was under way when the run was halted",
         "Verified: none of its 10 rows was changed",
         chain_head(RUN).hash,
     ):
         assert words in text, words
+
+
+def test_page_tells_of_a_notice_that_was_denied_and_of_whom_it_waited_for(client, owner, auditor):
+    start(RUN, owner_id=owner.pk, trigger_kind="manual", asked_by="command")
+    append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "notify"})
+    call(RUN, "approval_pending", second=1, call_id="c1", tool="notify")
+    text = page(client, owner)[1]
+    assert "What was refused" not in text
+    assert "Hand, asked for by the command line" in text
+    append(RUN, "approval.rejected", now=later(2), actor=f"user:{auditor.pk}", details={"approval_id": 5})
+    append(RUN, "autonomous_session.completed", now=later(3), details={"reason": "completed"})
+    told = f"but for what was not approved: a notice to the owner (denied by anna (user {auditor.pk}))."
+    assert told in page(client, owner)[1]
 
 
 def test_page_of_a_running_session(client, owner):

@@ -38,7 +38,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
     cap_of(triggers, WATCH).fill("0.001")
     triggers.page.get_by_role("button", name="Save").click()
     expect(triggers.page.get_by_text("1 trigger was changed successfully.")).to_be_visible()
-    expect(cap_of(triggers, WATCH)).to_have_value("0.0010")
+    expect(cap_of(triggers, WATCH)).to_have_value("0.001")
 
     triggers.add_document("too-dear.md")
     triggers.open_session("too-dear.md")
@@ -50,7 +50,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
     triggers.go("Home")
-    expect(triggers.card("What was refused lately")).to_contain_text("above its cap of 0.001000 USD")
+    expect(triggers.card("What was refused lately")).to_contain_text("above its cap of $0.001.")
 
 
 def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
@@ -58,5 +58,5 @@ def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
 
     expect(triggers.page.get_by_text("2 capped at $0.25 per session.")).to_be_visible()
     for name in OTHERS:
-        expect(cap_of(triggers, name)).to_have_value("0.2500")
-    expect(cap_of(triggers, WATCH)).to_have_value("0.5000")
+        expect(cap_of(triggers, name)).to_have_value("0.25")
+    expect(cap_of(triggers, WATCH)).to_have_value("0.50")

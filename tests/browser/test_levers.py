@@ -39,7 +39,7 @@ def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room
     expect(room.card("What happened")).to_contain_text("Reason: wrong contract")
     held.free.set()
     expect(room.chip("halted").first).to_be_visible()
-    expect(room.chip("external halt")).to_be_visible()
+    expect(room.chip("stopped by a person")).to_be_visible()
     expect(room.page.locator("blockquote")).to_have_count(0)  # what the model said came too late
     room.shoot("halted")
 
@@ -54,7 +54,7 @@ def test_halt_from_the_list_stops_what_is_under_way(room, held):
 
     expect(room.chip("halt requested")).to_be_visible()
     held.free.set()
-    expect(room.chip("external halt")).to_be_visible()
+    expect(room.chip("stopped by a person")).to_be_visible()
 
 
 def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held):
@@ -75,7 +75,7 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     room.shoot("banner")
     held.free.set()
     room.open_session("everything.md")
-    room.until(room.chip("external halt"))
+    room.until(room.chip("stopped by a person"))
     room.add_document("meanwhile.md")
     room.go("Sessions")
     expect(room.row("meanwhile.md")).to_have_count(0)
@@ -87,4 +87,4 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     expect(banner).to_have_count(0)
     room.go("Sessions")
     room.until(room.row("meanwhile.md").get_by_text("completed"))
-    expect(room.row("everything.md")).to_contain_text("external halt")
+    expect(room.row("everything.md")).to_contain_text("stopped by a person")

@@ -1,13 +1,16 @@
 """Processes under the supervisor: what ends is started again, what hangs is ended with all that it started."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 
 import pytest
 from django.conf import settings
 
+from agents.conf import clock
 from agents.enums import Status
 from agents.management import children, progress
 from agents.management.children import Child, Children
@@ -175,6 +178,14 @@ class TestProgress:
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
 
         assert self.looked(0.15) == ""
+
+    @pytest.mark.parametrize(("host", "stalled"), [(socket.gethostname(), False), ("elsewhere", True)])
+    def test_only_workers_of_this_machine_are_busy_here(self, monkeypatch, settings, host, stalled):
+        settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
+        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
+        make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
+
+        assert bool(self.looked(0.15)) == stalled
 
     def test_database_that_is_away_is_not_the_workers_fault(self, monkeypatch):
         def away(now):

@@ -1,12 +1,15 @@
 """Every answer carries a request id and a content security policy, under both kinds of server."""
 
 import asyncio
+import io
+import logging
 import re
 
 import pytest
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
+from lqops.logs import OneLine
 from lqops.middleware import ADMIN_POLICY, POLICY, ContentSecurityPolicy, RequestId, current_request_id
 
 MADE = re.compile(r"[0-9a-f]{32}")
@@ -44,6 +47,37 @@ def test_view_and_log_lines_see_the_id_that_the_answer_carries():
 
     assert seen == [(response["X-Request-ID"], response["X-Request-ID"])]
     assert current_request_id.get() == ""
+
+
+@pytest.fixture
+def lines():
+    """What the log says, as the product writes it."""
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(OneLine())
+    logger = logging.getLogger("django.request")
+    logger.addHandler(handler)
+    yield lambda: written.getvalue().splitlines()
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("path", ["/absent", "/api/v1/me", "/hooks/4554cdd9-0000-4000-8000-000000000000"])
+def test_what_django_logs_of_a_refusal_carries_the_id_of_its_answer(path, lines):
+    response = Client().post(path)
+
+    assert response.status_code >= 400
+    [line] = lines()
+    assert f" django.request [{response['X-Request-ID']}] " in line
+    assert path in line
+
+
+def test_what_django_logs_of_an_asynchronous_refusal_carries_the_id_of_its_answer(lines):
+    async def get():
+        return await AsyncClient().get("/absent", headers={"X-Request-ID": "async-2"})
+
+    asyncio.run(get())
+
+    assert [" [async-2] " in line for line in lines()] == [True]
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/absent", "/receipts/x/", "/static/absent.css"])

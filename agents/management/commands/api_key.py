@@ -21,7 +21,8 @@ MOST_DAYS = 3_650
 class Command(BaseCommand):
     help = (
         "Makes, lists and revokes API keys. A key is shown once, when it is made; only its hash is kept. A key without "
-        "the scope `decide` can never approve anything, whatever its user may: give agents no other."
+        "the scope `decide` can never approve anything, whatever its user may: give agents no other. Whoever runs this "
+        "may make any key; with --user, no other than that user may."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         create.add_argument(
             "--scope",
             action="append",
-            choices=list(Scope),
+            choices=[scope.value for scope in Scope],
             help="read, write or decide; may be given several times. Without it: read.",
         )
         create.add_argument(

@@ -24,10 +24,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         approval, by = named_approval(options["approval"]), named_user(options["user"])
-        digest = options["digest"] or approval["digest"]
+        digest = options["digest"] or approval.digest
         try:
-            decided = approval_reject(approval["pk"], by=by, digest=digest, now=clock(), note=options["note"])
+            decided = approval_reject(approval.pk, by=by, digest=digest, now=clock(), note=options["note"])
         except LqopsError as error:
             raise CommandError(str(error)) from error
-        said = {"approval": approval["approval"], "status": decided.status}
+        said = {"approval": str(approval.public_id), "status": decided.status}
         self.stdout.write(json.dumps(said) if options["json"] else f"Denied: {decided.action}.")

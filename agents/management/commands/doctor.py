@@ -7,13 +7,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from agents.diagnosis import diagnose
+from agents.models import Installation
+from agents.services.permits import halt_told
 
 
 class Command(BaseCommand):
     help = (
         "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake "
-        "refuses; then looks at the database, the record and the models. Leaves no row behind. Exit code 1 when "
-        "something is wrong."
+        "refuses; then looks at the database, the record and the models, and says so if all work is halted. Leaves no "
+        "row behind. Exit code 1 when something is wrong; a halt is not."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -22,14 +24,22 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         checks = diagnose()
         failed = [check for check in checks if not check.ok]
+        halted = _halted() if checks[0].ok else ""  # the first is whether the database is migrated
         if options["json"]:
             found = [{"name": check.name, "ok": check.ok, "found": check.found} for check in checks]
-            self.stdout.write(json.dumps({"ok": not failed, "checks": found}))
+            self.stdout.write(json.dumps({"ok": not failed, "checks": found, "halted": halted or None}))
         else:
             for check in checks:
                 mark = self.style.SUCCESS("ok  ") if check.ok else self.style.ERROR("FAIL")
                 self.stdout.write(f"{mark} {check.name}" + ("" if check.ok else f": {check.found}"))
+            if halted:
+                self.stdout.write(f"{self.style.WARNING('note')} {halted} `manage.py release` lets work start again.")
         if failed:
             raise CommandError(
                 f"{len(failed)} of {len(checks)} checks failed. While a brake fails, workers do not start."
             )
+
+
+def _halted() -> str:
+    found = Installation.objects.select_related("halt__requested_by").filter(pk=1).first()
+    return halt_told(found.halt) if found and found.halt else ""

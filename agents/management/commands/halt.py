@@ -10,7 +10,11 @@ from django.core.management.base import BaseCommand, CommandError
 from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user
 from agents.models import Agent, AgentSession
+from agents.services.actors import COMMAND
 from agents.services.halts import organisation_halt, sessions_halt
+from audit.models import AuditEvent
+
+USAGE = 2
 
 
 class Command(BaseCommand):
@@ -24,17 +28,23 @@ class Command(BaseCommand):
         what.add_argument("session", nargs="?", help="The public id of a session.")
         what.add_argument("--agent", help="The public id of an agent: halts every session of it.")
         what.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
-        parser.add_argument("--reason", default="", help="Kept with the halt, for people.")
+        parser.add_argument("--reason", default="", help="Kept with the halt, for people; --all needs it.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
         add_acting_user(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         by, now, reason = acting_user(options["user"]), clock(), options["reason"]
         if options["all"]:
-            halt = organisation_halt(by=by, reason=reason, now=now)
-            self._say({"halt_id": halt.pk, "halted": "all"}, "All work is halted until `release`.", options)
+            if not reason.strip():
+                raise CommandError(
+                    'Halting all work needs a reason, for those who find it halted: --reason "…".', returncode=USAGE
+                )
+            halt = organisation_halt(by=by, reason=reason, now=now, actor=COMMAND)
+            told = _told(halt.pk)
+            line = f"All work is halted until `release`. Sessions told to stop: {told}."
+            self._say({"halt_id": halt.pk, "halted": "all", "sessions": told}, line, options)
             return
-        counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now)
+        counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now, actor=COMMAND)
         line = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
         self._say(vars(counted), line, options)
         if counted.failed:
@@ -53,6 +63,12 @@ class Command(BaseCommand):
 
     def _say(self, found: dict[str, Any], line: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(found) if options["json"] else line)
+
+
+def _told(halt_pk: int) -> int:
+    """How many sessions the halt has reached, this time or when it was said before."""
+    asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt_pk)
+    return asked.count()
 
 
 def _uuid(text: str) -> UUID:

@@ -28,8 +28,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         owner, by, file = named_user(options["owner"]), acting_user(options["user"]), options["file"]
+        now = clock()
         try:
-            playbook = playbook_import(owner=owner, text=_read(file), by=by, now=clock())
+            playbook = playbook_import(owner=owner, text=_read(file), by=by, now=now)
         except LqopsError as refusal:
             raise CommandError(f"{file}: {refusal}") from None
         found = {
@@ -38,8 +39,10 @@ class Command(BaseCommand):
             "version": playbook.version,
             "digest": playbook.digest,
             "owner": owner.username,
+            "changed": playbook.updated_at == now,
         }
-        line = f"{playbook.name} of {owner.username} is at version {playbook.version}."
+        stays = "" if found["changed"] else "Nothing has changed: "
+        line = f"{stays}{playbook.name} of {owner.username} is at version {playbook.version}."
         self.stdout.write(json.dumps(found) if options["json"] else line)
 
 

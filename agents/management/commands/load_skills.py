@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
-from agents.services.prompt_skills import LoadReport, skills_load
+from agents.services.prompt_skills import Loaded, LoadReport, skills_load
 
 SAID = {
     "loaded": "new, taken as it is",
@@ -40,11 +40,17 @@ class Command(BaseCommand):
             report = skills_load(by=acting_user(options["user"]), now=clock(), accept=accept)
         except LqopsError as refusal:
             raise CommandError(str(refusal)) from None
-        self.stdout.write(json.dumps(asdict(report)) if options["json"] else _lines(report))
+        self.stdout.write(json.dumps(asdict(report)) if options["json"] else _lines(report, accept))
         if report.problems:
             raise CommandError(f"{len(report.problems)} could not be loaded or accepted; the others were.")
 
 
-def _lines(report: LoadReport) -> str:
-    lines = [f"{one.name} (version {one.version}): {SAID[one.state].format(name=one.name)}" for one in report.skills]
+def _lines(report: LoadReport, accept: list[str]) -> str:
+    lines = [f"{one.name} (version {one.version}): {_state(one, accept)}" for one in report.skills]
     return "\n".join([*lines, *(f"PROBLEM {problem}" for problem in report.problems)]) or "There are no skills."
+
+
+def _state(one: Loaded, accept: list[str]) -> str:
+    if one.state == "unchanged" and one.name in accept:
+        return "nothing to accept: it is as it was accepted"
+    return SAID[one.state].format(name=one.name)

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
+from agents.services.actors import COMMAND
 from agents.services.halts import organisation_release
 
 
@@ -21,7 +22,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            halt = organisation_release(by=acting_user(options["user"]), now=clock())
+            halt = organisation_release(by=acting_user(options["user"]), now=clock(), actor=COMMAND)
         except LqopsError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(

@@ -16,6 +16,7 @@ from agents.enums import Status
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
+from agents.services.actors import COMMAND
 from agents.services.firing import run_now
 from agents.transitions import TERMINAL
 
@@ -37,9 +38,15 @@ class Command(BaseCommand):
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
         parser.add_argument("--collection", help="The name of a collection: all of it is read.")
         parser.add_argument("--document", help="The public id of a document: it alone is read.")
+        parser.add_argument("--query", default="", help="Words to search for: what fits best is read.")
         parser.add_argument("--project", help="The name of the project that the run is bound to.")
         parser.add_argument("--max-cost", help="What the run may cost in US dollars; 0 means nothing at all.")
         parser.add_argument("--artifacts", action="store_true", help="The run may save drafts into the collection.")
+        parser.add_argument(
+            "--review",
+            action="store_true",
+            help="A person is asked before a run with privilege or scope concerns tells of it.",
+        )
         parser.add_argument("--wait", type=float, metavar="SECONDS", help="Waits so long for the end of the run.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
         add_acting_user(parser)
@@ -47,7 +54,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         owner = _only(User.objects.filter(username=options["owner"], is_active=True), f"user {options['owner']!r}")
         try:
-            session = run_now(owner=owner, by=acting_user(options["user"]), now=clock(), **_named(owner, options))
+            by, what = acting_user(options["user"]), _named(owner, options)
+            session = run_now(owner=owner, by=by, now=clock(), actor=COMMAND, **what)
         except LqopsError as error:
             raise CommandError(str(error)) from None
         session.refresh_from_db()
@@ -80,10 +88,11 @@ def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
         found["skill"] = _only(PromptSkill.objects.filter(name=options["skill"]), f"skill {options['skill']!r}")
     if options["document"]:
         mine = Document.objects.filter(owner=owner, public_id=_uuid(options["document"]), deleted_at__isnull=True)
-        found["document"] = _only(mine, f"document {options['document']}")
+        found["document"] = _only(mine, f"document {options['document']}", owner)
     if options["max_cost"] is not None:
         found["max_cost_usd"] = _usd(options["max_cost"])
-    return {**found, "emit_artifacts": options["artifacts"]}
+    flags = {"emit_artifacts": options["artifacts"], "review_flagged": options["review"]}
+    return {**found, **flags, "query": options["query"]}
 
 
 def _one_of(owner: User, model: type[Row], named: str) -> Row:
@@ -91,14 +100,14 @@ def _one_of(owner: User, model: type[Row], named: str) -> Row:
     if any(field.name == "deleted_at" for field in model._meta.fields):
         mine = mine.filter(deleted_at__isnull=True)
     by_id = mine.filter(public_id=named) if _is_uuid(named) else mine.none()
-    what = f"{model._meta.verbose_name} {named!r}"
-    return _only(by_id if by_id.exists() else mine.filter(name=named), what)
+    what = f"{model._meta.verbose_name} named {named!r}"
+    return _only(by_id if by_id.exists() else mine.filter(name=named), what, owner)
 
 
-def _only(rows: models.QuerySet[Row], what: str) -> Row:
+def _only(rows: models.QuerySet[Row], what: str, owner: User | None = None) -> Row:
     found = list(rows[:2])
     if not found:
-        raise CommandError(f"There is no {what}.")
+        raise CommandError(f"{owner} has no {what}." if owner else f"There is no {what}.")
     if len(found) > 1:
         raise CommandError(f"There is more than one {what}: give the public id instead.")
     return found[0]

@@ -1,12 +1,14 @@
 """Shows the record in a terminal. Parse, read, present."""
 
 import json
+from argparse import ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from audit.models import AuditEvent, SkillAudit
-from audit.receipts import UnknownChain, build_receipt, receipt_text
+from audit.receipts import UnknownChain, build_receipt
+from audit.receipts_told import receipt_text
 
 NO_SKILL_CALL = "No skill call is recorded yet (CONTROLLED and above are); --events lists the rows of the record."
 
@@ -72,6 +74,6 @@ def _printable(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise ValueError(text)
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)

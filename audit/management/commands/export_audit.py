@@ -1,8 +1,10 @@
 """Exports the record as JSONL. Parse, call audit/export.py, present."""
 
 import os
+import sys
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -42,13 +44,17 @@ class Command(BaseCommand):
         count = 0
         lines = exported_lines(chain=options["chain"], since=options["since"], kind=options["kind"])
         try:
-            with self._target(options["output"]) as target:
+            with closing(lines), self._target(options["output"]) as target:
                 for count, line in enumerate(lines, 1):
                     target.write(f"{line}\n")
                     if count % PROGRESS_ROWS == 0:
                         self.stderr.write(f"Rows so far: {count}")
+                target.flush()
                 if options["chain"] and not AuditEvent.objects.filter(chain=options["chain"]).exists():
                     raise CommandError(f"There is no chain {options['chain']!r}.")
+        except BrokenPipeError:  # whoever reads has seen enough, as `head` has
+            _let_go_of_stdout()
+            return
         except UnreadableRow as error:
             raise CommandError(f"Stopped: {error}; verify_audit says more.", returncode=UNREADABLE) from error
         except (OSError, DatabaseError) as error:
@@ -70,10 +76,18 @@ class Command(BaseCommand):
             draft.unlink(missing_ok=True)
 
 
+def _let_go_of_stdout() -> None:
+    """What is still in its buffer has no reader; Python would complain of it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
 def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a time, such as 2026-01-31 or 2026-01-31T14:30") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from agents.admin import health as page
 from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
@@ -145,13 +146,27 @@ def test_the_page_says_what_to_mend(client):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_operator_tests_the_brakes_from_the_page(client):
+def test_an_operator_tests_the_brakes_from_the_page(client, monkeypatch):
+    monkeypatch.setattr(page, "_TESTED", page._Tested())
+    monkeypatch.setattr(page.selftest, "is_armed", lambda: False)
     sign_in(client, "operator")
+    assert "not tested since this process started" in text_of(client.get(reverse(PAGE)))
 
     found = text_of(client.post(reverse(PAGE)))
 
     assert "✓" in found
     assert "✗" not in found
+    for answer in (found, text_of(client.get(reverse(PAGE)))):
+        assert "tested in this process" in answer
+        assert "all hold" in answer
+
+
+def test_a_brake_that_does_not_hold_is_counted_at_its_head(monkeypatch):
+    monkeypatch.setattr(page, "_TESTED", page._Tested(at=NOW, failed=1))
+    assert page.brakes() == ("bad", f"tested {NOW:%d %b %H:%M:%S} UTC: 1 check does not hold")
+    monkeypatch.setattr(page, "_TESTED", page._Tested())
+    monkeypatch.setattr(page.selftest, "is_armed", lambda: True)
+    assert page.brakes() == ("good", "tested when this process began")
 
 
 def test_only_those_who_may_look_see_it_and_only_operators_test(client):
@@ -162,8 +177,6 @@ def test_only_those_who_may_look_see_it_and_only_operators_test(client):
 
 
 def test_an_unknown_version_is_said_to_be_unknown(monkeypatch):
-    from agents.admin import health as page
-
     monkeypatch.setattr(page, "PACKAGES", ("no-such-package",))
 
     assert page.versions()["no-such-package"] == "unknown"

@@ -93,7 +93,7 @@ def test_it_shows_what_the_brakes_refused(client):
 
     found = shown(client)
 
-    assert "Call notify: tool_not_granted." in found
+    assert "Call notify: tool not granted." in found
     assert "Call notify: success." not in found
     assert reverse("audit:receipt", args=[session.chain]) in found
 
@@ -114,7 +114,7 @@ def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
 def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
-    assert [refusal.sentence for refusal in home.refusals_lately()] == ["Call notify: denied. Budget spent."]
+    assert [refusal.sentence for refusal in home.refusals_lately()] == ["Call notify: denied (a budget is used up)."]
 
     for _ in range(home.LOOKED_AT):
         refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
@@ -167,7 +167,7 @@ def test_halting_everything_asks_for_a_reason_and_does_nothing_before(client):
     sign_in(client, "operator")
     session = make_session()
 
-    assert "1 sessions are under way" in text_of(client.get(reverse("admin:halt_everything")))
+    assert "1 session is under way" in text_of(client.get(reverse("admin:halt_everything")))
     refused = client.post(reverse("admin:halt_everything"), {"reason": ""})
 
     assert "This field is required." in text_of(refused)

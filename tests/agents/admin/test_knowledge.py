@@ -4,6 +4,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from agents import extraction
+from agents.admin import document_forms
 from agents.admin.document_text import pieces
 from agents.models import AgentSession, Attachment, Collection, Document, Finding
 from agents.services.knowledge import document_add
@@ -123,6 +125,22 @@ def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
 
     assert "at most 3 are taken" in str(answer.context["form"].non_field_errors())
     assert not Document.objects.exists()
+
+
+def test_the_form_says_which_kinds_can_be_read_here(client, monkeypatch):
+    sign_in(client)
+    monkeypatch.setattr(document_forms, "find_spec", lambda library: library == "pypdf")
+
+    found = text_of(client.get(page(Document, "add")))
+
+    assert "Text, Markdown, HTML and PDF can be read here." in found
+    assert "For Word files run pip install &#x27;lqops[docs]&#x27;" in found
+    monkeypatch.setattr(document_forms, "find_spec", lambda library: True)
+    assert "pip install" not in text_of(client.get(page(Document, "add")))
+
+
+def test_the_libraries_that_the_form_asks_for_are_those_that_reading_needs():
+    assert set(document_forms.LIBRARIES.values()) == set(extraction._NEEDS.values())
 
 
 def test_no_file_is_no_document(client):

@@ -134,22 +134,23 @@ def test_pages_allow_no_inline_script_and_load_nothing_from_elsewhere(client):
 
 
 def test_the_number_of_statements_of_a_list_does_not_grow_with_its_rows(client):
-    sign_in(client)
+    viewer = sign_in(client)
     counts = []
     for _ in range(2):
         for _ in range(4):
-            make_run()
+            make_run(viewer)
         with CaptureQueriesContext(connection) as captured:
-            for model in (AgentSession, Approval, ToolCall, Finding, Trigger, Agent):
+            for model in (AgentSession, Approval, ToolCall, Finding, Trigger, Agent, Notification):
                 assert client.get(page(model, "changelist")).status_code == 200
         counts.append(len(captured))
 
     assert counts[0] == counts[1]
 
 
-def make_run():
+def make_run(viewer):
     owner = make_user()
     session = make_session(owner=owner, agent=make_agent(owner=owner), trigger=make_trigger(owner=owner))
     make_call(session)
     make_approval(session)
     Finding.objects.create(session=session, title="finding")
+    Notification.objects.create(owner=viewer, session=session, title="notice", kind="approval_waiting")

@@ -1,12 +1,32 @@
 """What runs leave behind, and what people make of it: precedents, proposals, notes, notices, projects."""
 
 import pytest
+from django.urls import reverse
 
-from agents.enums import Outcome, ProposalStatus, ToolIntent
-from agents.models import ContextProposal, Finding, Memory, Notification, Precedent, Project
+from agents.enums import ApprovalStatus, Outcome, ProposalStatus, ToolIntent
+from agents.models import (
+    AgentSession,
+    Approval,
+    ContextProposal,
+    Finding,
+    Memory,
+    Notification,
+    Precedent,
+    Project,
+)
 from audit.models import AuditEvent
-from tests.agents.admin.rows import act_page, kinds_since, last_event, make_call, page, sign_in, text_of
-from tests.factories import make_session, make_user
+from tests.agents.admin.rows import (
+    act_page,
+    kinds_since,
+    last_event,
+    make_approval,
+    make_call,
+    make_document,
+    page,
+    sign_in,
+    text_of,
+)
+from tests.factories import make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -25,10 +45,13 @@ def test_a_precedent_is_proposed_for_a_project_that_one_owns_and_the_context_wai
     Project.objects.create(owner=make_user(), name="Somebody else's")
     row = make_precedent(user)
     address = act_page(row, "promote")
-    assert "Somebody else" not in text_of(client.get(address))
+    asked = text_of(client.get(address))
+    assert "Somebody else" not in asked
+    assert '">Seen 3 times: Five-year terms.</pre>' in asked
     before = last_event()
 
-    client.post(address, {"confirmed": "1", "project": mine.pk})
+    answer = client.post(address, {"confirmed": "1", "project": mine.pk}, follow=True)
+    assert f'href="{page(ContextProposal, "changelist")}?status__exact=proposed">' in text_of(answer)
 
     mine.refresh_from_db()
     proposal = ContextProposal.objects.get()
@@ -49,6 +72,29 @@ def test_accept_reject_accept_leaves_one_copy(client):
 
     project.refresh_from_db()
     assert project.context_md.count("A line.") == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "fields"),
+    [("accept", {}), ("reject", {}), ("retire", {"status": ProposalStatus.ACCEPTED, "applied_version": 1})],
+)
+def test_a_decision_on_a_proposal_shows_the_very_line_that_it_is_about(client, act, fields):
+    user = sign_in(client)
+    project = Project.objects.create(owner=user, name="Mine", context_version=4)
+    row = ContextProposal.objects.create(owner=user, project=project, text="A <b>line</b>.", **fields)
+
+    found = text_of(client.get(act_page(row, act)))
+
+    assert "A &lt;b&gt;line&lt;/b&gt;.</pre>" in found
+    assert "For Mine, whose context is at version 4" in found
+
+
+def test_a_pattern_that_was_seen_once_is_told_in_the_singular(client):
+    row = make_precedent(sign_in(client), pattern_kind="playbook_deviation", observed_count=1)
+
+    assert "Playbook deviation, seen 1 time<" in text_of(client.get(act_page(row, "dismiss")))
+    assert "playbook deviation" in text_of(client.get(page(Precedent, "changelist")))
+    assert str(row) == "playbook_deviation: seen 1 time"
 
 
 def test_only_the_owner_of_the_project_decides(client):
@@ -144,6 +190,51 @@ def test_notices_are_ones_own_and_can_be_marked_as_read(client):
     assert theirs.read_at is None
     assert "for me" not in text_of(client.get(page(Notification, "changelist"), {"read": "no"}))
     assert "for me" in text_of(client.get(page(Notification, "changelist"), {"read": "yes"}))
+
+
+def test_opening_a_notice_is_reading_it_once(client):
+    mine = Notification.objects.create(owner=sign_in(client, "viewer"), title="for me", body="1 call, 0.500000 USD.")
+    before = last_event()
+
+    found = text_of(client.get(page(Notification, "change", mine.pk)))
+    client.get(page(Notification, "change", mine.pk))
+
+    assert "1 call, $0.50." in found
+    assert kinds_since(before) == ["notification.read"]
+    mine.refresh_from_db()
+    assert mine.read_at is not None
+
+
+def test_notices_are_told_apart_by_what_their_runs_are_about_and_lead_there(client):
+    user = sign_in(client)
+    session = make_session(
+        owner=user, trigger=make_trigger(name="Watch it"), params={"document": str(make_document(user).public_id)}
+    )
+    receipt = reverse("audit:receipt", args=[session.chain])
+    body = f"Findings: none.\nReceipt: {receipt}"
+    row = Notification.objects.create(owner=user, session=session, title="t", body=body)
+    Notification.objects.create(owner=user, title="of no run")
+
+    listed, found = (text_of(client.get(page(Notification, *where))) for where in (["changelist"], ["change", row.pk]))
+
+    assert "nda.txt</span>" in listed
+    assert "Watch it" in listed
+    assert f'href="{receipt}">Receipt</a>' in found
+    assert "Receipt: /" not in found
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open the session' in found
+
+
+def test_a_notice_of_a_call_that_waited_is_settled_once_the_call_is_decided(client):
+    user = sign_in(client)
+    approval = make_approval()
+    row = Notification.objects.create(owner=user, session=approval.session, title="t", kind="approval_waiting")
+
+    assert "waits for approval" in text_of(client.get(page(Notification, "changelist")))
+    Approval.objects.update(status=ApprovalStatus.REJECTED)
+    assert "approval, decided" in text_of(client.get(page(Notification, "changelist")))
+    assert "settled: it was decided" in text_of(client.get(page(Notification, "change", row.pk)))
+    Approval.objects.update(status=ApprovalStatus.PENDING)
+    assert page(Approval, "change", approval.pk) in text_of(client.get(page(Notification, "change", row.pk)))
 
 
 def test_a_look_at_somebody_elses_finding_is_a_look_at_the_session(client):

@@ -124,7 +124,8 @@ def budget(by):
 
 
 def run_again(by):
-    return make_session(owner=by, params={"playbook": str(make_playbook(by, f"p{clock()}").public_id)}, **OVER)
+    params = {"playbook": str(make_playbook(by, f"p{clock()}").public_id), "query": "late fees"}
+    return make_session(owner=by, params=params, **OVER)
 
 
 def key(by):
@@ -236,7 +237,7 @@ CASES = {
         unknown, lambda row, by, now: tool_call_resolve(row.pk, Decision.DID_NOT_HAPPEN, by=by, now=now)
     ),
     ("trigger", "run_now"): Case(
-        lambda by: make_trigger(owner=by),
+        lambda by: make_trigger(owner=by, query="late fees"),
         lambda row, by, now: run_now(owner=row.owner, by=by, now=now, trigger=row),
     ),
     ("trigger", "set_cap"): Case(

@@ -61,8 +61,8 @@ def test_the_list_shows_what_for_where_it_stands_and_money_against_its_cap(clien
 
     for words in ("acme.txt by NDA", "waits for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
         assert words in found, words
-    assert '$0.24 <span class="lq-faint">of $0.25' in found
-    assert '$0.00 <span class="lq-faint">of no cap' in found
+    assert '$0.24 <span class="lq-faint">charged of $0.25' in found
+    assert '$0.00 <span class="lq-faint">charged, no cap' in found
     assert 'class="lq-bar warn"' in found
 
 
@@ -228,7 +228,7 @@ def test_the_page_tells_the_end_and_who_stopped_it(client):
 
     found = text_of(show(client, session))
 
-    assert "The run was halted: external_halt." in found
+    assert "The run was halted: stopped by a person." in found
     assert "A person stopped it." in found
     assert "This run waits for a person" in found
 
@@ -338,7 +338,7 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
 def test_a_session_that_is_over_is_run_again(client):
     user = sign_in(client, "operator")
     playbook = make_playbook(user)
-    session = make_session(owner=user, params={"playbook": str(playbook.public_id)}, **OVER)
+    session = make_session(owner=user, params={"playbook": str(playbook.public_id), "query": "late fees"}, **OVER)
     before = last_event()
 
     answer = client.post(act_page(session, "restart"), {"confirmed": "1"}, follow=True)
@@ -346,7 +346,7 @@ def test_a_session_that_is_over_is_run_again(client):
     again = AgentSession.objects.get(restarted_from=session)
     assert "1 started again." in text_of(answer)
     assert kinds_since(before) == ["autonomous_trigger.run_now"]
-    assert str(again.public_id)[:8] in text_of(answer)
+    assert f'href="{page(AgentSession, "change", again.pk)}">Open session {str(again.public_id)[:8]}' in text_of(answer)
 
 
 def test_a_session_that_cannot_be_run_again_says_why(client):
@@ -369,7 +369,7 @@ def test_a_run_is_started_by_hand_with_what_is_ones_own(client):
 
     refused = client.post(address, {"playbook": other.pk})
     assert "Select a valid choice" in text_of(refused)
-    answer = client.post(address, {"playbook": mine.pk, "max_cost_usd": "0.5"})
+    answer = client.post(address, {"playbook": mine.pk, "query": "late fees", "max_cost_usd": "0.5"})
 
     session = AgentSession.objects.get()
     assert answer.url == page(AgentSession, "change", session.pk)

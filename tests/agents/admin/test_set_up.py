@@ -200,8 +200,7 @@ def test_links_lead_only_where_one_may_go(client):
 
 
 def test_a_key_is_shown_once_in_the_answer_and_nowhere_else(client):
-    sign_in(client, "admin")
-    user = make_user()
+    user = sign_in(client, "admin")
     before = last_event()
 
     answer = client.post(page(ApiKey, "add"), {"user": user.pk, "name": "CRM", "scopes": ["read", "write"]})

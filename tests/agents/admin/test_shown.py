@@ -9,7 +9,21 @@ from django import forms
 from agents.admin import tags
 from agents.admin.forms import ArgumentsField, DressedForm, usd_field
 from agents.admin.playbooks import LinesField
-from agents.admin.shown import Bar, ago, difference, moment, pretty, span, usd, visible
+from agents.admin.shown import (
+    Bar,
+    ago,
+    counted,
+    cut,
+    difference,
+    moment,
+    plain_error,
+    pretty,
+    span,
+    told,
+    usd,
+    visible,
+    words,
+)
 from tests.factories import NOW
 
 
@@ -52,6 +66,19 @@ def test_json_is_readable_and_hides_nothing():
 
 def test_an_amount_of_the_record_is_shown_like_any_other_and_an_unreadable_one_as_it_is():
     assert [tags.usd(amount) for amount in ("0.500000", "", "lots")] == ["$0.50", "", "lots"]
+
+
+def test_a_sentence_of_the_record_has_the_money_and_the_words_of_the_pages():
+    assert told("Halted: external_halt, 0.500000 USD of 20 USD.") == "Halted: stopped by a person, $0.50 of $20.00."
+    assert told("Call run_playbook: tool_not_granted.") == "Call run_playbook: tool not granted."
+    assert plain_error("CostCapReached: above 1.000000 USD.") == "above $1.00."
+    assert [plain_error(text) for text in ("Note: x", "no colon", "")] == ["x", "no colon", ""]
+
+
+def test_words_counts_and_cuts():
+    assert [words(value) for value in ("budget_exceeded", "organisation")] == ["budget exceeded", "whole installation"]
+    assert [counted(1, "call"), counted(2, "call"), counted(0, "is", "are")] == ["1 call", "2 calls", "0 are"]
+    assert [cut("abc", 3), cut("abc d", 5), cut("abc de", 5)] == ["abc", "abc d", "abc…"]
 
 
 @pytest.mark.parametrize(

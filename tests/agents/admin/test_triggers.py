@@ -61,7 +61,7 @@ def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
     found = text_of(client.get(reverse(LIST)))
 
     for words in (
-        "NDA on Inbox", "$0.25 today", "$0.75 to date, 1 sessions", "next: in 3 hours", "paused: failing runs",
+        "NDA on Inbox", "$0.25 today", "$0.75 to date, 1 session<", "next: in 3 hours", "paused: failing runs",
         "switched off", "$5.00 (default)",
     ):  # fmt: skip
         assert words in found, words
@@ -200,7 +200,8 @@ def test_a_watch_is_made_for_its_owner(client):
 def test_a_schedule_knows_its_next_run(client):
     owner = sign_in(client)
 
-    add(client, "schedule", owner, cron="0 6 * * 1", zone="Europe/Berlin", catch_up_minutes="60")
+    given = {"playbook": make_playbook(owner).pk, "query": "late fees"}
+    add(client, "schedule", owner, cron="0 6 * * 1", zone="Europe/Berlin", catch_up_minutes="60", **given)
 
     assert Trigger.objects.get().next_run_at is not None
 
@@ -223,6 +224,14 @@ def test_what_is_refused_stands_beside_its_field(client, kind, given, field):
 
     assert answer.context["form"].errors.get(field), answer.context["form"].errors
     assert not Trigger.objects.exists()
+
+
+def test_faults_of_the_times_and_of_the_zone_are_shown_together(client):
+    answer = add(client, "schedule", sign_in(client), cron="every day", zone="Mars/Base", catch_up_minutes="0")
+
+    faults = answer.context["form"].errors
+    assert "it needs five" in str(faults["cron"])
+    assert "is no time zone" in str(faults["zone"])
 
 
 def test_a_change_is_made_and_recorded_by_the_service(client):
@@ -307,17 +316,38 @@ def test_a_trigger_that_takes_no_messages_has_no_secret(client):
 def test_a_paused_trigger_is_run_by_hand(client):
     sign_in(client, "operator")
     owner = make_user()
-    row = make_trigger(owner=owner, paused_at=clock(), pause_reason="by_hand", playbook=make_playbook(owner))
+    paused = {"paused_at": clock(), "pause_reason": "by_hand"}
+    row = make_trigger(owner=owner, playbook=make_playbook(owner), query="late fees", **paused)
 
     answer = client.post(act_page(row, "run_now"), {"confirmed": "1"}, follow=True)
 
     assert "1 started." in text_of(answer)
-    assert AgentSession.objects.get().trigger == row
+    session = AgentSession.objects.get()
+    assert session.trigger == row
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open session' in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "words"),
+    [
+        ("schedule", {"collection": True}, "all documents of the collection Inbox. By itself it reads only what came"),
+        ("watch", {"collection": True}, "all documents of the collection Inbox. By itself it reads only the document"),
+        ("manual", {"collection": True, "query": "fees"}, "the passages in the collection Inbox that fit “fees”"),
+        ("event", {}, "it has nothing to read"),
+    ],
+)
+def test_running_now_says_beforehand_what_will_be_read(client, kind, fields, words):
+    owner = sign_in(client)
+    if fields.get("collection"):
+        fields = {**fields, "collection": Collection.objects.create(owner=owner, name="Inbox")}
+    row = make_trigger(owner=owner, kind=kind, **fields)
+
+    assert words in text_of(client.get(act_page(row, "run_now")))
 
 
 def test_a_run_for_somebody_who_has_opted_out_is_refused_with_the_reason(client):
     sign_in(client)
-    row = make_trigger(owner=make_user(opted_in=False))
+    row = make_trigger(owner=make_user(opted_in=False), query="late fees")
 
     answer = client.post(act_page(row, "run_now"), {"confirmed": "1"})
 

@@ -85,6 +85,7 @@ def unused(world, row):
     row.triggers.all().delete()
 
 
+EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
     "agent:create": Act(lambda w, _: agents_.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
     "agent:partial_update": Act(
@@ -98,8 +99,8 @@ ACTS = {
         lambda w, row: approvals.approval_reject(row.pk, digest=row.digest, note="fine", **said(w)), seen
     ),
     "approval:approve_edited": Act(
-        lambda w, row: approvals.approval_approve_edited(row.pk, digest=row.digest, arguments={"to": "Jo"}, **said(w)),
-        lambda w, row: {"digest": row.digest, "arguments": {"to": "Jo"}},
+        lambda w, row: approvals.approval_approve_edited(row.pk, digest=row.digest, arguments=EDITED, **said(w)),
+        lambda w, row: {"digest": row.digest, "arguments": EDITED},
     ),
     "approval:approve_for_session": Act(
         lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **said(w)),
@@ -171,8 +172,14 @@ ACTS = {
         before=accepted,
     ),
     "run-now:post": Act(
-        lambda w, _: firing.run_now(owner=w.by, playbook=w.rows["playbook"], **said(w)),
-        lambda w, _: {"playbook": public(w.rows["playbook"])},
+        lambda w, _: firing.run_now(
+            owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **said(w)
+        ),
+        lambda w, _: {
+            "playbook": public(w.rows["playbook"]),
+            "document": public(w.rows["document"]),
+            "review_flagged": True,
+        },
     ),
     "session:halt": Act(
         lambda w, row: halts.session_halt(row.pk, reason="It loops.", **said(w)), {"reason": "It loops."}
@@ -192,9 +199,15 @@ ACTS = {
     ),
     "trigger:create": Act(
         lambda w, _: triggers.trigger_create(
-            owner=w.by, kind="schedule", name="T", cron="0 6 * * 1", max_cost_usd=1, **said(w)
+            owner=w.by, kind="schedule", name="T", cron="0 6 * * 1", query="q", playbook=w.rows["playbook"], **said(w)
         ),
-        {"kind": "schedule", "name": "T", "cron": "0 6 * * 1", "max_cost_usd": "1"},
+        lambda w, _: {
+            "kind": "schedule",
+            "name": "T",
+            "cron": "0 6 * * 1",
+            "query": "q",
+            "playbook": public(w.rows["playbook"]),
+        },
     ),
     "trigger:partial_update": Act(
         lambda w, row: triggers.trigger_edit(trigger=row, project=w.rows["project"], **said(w)),
@@ -230,7 +243,7 @@ def staged(name):
 
 
 def trail(stage):
-    """What the act left in the record, without what differs from one world to the next."""
+    """What the act left in the record, without what differs from one world to the next, and without the key's id."""
     events_ = AuditEvent.objects.order_by("id")[stage.since :]
     owner = f"user:{stage.world.owner.pk}"
     return [
@@ -239,7 +252,7 @@ def trail(stage):
             "system" if event.chain == "system" else "session",
             "owner" if event.actor == owner else event.actor,
             event.subject.partition(":")[0],
-            sorted(event.details),
+            sorted(event.details.keys() - {"key_id"}),
         )
         for event in events_
     ]

@@ -170,6 +170,7 @@ def test_a_trigger_is_neither_made_in_nor_moved_to_somebody_else_s_project(kind)
     theirs, mine = make_world(), make_world()
     client, project = client_of(mine.owner), str(theirs.rows["project"].public_id)
     body = {"kind": kind, "name": "x", "collection": str(mine.rows["collection"].public_id)}
+    body["playbook"] = str(mine.rows["playbook"].public_id)
     body |= {"cron": "0 6 * * 1"} if kind == "schedule" else {}
     assert client.post("/api/v1/triggers", {**body, "project": project}, format="json").status_code == 404
     made = client.post("/api/v1/triggers", body, format="json").json()

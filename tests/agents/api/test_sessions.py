@@ -190,7 +190,23 @@ def test_a_restart_of_what_is_under_way_or_lost_its_playbook_is_refused(api, wor
     assert (under_way.status_code, under_way.json()["code"]) == (409, "invalid_transition")
     Playbook.objects.update(deleted_at=NOW)
     assert post(api, world.over, "restart").status_code == 404
-    assert post(api, world.over, "restart", {"max_cost_usd": "1"}).status_code == 422
+    assert post(api, world.over, "restart", {"max_cost": "1"}).status_code == 422
+
+
+def test_a_restart_keeps_the_cap_of_the_run_unless_another_is_given(api, world):
+    AgentSession.objects.filter(pk=world.over.pk).update(max_cost_usd=Decimal("0.01"))
+    assert post(api, world.over, "restart").json()["max_cost_usd"] == "0.010000"
+    assert post(api, world.over, "restart", {"max_cost_usd": None}).json()["max_cost_usd"] == "0.010000"
+    assert post(api, world.over, "restart", {"max_cost_usd": "0.5"}).json()["max_cost_usd"] == "0.500000"
+    assert post(api, world.over, "restart", {"max_cost_usd": "-1"}).status_code == 422
+
+
+def test_a_restart_under_another_cap_goes_before_that_of_the_trigger(api, world):
+    trigger = world.rows["trigger"]
+    Trigger.objects.filter(pk=trigger.pk).update(max_cost_usd=Decimal("0.01"))
+    AgentSession.objects.filter(pk=world.over.pk).update(trigger=trigger)
+    answer = post(api, world.over, "restart", {"max_cost_usd": "0.5"}).json()
+    assert (answer["trigger"], answer["max_cost_usd"]) == (str(trigger.public_id), "0.500000")
 
 
 def test_a_restart_through_the_service_needs_the_owner_or_the_permission(world):

@@ -38,8 +38,11 @@ def public(row):
 # --- triggers ---
 
 
-def test_a_schedule_is_made_changed_and_deleted(api):
+def test_a_schedule_is_made_changed_and_deleted(api, world):
     body = {"kind": "schedule", "name": "Mondays", "cron": "0 6 * * 1", "zone": "Europe/Berlin", "max_cost_usd": "0.5"}
+    refused = post(api, TRIGGERS, body)
+    assert (refused.status_code, "playbook or a skill" in refused.json()["message"]) == (422, True)
+    body |= {"playbook": public(world.rows["playbook"]), "collection": public(world.rows["collection"])}
     made = post(api, TRIGGERS, body)
     assert made.status_code == 201
     assert (made.json()["max_cost_usd"], made.json()["next_run_at"] is not None) == ("0.500000", True)
@@ -176,9 +179,24 @@ def test_run_now_needs_exactly_one_of_playbook_and_skill(api, world):
 def test_run_now_while_all_work_is_halted_is_a_conflict(api, world):
     from agents.services.halts import organisation_halt
 
-    organisation_halt(by=None, reason="", now=NOW)
-    answer = post(api, RUN, {"playbook": public(world.rows["playbook"])})
+    organisation_halt(by=world.owner, reason="incident", now=NOW)
+    answer = post(api, RUN, {"playbook": public(world.rows["playbook"]), "query": "term"})
     assert (answer.status_code, answer.json()["code"]) == (409, "session_halted")
+    assert answer.json()["message"] == (
+        f"All work is halted by {world.owner} since 2026-03-14 09:26 UTC: incident. Release it first."
+    )
+
+
+def test_a_run_with_nothing_to_read_is_refused(api, world):
+    answer = post(api, RUN, {"playbook": public(world.rows["playbook"])})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "a document, a collection or a query" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(("address", "name"), [(EVENTS, "severity"), (TRIGGERS, "min_severity")])
+def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api, address, name):
+    answer = post(api, address, {name: "high"})
+    assert answer.json()["detail"][name] == ['"high" is not known here; known are: info, caution, warning, critical.']
 
 
 # --- events ---

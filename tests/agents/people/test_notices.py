@@ -1,16 +1,12 @@
 """Notices: the row is the record; a copy is written with it, for who has an address and wants one."""
 
-from unittest.mock import patch
-
 import pytest
 from django.db import transaction
-from django_q.models import OrmQ
 
 from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
 from agents.exceptions import NotFound
 from agents.guard import guarded_tool_call
 from agents.models import Notification, OutboxMessage, Profile
-from agents.services import notifications
 from agents.services.notifications import BODY_CHARS, TITLE_CHARS, notice_create, notice_read
 from agents.services.people import email_notices_set
 from tests.factories import NOW, make_session, make_user
@@ -37,22 +33,20 @@ def test_without_a_mail_server_a_notice_is_one_row():
 
 
 @pytest.mark.usefixtures("_mail")
-def test_a_copy_is_written_and_queued_with_its_notice():
+def test_a_copy_is_written_with_its_notice():
     notice = tell(make_user(email="a@example.org"))
     copy = OutboxMessage.objects.get()
     assert (copy.notification, copy.status, copy.attempts, copy.due_at) == (notice, OutboxStatus.PENDING, 0, NOW)
-    [task] = OrmQ.objects.all()
-    assert (task.task["func"], task.task["args"]) == ("agents.tasks.send_copy", (copy.pk,))
 
 
 @pytest.mark.usefixtures("_mail")
 @pytest.mark.django_db(transaction=True)
-def test_a_notice_that_is_rolled_back_takes_its_copy_and_its_task_along():
+def test_a_notice_that_is_rolled_back_takes_its_copy_along():
     owner = make_user(email="a@example.org")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         tell(owner)
         raise ZeroDivisionError
-    assert [model.objects.count() for model in (Notification, OutboxMessage, OrmQ)] == [0, 0, 0]
+    assert [model.objects.count() for model in (Notification, OutboxMessage)] == [0, 0]
 
 
 @pytest.mark.usefixtures("_mail")
@@ -83,14 +77,6 @@ def test_somebody_without_a_profile_gets_the_notice_alone():
     Profile.objects.all().delete()
     tell(owner)
     assert (Notification.objects.count(), OutboxMessage.objects.count()) == (1, 0)
-
-
-@pytest.mark.usefixtures("_mail")
-def test_a_queue_that_takes_nothing_does_not_cost_the_notice(caplog):
-    with patch.object(notifications, "enqueue", side_effect=ConnectionError("broker gone")):
-        tell(make_user(email="a@example.org"))
-    assert (Notification.objects.count(), OutboxMessage.objects.count()) == (1, 1)
-    assert "will be tried again" in caplog.text
 
 
 def test_words_are_cut_and_masked_on_entry():

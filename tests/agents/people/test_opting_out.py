@@ -19,7 +19,8 @@ from agents.services.leases import lease_claim
 from agents.services.people import OPTED_OUT, email_notices_set, profile_set
 from agents.services.sessions import session_create
 from audit.models import AuditEvent
-from audit.receipts import build_receipt, outcome_sentence
+from audit.receipts import build_receipt
+from audit.receipts_told import outcome_sentence
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
 

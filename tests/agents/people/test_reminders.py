@@ -1,12 +1,13 @@
 """Approvers are reminded of a question that still waits: twice in its life, everybody who may decide, nobody else."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from agents.enums import ApprovalStatus, NoticeKind, Status, WaitingOn
 from agents.models import Approval, Notification
-from agents.services import reminders
+from agents.services import approvals, reminders
 from agents.services.approvals import approvals_expire
 from agents.services.halts import session_halt
 from agents.services.reminders import approvals_remind
@@ -115,3 +116,30 @@ def test_of_two_that_look_at_once_one_reminds(approval, monkeypatch):
     monkeypatch.setattr(reminders, "session_lock", slower)
     assert approvals_remind(after(30)) == 0
     assert told() == [approver.pk]
+
+
+def failing_for(row, real):
+    """The function, but for this ticket, for which it fails."""
+
+    def fail_or_go_on(approval, *more, **named):
+        if approval.pk == row.pk:
+            raise RuntimeError("no")
+        return real(approval, *more, **named)
+
+    return fail_or_go_on
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "sweep", "percent"),
+    [(reminders, "approvers_tell", approvals_remind, 25), (approvals, "_record", approvals_expire, 100)],
+)
+def test_a_ticket_that_fails_keeps_no_other_waiting(approval, monkeypatch, caplog, module, name, sweep, percent):
+    allowed("resolve_approval")
+    other = Approval.objects.get(pk=approval.pk)
+    other.pk, other.public_id, other.call_key = None, uuid4(), "turn:2"
+    other.save(force_insert=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, failing_for(approval, getattr(module, name)))
+        assert sweep(after(percent)) == 1
+    assert "it is tried again" in caplog.text
+    assert sweep(after(percent)) == 1

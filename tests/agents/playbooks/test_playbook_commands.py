@@ -36,6 +36,8 @@ def test_load_skills_takes_new_ones_and_marks_changed_ones(capsys, write_skill):
     write_skill()
     assert run(capsys, "load_skills") == "reader (version 1): new, taken as it is\n"
     assert run(capsys, "load_skills") == "reader (version 1): as it was accepted\n"
+    accepted = run(capsys, "load_skills", "--accept", "reader")
+    assert accepted == "reader (version 1): nothing to accept: it is as it was accepted\n"
     write_skill(body="New text.")
     assert "CHANGED; it does not run until it is accepted: look at its files, then --accept reader" in run(
         capsys, "load_skills"
@@ -94,7 +96,8 @@ def test_import_and_export_a_playbook(capsys, file):
     assert run(capsys, "import_playbook", str(file), "--owner", "bob") == "Leases of bob is at version 1.\n"
     assert last_actor() == "system"
     assert run(capsys, "export_playbook", "Leases", "--owner", "bob") == TEXT
-    assert "version 1" in run(capsys, "import_playbook", str(file), "--owner", "bob")
+    again = run(capsys, "import_playbook", str(file), "--owner", "bob")
+    assert again == "Nothing has changed: Leases of bob is at version 1.\n"
     file.write_text(TEXT.replace("Two", "Three"))
     said = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
     playbook = Playbook.objects.get()
@@ -104,6 +107,7 @@ def test_import_and_export_a_playbook(capsys, file):
         "version": 2,
         "digest": playbook.digest,
         "owner": "bob",
+        "changed": True,
     }
     assert last_actor() == f"user:{owner.pk}"
     assert json.loads(run(capsys, "export_playbook", "Leases", "--owner", "bob", "--json")) == {

@@ -2,6 +2,7 @@
 
 from itertools import count
 
+from agents.enums import TriggerKind
 from agents.models import (
     Attachment,
     Collection,
@@ -14,7 +15,7 @@ from agents.models import (
     PromptSkill,
 )
 from audit.models import AuditEvent
-from tests.factories import NOW, make_user
+from tests.factories import NOW, make_trigger, make_user
 
 _number = count(1)
 
@@ -35,6 +36,10 @@ def attach(collection, document=None, **fields):
     return Attachment.objects.create(document=document, collection=collection, **{"attached_at": NOW, **fields})
 
 
+def make_watch(collection, **fields):
+    return make_trigger(owner=collection.owner, kind=TriggerKind.WATCH, collection=collection, **fields)
+
+
 def make_playbook(owner=None, **fields):
     return Playbook.objects.create(owner=owner or make_user(), **{"name": f"playbook-{next(_number)}", **fields})
 
@@ -47,8 +52,8 @@ def make_skill(**fields):
     return PromptSkill.objects.create(**{"name": f"skill-{next(_number)}", "folder": "s", "body": "b", **fields})
 
 
-def halt_all():
-    halt = Halt.objects.create(scope="organisation", requested_at=NOW)
+def halt_all(**fields):
+    halt = Halt.objects.create(scope="organisation", requested_at=NOW, **fields)
     Installation.objects.filter(pk=1).update(halt=halt)
 
 

@@ -62,7 +62,9 @@ def test_an_address_that_leads_nowhere_is_not_found():
     headers = signed(trigger)
     trigger.public_id = uuid4()
     assert post(trigger, headers=headers).status_code == 404
-    assert Client().post("/hooks/not-an-id").status_code == 404
+    answer = Client().post("/hooks/not-an-id", {}, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert answer.json()["request_id"] == answer["X-Request-ID"]
 
 
 @pytest.mark.parametrize("method", ["get", "put", "delete", "patch"])

@@ -9,6 +9,7 @@ from agents.enums import Status, TriggerKind
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, InboundEvent
 from agents.services.firing import run_now
+from agents.services.leases import lease_claim
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
@@ -66,15 +67,41 @@ def test_both_or_neither_target_is_refused(owner):
     assert not AgentSession.objects.exists()
 
 
+def test_a_run_with_nothing_to_read_is_refused(owner):
+    for target in ({"playbook": make_playbook(owner)}, {"skill": make_skill()}):
+        with pytest.raises(Invalid, match="name a document, a collection or a query"):
+            run(owner, **target)
+    bare = make_trigger(owner=owner, kind=TriggerKind.EVENT, name="Triage", skill=make_skill())
+    with pytest.raises(Invalid, match="The trigger Triage has nothing to read when it is run by hand"):
+        run(owner, trigger=bare)
+    assert not AgentSession.objects.exists()
+    assert run(owner, trigger=bare, document=make_document(owner)).params["document"]
+    assert run(owner, trigger=make_trigger(owner=owner, query="late fees")).params["query"] == "late fees"
+
+
+def test_a_run_can_be_put_before_a_person_if_it_flags_a_concern(owner):
+    assert run(owner, skill=make_skill(), query="q", review_flagged=True).params["review_flagged"] is True
+
+
+def test_who_asked_stands_in_the_first_row_of_the_run(owner):
+    for by, actor, named in ((owner, "command", f"user:{owner.pk}"), (None, "command", "command")):
+        session = run_now(owner=owner, by=by, now=NOW, skill=make_skill(), query="q", actor=actor)
+        lease_claim(session.pk, owner="w", now=NOW)
+        started = AuditEvent.objects.get(chain=session.chain, kind="autonomous_session.started")
+        assert started.details["asked_by"] == named
+    lease_claim(make_session(owner=owner, status=Status.QUEUED).pk, owner="w", now=NOW)
+    assert rows_of("autonomous_session.started")[-1]["asked_by"] is None
+
+
 @pytest.mark.parametrize("cap", [Decimal("0.001"), Decimal(0)])
 def test_a_run_has_the_cap_that_was_asked_for(owner, cap):
-    assert run(owner, skill=make_skill(), max_cost_usd=cap).max_cost_usd == cap
+    assert run(owner, skill=make_skill(), query="q", max_cost_usd=cap).max_cost_usd == cap
 
 
 @pytest.mark.parametrize("cap", [Decimal(-1), Decimal("0.00001"), Decimal("NaN")])
 def test_a_cap_that_is_no_amount_is_refused(owner, cap):
     with pytest.raises(Invalid, match="4 places"):
-        run(owner, skill=make_skill(), max_cost_usd=cap)
+        run(owner, skill=make_skill(), query="q", max_cost_usd=cap)
 
 
 MAKERS = {
@@ -111,7 +138,7 @@ def test_what_is_switched_off_is_refused(owner):
     with pytest.raises(Invalid, match="skill"):
         run(owner, skill=make_skill(enabled=False))
     with pytest.raises(Invalid, match="agent"):
-        run(owner, skill=make_skill(), agent=make_agent(owner=owner, enabled=False))
+        run(owner, skill=make_skill(), query="q", agent=make_agent(owner=owner, enabled=False))
 
 
 def test_a_trigger_lends_what_it_goes_by_and_its_cap(owner):
@@ -159,7 +186,7 @@ def test_a_trigger_takes_no_other_target_and_a_deleted_one_does_not_run(owner):
 
 def test_a_restart_names_what_it_was_restarted_from(owner):
     before = make_session(owner=owner)
-    assert run(owner, skill=make_skill(), restarted_from=before).restarted_from == before
+    assert run(owner, skill=make_skill(), query="q", restarted_from=before).restarted_from == before
 
 
 def test_a_run_can_answer_an_event_again(owner):
@@ -171,17 +198,18 @@ def test_a_run_can_answer_an_event_again(owner):
 def test_a_stranger_cannot_run_for_somebody_else_but_an_operator_can(owner):
     stranger = make_user()
     with pytest.raises(NotFound):
-        run(owner, by=stranger, skill=make_skill())
+        run(owner, by=stranger, skill=make_skill(), query="q")
     stranger.user_permissions.add(Permission.objects.get(codename="add_agentsession"))
     operator = type(stranger).objects.get(pk=stranger.pk)
-    assert run(owner, by=operator, skill=make_skill()).owner == owner
+    assert run(owner, by=operator, skill=make_skill(), query="q").owner == owner
     assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == f"user:{operator.pk}"
 
 
 def test_nothing_runs_without_opt_in_or_while_all_work_is_halted(owner):
     with pytest.raises(NotAllowed):
-        run(make_user(opted_in=False), skill=make_skill())
-    halt_all()
-    with pytest.raises(SessionHalted):
-        run(owner, skill=make_skill())
+        run(make_user(opted_in=False), skill=make_skill(), query="q")
+    halt_all(reason="An incident.", requested_by=make_user(username="olga"))
+    told = r"All work is halted by olga since 2026-03-14 09:26 UTC: An incident\. Release it first\."
+    with pytest.raises(SessionHalted, match=told):
+        run(owner, skill=make_skill(), query="q")
     assert not AuditEvent.objects.filter(kind="autonomous_trigger.run_now").exists()

@@ -220,7 +220,7 @@ def test_a_time_that_is_no_longer_due_is_corrected_without_a_run():
 
 def test_somebody_else_s_schedule_is_left_alone():
     trigger = make_schedule(next_run_at=SIX + DAY)
-    assert schedules._fire(trigger.pk, now=SIX) is False
+    assert schedules._fire(trigger.pk, None, now=SIX) is False
 
 
 def test_the_longest_due_goes_first_and_no_more_than_the_limit():

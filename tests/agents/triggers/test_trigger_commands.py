@@ -64,48 +64,57 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
         "max_cost_usd": "5.000000",
     }
     assert session.params == {"skill": skill.name, "document": str(document.public_id)}
-    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "system"
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "command"
 
 
 def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
-    trigger = make_trigger(owner=owner, name="Nightly")
+    trigger = make_trigger(owner=owner, name="Nightly", query="late fees")
     make_trigger(name="Nightly")
     for named in ("Nightly", str(trigger.public_id)):
         run(capsys, "run_now", "--trigger", named, "--owner", "ada")
     assert trigger.sessions.count() == 2
 
 
+def test_run_now_can_ask_for_a_review_and_search(owner, capsys):
+    run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "late fees", "--review")
+    params = AgentSession.objects.get().params
+    assert (params["query"], params["review_flagged"]) == ("late fees", True)
+
+
 def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
     ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed")
-    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "30")
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
     assert "completed (completed)" in out
 
 
 def test_run_now_fails_when_the_run_does_not_complete(owner, capsys, monkeypatch):
     ends_as(monkeypatch, status=Status.HALTED, terminal_reason="cost_cap_reached")
     with pytest.raises(CommandError, match=r"halted \(cost_cap_reached\)"):
-        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "30", "--json")
+        call_command(
+            "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30", "--json"
+        )
     assert json.loads(capsys.readouterr().out)["terminal_reason"] == "cost_cap_reached"
 
 
 def test_run_now_does_not_wait_for_ever(owner):
     with pytest.raises(CommandError, match="did not complete: queued"):
-        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--wait", "0")
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0")
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--playbook", "absent"], "no playbook 'absent'"),
+        (["--playbook", "absent"], "ada has no playbook named 'absent'"),
         (["--skill", "absent"], "no skill 'absent'"),
-        (["--trigger", "absent"], "no trigger 'absent'"),
+        (["--trigger", "absent"], "ada has no trigger named 'absent'"),
         (["--trigger", "Twice"], "more than one"),
-        (["--skill", "s", "--collection", "absent"], "no collection"),
+        (["--skill", "s", "--collection", "absent"], "ada has no collection named 'absent'"),
+        (["--skill", "s"], "needs something to read"),
         (["--skill", "s", "--document", "absent"], "not a public id"),
         (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
         (["--skill", "s", "--max-cost", "much"], "not an amount"),
-        (["--skill", "s", "--max-cost", "-1"], "0 or more"),
-        (["--skill", "s", "--max-cost", "NaN"], "0 or more"),
+        (["--skill", "s", "--query", "q", "--max-cost", "-1"], "0 or more"),
+        (["--skill", "s", "--query", "q", "--max-cost", "NaN"], "0 or more"),
         (["--skill", "s", "--playbook", "p"], "not allowed with"),
         ([], "required"),
     ],
@@ -124,7 +133,7 @@ def test_run_now_runs_only_for_users_who_are_there_and_have_opted_in(owner):
     make_user(username="bob", opted_in=False)
     for name, says in (("nobody", "no user 'nobody'"), ("bob", "opted in")):
         with pytest.raises(CommandError, match=says):
-            call_command("run_now", "--skill", "s", "--owner", name)
+            call_command("run_now", "--skill", "s", "--query", "q", "--owner", name)
 
 
 def test_triggers_lists_what_is_in_use(owner, capsys):

@@ -22,7 +22,7 @@ from agents.services.triggers import (
 )
 from tests.factories import NOW, make_session, make_trigger, make_user
 
-from .rows import rows_of
+from .rows import make_skill, rows_of
 
 pytestmark = pytest.mark.django_db
 
@@ -84,6 +84,8 @@ def test_a_resumed_schedule_makes_up_for_nothing_and_starts_with_a_clean_slate()
     trigger = make_trigger(
         kind=TriggerKind.SCHEDULE,
         cron="0 6 * * *",
+        skill=make_skill(),
+        query="late fees",
         next_run_at=NOW - timedelta(days=3),
         paused_at=NOW - timedelta(days=3),
         pause_reason="failing",

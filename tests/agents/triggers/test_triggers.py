@@ -35,7 +35,8 @@ def make(kind=TriggerKind.EVENT, owner=None, by=None, **fields):
 
 
 def schedule(**fields):
-    return make(TriggerKind.SCHEDULE, **{"cron": "0 6 * * *", **fields})
+    goes_by = {"skill": make_skill(), "query": "late fees"}
+    return make(TriggerKind.SCHEDULE, **{"cron": "0 6 * * *", **goes_by, **fields})
 
 
 # --- Made ---
@@ -79,6 +80,17 @@ def test_a_watch_needs_a_collection_and_a_schedule_needs_a_time():
         make(TriggerKind.WATCH)
     with pytest.raises(Invalid, match="fields"):
         make(TriggerKind.SCHEDULE)
+
+
+def test_a_schedule_needs_something_to_go_by_and_something_to_read():
+    owner = make_user()
+    for missing, match in ({"skill": None}, "playbook or a skill"), ({"query": ""}, "collection or a query"):
+        with pytest.raises(Invalid, match=match):
+            schedule(**missing)
+    assert not Trigger.objects.exists()
+    made = schedule(owner=owner, skill=None, query="", playbook=make_playbook(owner), collection=make_collection(owner))
+    with pytest.raises(Invalid, match="playbook or a skill"):
+        trigger_edit(trigger=made, by=owner, now=LATER, playbook=None)
 
 
 @pytest.mark.parametrize(

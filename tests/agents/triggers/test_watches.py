@@ -8,10 +8,10 @@ import pytest
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.models import AgentSession, Attachment, Trigger
 from agents.services import watches
-from agents.services.firing import Fired, Reason, Refused, watches_fire, watches_fire_unfired
+from agents.services.firing import Fired, Refused, watches_fire, watches_fire_unfired
 from tests.factories import NOW, make_trigger, make_user
 
-from .rows import attach, halt_all, make_collection, make_document, reasons_of, release_all, rows_of
+from .rows import attach, halt_all, make_collection, make_document, make_watch, reasons_of, release_all
 
 pytestmark = pytest.mark.django_db
 
@@ -19,24 +19,8 @@ MINUTE = timedelta(minutes=1)
 DAY = timedelta(hours=24)
 
 
-def make_watch(collection, **fields):
-    return make_trigger(owner=collection.owner, kind=TriggerKind.WATCH, collection=collection, **fields)
-
-
 def fired_at(attachment):
     return Attachment.objects.get(pk=attachment.pk).watches_fired_at
-
-
-def failing(*broken):
-    """Firing works but for these triggers."""
-    fire = watches.trigger_fire
-
-    def fire_or_fail(*, trigger, **more):
-        if trigger.pk in {one.pk for one in broken}:
-            raise RuntimeError("no")
-        return fire(trigger=trigger, **more)
-
-    return patch.object(watches, "trigger_fire", fire_or_fail)
 
 
 def test_every_watch_on_the_collection_is_told_once():
@@ -120,36 +104,6 @@ def test_an_attachment_that_does_not_exist_is_no_error():
     assert watches_fire(0, now=NOW) == []
 
 
-def test_a_watch_that_fails_stops_no_other_and_is_told_again(caplog):
-    collection = make_collection()
-    bad, good = make_watch(collection), make_watch(collection)
-    attachment = attach(collection)
-    with failing(bad):
-        assert [answer.session.trigger for answer in watches_fire(attachment.pk, now=NOW)] == [good]
-    assert "could not be told" in caplog.text
-    assert fired_at(attachment) is None
-    assert watches_fire_unfired(now=NOW + MINUTE) == 1
-    assert bad.sessions.count() == good.sessions.count() == 1
-    assert fired_at(attachment) == NOW + MINUTE
-
-
-def test_a_watch_that_keeps_failing_is_given_up_after_a_day():
-    collection = make_collection()
-    bad, good = make_watch(collection), make_watch(collection)
-    attachment = attach(collection)
-    with failing(bad):
-        watches_fire(attachment.pk, now=NOW)
-        watches_fire_unfired(now=NOW + DAY - MINUTE)
-        assert fired_at(attachment) is None
-        watches_fire_unfired(now=NOW + DAY)
-    assert fired_at(attachment) == NOW + DAY
-    assert rows_of("autonomous_trigger.refused", bad) == [
-        {"trigger_id": str(bad.public_id), "reason": "gave_up", "slot": f"attach:{attachment.pk}"}
-    ]
-    assert reasons_of(good) == []
-    assert watches_fire_unfired(now=NOW + DAY) == 0
-
-
 def test_while_all_work_is_halted_nobody_is_told_and_nothing_is_marked():
     collection = make_collection()
     make_watch(collection)
@@ -181,53 +135,3 @@ def test_a_halt_that_comes_between_two_watches_leaves_the_second_for_later():
     release_all()
     assert watches_fire_unfired(now=NOW + 2 * DAY) == 1
     assert first.sessions.count() == second.sessions.count() == 1
-
-
-# --- More than fits into an hour ---
-
-
-def test_a_watch_puts_off_what_does_not_fit_into_the_hour_and_loses_nothing():
-    collection = make_collection()
-    watch = make_watch(collection, max_runs_per_hour=10)
-    for _ in range(25):
-        watches_fire(attach(collection).pk, now=NOW)
-    assert watch.sessions.count() == 10
-    for hour in range(1, 4):
-        for _ in range(20):  # the ticker looks again and again
-            watches_fire_unfired(now=NOW + hour * timedelta(hours=1))
-    watch.refresh_from_db()
-    assert watch.sessions.count() == 25
-    assert watch.paused_at is None
-    assert reasons_of(watch) == []
-    assert not Attachment.objects.filter(watches_fired_at__isnull=True).exists()
-
-
-def test_a_watch_without_room_keeps_no_other_waiting():
-    busy, calm = make_collection(), make_collection()
-    full = make_watch(busy, max_runs_per_hour=1)
-    also, other = make_watch(busy), make_watch(calm)
-    for _ in range(30):
-        attach(busy)
-    attach(calm)
-    assert watches_fire_unfired(now=NOW, limit=10) == 1 + 9 + 1
-    assert (full.sessions.count(), also.sessions.count(), other.sessions.count()) == (1, 9, 1)
-
-
-def test_a_sweep_asks_a_watch_without_room_only_once():
-    collection = make_collection()
-    make_watch(collection, max_runs_per_hour=1)
-    for _ in range(10):
-        attach(collection)
-    with patch.object(watches, "trigger_fire", wraps=watches.trigger_fire) as asked:
-        watches_fire_unfired(now=NOW)
-    assert asked.call_count == 2
-
-
-def test_what_found_no_room_for_a_day_is_given_up_and_the_record_says_so():
-    collection = make_collection()
-    watch = make_watch(collection, max_runs_per_hour=1)
-    attachments = [attach(collection), attach(collection)]
-    watches_fire_unfired(now=NOW + DAY)
-    assert watch.sessions.count() == 1
-    assert reasons_of(watch) == [Reason.GAVE_UP]
-    assert fired_at(attachments[1]) == NOW + DAY

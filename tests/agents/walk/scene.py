@@ -103,7 +103,7 @@ def blocks_of(request):
 
 
 def shown(session):
-    """What the run left behind, without ids and times."""
+    """What the run left behind, without ids, times and the numbers of this scene."""
     return {
         "findings": [
             (one.severity, one.title, one.content, one.document and one.document.name, one.quote, one.quote_start,
@@ -112,7 +112,7 @@ def shown(session):
         ],
         "memories": sorted(session.memories.values_list("content", "state")),
         "precedents": sorted(session.owner.lqops_precedents.values_list("pattern_kind", "summary", "observed_count")),
-        "notices": sorted(session.notifications.values_list("title", flat=True)),
+        "notices": sorted(one.title.rstrip("0123456789") for one in session.notifications.all()),
         "artifacts": sorted(session.artifacts.values_list("name", "text")),
         "phases": phases(session),
         "status": (session.status, session.terminal_reason, session.error),

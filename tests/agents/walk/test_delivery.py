@@ -6,7 +6,7 @@ import pytest
 
 from agents.conf import approval_lifetime, clock
 from agents.enums import ApprovalStatus, Status, TerminalReason, WaitingOn
-from agents.models import Approval, Notification
+from agents.models import Approval, Document, Notification, Playbook
 from agents.services.approvals import approval_approve, approval_reject, approvals_expire
 from tests.agents.walk.scene import LEASE, PHASES, model, phases, reply, run
 
@@ -37,10 +37,43 @@ def test_a_yes_lets_the_run_tell(flagged, approver):
     assert flagged.status == Status.QUEUED
     with model() as asked:
         run(flagged)
-    assert (flagged.status, told(flagged)) == (Status.COMPLETED, ["Run completed: 2 findings"])
+    [title] = told(flagged)
+    assert (flagged.status, title) == (Status.COMPLETED, ticket.arguments["title"])
+    assert title.startswith(f"Run completed: {flagged.findings.count()} findings, lease.txt by Leases")
     assert asked.requests == []
     ticket.refresh_from_db()
     assert ticket.consumed_at is not None
+
+
+def test_a_yes_holds_although_things_were_renamed_meanwhile(flagged, approver):
+    ticket = Approval.objects.get(session=flagged)
+    Document.objects.update(name="renamed.txt")
+    Playbook.objects.update(name="Renamed")
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
+    flagged.refresh_from_db()
+    run(flagged)
+    assert told(flagged) == [ticket.arguments["title"]]
+
+
+def test_a_name_with_a_masked_secret_is_left_out_of_the_notice(scene):
+    document = scene.document()
+    Document.objects.filter(pk=document.pk).update(name="[redacted:secret:ab12].txt")
+    with model():
+        session = run(scene.session(document=str(document.public_id)))
+    assert told(session) == ["Run completed: 3 findings"]
+
+
+def test_a_notice_that_cannot_be_written_fails_the_run_and_is_told(flagged, approver, monkeypatch):
+    def fail(**_):
+        raise OSError("no room")
+
+    ticket = Approval.objects.get(session=flagged)
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
+    flagged.refresh_from_db()
+    monkeypatch.setattr("agents.tools.notify.notice_create", fail)
+    run(flagged)
+    assert (flagged.status, flagged.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_ERROR)
+    assert flagged.notifications.filter(kind="run_stopped").count() == 1
 
 
 def test_a_no_ends_the_run_without_a_word(flagged, approver):

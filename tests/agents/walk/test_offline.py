@@ -25,7 +25,9 @@ def test_a_deviation_is_found_quoted_and_counted(scene):
     assert ethics.title == "Ethics review: none flagged"
     assert Precedent.objects.get().observed_count == 1
     assert session.cost_total_usd == COLD_START_USD
-    assert session.notifications.get().title == "Run completed: 1 finding"
+    assert session.notifications.get().title.startswith(
+        f"Run completed: {session.findings.count()} findings, lease.txt"
+    )
 
 
 def test_offsets_hold_in_a_text_that_is_not_plain(scene):

@@ -67,9 +67,9 @@ def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
     with model(json.dumps({**told, "findings": [*told["findings"], odd]})):
         session = run(scene.of_document(f"{LEASE} canary-5"))
     notice = Notification.objects.get(session=session)
-    assert notice.title == "Run completed: 3 findings"
+    assert notice.title == f"Run completed: {session.findings.count()} findings, lease.txt by {scene.playbook.name}"
     assert notice.body.splitlines() == [
-        "Findings: 1 critical, 1 warn, 1 other.",
+        "Findings: 1 critical, 2 warn, 1 other.",
         "1 memories proposed.",
         "1 patterns noted.",
         "Privilege or scope concerns: 1.",
@@ -105,7 +105,7 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert session.cost_total_usd == COLD_START_USD
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
     assert phases(session) == PHASES
-    assert Notification.objects.get().title == "Run completed: analysis failed"
+    assert Notification.objects.get().title.startswith("Run completed: analysis failed, lease.txt")
     assert is_empty(session)
 
 
@@ -188,7 +188,7 @@ def test_a_document_that_cannot_be_read_is_a_warning(scene):
         ("warn", "The documents could not be read")
     ]
     assert asked.requests == []
-    assert session.notifications.get().title == "Run completed: analysis failed"
+    assert session.notifications.get().title.startswith("Run completed: analysis failed, lease.txt")
 
 
 def test_the_document_of_somebody_else_is_not_read(scene):
@@ -239,7 +239,7 @@ def test_concerns_are_listed(scene, kind):
     [ethics] = session.findings.all()
     assert (ethics.severity, ethics.title) == ("warn", "Ethics review: 1 flagged")
     assert "- It is marked confidential." in ethics.content
-    assert session.notifications.get().title == "Run completed: 0 findings"
+    assert session.notifications.get().title.startswith("Run completed: 1 finding, lease.txt")
 
 
 def test_a_playbook_that_is_gone_refuses_the_run(scene):

@@ -1,0 +1,30 @@
+"""`unlock`: lets people sign in again at once after too many wrong passwords."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from agents.conf import clock
+from agents.management.acting import acting_user, add_acting_user
+from agents.services.sign_ins import WINDOW, sign_ins_clear
+
+MINUTES = WINDOW.seconds // 60
+
+
+class Command(BaseCommand):
+    help = (
+        "Lets people sign in again at once after too many wrong passwords. Without this the wait ends by itself, after "
+        f"{MINUTES} minutes at most."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", nargs="?", default="", help="Only this account; by default all, and addresses.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
+        add_acting_user(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        cleared = sign_ins_clear(username=options["username"], by=acting_user(options["user"]), now=clock())
+        line = f"{cleared} counts of failed sign-ins begin anew."
+        self.stdout.write(json.dumps({"cleared": cleared}) if options["json"] else line)

@@ -1,0 +1,148 @@
+"""Why a call asks, and about what: two calls that wait are told apart without opening their arguments."""
+
+import pytest
+from django.urls import reverse
+
+from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
+from agents.models import AgentSession, Approval, Collection
+from agents.selectors.purposes import SHOWN_DOCUMENTS, read_by
+from tests.agents.admin.rows import make_approval, make_call, make_document, page, sign_in, text_of
+from tests.factories import make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+FLAGGED = {"severity": "warn", "title": "Ethics review: 1 flagged", "content": "Privilege:\n- Counsel's <b>advice</b>"}
+
+
+def waiting(**fields):
+    return make_session(status=Status.WAITING, waiting_on=WaitingOn.APPROVAL, **fields)
+
+
+def read(session, *documents, left_out=0):
+    """A retrieval of the run as the journal has it."""
+    places = [{"document_id": str(document.public_id), "start": 0, "end": 9} for document in documents]
+    summary = {"passages": places, "left_out": left_out}
+    given = {"intent": ToolIntent.RETRIEVE_CHUNKS, "phase": Phase.INTAKE, "result": {"summary": summary}}
+    return make_call(session, key="intake:retrieve", **given)
+
+
+def notice_of(session, **fields):
+    given = {"intent": ToolIntent.NOTIFY, "action": "notify", "level": Level.SAFE, "risk_level": "high", **fields}
+    return make_approval(session, **given)
+
+
+def shown(client, approval):
+    return text_of(client.get(page(Approval, "change", approval.pk)))
+
+
+# --- One call ---
+
+
+def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
+    owner = make_user(username="olga")
+    document = make_document(owner, name="memo.md")
+    session = waiting(owner=owner, params={"document": str(document.public_id)}, trigger=make_trigger(name="Watch it"))
+    make_call(session, key="ethics", intent=ToolIntent.EMIT_FINDING, arguments=FLAGGED)
+    sign_in(client, "approver")
+
+    found = shown(client, notice_of(session))
+
+    for words in (
+        "The review of this run flagged concerns", "Counsel&#x27;s &lt;b&gt;advice&lt;/b&gt;", "memo.md", "Watch it",
+        "olga, who owns the run: a notice in this application", "a call of this kind does no harm by itself",
+        "this one was marked as risky",
+    ):  # fmt: skip
+        assert words in found, words
+
+
+def test_the_copy_by_mail_is_named_where_one_is_sent(client, settings):
+    settings.EMAIL_HOST = "mail.example.org"
+    session = waiting(owner=make_user(email="olga@example.org"))
+    sign_in(client, "approver")
+
+    assert "a copy by e-mail to olga@example.org" in shown(client, notice_of(session))
+
+
+def test_a_run_whose_review_flagged_nothing_shows_no_concern(client):
+    session = waiting()
+    make_call(session, key="ethics", arguments={"severity": "info", "content": "none of that"})
+    sign_in(client, "approver")
+
+    found = shown(client, notice_of(session))
+
+    assert "none of that" not in found
+    assert "It was marked as a call of high risk" in found
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [("semi", "The agent Clerk works in mode semi"), ("auto", "Calls of level RESTRICTED ask"), (None, "ask a person")],
+)
+def test_a_call_that_asks_by_its_level_says_so(client, agent, words):
+    session = waiting(agent=make_agent(name="Clerk", mode=agent) if agent else None)
+    sign_in(client, "approver")
+
+    found = shown(client, make_approval(session))
+
+    assert words in found
+    assert "Who is told" not in found
+
+
+# --- The queue ---
+
+
+def test_two_calls_of_one_name_are_told_apart_by_document_and_trigger(client):
+    owner = sign_in(client)
+    names = ("first.md", "second.md")
+    for name in names:
+        params = {"document": str(make_document(owner, name=name).public_id)}
+        notice_of(waiting(owner=owner, params=params, trigger=make_trigger(name=f"Watch of {name}")))
+    notice_of(waiting(owner=owner))
+
+    for address in (page(Approval, "changelist"), reverse("admin:index")):
+        found = text_of(client.get(address))
+        for name in names:
+            assert f"{name}</a>" in found
+            assert f"Watch of {name}" in found
+        assert "run by hand" in found
+
+
+def test_the_list_says_that_it_shows_what_waits_and_how_to_see_the_rest(client):
+    sign_in(client)
+    address = page(Approval, "changelist")
+
+    assert "calls that wait for a decision" in text_of(client.get(address))
+    assert "Nothing waits for a decision." in text_of(client.get(address))
+    assert "all calls that were ever asked for" in text_of(client.get(address, {"queue": "all"}))
+    rejected = text_of(client.get(address, {"queue": "rejected"}))
+    assert "calls that are rejected" in rejected
+    assert "Nothing fits what was searched for." in rejected
+
+
+# --- What a run read ---
+
+
+def test_a_run_over_a_collection_shows_what_it_read_by_name(client):
+    owner = sign_in(client)
+    inbox = Collection.objects.create(owner=owner, name="Inbox")
+    documents = [make_document(owner, name=f"{number}.md") for number in range(SHOWN_DOCUMENTS + 2)]
+    session = make_session(owner=owner, params={"collection": str(inbox.public_id)})
+    read(session, *documents, documents[0], left_out=3)
+
+    found = text_of(client.get(page(AgentSession, "change", session.pk)))
+
+    assert f'href="{reverse("admin:agents_collection_change", args=[inbox.pk])}">Inbox' in found
+    for document in documents[:SHOWN_DOCUMENTS]:
+        assert f">{document.name}</a>" in found
+    assert f">{documents[-1].name}</a>" not in found
+    assert "and 2 more" in found
+    assert "3 too long to be read with the others" in found
+
+
+def test_what_a_retrieval_that_failed_asked_for_was_not_read():
+    session = make_session()
+    call = read(session, make_document())
+    call.outcome = Outcome.ERROR
+    call.save()
+
+    assert read_by(session).documents == ()

@@ -1,0 +1,68 @@
+"""Lists that are searched by a session's id: typed as the pages show it, and as some databases keep it."""
+
+import pytest
+from django.urls import reverse
+
+from agents.models import AgentSession, Approval, Finding, InferenceLog, ToolCall
+from audit import recorder
+from audit.models import AuditEvent
+from tests.agents.admin.rows import make_approval, make_call, page, sign_in, text_of
+from tests.factories import NOW, make_session
+
+pytestmark = pytest.mark.django_db
+
+LISTS = [AgentSession, ToolCall, Approval, Finding, InferenceLog, AuditEvent]
+
+
+def make_run():
+    session = make_session()
+    make_call(session)
+    make_approval(session)
+    Finding.objects.create(session=session, title="finding")
+    InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
+    recorder.append(session.chain, "session.paused", now=NOW, details={"idle_seconds": 1})
+    return session
+
+
+def session_of(row):
+    if isinstance(row, AgentSession):
+        return row.chain
+    return row.chain if isinstance(row, AuditEvent) else row.session.chain
+
+
+@pytest.mark.parametrize("typed", [str, lambda given: given.hex, lambda given: f" {given} ".upper()])
+@pytest.mark.parametrize("model", LISTS, ids=[model.__name__ for model in LISTS])
+def test_a_list_finds_a_session_by_its_id_with_hyphens_and_without(client, model, typed):
+    sign_in(client)
+    wanted = make_run()
+    make_run()
+
+    rows = client.get(page(model, "changelist"), {"q": typed(wanted.public_id)}).context["cl"].result_list
+
+    assert [session_of(row) for row in rows] == [wanted.chain]
+
+
+def test_words_are_searched_for_as_before(client):
+    sign_in(client)
+    make_run()
+    recorder.append("system", "people.opted_in", now=NOW, details={"user_id": 1})
+
+    found = client.get(page(Finding, "changelist"), {"q": "find"}).context["cl"].result_list
+    record = client.get(page(AuditEvent, "changelist"), {"q": "system"}).context["cl"].result_list
+
+    assert len(found) == 1
+    assert {row.chain for row in record} == {"system"}
+
+
+@pytest.mark.parametrize("model", LISTS[1:], ids=[model.__name__ for model in LISTS[1:]])
+def test_a_list_shows_a_short_id_that_leads_to_the_session_or_its_receipt(client, model):
+    sign_in(client)
+    session = make_run()
+    receipt = model is AuditEvent
+    link = reverse("audit:receipt", args=[session.chain]) if receipt else page(AgentSession, "change", session.pk)
+
+    found = text_of(client.get(page(model, "changelist")))
+
+    assert f'href="{link}" title="{session.chain}">' in found
+    if model is not Approval:
+        assert f">{session.chain[:8]}</a>" in found

@@ -1,0 +1,186 @@
+"""How pages speak: heads of sessions, names of pages, empty lists, and what stands at the top of a page."""
+
+import pytest
+from django.contrib import admin
+from django.urls import reverse
+
+from agents.admin.navigation import _SECTIONS
+from agents.enums import ApprovalStatus, HaltState, Phase, Status, ToolIntent
+from agents.models import (
+    AgentSession,
+    ApiKey,
+    Budget,
+    Document,
+    Halt,
+    InboundEvent,
+    InferenceLog,
+    PromptSkill,
+    Trigger,
+)
+from audit import recorder
+from tests.agents.admin.rows import make_approval, make_document, page, sign_in, text_of
+from tests.factories import NOW, make_session, make_trigger
+
+pytestmark = pytest.mark.django_db
+
+STOPPED = {"status": Status.HALTED, "halt_state": HaltState.HALTED, "completed_at": NOW}
+DONE = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW}
+
+
+def shown(client, row):
+    return text_of(client.get(page(type(row), "change", row.pk)))
+
+
+# --- The head of a session ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "chips"),
+    [
+        ({**STOPPED, "terminal_reason": "cost_cap_reached"}, ["halted", "cost cap reached"]),
+        ({**STOPPED, "terminal_reason": "external_halt"}, ["halted", "stopped by a person"]),
+        (DONE, ["completed"]),
+        ({"status": Status.RUNNING}, ["running"]),
+        ({"status": Status.RUNNING, "halt_state": HaltState.HALT_REQUESTED}, ["running", "halt requested"]),
+        ({"status": Status.WAITING, "waiting_on": "approval"}, ["waits for approval"]),
+    ],
+)
+def test_a_session_says_each_thing_about_its_standing_once(client, fields, chips):
+    session = make_session(owner=sign_in(client), **fields)
+
+    answer = client.get(page(AgentSession, "change", session.pk))
+
+    assert [chip for _, chip in answer.context["chips"]] == chips
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.INTAKE}, "stopped before it looked"),
+        ({**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.DRAFTING}, "found nothing until then"),
+        ({**DONE, "current_phase": Phase.DELIVERY}, "This run found nothing."),
+        ({}, "None so far."),
+    ],
+)
+def test_a_run_without_findings_says_whether_it_looked(client, fields, words):
+    assert words in shown(client, make_session(owner=sign_in(client), **fields))
+
+
+def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
+    owner = sign_in(client, username="ada")
+    session = make_session(owner=owner, **DONE)
+    told = {"intent": ToolIntent.NOTIFY, "resolved_at": NOW}
+    make_approval(session, key="a", status=ApprovalStatus.REJECTED, resolved_by=owner, **told)
+    make_approval(session, key="b", status=ApprovalStatus.EXPIRED, **told)
+    make_approval(session, key="c", status=ApprovalStatus.REJECTED, resolved_at=NOW)
+
+    found = shown(client, session)
+
+    assert "It finished its work. Its notice was denied by ada." in found
+    assert "Its notice was not sent: nobody decided on it in time." in found
+    assert "Its call send_letter was denied by a person." in found
+
+
+def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
+    session = make_session(owner=sign_in(client), error="CostCapReached: above 0.500000 USD.")
+    started = {"mode": "phased", "owner_id": 1, "max_cost_usd": "0.500000"}
+    for kind, details in (
+        ("autonomous_session.started", started),
+        ("session.inputs", {"memories": 1}),
+        ("session.inputs", {"memories": 0, "context_version": 3}),
+        ("autonomous_session.resumed", {"cause": "queue", "recoveries": 0}),
+        ("autonomous_session.resumed", {"cause": "takeover", "recoveries": 2}),
+    ):
+        recorder.append(session.chain, kind, now=NOW, details=details)
+
+    found = shown(client, session)
+
+    for words in (
+        "with a cap of $0.50.", "no context of a project and 1 kept note.", "version 3 of its project&#x27;s context",
+        "A worker took up the run.", "workers were lost 2 times.", ">above $0.50.<",
+    ):  # fmt: skip
+        assert words in found, words
+
+
+def test_both_ledgers_stand_beside_the_cap(client):
+    session = make_session(owner=sign_in(client), max_cost_usd="1", cost_total_usd="0.1", cost_actual_usd="0.85")
+
+    for found in (shown(client, session), text_of(client.get(reverse("admin:index")))):
+        assert "$0.10" in found
+        assert "$0.85 booked for providers" in found
+        assert "Charged is what was approved before each call" in found
+        assert 'class="lq-bar warn"><span style="width: 85%"' in found
+
+
+# --- Names of pages ---
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [(title, name) for _, pages in _SECTIONS for title, _, name, _ in pages if name.endswith("changelist")],
+)
+def test_a_page_has_the_name_of_the_sidebar_at_its_head(client, title, name):
+    sign_in(client)
+    answer = client.get(reverse(f"admin:{name}"))
+
+    assert answer.context["title"] == title
+    assert answer.context["cl"].opts.verbose_name_plural.lower() == title.lower()
+
+
+def test_ids_and_file_names_at_the_head_of_a_page_keep_their_letters(client):
+    owner = sign_in(client)
+    document = make_document(owner, name="memo.md")
+    session = make_session(owner=owner, params={"document": str(document.public_id)})
+
+    for row in (document, session):
+        head = shown(client, row).split("<h1")[1].split("</h1>")[0]
+        assert "memo.md" in head
+        assert "Memo.md" not in head
+        assert "(running)" not in head
+
+
+# --- Words of lists ---
+
+
+def test_lists_say_what_to_do_when_there_is_nothing_in_them(client):
+    sign_in(client)
+    silent = [model for model in admin.site._registry if not getattr(admin.site._registry[model], "empty", "")]
+
+    assert {model._meta.model_name for model in silent} == {"installation", "user", "group"}
+    for model in (Trigger, Halt, Document, InboundEvent, PromptSkill, ApiKey, Budget):
+        found = text_of(client.get(page(model, "changelist")))
+        assert admin.site._registry[model].empty.partition("LQOPS")[0] in found
+        assert "yielded" not in found
+    assert "Nothing fits" in text_of(client.get(page(Trigger, "changelist"), {"q": "no such thing"}))
+
+
+def test_values_of_enums_are_words_in_lists_and_their_filters(client):
+    sign_in(client)
+    Halt.objects.create(scope="organisation", reason="r")
+    InferenceLog.objects.create(session=make_session(), model="m", purpose="autonomous_executor", outcome="success")
+
+    halts, asked = (text_of(client.get(page(model, "changelist"))) for model in (Halt, InferenceLog))
+
+    assert "whole installation" in halts
+    assert "Whole installation" in halts
+    assert "Organisation" not in halts
+    assert "work of a run" in asked
+    assert "Autonomous" not in asked
+
+
+def test_a_cap_is_typed_and_shown_with_two_places_unless_more_say_something(client):
+    sign_in(client)
+    make_trigger(name="a", max_cost_usd="0.5")
+    make_trigger(name="b", max_cost_usd="0.0025")
+
+    found = text_of(client.get(page(Trigger, "changelist")))
+
+    assert "Cap per session (USD)" in found
+    for value in ("0.50", "0.0025"):
+        assert f'value="{value}"' in found
+
+
+def test_the_secret_of_a_sample_trigger_is_spoken_of_truly(client):
+    row = make_trigger(owner=sign_in(client), kind="event")
+
+    assert "The secret is shown once, when it is made or rotated" in shown(client, row)

@@ -1,0 +1,142 @@
+"""Who may make a key for whom: whoever makes a key can act as its user, so nobody gets more by making one."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, Permission
+from django.core.management import CommandError, call_command
+from rest_framework.test import APIClient
+
+from agents.exceptions import NotAllowed
+from agents.models import ApiKey, Approval
+from agents.services.api_keys import Scope, api_key_create
+from audit.models import AuditEvent
+from tests.agents.admin.rows import page, sign_in, text_of
+from tests.agents.api.world import make_world
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+EVERYTHING = tuple(Scope)
+ADD = "agents.add_apikey"
+
+
+def key_for(user, *, by, scopes=EVERYTHING):
+    return api_key_create(user=user, name="k", scopes=scopes, expires_at=NOW + timedelta(days=1), by=by, now=NOW)
+
+
+def member(role, **fields):
+    user = make_user(is_staff=True, **fields)
+    user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+def test_people_make_keys_for_themselves():
+    user = make_user()
+
+    key, _ = key_for(user, by=user)
+
+    assert key.scopes == ["read", "write", "decide"]
+
+
+@pytest.mark.parametrize("target", [{}, {"is_superuser": True}], ids=["another", "a superuser"])
+@pytest.mark.parametrize("scopes", [EVERYTHING, ("read",)])
+def test_no_permission_makes_a_key_of_somebody_else(target, scopes):
+    admin = member("admin")
+    assert admin.has_perm(ADD)
+
+    with pytest.raises(NotAllowed, match="for themselves"):
+        key_for(make_user(**target), by=admin, scopes=scopes)
+
+    assert not ApiKey.objects.exists()
+
+
+def test_a_superuser_makes_keys_for_others_but_none_that_decides():
+    root, other = make_user(is_superuser=True), make_user()
+
+    key, _ = key_for(other, by=root, scopes=("read", "write"))
+
+    assert (key.user, key.scopes) == (other, ["read", "write"])
+    with pytest.raises(NotAllowed, match="scope decide"):
+        key_for(other, by=root)
+
+
+@pytest.mark.parametrize("target", [{}, {"is_superuser": True}], ids=["another", "a superuser"])
+def test_the_form_of_an_admin_offers_and_takes_nobody_else(client, target):
+    admin, other = sign_in(client, "admin"), make_user(**target)
+
+    shown = text_of(client.get(page(ApiKey, "add")))
+    answer = client.post(page(ApiKey, "add"), {"user": other.pk, "name": "x", "scopes": ["read", "write", "decide"]})
+
+    assert f'value="{admin.pk}"' in shown
+    assert other.username not in shown
+    assert "lqk_" not in text_of(answer)
+    assert answer.context["form"].errors["user"]
+    assert not ApiKey.objects.exists()
+
+
+def test_the_form_of_a_superuser_says_why_a_deciding_key_is_refused(client):
+    sign_in(client)
+    other = make_user()
+
+    answer = client.post(page(ApiKey, "add"), {"user": other.pk, "name": "x", "scopes": ["decide"]})
+
+    assert "made by the one whose decisions it makes" in text_of(answer)
+    assert not ApiKey.objects.exists()
+
+
+def test_the_command_holds_whoever_it_names_to_the_same_rules():
+    make_user(username="ada")
+    member("admin", username="admin")
+
+    with pytest.raises(CommandError, match="for themselves"):
+        call_command("api_key", "create", "ada", "--name", "x", "--user", "admin")
+
+    assert not ApiKey.objects.exists()
+
+
+def test_the_host_makes_any_key_when_it_asks_for_the_scope(capsys):
+    make_user(username="ada")
+
+    call_command("api_key", "create", "ada", "--name", "x", "--scope", "decide")
+
+    assert ApiKey.objects.get().scopes == ["decide"]
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "kinds"),
+    [
+        ("approve", {}, {"approval.approved"}),
+        ("deny", {}, {"approval.rejected"}),
+        ("approve-edited", {"arguments": {"to": "Jo"}}, {"approval.edited"}),
+        ("approve-for-session", {}, {"approval.standing_created", "approval.approved"}),
+    ],
+)
+def test_the_record_of_a_decision_names_the_key_that_made_it(address, more, kinds):
+    world = make_world()
+    world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    approval = Approval.objects.get(status="pending")
+    key, secret = api_key_create(
+        user=world.owner, name="k", scopes=EVERYTHING, expires_at=None, by=world.owner, now=NOW
+    )
+    api = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+
+    answer = api.post(
+        f"/api/v1/approvals/{approval.public_id}/{address}", {"digest": approval.digest, **more}, format="json"
+    )
+
+    assert answer.status_code == 200, answer.content
+    rows = AuditEvent.objects.filter(kind__in=kinds, subject=f"approval:{approval.public_id}")
+    assert {(row.kind, row.details.get("key_id")) for row in rows} == {(kind, str(key.public_id)) for kind in kinds}
+    assert {row.actor for row in rows} == {f"user:{world.owner.pk}"}
+
+
+def test_the_record_of_a_decision_in_a_browser_names_no_key():
+    world = make_world()
+    world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    approval = Approval.objects.get(status="pending")
+    api = APIClient()
+    api.force_login(world.owner)
+
+    api.post(f"/api/v1/approvals/{approval.public_id}/deny", {"digest": approval.digest}, format="json")
+
+    assert "key_id" not in AuditEvent.objects.get(kind="approval.rejected").details

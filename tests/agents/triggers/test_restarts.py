@@ -1,0 +1,47 @@
+"""A run made again keeps what held it: its review, its judges, its cap, and since when it reads."""
+
+from decimal import Decimal
+
+import pytest
+
+from agents.enums import Status, TerminalReason
+from agents.services.restarts import session_restart
+from tests.factories import NOW, make_session, make_trigger, make_user
+
+from .rows import make_collection, make_playbook
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return make_user()
+
+
+def over(owner, trigger=None, **params):
+    playbook, collection = make_playbook(owner), make_collection(owner)
+    params = {"playbook": str(playbook.public_id), "collection": str(collection.public_id), **params}
+    end = {"terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW}
+    cap = Decimal("0.10")
+    return make_session(Status.COMPLETED, owner=owner, trigger=trigger, params=params, max_cost_usd=cap, **end)
+
+
+def again(session, **given):
+    return session_restart(session=session, by=session.owner, now=NOW, **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("review_flagged", True), ("judge_citations", True), ("baseline", True), ("since", "2026-01-01T00:00:00+00:00")],
+)
+def test_what_held_the_run_holds_it_again(owner, name, value):
+    assert again(over(owner, **{name: value})).params[name] == value
+
+
+def test_cap_is_the_given_one_else_the_trigger_s_else_the_run_s_own(owner):
+    uncapped, capped = make_trigger(owner=owner), make_trigger(owner=owner, max_cost_usd=Decimal("0.25"))
+
+    assert again(over(owner)).max_cost_usd == Decimal("0.10")
+    assert again(over(owner, trigger=uncapped)).max_cost_usd == Decimal("0.10")
+    assert again(over(owner, trigger=capped)).max_cost_usd == Decimal("0.25")
+    assert again(over(owner, trigger=capped), max_cost_usd=Decimal(1)).max_cost_usd == 1

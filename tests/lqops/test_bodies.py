@@ -1,0 +1,135 @@
+"""Bodies are bounded before anybody is known: refused unread by their length, or cut off where they grow too long."""
+
+import http.client
+import json
+import socket
+from io import BytesIO
+
+import pytest
+
+from agents.extraction import MAX_BYTES
+from agents.management.children import Children
+from agents.management.web import Web, open_socket
+from agents.services.payloads import MAX_BODY_BYTES
+from lqops.bodies import limit_of, wsgi_bodies
+
+HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"
+SESSIONS = "/api/v1/sessions"
+PIECE = b"x" * 65_536
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A real web process with lqops in it."""
+    with open_socket("127.0.0.1", 0) as listening:
+        web = Web(listening)
+        with Children([web], say=lambda _: None):
+            web.wait_until_it_answers()
+            yield web
+
+
+def declared(server, path, length):
+    """The answer to a request that says how much it will send, and sends none of it."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection.putrequest("POST", path)
+    connection.putheader("Content-Length", str(length))
+    connection.putheader("Content-Type", "application/json")
+    connection.endheaders()
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.headers), answer.read()
+    connection.close()
+    return found
+
+
+def chunked(server, path, most):
+    """How many bytes of an endless body were taken before the other side had enough, and what it said."""
+    taken, said = 0, b""
+    with socket.create_connection((server.host, server.port), timeout=20) as line:
+        line.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        try:
+            while taken < most:
+                line.sendall(b"%x\r\n%s\r\n" % (len(PIECE), PIECE))
+                taken += len(PIECE)
+        except OSError:
+            pass  # it has hung up
+        try:
+            said = line.recv(65_536)
+        except OSError:
+            pass  # its answer was lost with the connection
+    return taken, said
+
+
+@pytest.mark.parametrize("path", [HOOK, SESSIONS, "/login/", "/admin/login/", "/api/v1/documents", "/nowhere"])
+def test_a_length_that_is_too_great_is_refused_unread(server, path):
+    status, headers, body = declared(server, path, limit_of(path) + 1)
+
+    assert status == 413
+    assert headers["x-request-id"]
+    assert headers["connection"] == "close"
+    assert str(limit_of(path)).encode() in body
+
+
+@pytest.mark.parametrize("path", [HOOK, SESSIONS])
+def test_the_refusal_has_the_form_of_every_error(server, path):
+    _, headers, body = declared(server, path, 10**15)
+
+    told = json.loads(body)
+    assert headers["content-type"] == "application/json"
+    assert told.keys() == {"code", "message", "detail", "request_id"}
+    assert (told["code"], told["request_id"]) == ("too_large", headers["x-request-id"])
+
+
+@pytest.mark.parametrize("path", [HOOK, "/login/", SESSIONS])
+def test_an_endless_body_is_cut_off_soon_after_its_limit(server, path):
+    taken, said = chunked(server, path, most=60_000_000)
+
+    # The buffers of the two sockets hold some megabytes more than were read.
+    assert taken < limit_of(path) + 16_000_000
+    assert b" 413 " in said.partition(b"\r\n")[0] or not said
+
+
+def test_the_page_still_judges_what_is_a_little_too_long(server):
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection.request("POST", HOOK, body=b"x" * (MAX_BODY_BYTES + 1))
+    answer = connection.getresponse()
+    told = json.loads(answer.read())
+    connection.close()
+
+    assert (answer.status, told["code"]) == (413, "too_large")
+    assert str(MAX_BODY_BYTES) in told["message"]
+
+
+def test_the_server_answers_afterwards(server):
+    assert server.get("/login/")[0] == 200
+
+
+def test_a_document_of_the_greatest_size_passes():
+    assert limit_of("/api/v1/documents") > MAX_BYTES
+    assert limit_of("/admin/agents/document/add/") > MAX_BYTES
+    assert limit_of("/api/v1/documents/x") < MAX_BYTES
+    assert limit_of("/login/") < MAX_BYTES
+
+
+def wsgi_answer(length):
+    said = []
+
+    def application(environ, start_response):
+        start_response("200 OK", [])
+        return [environ["wsgi.input"].read()]
+
+    environ = {"PATH_INFO": HOOK, "CONTENT_LENGTH": length, "wsgi.input": BytesIO(b"body")}
+    body = b"".join(wsgi_bodies(application)(environ, lambda status, headers: said.append((status, dict(headers)))))
+    return *said[0], body
+
+
+@pytest.mark.parametrize("length", ["4", "", "odd"])
+def test_what_fits_passes_through_wsgi(length):
+    assert wsgi_answer(length) == ("200 OK", {}, b"body")
+
+
+def test_what_does_not_fit_is_refused_by_wsgi():
+    status, headers, body = wsgi_answer(str(limit_of(HOOK) + 1))
+
+    assert status.startswith("413 ")
+    assert headers["Content-Length"] == str(len(body))
+    assert json.loads(body)["code"] == "too_large"

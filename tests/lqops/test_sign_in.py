@@ -1,0 +1,234 @@
+"""Guessing passwords has a brake: by account and by address, told alike to everybody, and it ends by itself."""
+
+from datetime import timedelta
+from io import StringIO
+from unittest.mock import patch
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from agents.models import SignInCount
+from agents.services.sign_ins import ACCOUNT_TRIES, ADDRESS_TRIES, KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
+from audit.models import AuditEvent
+from lqops import sign_in
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+PAGES = ["/login/", "/admin/login/"]
+RIGHT = "right-horse-battery"
+REFUSED = "Too many failed sign-ins. Try again in 15 minutes."
+STRANGER, HOME = "203.0.113.9", "198.51.100.7"
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch):
+    monkeypatch.setattr(sign_in, "clock", lambda: NOW)
+
+
+@pytest.fixture
+def ada():
+    user = make_user(username="ada", is_staff=True, is_superuser=True)
+    user.set_password(RIGHT)
+    user.save()
+    return user
+
+
+def sign_in_at(page, password, *, username="ada", address=STRANGER):
+    return Client().post(page, {"username": username, "password": password}, REMOTE_ADDR=address)
+
+
+def tries(count, *, username="ada", address=STRANGER, now=NOW):
+    """What the brake says to the last of some tries that fail."""
+    return [sign_in_begin(username=username, address=address, now=now) for _ in range(count)][-1]
+
+
+def refusals():
+    return list(AuditEvent.objects.filter(kind="sign_in.refused").order_by("seq").values_list("subject", "details"))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_after_too_many_tries_the_right_password_is_refused_too(page, ada):
+    answers = [sign_in_at(page, f"wrong-{number}") for number in range(ACCOUNT_TRIES)]
+    assert all(REFUSED not in answer.content.decode() for answer in answers)
+
+    answer = sign_in_at(page, RIGHT)
+
+    assert answer.status_code == 200
+    assert REFUSED in answer.content.decode()
+    assert "_auth_user_id" not in answer.client.session
+    assert refusals() == [(f"user:{ada.pk}", {"scope": "account", "tries": ACCOUNT_TRIES})]
+
+
+def test_the_two_pages_share_one_count(ada):
+    for number in range(ACCOUNT_TRIES):
+        sign_in_at(PAGES[number % 2], "wrong")
+
+    assert REFUSED in sign_in_at(PAGES[0], RIGHT).content.decode()
+
+
+def test_a_refused_password_is_not_even_looked_at(ada):
+    tries(ACCOUNT_TRIES)
+    with patch("django.contrib.auth.forms.authenticate") as authenticate:
+        sign_in_at(PAGES[0], RIGHT)
+
+    authenticate.assert_not_called()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_right_password_signs_in_and_starts_the_count_anew(page, ada):
+    for _ in range(3):
+        for _ in range(ACCOUNT_TRIES - 1):
+            tries(1)
+        assert sign_in_at(page, RIGHT).status_code == 302
+    assert not refusals()
+
+
+def test_nobody_learns_from_it_which_accounts_there_are(ada):
+    told = {
+        username: [sign_in_at(PAGES[0], "wrong", username=username).content for _ in range(ACCOUNT_TRIES + 1)][-1]
+        for username in ("ada", "nobody")
+    }
+
+    assert all(REFUSED in text.decode() for text in told.values())
+    assert told["ada"].replace(b"ada", b"nobody").count(b"nobody") == told["nobody"].count(b"nobody")
+
+
+def test_the_wait_ends_by_itself_and_tries_do_not_make_it_longer():
+    assert tries(ACCOUNT_TRIES) is None
+    assert tries(1, now=NOW + timedelta(minutes=5)) == timedelta(minutes=10)
+    assert tries(50, now=NOW + timedelta(minutes=14)) == timedelta(minutes=1)
+    assert tries(1, now=NOW + WINDOW) is None
+
+
+def test_a_clock_that_is_set_back_makes_no_wait_longer():
+    tries(ACCOUNT_TRIES + 1)
+
+    assert tries(1, now=NOW - timedelta(days=1)) is None
+
+
+def test_an_address_has_a_brake_of_its_own():
+    for number in range(ADDRESS_TRIES):
+        assert tries(1, username=f"user-{number}") is None
+
+    assert tries(1, username="another") == WINDOW
+    assert tries(1, username="another", address=HOME) is None
+    assert refusals() == [("", {"scope": "address", "tries": ADDRESS_TRIES, "address": STRANGER})]
+
+
+def test_an_address_that_is_refused_locks_no_account():
+    for number in range(ADDRESS_TRIES):
+        tries(1, username=f"user-{number}")
+    tries(ACCOUNT_TRIES + 5, username="ada")
+
+    assert tries(1, username="ada", address=HOME) is None
+
+
+def test_addresses_of_one_network_of_version_six_count_together():
+    for number in range(ADDRESS_TRIES):
+        tries(1, username=f"user-{number}", address=f"2001:db8::{number + 1:x}")
+
+    assert tries(1, username="another", address="2001:db8::ffff") == WINDOW
+    assert tries(1, username="another", address="2001:db8:0:1::1") is None
+
+
+def test_an_address_of_version_four_is_the_same_in_the_form_of_six():
+    for number in range(ADDRESS_TRIES):
+        tries(1, username=f"user-{number}")
+
+    assert tries(1, username="another", address=f"::ffff:{STRANGER}") == WINDOW
+
+
+def test_strangers_do_not_lock_somebody_out_where_they_have_signed_in():
+    sign_in_done(username="ada", address=HOME, now=NOW)
+    tries(ACCOUNT_TRIES + 5)
+
+    assert tries(1, address=HOME) is None
+    assert tries(1, address="192.0.2.1") == WINDOW
+
+
+def test_where_somebody_has_signed_in_guessing_is_braked_as_well():
+    sign_in_done(username="ada", address=HOME, now=NOW)
+
+    assert tries(ACCOUNT_TRIES, address=HOME) is None
+    assert tries(1, address=HOME) == WINDOW
+
+
+def test_signing_in_at_home_gives_strangers_no_further_tries():
+    sign_in_done(username="ada", address=HOME, now=NOW)
+    tries(ACCOUNT_TRIES + 1)
+    tries(1, address=HOME)
+    sign_in_done(username="ada", address=HOME, now=NOW)
+
+    assert tries(1) == WINDOW
+
+
+def test_a_known_address_is_forgotten_after_a_while():
+    sign_in_done(username="ada", address=HOME, now=NOW - KNOWN_FOR)
+    tries(ACCOUNT_TRIES + 1)
+
+    assert tries(1, address=HOME) == WINDOW
+
+
+def test_without_an_address_the_account_alone_counts():
+    assert tries(ACCOUNT_TRIES, address="") is None
+    assert tries(1, address="") == WINDOW
+    sign_in_done(username="ada", address="", now=NOW)
+    assert tries(1, address="") is None
+    assert SignInCount.objects.count() == 1
+
+
+def test_what_people_type_for_a_name_is_not_kept():
+    tries(1, username="hunter2-typed-into-the-wrong-field")
+
+    assert not SignInCount.objects.filter(subject__contains="hunter2").exists()
+
+
+def test_counts_that_are_over_are_not_kept():
+    for number in range(5):
+        tries(1, username=f"user-{number}")
+    sign_in_done(username="ada", address=HOME, now=NOW)
+    tries(1, username="later", address=HOME, now=NOW + WINDOW)
+
+    assert SignInCount.objects.filter(known_until__isnull=True).count() == 2
+    assert SignInCount.objects.filter(known_until__isnull=False).count() == 1
+
+
+def test_a_flood_writes_one_row_of_the_record_for_each_wait():
+    tries(ACCOUNT_TRIES + 60)
+
+    assert len(refusals()) == 1
+
+
+def test_a_form_that_is_not_filled_in_counts_for_nothing(ada):
+    assert sign_in_at(PAGES[0], "").status_code == 200
+
+    assert not SignInCount.objects.exists()
+
+
+# --- the way out ---
+
+
+def unlock(*arguments):
+    out = StringIO()
+    call_command("unlock", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_the_host_lets_an_account_in_again_at_once():
+    tries(ACCOUNT_TRIES + 1)
+    tries(ACCOUNT_TRIES + 1, username="bob")
+
+    assert unlock("ada") == "1 counts of failed sign-ins begin anew.\n"
+    assert tries(1) is None
+    assert tries(1, username="bob") == WINDOW
+    assert AuditEvent.objects.filter(kind="sign_in.cleared").count() == 1
+
+
+def test_the_host_lets_everybody_in_again():
+    tries(ACCOUNT_TRIES + 1)
+    tries(ADDRESS_TRIES + 1, username="bob", address=HOME)
+
+    assert unlock("--json") == '{"cleared": 4}\n'
+    assert tries(1) is None
+    assert tries(1, username="bob", address=HOME) is None
