@@ -155,6 +155,13 @@ class ApprovalStatus(models.TextChoices):
     CANCELLED = "cancelled"
 
 
+class QuestionStatus(models.TextChoices):
+    PENDING = "pending"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
 class Purpose(models.TextChoices):
     """Why a model was asked; costs are averaged and split by it."""
 

@@ -254,6 +254,10 @@ LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_S
     folder for folder in (_sample_skills,) if folder.is_dir()
 ]
 
+# Modules with callable skills of one's own, and hosts that skills may read from unasked (docs/skills.md)
+LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
+LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
+
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
 LQOPS_NET_ALLOW_NETWORKS = env.networks("LQOPS_NET_ALLOW_NETWORKS")

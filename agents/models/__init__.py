@@ -11,6 +11,7 @@ from agents.models.playbooks import Playbook, PlaybookPosition, PromptSkill
 from agents.models.precedents import ContextProposal, ContextRevision
 from agents.models.running import Lease, OutboxMessage
 from agents.models.sessions import AgentSession
+from agents.models.skills import Message, Question, SkillCount, SkillSetting
 from agents.models.tool_calls import ToolCall
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Installation",
     "Lease",
     "Memory",
+    "Message",
     "ModelPrice",
     "Notification",
     "OutboxMessage",
@@ -41,6 +43,9 @@ __all__ = [
     "Profile",
     "Project",
     "PromptSkill",
+    "Question",
+    "SkillCount",
+    "SkillSetting",
     "StandingApproval",
     "SuspendedModel",
     "ToolCall",

@@ -1,6 +1,8 @@
 """run_skill and run_playbook: one question to a model, asked through the metered callable of the context."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from agents.enums import Purpose
@@ -9,6 +11,7 @@ from agents.tools.params import BadParams, label, text
 from agents.types import ModelRequest
 
 MOST_TOKENS = 1_000_000
+_listener: ContextVar[Callable[[Any], None] | None] = ContextVar("listener", default=None)
 
 
 def request_of(params: Mapping[str, Any]) -> ModelRequest:
@@ -41,5 +44,18 @@ def _purpose(value: object) -> Purpose:
 
 
 def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    reply = context.infer()
-    return {"text": reply.text, "stop_reason": reply.stop_reason}
+    reply = context.infer(_listener.get())
+    told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
+    if reply.calls:
+        told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
+    return told
+
+
+@contextmanager
+def listening(listener: Callable[[Any], None] | None) -> Iterator[None]:
+    """Inside the block, replies are heard as they come: names put back and secrets masked, and with one end."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)

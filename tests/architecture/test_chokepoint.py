@@ -30,7 +30,8 @@ from agents.runner import run_session
 from agents.services.sessions import session_create, session_enter_phase
 from agents.tools import dispatch
 from agents.tools.context import CallContext
-from agents.tools.registry import Tool, tool_for
+from agents.tools.registry import tool_for
+from agents.tools.tool import Tool
 from agents.types import Capability
 
 from .bypass import Bypass, bypasses

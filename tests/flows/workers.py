@@ -19,7 +19,8 @@ from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
 from agents.services.leases import lease_claim  # noqa: E402
-from agents.tools.registry import Tool, override  # noqa: E402
+from agents.tools.registry import override  # noqa: E402
+from agents.tools.tool import Tool  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
 

@@ -1,0 +1,1 @@
+"""Callable skills: what they are, how a model asks for them, and what they may do."""
