@@ -34,7 +34,7 @@ class SkillFailed(Exception):
     """What a skill in a process of its own said when it failed."""
 
 
-def carry_out(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
+def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
     if skill.local:
         return skill.run(context, **arguments)
     if skill.isolation == "process":

@@ -8,7 +8,7 @@ from agents.conf import skill_hosts
 from agents.services.skills import limit_of, skill_count_take, skill_standing
 from agents.skills.addresses import level_for
 from agents.skills.registry import skill_named
-from agents.skills.running import carry_out
+from agents.skills.running import perform
 from agents.skills.skill import Skill, SkillContext
 from agents.tools.context import CallContext
 from agents.tools.params import BadParams
@@ -64,4 +64,4 @@ def _run(skill: Skill, context: CallContext, params: Params) -> Any:
         infer=context.infer,
     )
     arguments: Mapping[str, Any] = params["arguments"]
-    return carry_out(skill, given, arguments)
+    return perform(skill, given, arguments)
