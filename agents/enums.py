@@ -233,6 +233,7 @@ class NoticeKind(models.TextChoices):
     AGENT = "agent"
     RUN_STOPPED = "run_stopped"
     APPROVAL_WAITING = "approval_waiting"
+    QUESTION_WAITING = "question_waiting"
     TRIGGER_PAUSED = "trigger_paused"
     OUTCOME_UNKNOWN = "outcome_unknown"
 

@@ -93,6 +93,7 @@ class Message(models.Model):
     content = models.TextField(blank=True)
     calls = models.JSONField(default=list, blank=True)
     call_id = models.CharField(max_length=128, blank=True)
+    stop = models.CharField(max_length=24, blank=True, help_text="Why a reply ended, as the model's server said.")
     failed = models.BooleanField(default=False)
     reason = models.CharField(max_length=32, blank=True, help_text="Why lqops itself wrote it; empty for all others.")
     created_at = models.DateTimeField()

@@ -11,11 +11,12 @@ from typing import Any, Final
 from django.urls import reverse
 
 from agents.ends import End, Waiting
+from agents.engine.calls import call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.selectors.runs import run_left
 from agents.services.inputs import session_note_empty
 from agents.walk.analysis import reply_of
-from agents.walk.calls import Slice, call
+from agents.walk.calls import Slice
 from agents.walk.drafting import FAILED, UNREAD
 
 KEY: Final = "delivery:notify"
