@@ -90,6 +90,14 @@ def skill_hosts() -> list[str]:
     return list(settings.LQOPS_SKILL_HOSTS)
 
 
+def loop_defaults() -> dict[str, object]:
+    return dict(settings.LQOPS_LOOP)
+
+
+def guardrails_defaults() -> dict[str, object]:
+    return dict(settings.LQOPS_GUARDRAILS)
+
+
 def model_for(role: str) -> str:
     """The first model that plays a part: main, small or judges."""
     return str(settings.LQOPS_MODEL_ROLES[role][0])

@@ -4,6 +4,7 @@ import os
 import socket
 
 from agents import runner
+from agents.chat.engine import chat
 from agents.conf import clock
 from agents.ends import Engine
 from agents.enums import Mode
@@ -11,7 +12,7 @@ from agents.models import AgentSession
 from agents.services.notifications import copy_send
 from agents.walk.walk import walk
 
-ENGINES: dict[str, Engine] = {Mode.PHASED: walk}
+ENGINES: dict[str, Engine] = {Mode.PHASED: walk, Mode.CHAT: chat}
 
 
 def run_session(session_pk: int) -> None:

@@ -197,11 +197,12 @@ class StepLoop:
 
     @property
     def _last_reply(self) -> Message | None:
-        return next((entry for entry in reversed(self._transcript) if entry.role == "assistant"), None)
+        return next((entry for entry in reversed(self._transcript) if entry.stop), None)
 
     @property
     def _steps(self) -> int:
-        return sum(entry.role == "assistant" for entry in self._transcript)
+        """Replies of this run: they have a reason to end; what was said before it, and is only quoted, has none."""
+        return sum(bool(entry.stop) for entry in self._transcript)
 
     def _whole_text(self, text: str) -> str:
         """The end of the run's words, with the parts before it that were cut off and continued."""

@@ -11,7 +11,7 @@ from agents.models.playbooks import Playbook, PlaybookPosition, PromptSkill
 from agents.models.precedents import ContextProposal, ContextRevision
 from agents.models.running import Lease, OutboxMessage
 from agents.models.sessions import AgentSession
-from agents.models.skills import Message, Question, SkillCount, SkillSetting
+from agents.models.skills import Message, Question, SkillCount, SkillSetting, StreamPart
 from agents.models.tool_calls import ToolCall
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "SkillCount",
     "SkillSetting",
     "StandingApproval",
+    "StreamPart",
     "SuspendedModel",
     "ToolCall",
     "Trigger",

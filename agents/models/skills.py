@@ -104,3 +104,14 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"{self.role} {self.seq}"
+
+
+class StreamPart(models.Model):
+    """A piece of a reply while it is being written, for those who watch; removed when the run is over."""
+
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="stream_parts")
+    text = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.session_id}: {self.text[:40]}"
