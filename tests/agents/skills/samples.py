@@ -4,6 +4,7 @@ import time
 
 from agents.enums import Level
 from agents.skills.skill import SkillContext, skill
+from agents.types import ModelRequest
 
 
 @skill(level=Level.SAFE, side_effects=False, local=True)
@@ -60,3 +61,22 @@ def alone(context: SkillContext, text: str) -> dict[str, str]:
 def act(what: str) -> str:
     """Changes the world."""
     return f"did {what}"
+
+
+@skill(level=Level.SAFE, side_effects=False)
+def wait_a_second(name: str) -> str:
+    """Takes a second."""
+    time.sleep(1)
+    return name
+
+
+@skill(
+    level=Level.SAFE,
+    side_effects=False,
+    request=lambda arguments: ModelRequest(
+        "test-model", ({"role": "user", "content": arguments["about"]},), max_tokens=256
+    ),
+)
+def wonder(context: SkillContext, about: str) -> str:
+    """Asks a model about something."""
+    return context.infer().text
