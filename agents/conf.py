@@ -86,7 +86,7 @@ def skill_modules() -> list[str]:
 
 
 def skill_hosts() -> list[str]:
-    """Hosts that skills may read from without being asked about; `.example.org` stands for all below it."""
+    """Hosts that skills may read from without being asked about; `*.example.org` stands for all below it."""
     return list(settings.LQOPS_SKILL_HOSTS)
 
 

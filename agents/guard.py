@@ -22,7 +22,7 @@ from agents import brakes, costs
 from agents.asking import consent, denied
 from agents.conf import clock, max_model_tries
 from agents.enums import Outcome, Risk, ToolIntent
-from agents.exceptions import ModelSuspended, OpenTransaction, UnpricedModel
+from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, UnpricedModel
 from agents.metering import LongWait, Meter, Question
 from agents.models import AgentSession, Approval
 from agents.providers.base import ProviderError
@@ -285,6 +285,8 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
         meter.wait_seconds = wait.seconds
     except SkillTimeout as late:
         outcome, error = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN, f"TimeoutError: {late}"
+    except OutcomeUnknown as lost:
+        outcome, error = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN, str(lost)
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
         outcome, data, error = Outcome.ERROR, None, redact_exception(raised)
     finally:

@@ -13,7 +13,7 @@ from types import MappingProxyType, ModuleType
 
 from agents.conf import skill_modules
 from agents.skills import builtin
-from agents.skills.skill import BadSkill, Skill
+from agents.skills.skill import Skill
 
 logger = logging.getLogger(__name__)
 
@@ -47,5 +47,5 @@ def _modules() -> Iterable[tuple[str, ModuleType]]:
     for name in [*sorted(inside), *skill_modules(), *sorted(outside)]:
         try:
             yield name, importlib.import_module(name)
-        except (ImportError, BadSkill, SyntaxError) as error:
+        except Exception as error:  # noqa: BLE001 whatever is wrong with somebody's module, the others work
             logger.error("no skills are taken from %s: %s: %s", name, type(error).__name__, error)  # noqa: TRY400

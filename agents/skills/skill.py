@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal, get_type_hints
+from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -61,18 +61,18 @@ class Skill:
     description: str
     function: Callable[..., Any]
     arguments_model: type[BaseModel]
-    level: Level
-    version: str
-    side_effects: bool
-    idempotent: bool
-    requires_approval: bool
-    timeout_seconds: float
-    isolation: Literal["thread", "process"]
-    local: bool
-    addresses: tuple[str, ...]
-    cooldown_seconds: float
     wants_context: bool
-    request: Callable[[Mapping[str, Any]], ModelRequest] | None
+    level: Level = Level.CONTROLLED
+    version: str = "1"
+    side_effects: bool = True
+    idempotent: bool = False
+    requires_approval: bool = False
+    timeout_seconds: float = DEFAULT_TIMEOUT
+    isolation: Literal["thread", "process"] = "thread"
+    local: bool = False
+    addresses: tuple[str, ...] = ()
+    cooldown_seconds: float = 0
+    request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -111,58 +111,55 @@ class Skill:
         return self.function(context, **taken) if self.wants_context else self.function(**taken)
 
 
-def skill(
-    *,
-    level: Level = Level.CONTROLLED,
-    name: str = "",
-    version: str = "1",
-    side_effects: bool = True,
-    idempotent: bool = False,
-    requires_approval: bool = False,
-    timeout_seconds: float = DEFAULT_TIMEOUT,
-    isolation: Literal["thread", "process"] = "thread",
-    local: bool = False,
-    addresses: tuple[str, ...] = (),
-    cooldown_seconds: float = 0,
-    request: Callable[[Mapping[str, Any]], ModelRequest] | None = None,
-) -> Callable[[Callable[..., Any]], Skill]:
+class Declaration(TypedDict, total=False):
+    """What an author may say of a skill; Skill tells what it means."""
+
+    level: Level
+    version: str
+    side_effects: bool
+    idempotent: bool
+    requires_approval: bool
+    timeout_seconds: float
+    isolation: Literal["thread", "process"]
+    local: bool
+    addresses: tuple[str, ...]
+    cooldown_seconds: float
+    request: Callable[[Mapping[str, Any]], ModelRequest] | None
+
+
+def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:
     """Declares a function as a skill. What is not said counts as the more dangerous."""
 
     def declare(function: Callable[..., Any]) -> Skill:
         known = name or function.__name__
-        if not NAME.fullmatch(known):
-            raise BadSkill(f"{known!r} cannot name a skill: small letters, digits and _ only, at most 64.")
-        if not 0 < timeout_seconds <= LONGEST_TIMEOUT:
-            raise BadSkill(f"{known}: a timeout is above 0 and at most {LONGEST_TIMEOUT:g} seconds.")
-        if local and (isolation == "process" or request is not None):
-            raise BadSkill(f"{known}: a local skill runs in the worker itself and asks no model.")
-        description = inspect.getdoc(function) or ""
-        if not description:
-            raise BadSkill(f"{known} needs a docstring: it is what models are told of it.")
         model, wants_context = _signature(known, function)
-        unknown = set(addresses) - set(model.model_fields)
-        if unknown:
-            raise BadSkill(f"{known} has no argument {', '.join(sorted(unknown))} to take an address from.")
-        return Skill(
+        made = Skill(
             name=known,
-            description=description,
+            description=inspect.getdoc(function) or "",
             function=function,
             arguments_model=model,
-            level=level,
-            version=version,
-            side_effects=side_effects,
-            idempotent=idempotent,
-            requires_approval=requires_approval,
-            timeout_seconds=timeout_seconds,
-            isolation=isolation,
-            local=local,
-            addresses=addresses,
-            cooldown_seconds=cooldown_seconds,
             wants_context=wants_context,
-            request=request,
+            **declared,
         )
+        if odd := _oddity(made):
+            raise BadSkill(odd)
+        return made
 
     return declare
+
+
+def _oddity(made: Skill) -> str:
+    """What is wrong with a declaration; empty when nothing is."""
+    if not NAME.fullmatch(made.name):
+        return f"{made.name!r} cannot name a skill: small letters, digits and _ only, at most 64."
+    if not 0 < made.timeout_seconds <= LONGEST_TIMEOUT:
+        return f"{made.name}: a timeout is above 0 and at most {LONGEST_TIMEOUT:g} seconds."
+    if made.local and (made.isolation == "process" or made.request is not None):
+        return f"{made.name}: a local skill runs in the worker itself and asks no model."
+    if not made.description:
+        return f"{made.name} needs a docstring: it is what models are told of it."
+    unknown = sorted(set(made.addresses) - set(made.arguments_model.model_fields))
+    return f"{made.name} has no argument {', '.join(unknown)} to take an address from." if unknown else ""
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:

@@ -30,7 +30,7 @@ def result(expression):
         ("+5 - (+2)", "3"),
         ("2 ** 100", "1267650600228229401496703205376"),
         ("2 ** -2", "0.25"),
-        ("2 ** 0.5 > 0".split(" >", maxsplit=1)[0], "1.4142135623730950488016887242096980785696718753769"),
+        ("2 ** 0.5", "1.4142135623730950488016887242096980785696718753769"),
         ("7 // 2", "3"),
         ("-7 // 2", "-4"),
         ("7 // -2", "-4"),
@@ -53,6 +53,7 @@ def result(expression):
         ("1e60", "1e+60"),
         ("10 ** -60", "1e-60"),
         ("1 +\n  2", "3"),
+        ("+".join(["1"] * 500), "500"),
     ],
 )
 def test_arithmetic_is_exact(expression, value):
@@ -73,7 +74,7 @@ def test_result_that_had_to_be_cut_says_so():
         ("1 % 0", "no result"),
         ("0 / 0", "no result"),
         ("(-1) ** 0.5", "no result"),
-        ("0 ** -1", "divides by zero|no result|too large"),
+        ("0 ** -1", "divides by zero"),
         ("1e9999 * 10", "too large"),
         ("10 ** 1000 ** 1000", "at most 1000"),
         ("9 ** 9 ** 9", "at most 1000"),
@@ -123,7 +124,13 @@ def test_expression_has_a_length(expression):
 
 @pytest.mark.parametrize(
     "expression",
-    ["+".join(["2**.123456789"] * 70), "**".join(["1.1"] * 45), "*".join(["9"] * 500), "1e9998/" * 100 + "3"],
+    [
+        "+".join(["2**.123456789"] * 70),
+        "**".join(["1.1"] * 45),
+        "*".join(["9"] * 500),
+        "3/" * 400 + "7",
+        "sum([" + ",".join(["1"] * 400) + "])",
+    ],
 )
 def test_arithmetic_ends_soon(expression):
     started = time.process_time()
