@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -19,6 +20,14 @@ from audit.redaction import redact
 MAX_CHARS = 20_000
 
 
+class Way(StrEnum):
+    """How a message is worked on."""
+
+    ANSWER = "answer"
+    GOAL = "goal"
+    SCRIPT = "script"
+
+
 @transaction.atomic
 def chat_say(
     *,
@@ -29,6 +38,7 @@ def chat_say(
     agent: Agent | None = None,
     chat: UUID | None = None,
     max_cost_usd: Decimal | None = None,
+    way: Way = Way.ANSWER,
 ) -> AgentSession:
     """A session that answers one message. Without a chat it begins a new one; in a chat, one message at a time."""
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
@@ -48,7 +58,7 @@ def chat_say(
         agent=agent or (before[-1].agent if before else None),
         mode=Mode.CHAT,
         max_cost_usd=checked_cap("max_cost_usd", max_cost_usd),
-        params={"message": said},
+        params={"message": said, "way": str(way)},
         now=now,
     )
     session.params["chat"] = str(chat or session.public_id)
