@@ -15,18 +15,19 @@ from agents.services.approvals import Ask, approval_for, approval_refused_before
 from agents.services.boundary import lock
 from agents.services.refusals import refuse_call
 from agents.tools.calls import Call
+from agents.tools.notes import note_skill
 from agents.transitions import TERMINAL
 from agents.types import ZERO, ToolResult
 
 
-def denied(call: Call, detail: str, error: str, **more: Any) -> ToolResult:
+def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DENIED, **more: Any) -> ToolResult:
     """A refusal that the run can go on from: recorded under the session's lock, and given to the model as an error."""
+    result = ToolResult(ZERO, None, outcome, error=error, detail=detail)
     with transaction.atomic():
         over = lock(call.session).boundary.status in TERMINAL
-        refuse_call(
-            call.session, call.intent, call.phase, Outcome.DENIED, now=call.now, detail=detail, over=over, **more
-        )
-    return ToolResult(ZERO, None, Outcome.DENIED, error=error, detail=detail)
+        refuse_call(call.session, call.intent, call.phase, outcome, now=call.now, detail=detail, over=over, **more)
+        note_skill(call, result, now=call.now)
+    return result
 
 
 def consent(call: Call) -> Approval | ToolResult | None:

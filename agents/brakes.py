@@ -126,9 +126,18 @@ Verdict = Affordable | CapPassed | SpentUp | SharedSpentUp | Busy
 
 
 def economic(
-    quote: Quote, *, session: Ledger, shared: tuple[Ledger, ...], token_budget: int = 0, total_tokens: int = 0
+    quote: Quote,
+    *,
+    session: Ledger,
+    shared: tuple[Ledger, ...],
+    token_budget: int = 0,
+    total_tokens: int = 0,
+    sharing: int = 1,
 ) -> Verdict:
-    """Judges the approved ledger first (the latch), then the real one (what the worst case could bill)."""
+    """Judges the approved ledger first (the latch), then the real one (what the worst case could bill).
+
+    `sharing` is the number of calls, this one included, that are still to be paid from what is left.
+    """
     if token_budget and total_tokens >= token_budget:
         return SpentUp("tokens", Decimal(total_tokens), Decimal(token_budget))
     if session.cap is not None and session.approved + quote.estimate > session.cap:
@@ -136,10 +145,10 @@ def economic(
     for ledger in shared:
         if ledger.cap is not None and ledger.approved + quote.estimate > ledger.cap:
             return SharedSpentUp(ledger, quote.estimate)
-    return _exposure(quote, session, shared)
+    return _exposure(quote, session, shared, sharing)
 
 
-def _exposure(quote: Quote, session: Ledger, shared: tuple[Ledger, ...]) -> Verdict:
+def _exposure(quote: Quote, session: Ledger, shared: tuple[Ledger, ...], sharing: int) -> Verdict:
     wanted = quote.request.max_tokens
     needed = quote.worst(min(wanted, quote.request.min_tokens))
     capped = [(ledger, ledger.cap) for ledger in (session, *shared) if ledger.cap is not None]
@@ -154,6 +163,7 @@ def _exposure(quote: Quote, session: Ledger, shared: tuple[Ledger, ...]) -> Verd
     tokens = wanted
     for ledger, cap in capped:
         tokens = costs.affordable_tokens(
-            cap - ledger.exposed, price=quote.price, input_tokens=quote.input_tokens, wanted=tokens
+            (cap - ledger.exposed) / sharing, price=quote.price, input_tokens=quote.input_tokens, wanted=tokens
         )
+    tokens = max(tokens, min(wanted, quote.request.min_tokens))  # an even share may be less than what is of any use
     return Affordable(quote.estimate, quote.worst(tokens), tokens)

@@ -80,6 +80,24 @@ def skill_folders() -> list[Path]:
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]
 
 
+def skill_modules() -> list[str]:
+    """Modules with callable skills of this installation's own."""
+    return list(settings.LQOPS_SKILL_MODULES)
+
+
+def skill_hosts() -> list[str]:
+    """Hosts that skills may read from without being asked about; `*.example.org` stands for all below it."""
+    return list(settings.LQOPS_SKILL_HOSTS)
+
+
+def loop_defaults() -> dict[str, object]:
+    return dict(settings.LQOPS_LOOP)
+
+
+def guardrails_defaults() -> dict[str, object]:
+    return dict(settings.LQOPS_GUARDRAILS)
+
+
 def model_for(role: str) -> str:
     """The first model that plays a part: main, small or judges."""
     return str(settings.LQOPS_MODEL_ROLES[role][0])

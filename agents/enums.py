@@ -155,6 +155,13 @@ class ApprovalStatus(models.TextChoices):
     CANCELLED = "cancelled"
 
 
+class QuestionStatus(models.TextChoices):
+    PENDING = "pending"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
 class Purpose(models.TextChoices):
     """Why a model was asked; costs are averaged and split by it."""
 
@@ -226,6 +233,7 @@ class NoticeKind(models.TextChoices):
     AGENT = "agent"
     RUN_STOPPED = "run_stopped"
     APPROVAL_WAITING = "approval_waiting"
+    QUESTION_WAITING = "question_waiting"
     TRIGGER_PAUSED = "trigger_paused"
     OUTCOME_UNKNOWN = "outcome_unknown"
     WATCH_BEHIND = "watch_behind"

@@ -7,12 +7,13 @@ caller, and no transaction is open while a remote call is out.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -21,9 +22,9 @@ from agents import brakes, costs
 from agents.asking import consent, denied
 from agents.conf import clock, max_model_tries
 from agents.enums import Outcome, Risk, ToolIntent
-from agents.exceptions import ModelSuspended, OpenTransaction, UnpricedModel
+from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, UnpricedModel
 from agents.metering import LongWait, Meter, Question
-from agents.models import AgentSession, Approval, ToolCall
+from agents.models import AgentSession, Approval
 from agents.providers.base import ProviderError
 from agents.providers.retry import Tries
 from agents.services.boundary import Locked, glance, in_open_transaction, is_halted, lock
@@ -33,10 +34,11 @@ from agents.services.journal import RETRY_LATER, journal_open, journal_place, jo
 from agents.services.prices import declared_price
 from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.services.tickets import ticket_consume, ticket_record
-from agents.settlement import Opened, Payment, book_attempt, settle, settle_durably
+from agents.settlement import Opened, Payment, book_attempt, journal_row, settle, settle_durably, withdraw
+from agents.skills.running import SkillTimeout, at_once
 from agents.storable import storable
 from agents.tools import dispatch
-from agents.tools.calls import Call, plan_call
+from agents.tools.calls import Asked, Call, plan_call
 from agents.tools.context import CallContext
 from agents.types import ZERO, ToolResult
 from audit.hashing import canonical
@@ -61,6 +63,42 @@ def guarded_tool_call(
     Raises an AutonomousBrake when the run must end; returns a result for everything that the run can go on from.
     """
     call = plan_call(session, intent, params, key=key, now=now or clock(), risk=risk, simulation=simulation)
+    draft = _drafted(call)
+    if isinstance(draft, ToolResult):
+        return draft
+    return _act_remotely(draft) if call.tool.remote else _act_locally(draft)
+
+
+def guarded_group(session: AgentSession, asked: Sequence[Asked], *, now: datetime | None = None) -> list[ToolResult]:
+    """Does several things at once: all of them are authorised before any of them happens.
+
+    A call that is refused has its refusal for a result, and the others go on. A brake stops the whole group before the
+    first byte leaves: what was reserved for the others is given back.
+    """
+    at = now or clock()
+    calls = [
+        plan_call(session, one.intent, one.params, key=one.key, now=at, risk=one.risk, simulation=one.simulation)
+        for one in asked
+    ]
+    drafts = [_drafted(call) for call in calls]
+    ready: list[ToolResult | _Draft | Opened] = []
+    try:
+        for place, draft in enumerate(drafts):
+            if isinstance(draft, _Draft) and draft.call.tool.remote:
+                ready.append(_opened(draft, sharing=len(drafts) - place))
+            else:
+                ready.append(draft)  # refused already, or an effect of one block, which has its turn below
+    except BaseException:
+        for opened in ready:
+            if isinstance(opened, Opened):
+                withdraw(opened)
+        raise
+    return at_once([partial(_finished, one) for one in ready])
+
+
+def _drafted(call: Call) -> "ToolResult | _Draft":
+    """R5, R6 and consent, as they stand now: what may be authorised, or what the run is told instead."""
+    session = call.session
     if call.tool.remote and in_open_transaction():
         raise OpenTransaction(f"{call.intent} does I/O and was called inside a transaction; call it outside of one.")
     seen = glance(session, call.key)
@@ -83,10 +121,9 @@ def guarded_tool_call(
         call = replace(call, arguments=ticket.arguments)  # the approver may have changed them
         if call.holds_a_secret:
             return denied(call, "secret_in_arguments", "The arguments hold a masked secret; pass secrets by handle.")
-    estimate = costs.usd(estimate_tool_cost(call.intent, call.arguments, now=call.now))
+    estimate = costs.usd(estimate_tool_cost(call.intent, call.priced_by, now=call.now))
     question = Question.of(session, call.tool.request(call.arguments)) if call.tool.request else None
-    draft = _Draft(call, estimate, question, ticket, asked_digest, place.attempt)
-    return _act_remotely(draft) if call.tool.remote else _act_locally(draft)
+    return _Draft(call, estimate, question, ticket, asked_digest, place.attempt)
 
 
 # --- R5 and R6 ---
@@ -119,7 +156,7 @@ class _Draft:
     attempt: int
 
 
-def _afford(draft: _Draft, locked: Locked) -> Payment | Refusal:
+def _afford(draft: _Draft, locked: Locked, sharing: int) -> Payment | Refusal:
     call, question = draft.call, draft.question
     if question is None:
         return Payment()
@@ -134,7 +171,12 @@ def _afford(draft: _Draft, locked: Locked) -> Payment | Refusal:
     quote = brakes.Quote(draft.estimate, request, price, costs.input_bound(request, price))
     ledgers = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=call.now)
     verdict = brakes.economic(
-        quote, session=locked.ledger, shared=ledgers, token_budget=locked.token_budget, total_tokens=locked.total_tokens
+        quote,
+        session=locked.ledger,
+        shared=ledgers,
+        token_budget=locked.token_budget,
+        total_tokens=locked.total_tokens,
+        sharing=sharing,
     )
     if not isinstance(verdict, brakes.Affordable):
         return refuse_unaffordable(call.session, call.intent, verdict, phase=call.phase, now=call.now)
@@ -154,10 +196,20 @@ def _act_locally(draft: _Draft) -> ToolResult:
 
 def _act_remotely(draft: _Draft) -> ToolResult:
     """Intent, then effect, then outcome: two durable blocks, and no transaction open in between."""
+    return _finished(_opened(draft))
+
+
+def _opened(draft: _Draft, *, sharing: int = 1) -> Opened | ToolResult:
     with transaction.atomic(durable=True):
-        opened = _authorise(draft)
-    if not isinstance(opened, Opened):
-        return _conclude(opened)
+        opened = _authorise(draft, sharing=sharing)
+    return opened if isinstance(opened, Opened) else _conclude(opened)
+
+
+def _finished(opened: Opened | ToolResult | _Draft) -> ToolResult:
+    if isinstance(opened, ToolResult):
+        return opened
+    if isinstance(opened, _Draft):
+        return _act_locally(opened)
     started = time.monotonic()
     result, meter = _dispatch(opened)
     return _conclude(settle_durably(opened, result, meter, took=timedelta(seconds=time.monotonic() - started)))
@@ -170,17 +222,19 @@ def _conclude(end: Refusal) -> ToolResult:
     return end
 
 
-def _authorise(draft: _Draft) -> Opened | Refusal:
+def _authorise(draft: _Draft, *, sharing: int = 1) -> Opened | Refusal:
     call = draft.call
     locked = lock(call.session, model=call.model)
     if (refusal := _refuse_if_stopped(call, locked)) is not None:
         return refusal
-    payment = _afford(draft, locked)
+    payment = _afford(draft, locked, sharing)
     if not isinstance(payment, Payment):
         return payment
     if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
         return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
-    row, noted = _journal_row(draft), {}
+    if call.tool.admit is not None and (reason := call.tool.admit(call.now)):
+        return denied(call, "rate_limited", reason, outcome=Outcome.RATE_LIMITED)
+    row, noted = journal_row(call, asked_digest=draft.asked_digest, attempt=draft.attempt), {}
     if draft.ticket is not None:
         ticket_record(draft.ticket, call_id=str(row.public_id), now=call.now)
     if payment.question is not None:
@@ -195,25 +249,6 @@ def _authorise(draft: _Draft) -> Opened | Refusal:
     else:
         head = journal_open(row, session=call.session, ledgers=payment.ledgers, now=call.now, **noted)
     return Opened(call, row, payment, head)
-
-
-def _journal_row(draft: _Draft) -> ToolCall:
-    call = draft.call
-    return ToolCall(
-        session=call.session,
-        key=call.key,
-        attempt=draft.attempt,
-        intent=call.intent,
-        name=call.capability.name,
-        version=call.capability.version,
-        phase=call.phase,
-        arguments=call.arguments,
-        digest=call.digest,
-        asked_digest=draft.asked_digest,
-        fencing=call.session.fencing,
-        repeatable=call.capability.repeatable,
-        started_at=call.now,
-    )
 
 
 def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
@@ -248,6 +283,10 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
     except LongWait as wait:
         outcome, error, detail = Outcome.GATEWAY_ERROR, str(wait), RETRY_LATER
         meter.wait_seconds = wait.seconds
+    except SkillTimeout as late:
+        outcome, error = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN, f"TimeoutError: {late}"
+    except OutcomeUnknown as lost:
+        outcome, error = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN, str(lost)
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
         outcome, data, error = Outcome.ERROR, None, redact_exception(raised)
     finally:

@@ -21,7 +21,8 @@ from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
 from agents.tools.context import CallContext
 from agents.tools.inference import request_of
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability, ToolResult
 from audit.models import AuditEvent
 

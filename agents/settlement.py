@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from agents.enums import TerminalReason
+from agents.enums import Outcome, TerminalReason
 from agents.exceptions import BudgetExceeded, LeaseLost, RetryLater
 from agents.metering import Attempt, Meter, Question
 from agents.models import ToolCall
@@ -19,6 +19,7 @@ from agents.services.journal import RETRY_LATER, journal_local, journal_retry, j
 from agents.services.prices import model_suspend
 from agents.services.refusals import Refusal, brake_session
 from agents.tools.calls import Call
+from agents.tools.notes import note_skill
 from agents.types import ZERO, Ledger, Price, ToolResult
 from audit.recorder import Head
 
@@ -48,6 +49,25 @@ class Opened:
         """What an attempt goes into the real ledger with."""
         price = self.payment.price
         return ZERO if attempt is None or price is None else attempt.booked(price, worst=self.row.held_usd)
+
+
+def journal_row(call: Call, *, asked_digest: str, attempt: int) -> ToolCall:
+    """The row of a call that is about to be written down."""
+    return ToolCall(
+        session=call.session,
+        key=call.key,
+        attempt=attempt,
+        intent=call.intent,
+        name=call.capability.name,
+        version=call.capability.version,
+        phase=call.phase,
+        arguments=call.arguments,
+        digest=call.digest,
+        asked_digest=asked_digest,
+        fencing=call.session.fencing,
+        repeatable=call.capability.repeatable,
+        started_at=call.now,
+    )
 
 
 def book_attempt(opened: Opened, attempt: Attempt) -> bool:
@@ -82,6 +102,14 @@ def settle_durably(opened: Opened, result: ToolResult, meter: Meter, *, took: ti
         raise LeaseLost(f"Call {opened.row.public_id} could not be settled; it is left to recovery.") from error
 
 
+def withdraw(opened: Opened) -> None:
+    """Closes a call that was authorised and does not happen after all: nothing went out, nothing is charged."""
+    row = opened.row
+    row.outcome, row.detail, row.error, row.charged_usd = Outcome.SKIPPED, "group_stopped", "", ZERO
+    with transaction.atomic(durable=True):
+        journal_settle(row, session=opened.call.session, booked=ZERO, tokens=0, after=None, now=opened.call.now)
+
+
 def _settled(opened: Opened, result: ToolResult, meter: Meter, *, took: timedelta) -> Refusal:
     with transaction.atomic(durable=True):
         return settle(opened, result, meter, now=opened.call.now + took)
@@ -91,6 +119,7 @@ def settle(opened: Opened, result: ToolResult, meter: Meter, *, now: datetime) -
     """Closes the call. Gives back its result, or what is to be raised once this block has ended."""
     call, row = opened.call, opened.row
     row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    note_skill(call, result, now=now)
     if call.is_free_and_local:
         journal_local(row, session=call.session, after=opened.head, now=now)
         return result

@@ -4,12 +4,13 @@ import os
 import socket
 
 from agents import runner
+from agents.chat.engine import chat
 from agents.ends import Engine
 from agents.enums import Mode
 from agents.models import AgentSession
 from agents.walk.walk import walk
 
-ENGINES: dict[str, Engine] = {Mode.PHASED: walk}
+ENGINES: dict[str, Engine] = {Mode.PHASED: walk, Mode.CHAT: chat}
 
 
 def run_session(session_pk: int) -> None:

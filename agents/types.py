@@ -113,6 +113,15 @@ class Capability:
 
 
 @dataclass(frozen=True)
+class SkillStanding:
+    """How an operator wants a skill to be treated at the moment."""
+
+    enabled: bool
+    level: Level
+    hourly_limit: int | None = None
+
+
+@dataclass(frozen=True)
 class ToolResult:
     """What came of a guarded call. `cost_usd` is the very Decimal that R4 approved, or 0."""
 

@@ -95,6 +95,9 @@ _KINDS = (
         "Standing approval {standing_id} was given for {action}, {uses} uses.",
         also="digest approval_id key_id",
     ),
+    _kind("question.asked", "The run asked a person question {question_id}."),
+    _kind("question.closed", "Question {question_id} was {status}."),
+    _kind("skill.set", "A skill was set to level {level}.", also="enabled hourly_limit"),
     _kind("approval.reminded", "The approvers were reminded of approval {approval_id}.", also="reminder digest"),
     # --- triggers and what they spawn ---
     _kind("autonomous_trigger.created", "Trigger {trigger_id} ({kind}) was made.", also="cap_usd agent_id"),

@@ -6,6 +6,7 @@ made once and kept in the var folder, readable by the owner alone; nothing ever 
 
 import importlib.util
 import ipaddress
+import json
 import os
 import secrets
 from collections.abc import Mapping
@@ -100,6 +101,17 @@ class Env:
 
     def listed(self, name: str, default: str = "") -> list[str]:
         return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """A JSON object; empty when nothing is said."""
+        text = self.text(name, "{}")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise ImproperlyConfigured(f'{name} must be a JSON object, such as {{"max_steps": 20}}, not {text!r}.')
+        return value
 
     def secret(self, name: str, *, kept_in: Path) -> str:
         """The secret itself, or the content of `NAME_FILE`, or a value made once and kept in the var folder."""

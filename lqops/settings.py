@@ -6,6 +6,7 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
+from agents.loop_config import GuardrailsConfig, LoopConfig
 from lqops import api_settings
 from lqops.env import Env
 from lqops.models import configured_models
@@ -254,6 +255,19 @@ _sample_skills = BASE_DIR / "samples" / "skills"
 LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_SKILL_FOLDERS")] or [
     folder for folder in (_sample_skills,) if folder.is_dir()
 ]
+
+# Modules with callable skills of one's own, and hosts that skills may read from unasked (docs/skills.md)
+LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
+LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
+
+# The step loop and its guardrails, as all agents have them unless they say otherwise (docs/skills.md)
+LQOPS_LOOP = env.mapping("LQOPS_LOOP")
+LQOPS_GUARDRAILS = env.mapping("LQOPS_GUARDRAILS")
+for _config, _given in ((LoopConfig, LQOPS_LOOP), (GuardrailsConfig, LQOPS_GUARDRAILS)):
+    try:
+        _config.merged(_given)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{_config.__name__}: {error}") from error
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")

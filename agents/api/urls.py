@@ -11,6 +11,7 @@ from rest_framework.routers import SimpleRouter
 
 from agents.api.agents_ import Agents
 from agents.api.approvals import Approvals
+from agents.api.asks import Asks
 from agents.api.base import ApiView
 from agents.api.collections import Collections
 from agents.api.costs import Costs
@@ -64,6 +65,7 @@ class Docs(LoginRequiredMixin, SpectacularSwaggerSplitView):
 
 
 urlpatterns = [
+    path("v1/asks", Asks.as_view(), name="asks"),
     path("v1/costs", Costs.as_view(), name="costs"),
     path("v1/health", Health.as_view(), name="health"),
     path("v1/me", Me.as_view(), name="me"),

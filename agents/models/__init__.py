@@ -12,6 +12,7 @@ from agents.models.precedents import ContextProposal, ContextRevision
 from agents.models.running import Lease, OutboxMessage, Postponement
 from agents.models.sessions import AgentSession
 from agents.models.sign_in import SignInCount
+from agents.models.skills import Message, Question, SkillCount, SkillSetting, StreamPart
 from agents.models.tool_calls import ToolCall
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Installation",
     "Lease",
     "Memory",
+    "Message",
     "ModelPrice",
     "Notification",
     "OutboxMessage",
@@ -43,8 +45,12 @@ __all__ = [
     "Profile",
     "Project",
     "PromptSkill",
+    "Question",
     "SignInCount",
+    "SkillCount",
+    "SkillSetting",
     "StandingApproval",
+    "StreamPart",
     "SuspendedModel",
     "ToolCall",
     "Trigger",

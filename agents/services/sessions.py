@@ -21,13 +21,14 @@ from agents.enums import (
     NoticeKind,
     Outcome,
     Phase,
+    QuestionStatus,
     Status,
     TerminalReason,
     TriggerKind,
     WaitingOn,
 )
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
-from agents.models import Agent, AgentSession, Approval, Project, ToolCall, Trigger
+from agents.models import Agent, AgentSession, Approval, Project, Question, ToolCall, Trigger
 from agents.queue import TaskName, enqueue
 from agents.selectors.purposes import purposes
 from agents.services.journal import journal_recover
@@ -188,7 +189,7 @@ def _is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
     if waiting_on == WaitingOn.OPERATOR:
         return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
-    return True
+    return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()
 
 
 @transaction.atomic
@@ -218,6 +219,7 @@ def _end(
 ) -> AgentSession:
     journal_recover(row, now=now)  # a call that is still open is charged and closed: the books end with the session
     tickets_cancel(row, now=now, cause=reason, actor=actor)
+    Question.objects.filter(session=row, status=QuestionStatus.PENDING).update(status=QuestionStatus.CANCELLED)
     braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
     ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
     status = REASON_STATUS[ended_for]

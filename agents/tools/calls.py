@@ -11,7 +11,8 @@ from agents.enums import Risk, ToolIntent
 from agents.models import AgentSession
 from agents.storable import storable
 from agents.tools.params import BadParams
-from agents.tools.registry import Tool, tool_for
+from agents.tools.registry import tool_for
+from agents.tools.tool import Tool
 from agents.types import Capability
 from audit.hashing import canonical
 from audit.kinds import LABEL
@@ -19,6 +20,17 @@ from audit.redaction import contains_marker, redact_data
 
 MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call of a group, as somebody asks for it."""
+
+    intent: ToolIntent
+    params: Mapping[str, Any]
+    key: str
+    risk: Risk | None = None
+    simulation: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,14 @@ class Call:
     @property
     def model(self) -> str:
         return self.tool.request(self.arguments).model if self.tool.request else ""
+
+    @property
+    def priced_by(self) -> Mapping[str, Any]:
+        """What its cost is estimated from: the arguments themselves, or what a skill will ask a model."""
+        if self.tool.request is None or "model" in self.arguments:
+            return self.arguments
+        request = self.tool.request(self.arguments)
+        return {"model": request.model, "purpose": request.purpose}
 
     @property
     def is_free_and_local(self) -> bool:
@@ -85,7 +105,6 @@ def plan_call(
 ) -> Call:
     """Nothing is read or written. An intent that is not one of the eight raises; so do unusable parameters."""
     known = ToolIntent(intent)
-    tool = tool_for(known)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     if not isinstance(params, Mapping):
@@ -94,6 +113,7 @@ def plan_call(
     size = len(canonical(arguments))
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
+    tool = tool_for(known, arguments)
     if tool.request is not None:
         tool.request(arguments)
     return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)

@@ -1,8 +1,11 @@
 """What a handler is given: whose call it is, when, and a metered way to ask a model. Nothing else reaches it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from agents.types import ModelReply
@@ -25,3 +28,16 @@ class CallContext:
     def idempotency_key(self) -> str:
         """The same for every attempt at one call, so that a server that knows keys acts once."""
         return f"{self.session_id}:{self.key}"
+
+
+listener: ContextVar[Callable[[Any], None] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listening(who: Callable[[Any], None] | None) -> Iterator[None]:
+    """Inside the block, replies are heard as they come: names put back and secrets masked, and with one end."""
+    token = listener.set(who)
+    try:
+        yield
+    finally:
+        listener.reset(token)

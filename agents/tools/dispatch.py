@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from agents.tools.context import CallContext
-from agents.tools.registry import Params, Tool
+from agents.tools.tool import Params, Tool
 
 
 class NoPass(RuntimeError):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.enums import Purpose
-from agents.tools.context import CallContext
+from agents.tools.context import CallContext, listener
 from agents.tools.params import BadParams, label, text
 from agents.types import ModelRequest
 
@@ -41,5 +41,8 @@ def _purpose(value: object) -> Purpose:
 
 
 def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    reply = context.infer()
-    return {"text": reply.text, "stop_reason": reply.stop_reason}
+    reply = context.infer(listener.get())
+    told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
+    if reply.calls:
+        told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
+    return told

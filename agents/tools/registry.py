@@ -7,7 +7,6 @@ at work without touching that work.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -21,23 +20,9 @@ from agents.tools.memory import propose_memory
 from agents.tools.notify import notify
 from agents.tools.precedent import propose_precedent
 from agents.tools.retrieve import retrieve_chunks
-from agents.types import Capability, ModelRequest
-
-Params = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Tool:
-    """How an intent is carried out.
-
-    A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
-    I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
-    """
-
-    handler: Callable[[CallContext, Params], Any]
-    capability: Capability
-    remote: bool = False
-    request: Callable[[Params], ModelRequest] | None = None
+from agents.tools.skills import is_skill_call, skill_tool
+from agents.tools.tool import Params, Tool
+from agents.types import Capability
 
 
 def _local(intent: ToolIntent, handler: Callable[[CallContext, Params], Any]) -> Tool:
@@ -69,8 +54,12 @@ _TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
 _overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides", default=MappingProxyType({}))
 
 
-def tool_for(intent: ToolIntent) -> Tool:
-    tool = _overrides.get().get(intent) or _TOOLS.get(intent)
+def tool_for(intent: ToolIntent, params: Params = MappingProxyType({})) -> Tool:
+    """What carries the intent out. run_skill is a question to a model, or, where a skill is named, that skill."""
+    tool = _overrides.get().get(intent)
+    if tool is None and intent == ToolIntent.RUN_SKILL and is_skill_call(params):
+        return skill_tool(params)
+    tool = tool or _TOOLS.get(intent)
     if tool is None:
         raise IntentUnavailable(intent)
     return tool

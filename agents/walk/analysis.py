@@ -10,19 +10,21 @@ from typing import Final
 
 from agents.conf import clock, model_for
 from agents.ends import Asleep, End, Finished, SliceOver
+from agents.engine.calls import asked_before, call
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
 from agents.models import AgentSession, Memory, PromptSkill
+from agents.nonces import nonce_of
 from agents.selectors.runs import call_latest
 from agents.services.inputs import Inputs, session_note_inputs, session_note_wait
 from agents.services.playbooks import playbook_rendered, playbook_runnable
 from agents.services.prompt_skills import skill_text
 from agents.types import ToolResult
-from agents.walk.calls import Slice, asked_before, call
+from agents.walk.calls import Slice
 from agents.walk.intake import Reading, event_of, reading_of
 from agents.walk.judging import ask_judges
 from agents.walk.parsing import Analysis, parse_analysis
-from agents.walk.prompts import Part, analysis_question, nonce_of
+from agents.walk.prompts import Part, analysis_question
 from audit.redaction import redact_exception
 
 KEY: Final = "analysis:1"

@@ -1,8 +1,4 @@
-"""How a phase acts: one guarded call at a fixed place of the run, asked again in the very words of the journal.
-
-What went into a lost attempt may have changed since (notes, context, documents); the run is repeatable because the
-stored arguments are used again, not because the world stood still.
-"""
+"""What a phase works with: the slice at hand, and the storing of what it has to say."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock, slice_lifetime
-from agents.enums import Risk, ToolIntent
+from agents.engine.calls import call
+from agents.enums import ToolIntent
 from agents.exceptions import LqopsError
-from agents.guard import guarded_tool_call
 from agents.models import AgentSession
-from agents.selectors.runs import call_latest
-from agents.types import ToolResult
 
 
 class NotStored(LqopsError):
@@ -46,19 +40,6 @@ class Slice:
 
     def wants(self, name: str) -> bool:
         return self.params.get(name) is True
-
-
-def call(
-    session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any], *, risk: Risk | None = None
-) -> ToolResult:
-    """One guarded call: in the words of the journal if it holds this place already, else with these parameters."""
-    return guarded_tool_call(session, intent, asked_before(session, key) or params, key=key, risk=risk)
-
-
-def asked_before(session: AgentSession, key: str) -> Mapping[str, Any] | None:
-    """The arguments of an earlier attempt. Not those that a person changed: they are not what was asked for."""
-    made = call_latest(session, key)
-    return made.arguments if made is not None and made.digest == made.asked_digest else None
 
 
 def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:

@@ -12,13 +12,14 @@ from typing import Any, Final
 from django.urls import reverse
 
 from agents.ends import End, Waiting
+from agents.engine.calls import call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.selectors.purposes import purposes
 from agents.selectors.runs import Left, run_left
 from agents.services.inputs import session_note_empty, session_note_purpose
 from agents.services.plain_text import one_line
 from agents.walk.analysis import reply_of
-from agents.walk.calls import NotStored, Slice, call
+from agents.walk.calls import NotStored, Slice
 from agents.walk.drafting import FAILED, UNREAD
 from audit.redaction import contains_marker, redact
 

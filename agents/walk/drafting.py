@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agents.ends import End
+from agents.engine.calls import call
 from agents.enums import ToolIntent
 from agents.models import Collection
 from agents.types import ToolResult
 from agents.walk.analysis import Reply, has_target, reply_of
-from agents.walk.calls import Slice, call, store
+from agents.walk.calls import Slice, store
 from agents.walk.intake import Reading, reading_of
 from agents.walk.judging import Cited, Votes, cited, votes_of
 from agents.walk.parsing import Analysis, ParsedArtifact, ParsedFinding

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agents.ends import End
+from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, InboundEvent
 from agents.selectors.runs import call_latest
-from agents.walk.calls import Slice, call
+from agents.walk.calls import Slice
 from agents.walk.prompts import Part
 
 KEY: Final = "intake:retrieve"

@@ -11,15 +11,17 @@ from typing import Any, Final
 
 from agents.conf import clock, judges
 from agents.ends import End, SliceOver
+from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, Document
+from agents.nonces import nonce_of
 from agents.quotes import verify
 from agents.selectors.runs import calls_latest
 from agents.services.inputs import session_note_judges
-from agents.walk.calls import Slice, call
+from agents.walk.calls import Slice
 from agents.walk.intake import Passage, Reading
 from agents.walk.parsing import Analysis, ParsedFinding, parse_judgement
-from agents.walk.prompts import judge_question, nonce_of
+from agents.walk.prompts import judge_question
 
 UNDER: Final = "judge:"
 CLAIM_CHARS: Final = 4_000

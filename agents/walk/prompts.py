@@ -4,13 +4,9 @@ The system messages hold no text of anybody's. The nonce of a prompt is the same
 who does not hold the installation's key can foresee it.
 """
 
-import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-from django.conf import settings
 
 from agents.blocks import render_block
 from agents.enums import Purpose
@@ -93,11 +89,6 @@ class Part:
     kind: str
     text: str
     attributes: Mapping[str, str]
-
-
-def nonce_of(session_id: object, what: str) -> str:
-    key = settings.SECRET_KEY.encode()
-    return hmac.new(key, f"{session_id}:{what}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def analysis_question(parts: Sequence[Part], *, nonce: str, model: str) -> dict[str, Any]:

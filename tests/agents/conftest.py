@@ -10,7 +10,8 @@ from agents.enums import Level, ToolIntent
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.services.estimates import invalidate_estimates
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from tests.factories import make_user
 

@@ -30,7 +30,8 @@ from agents.services.approvals import (
 )
 from agents.services.halts import session_halt
 from agents.tools.inference import request_of
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, ask, tool

@@ -33,7 +33,8 @@ from agents.services.budget import budget_set_cap
 from agents.services.halts import session_halt
 from agents.services.sessions import session_finish, session_rest
 from agents.tools.inference import request_of
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt

@@ -15,7 +15,8 @@ from agents.models import AgentSession, Finding, InferenceLog, Memory, Notificat
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.tools.inference import request_of
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, Probe, ask, script, tool

@@ -8,7 +8,8 @@ from agents.models import InferenceLog, Project, ToolCall
 from agents.providers.base import Chunk, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.tools.inference import request_of
-from agents.tools.registry import Tool, override
+from agents.tools.registry import override
+from agents.tools.tool import Tool
 from agents.types import Capability, RequestedCall, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import make_price, make_session, make_user

@@ -11,9 +11,12 @@ IMPORTERS = {
     "agents.settlement": {"agents/guard.py"},
     "agents.tools.dispatch": {"agents/guard.py"},
     "agents.providers.registry": {"agents/metering.py"},
+    "agents.skills.running": {"agents/guard.py", "agents/tools/skills.py"},
+    "agents.skills.isolated": {"agents/skills/running.py"},
+    "agents.skills.builtin": {"agents/skills/registry.py"},
 }
 # What agents/tools holds besides handlers; any other module there is one, and protected.
-MACHINERY = {"__init__", "calls", "context", "dispatch", "params", "registry", "storable"}
+MACHINERY = {"__init__", "calls", "context", "dispatch", "notes", "params", "registry", "tool"}
 # `request_of` describes a request and sends nothing; the self-test uses it to make its probe a priced call.
 HARMLESS = {("agents/selftest.py", "agents.tools.inference.request_of")}
 # Who may call a function or method of this name; a folder stands for all of its modules.
@@ -21,6 +24,8 @@ CALLERS = {
     "take_mint": {"agents/guard.py"},
     "dispatch.run": {"agents/guard.py"},
     "handler": {"agents/tools/dispatch.py"},
+    "perform": {"agents/tools/skills.py"},
+    "skill.run": {"agents/skills/running.py", "agents/skills/isolated.py"},
     "complete": {"agents/metering.py", "agents/providers"},
     "provider.stream": {"agents/metering.py", "agents/providers"},
     "provider_for": {"agents/metering.py"},

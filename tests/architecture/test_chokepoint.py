@@ -30,7 +30,8 @@ from agents.runner import run_session
 from agents.services.sessions import session_create, session_enter_phase
 from agents.tools import dispatch
 from agents.tools.context import CallContext
-from agents.tools.registry import Tool, tool_for
+from agents.tools.registry import tool_for
+from agents.tools.tool import Tool
 from agents.types import Capability
 
 from .bypass import Bypass, bypasses
@@ -47,6 +48,9 @@ BYPASSES = {
     "from agents.tools import notify": "imports agents.tools.notify",
     "from agents.tools.inference import ask": "imports agents.tools.inference",
     'import_module("agents.tools.dispatch")': "imports agents.tools.dispatch",
+    "from agents.skills.running import perform": "imports agents.skills.running",
+    "from agents.skills.builtin import now": "imports agents.skills.builtin",
+    "skill.run(None, text='x')": "calls skill.run",
     "tool.handler(context, {})": "calls handler",
     "provider.complete(request)": "calls complete",
     "provider.stream(request, print)": "calls provider.stream",

@@ -32,6 +32,9 @@ LISTED: dict[str, dict[str, str]] = {
     "agents/services/notifications.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
+    "agents/skills/builtin/mail.py": {
+        "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
+    },
     "agents/tasks.py": {"socket": "asks for the name of this machine"},
     "agents/ticker.py": {"socket": "asks for the name of this machine"},
     "agents/providers/openai_compat.py": {"httpcore": OPERATORS_MODEL, "httpx": OPERATORS_MODEL},

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import django
@@ -19,7 +20,8 @@ from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
 from agents.services.leases import lease_claim  # noqa: E402
-from agents.tools.registry import Tool, override  # noqa: E402
+from agents.tools.registry import override  # noqa: E402
+from agents.tools.tool import Tool  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
 
@@ -116,6 +118,18 @@ def loop_until_halted(session_pk, delay):
     with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, 1), delay_seconds=delay)])):
         say("looping")
         say(json.dumps(spend(session)))
+
+
+def reign(session_pks, at):
+    """Calls a PRIVILEGED skill for each session at once; prints what became of each call."""
+    now = datetime.fromisoformat(at)
+    sessions = list(AgentSession.objects.filter(pk__in=session_pks).order_by("pk"))
+
+    def call(number):
+        params = {"skill": "reign", "arguments": {}}
+        return guarded_tool_call(sessions[number], ToolIntent.RUN_SKILL, params, key="step:1", now=now).outcome
+
+    say(json.dumps(in_threads(len(sessions), call)))
 
 
 if __name__ == "__main__":

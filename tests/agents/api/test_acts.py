@@ -92,6 +92,10 @@ ACTS = {
         lambda w, row: agents_.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
     ),
     "agent:destroy": Act(lambda w, row: agents_.agent_delete(agent=row, **said(w)), before=unused),
+    "asks:post": Act(
+        lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **said(w)),
+        lambda w, _: {"text": f"halt session {public(w.rows['session'])}"},
+    ),
     "approval:approve": Act(
         lambda w, row: approvals.approval_approve(row.pk, digest=row.digest, note="fine", **said(w)), seen
     ),

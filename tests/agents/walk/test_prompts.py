@@ -12,11 +12,12 @@ from agents.anonymize import Anonymizer
 from agents.blocks import SHOWN_AS, parse_blocks
 from agents.enums import EventOutcome, TriggerKind
 from agents.models import InboundEvent, Memory, PromptSkill
+from agents.nonces import nonce_of
 from agents.services.memories import memory_dismiss, memory_keep
 from agents.services.projects import project_create
 from agents.types import ModelRequest
 from agents.walk import analysis, prompts
-from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question, nonce_of
+from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question
 from audit.models import AuditEvent
 from audit.redaction import redact
 from tests.agents.walk.scene import LEASE, Scene, blocks_of, intents, model, reply, run

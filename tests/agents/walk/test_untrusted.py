@@ -6,9 +6,9 @@ import pytest
 
 from agents.enums import EventOutcome
 from agents.models import Approval, InboundEvent, Memory, Notification
+from agents.nonces import nonce_of
 from agents.providers.scripted import Step
 from agents.types import RequestedCall
-from agents.walk.prompts import nonce_of
 from tests.agents.walk.scene import LEASE, blocks_of, intents, model, phases, reply, run
 from tests.factories import NOW
 

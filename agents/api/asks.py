@@ -1,0 +1,62 @@
+"""Asks: requests in words. Common ones are answered at once and without a model; the rest becomes a session, or a draft
+of a trigger or an agent, which stays switched off until its owner switches it on.
+"""
+
+from typing import Any, Final
+
+from drf_spectacular.utils import OpenApiExample
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.api.base import ApiView
+from agents.api.errors import ScopeMissing
+from agents.api.fields import Body, OwnRow
+from agents.api.schema import described
+from agents.models import Agent, ApiKey
+from agents.router.answers import Kind
+from agents.router.asking import ask
+from agents.router.classify import Strategy
+from agents.router.fast_paths import scope_of
+from agents.services.chats import MAX_CHARS
+
+STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
+
+
+class AskBody(Body):
+    text = serializers.CharField(max_length=MAX_CHARS, help_text="What you want, in your own words.")
+    agent = OwnRow(Agent, required=False, allow_null=True, help_text="Who is to work on it, if it becomes a session.")
+    chat = serializers.UUIDField(required=False, allow_null=True, help_text="Goes on with this chat.")
+
+
+class AskShown(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=[str(kind) for kind in Kind])
+    text = serializers.CharField(help_text="The answer, for people.")
+    data = serializers.DictField(  # type: ignore[assignment]  # a field; the property of that name stays
+        help_text="The same for programs; what it holds depends on the path."
+    )
+    session = serializers.UUIDField(source="session.public_id", allow_null=True, help_text="The session at work on it.")
+    strategy = serializers.ChoiceField(
+        choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null when a fast path answered."
+    )
+    path = serializers.CharField(allow_blank=True, help_text="The fast path that answered; empty when none did.")
+
+
+EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, request_only=True)
+
+
+class Asks(ApiView):
+    serializer_class = AskShown
+
+    @described("ask", {200: AskShown, 201: AskShown, 202: AskShown}, body=AskBody, examples=[EXAMPLE])
+    def post(self, request: Request) -> Response:
+        """200 with the answer; 202 with the session that works on one; 201 with a draft that is not in use yet.
+
+        Beside `write`, a key needs `read` for what only looks, and `decide` for what decides on an approval.
+        """
+        said = self.body(AskBody)
+        needed = scope_of(said["text"])
+        if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
+            raise ScopeMissing(needed)
+        answer = ask(by=self.person, now=self.now, **said)
+        return Response(AskShown(answer).data, status=STATUS[answer.kind])

@@ -1,0 +1,1 @@
+"""Chats: one message, one run of the step loop, one answer."""

@@ -1,0 +1,60 @@
+"""Text on its way to whoever watches: redacted pieces, kept until the run is over. The transcript is the record."""
+
+import time
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+from agents.conf import clock
+from agents.models import AgentSession, StreamPart
+from agents.transitions import TERMINAL
+
+EVERY_SECONDS: Final = 0.2
+MOST_CHARS: Final = 2_000
+MOST_PARTS: Final = 500
+
+
+class Stream:
+    """Collects pieces and writes them down a few times a second."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+        self._held: list[str] = []
+        self._wrote_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write()
+
+    def hear(self, chunk: Any) -> None:
+        self._held.append(chunk.text)
+        enough = sum(map(len, self._held)) >= MOST_CHARS or time.monotonic() - self._wrote_at >= EVERY_SECONDS
+        if chunk.finished or enough:
+            self._write()
+
+    def _write(self) -> None:
+        text, self._held = "".join(self._held), []
+        self._wrote_at = time.monotonic()
+        if text:
+            StreamPart.objects.create(session=self._session, text=text, created_at=clock())
+
+
+def stream_events(session: AgentSession, *, after: int = 0) -> list[dict[str, Any]]:
+    """What came in since then. Of a run that is over, the last event, and only that, is `finished`."""
+    parts = StreamPart.objects.filter(session=session, pk__gt=after).order_by("pk")[:MOST_PARTS]
+    events: list[dict[str, Any]] = [{"id": part.pk, "text": part.text, "finished": False} for part in parts]
+    session.refresh_from_db(fields=["status"])
+    if session.status in TERMINAL and len(events) < MOST_PARTS:
+        last = events[-1]["id"] if events else after
+        events.append({"id": last, "text": "", "finished": True})
+    return events
+
+
+def parts_forget(older_than: datetime) -> int:
+    """Removes the pieces of runs that are over."""
+    over = StreamPart.objects.filter(session__status__in=sorted(TERMINAL), created_at__lte=older_than)
+    return over.delete()[0]

@@ -1,0 +1,82 @@
+"""One question of the step loop to its model: what of the transcript is sent, and what is left to spend."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from agents.conf import clock, model_for
+from agents.context_window import fit, parted, split_for_summary, summary_prompt, with_summary
+from agents.engine.calls import asked_before
+from agents.engine.wire import as_sent
+from agents.enums import Purpose, ToolIntent
+from agents.guard import guarded_tool_call
+from agents.guardrails import budget_line, step_limit
+from agents.loop_config import LoopConfig, Strategy
+from agents.models import AgentSession, Message
+from agents.nonces import nonce_of
+from agents.tools.context import listening
+from agents.types import ToolResult
+
+if TYPE_CHECKING:
+    from agents.engine.loop import Brief
+
+SUMMARY_TOKENS = 1_024
+
+
+class Asker:
+    """Asks at a fixed place of the run, and again in the same words when an answer was lost."""
+
+    def __init__(self, session: AgentSession, config: LoopConfig, *, key: str) -> None:
+        self._session, self._config, self._key = session, config, key
+
+    def ask(self, transcript: Sequence[Message], brief: "Brief", *, number: int) -> ToolResult:
+        place = f"{self._key}:{number}"
+        params = asked_before(self._session, place)
+        if params is None:
+            params = {
+                "model": brief.model,
+                "messages": [*self._window(transcript, place), self._what_is_left(number)],
+                "max_tokens": brief.max_tokens,
+                "purpose": str(brief.purpose),
+                "tools": [skill.offer for skill in brief.skills.values()],
+            }
+        with listening(brief.listener if self._config.streaming else None):
+            return guarded_tool_call(self._session, ToolIntent.RUN_SKILL, params, key=place)
+
+    def _window(self, transcript: Sequence[Message], place: str) -> list[dict[str, Any]]:
+        """What of the transcript fits the model. The transcript itself is whole, and stays so."""
+        config, nonce = self._config, nonce_of(self._session.public_id, self._key)
+        sent = as_sent(transcript, nonce=nonce)
+        strategy = config.context_strategy
+        if strategy == Strategy.SUMMARIZE:
+            summarised = self._summarised(sent, place, nonce)
+            sent, strategy = summarised or sent, Strategy.SLIDING_WINDOW
+        return [dict(message) for message in fit(sent, window=config.context_window, strategy=strategy).messages]
+
+    def _summarised(self, sent: Sequence[dict[str, Any]], place: str, nonce: str) -> list[dict[str, Any]] | None:
+        """With a summary in place of the older part; None when there is no need, or no summary to be had."""
+        parts = split_for_summary(sent, window=self._config.context_window, reserve=SUMMARY_TOKENS)
+        if parts is None:
+            return None
+        older, newer = parts
+        question = {
+            "model": model_for("small"),
+            "prompt": summary_prompt(older, window=self._config.context_window, nonce=nonce),
+            "max_tokens": SUMMARY_TOKENS,
+            "purpose": str(Purpose.COMPACTION),
+        }
+        key = f"{place}:summary"
+        told = guarded_tool_call(
+            self._session, ToolIntent.RUN_SKILL, asked_before(self._session, key) or question, key=key, now=clock()
+        )
+        text = str(told.data.get("text") or "") if told.ok else ""
+        if not text.strip():
+            return None
+        system, _ = parted(sent)
+        return [dict(message) for message in with_summary(text, newer, system, nonce=nonce)]
+
+    def _what_is_left(self, number: int) -> dict[str, str]:
+        row = AgentSession.objects.get(pk=self._session.pk)
+        money = None if row.max_cost_usd is None else row.max_cost_usd - row.ledger.approved
+        tokens = row.token_budget - row.total_tokens if row.token_budget else None
+        line = budget_line(money, tokens, step_limit(self._config) - number + 1)
+        return {"role": "user", "content": line.text}

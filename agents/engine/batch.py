@@ -1,0 +1,152 @@
+"""The executor of skill calls: in their order, groups side by side, each through the guard, one result for each.
+
+A result is what the model is told. Brakes are not caught here: they end the run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from agents.conf import clock, skill_hosts
+from agents.engine.calls import asked_before
+from agents.engine.simulation import anticipate
+from agents.enums import Level, Outcome, QuestionStatus, Risk, ToolIntent
+from agents.exceptions import OutcomeUnknown
+from agents.guard import guarded_group
+from agents.models import AgentSession, Question
+from agents.services.skills import skill_standing
+from agents.skills.addresses import level_for
+from agents.skills.parsing import SkillCall
+from agents.skills.risk import assess, escalates
+from agents.skills.skill import BadArguments, Skill
+from agents.tools.calls import Asked
+from agents.tools.params import BadParams
+from agents.types import ToolResult
+from audit.hashing import canonical
+
+NOT_FOUND = "not found or disabled"
+ERROR_CHARS = 300
+NOBODY = "Nobody answered in time."
+
+
+@dataclass(frozen=True)
+class SkillResult:
+    """What came of a call. A failed one has no output; `waits` means that a person has the word."""
+
+    output: str | None = None
+    error: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    waits: bool = False
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.error)
+
+    @property
+    def text(self) -> str:
+        """As the model reads it."""
+        told = self.output if self.output is not None else f"error: {self.error}"
+        simulation = self.metadata.get("simulation", "")
+        return f"{told}\n{simulation}" if simulation else told
+
+
+@dataclass(frozen=True)
+class _Planned:
+    call: SkillCall
+    key: str
+    skill: Skill
+    arguments: dict[str, Any]
+    risk: Risk | None
+    simulation: str
+
+    @property
+    def asked(self) -> Asked:
+        params = {"skill": self.skill.name, "arguments": self.arguments}
+        return Asked(ToolIntent.RUN_SKILL, params, self.key, risk=self.risk, simulation=self.simulation)
+
+
+class SkillExecutor:
+    """Carries out what a reply asks for. `offered` are the skills that may be asked for here; no others exist."""
+
+    def __init__(
+        self, session: AgentSession, offered: dict[str, Skill], *, context: str = "", simulate: bool = True
+    ) -> None:
+        self._session = session
+        self._offered = offered
+        self._context = context
+        self._simulate = simulate
+
+    def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
+        """Results by the calls' places, in the order of the calls. It ends early where a person has to be waited for.
+
+        Calls of one group that follow each other run side by side; every other call is a group of its own.
+        """
+        for _, members in groupby(enumerate(calls), key=_group):
+            results = self._execute_group([call for _, call in members])
+            yield from results
+            if any(result.waits for _, result in results):
+                return
+
+    def execute_one(self, key: str, call: SkillCall) -> SkillResult:
+        [(_, result)] = self._execute_group([(key, call)])
+        return result
+
+    def _execute_group(self, calls: Sequence[tuple[str, SkillCall]]) -> list[tuple[str, SkillResult]]:
+        planned = [(key, self._plan(key, call)) for key, call in calls]
+        ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
+        started = clock()
+        try:
+            done = guarded_group(self._session, [plan.asked for plan in ready]) if ready else []
+        except BadParams as error:
+            return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
+        took = round((clock() - started).total_seconds() * 1_000)
+        told = {plan.key: self._told(plan, result, took) for plan, result in zip(ready, done, strict=True)}
+        return [(key, plan if isinstance(plan, SkillResult) else told[key]) for key, plan in planned]
+
+    def _plan(self, key: str, call: SkillCall) -> _Planned | SkillResult:
+        """Known and enabled? its level; how risky; and, where it is dangerous, what will probably come of it."""
+        skill = self._offered.get(call.name)
+        standing = skill_standing(skill.name, skill.level) if skill else None
+        if skill is None or standing is None or not standing.enabled:
+            return SkillResult(error=f"the skill {call.name[:64]} is {NOT_FOUND}")
+        try:
+            before = asked_before(self._session, key)
+            arguments = dict(before["arguments"]) if before else skill.arguments(call.arguments)
+        except BadArguments as error:
+            return SkillResult(error=str(error)[:ERROR_CHARS])
+        level = level_for(skill, standing.level, arguments, skill_hosts())
+        dangerous = level.rank >= Level.RESTRICTED.rank or escalates(skill, arguments)
+        plan = _Planned(
+            call, key, skill, arguments, risk=assess(skill, arguments) if dangerous else None, simulation=""
+        )
+        if dangerous and self._simulate and before is None:
+            said = anticipate(self._session, skill, arguments, context=self._context, key=f"{key}:simulation")
+            plan = replace(plan, simulation=said)
+        return plan
+
+    def _told(self, plan: _Planned, result: ToolResult, took: int) -> SkillResult:
+        about: dict[str, Any] = {"duration_ms": took, "outcome": str(result.outcome)}
+        if plan.simulation:
+            about["simulation"] = plan.simulation
+        if result.outcome == Outcome.UNKNOWN:
+            raise OutcomeUnknown(f"Call {plan.key!r} of {plan.skill.name} may have taken effect.")
+        if result.outcome == Outcome.APPROVAL_PENDING:
+            return SkillResult(metadata=about, waits=True)
+        if not result.ok:
+            return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=about)
+        if plan.skill.name == "ask_person":
+            return self._answer(plan, about)
+        output = result.data if isinstance(result.data, str) else canonical(result.data)
+        return SkillResult(output=output, metadata=about)
+
+    def _answer(self, plan: _Planned, about: dict[str, Any]) -> SkillResult:
+        asked = Question.objects.get(session=self._session, call_key=plan.key)
+        if asked.status == QuestionStatus.PENDING:
+            return SkillResult(metadata={**about, "waits_for": "input"}, waits=True)
+        return SkillResult(output=asked.answer or NOBODY, metadata=about)
+
+
+def _group(numbered: tuple[int, tuple[str, SkillCall]]) -> tuple[int, int]:
+    place, (_, call) = numbered
+    return (-1, call.parallel_group) if call.parallel_group is not None else (place, 0)

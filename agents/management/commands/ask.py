@@ -1,0 +1,105 @@
+"""`ask`: a request in words, answered at once, by a session, or with a draft."""
+
+import json
+import time
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+
+from agents.conf import clock
+from agents.enums import Status
+from agents.exceptions import LqopsError
+from agents.management.acting import named_user
+from agents.models import Agent, AgentSession
+from agents.router.answers import Answer
+from agents.router.asking import ask
+from agents.services.chats import chat_answer
+from agents.transitions import TERMINAL
+
+LOOK_EVERY_SECONDS = 0.2
+
+
+class Command(BaseCommand):
+    help = (
+        "Asks for something in words. Common requests are answered at once, without a model (`ask help` lists them); "
+        "others become a session, which needs workers, or a draft that stays switched off until it is switched on."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("text", help="What is wanted, in one argument.")
+        parser.add_argument("--user", required=True, help="The username of the one who asks.")
+        parser.add_argument("--agent", help="The name or the public id of one of the user's agents, to work on it.")
+        parser.add_argument("--chat", help="The id of a chat of the user's: goes on with it.")
+        parser.add_argument("--wait", type=float, metavar="SECONDS", help="Waits so long for the end of the session.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of text.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        by = named_user(options["user"])
+        chat = _uuid(options["chat"]) if options["chat"] else None
+        agent = _agent(by.pk, options["agent"]) if options["agent"] else None
+        try:
+            answer = ask(text=options["text"], by=by, now=clock(), agent=agent, chat=chat)
+        except LqopsError as error:
+            raise CommandError(str(error)) from None
+        session = answer.session
+        if session is not None:
+            session.refresh_from_db()
+            _await_end(session, options["wait"] or 0)
+        self.stdout.write(json.dumps(_described(answer)) if options["json"] else _told(answer))
+        if session is not None and options["wait"] is not None and session.status != Status.COMPLETED:
+            raise CommandError(f"The session did not complete: {_why(session)}.")
+
+
+def _described(answer: Answer) -> dict[str, Any]:
+    session = answer.session
+    ended = {"status": session.status, "answer": chat_answer(session)} if session else {}
+    return {
+        "kind": answer.kind,
+        "path": answer.path,
+        "strategy": answer.strategy,
+        "text": answer.text,
+        "data": dict(answer.data),
+        **ended,
+    }
+
+
+def _told(answer: Answer) -> str:
+    session = answer.session
+    if session is None or session.status not in TERMINAL:
+        return answer.text
+    return "\n".join(filter(None, [f"Session {session.public_id}: {_why(session)}.", chat_answer(session)]))
+
+
+def _agent(owner_pk: int, named: str) -> Agent:
+    mine, public_id = Agent.objects.filter(owner_id=owner_pk), _uuid_or_none(named)
+    agent = mine.filter(name=named).first() or (mine.filter(public_id=public_id).first() if public_id else None)
+    if agent is None:
+        raise CommandError(f"There is no agent {named!r} of this user.")
+    return agent
+
+
+def _uuid(text: str) -> UUID:
+    found = _uuid_or_none(text)
+    if found is None:
+        raise CommandError(f"{text!r} is not the id of a chat; it looks like 4554cdd9-….")
+    return found
+
+
+def _uuid_or_none(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _await_end(session: AgentSession, seconds: float) -> None:
+    over_at = time.monotonic() + seconds
+    while session.status not in TERMINAL and time.monotonic() < over_at:
+        time.sleep(LOOK_EVERY_SECONDS)
+        session.refresh_from_db()
+
+
+def _why(session: AgentSession) -> str:
+    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status

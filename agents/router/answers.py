@@ -1,0 +1,61 @@
+"""What comes back to whoever asked, and who that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from agents.models import Agent, AgentSession
+from agents.router.classify import Strategy
+
+
+class Kind(StrEnum):
+    """`answer`: all is said. `session`: a session works on it. `draft`: something was made that is not in use yet."""
+
+    ANSWER = "answer"
+    SESSION = "session"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`path` names the fast path that answered; without one, `strategy` is what was decided on."""
+
+    kind: Kind
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    session: AgentSession | None = None
+    strategy: Strategy | None = None
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The person who asks, when, in which words, and for which agent."""
+
+    by: User
+    now: datetime
+    text: str
+    agent: Agent | None = None
+
+
+def told(text: str, **data: Any) -> Answer:
+    return Answer(Kind.ANSWER, text, data)
+
+
+def at_work(session: AgentSession, text: str) -> Answer:
+    chat = session.params.get("chat")
+    data = {"session": str(session.public_id), **({"chat": chat} if chat else {})}
+    return Answer(Kind.SESSION, text, data, session)
+
+
+def drafted(text: str, **data: Any) -> Answer:
+    return Answer(Kind.DRAFT, text, data)
+
+
+def lines(head: str, rows: Sequence[str], *, empty: str = "") -> str:
+    """A heading and a line for each; or the word for nothing."""
+    return "\n".join([head, *(f"- {row}" for row in rows)]) if rows or not empty else empty

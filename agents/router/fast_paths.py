@@ -1,0 +1,93 @@
+"""The thirteen common requests that are answered without a model. Each calls the service or selector that any other
+interface calls, so the same permissions hold and the same record is left; nothing is written here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from agents.router import intents, levers, looks, runs
+from agents.router.answers import Answer, Asker, lines, told
+from agents.router.words import Grammar, Request, read, words
+
+Scope = Literal["read", "write", "decide"]
+
+
+@dataclass(frozen=True)
+class FastPath:
+    """`grammars` recognise it; a path whose requests name rows has only its verbs here, and judges the rest itself."""
+
+    name: str
+    example: str
+    handle: Callable[[Request, Asker], Answer | None]
+    grammars: tuple[Grammar, ...] = ()
+    verbs: frozenset[str] = frozenset()
+    scope: Scope = "read"
+
+    def fits(self, request: Request) -> bool:
+        return bool(request.said & self.verbs) or intents.is_covered(request, self.grammars)
+
+
+def _help(request: Request, who: Asker) -> Answer:
+    head = "Say it in your own words; these are answered at once. Anything else goes to the model."
+    said = [f"{path.name.replace('_', ' ')}: {path.example}" for path in FAST_PATHS]
+    return told(lines(head, said), paths=[path.name for path in FAST_PATHS])
+
+
+def _verbs(grammars: tuple[Grammar, ...]) -> frozenset[str]:
+    return frozenset().union(*(grammar.needs[0] for grammar in grammars))
+
+
+FAST_PATHS: Final = (
+    FastPath("help", "help", _help, intents.HELP),
+    FastPath("service_status", "is everything ok?", looks.status, intents.STATUS),
+    FastPath("list_triggers", "show my triggers", looks.triggers, intents.TRIGGERS),
+    FastPath("list_sessions", "which sessions are running?", looks.sessions, intents.SESSIONS),
+    FastPath("show_receipt", "show receipt 1f2e3d4c", looks.receipt, intents.RECEIPT),
+    FastPath("halt_session", "halt session 1f2e3d4c", levers.halt, intents.HALT, scope="write"),
+    FastPath(
+        "switch_agent",
+        "pause agent Clerk; resume Clerk",
+        levers.switch_agent,
+        verbs=_verbs((*intents.PAUSE, *intents.RESUME)),
+        scope="write",
+    ),
+    FastPath("list_approvals", "what waits for my approval?", looks.approvals, intents.APPROVALS),
+    FastPath("decide_approval", "approve 1f2e3d4c; reject 1f2e3d4c", levers.decide, intents.DECIDE, scope="decide"),
+    FastPath("list_precedents", "list precedents", looks.precedents, intents.PRECEDENTS),
+    FastPath("cost_summary", "what have I spent?", looks.costs, intents.COSTS),
+    FastPath(
+        "run_now",
+        "run playbook Lease on collection Leases",
+        runs.run,
+        verbs=_verbs((*intents.RUN, *intents.CHECK)),
+        scope="write",
+    ),
+    FastPath(
+        "create_schedule",
+        "every 6 hours run playbook Lease on collection Leases",
+        runs.schedule,
+        verbs=words("every each hourly daily nightly weekly monthly once twice on"),
+        scope="write",
+    ),
+)
+
+
+def fast_answer(text: str, who: Asker) -> Answer | None:
+    """The answer of the first path that the whole request fits; None if it has to go to the model."""
+    request = read(text)
+    if request is None:
+        return None
+    for path in FAST_PATHS:
+        answer = path.handle(request, who) if path.fits(request) else None
+        if answer is not None:
+            return replace(answer, path=path.name)
+    return None
+
+
+def scope_of(text: str) -> Scope:
+    """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
+    request = read(text)
+    if request is None:
+        return "write"
+    return next((path.scope for path in FAST_PATHS if path.grammars and path.fits(request)), "write")

@@ -1,0 +1,31 @@
+"""Rows by what a person says of their id: all of it, or enough of its beginning."""
+
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from django.db import models
+
+Row = TypeVar("Row", bound=models.Model)
+SHORTEST: Final = 6
+_LONGEST: Final = 32
+_HYPHENS: Final = (8, 12, 16, 20)
+
+
+def rows_by_id(rows: models.QuerySet[Row], said: str) -> list[Row]:
+    """The rows meant by an id or the beginning of one; a shorter one than six digits means nothing."""
+    plain = said.replace("-", "")
+    if not SHORTEST <= len(plain) <= _LONGEST:
+        return []
+    if len(plain) == _LONGEST:
+        return list(rows.filter(public_id=UUID(plain)))
+    return list(rows.filter(public_id__startswith=_hyphenated(plain))[:3])
+
+
+def _hyphenated(plain: str) -> str:
+    parts = [plain[start:end] for start, end in zip((0, *_HYPHENS), (*_HYPHENS, _LONGEST), strict=True)]
+    return "-".join(part for part in parts if part)
+
+
+def short(row: Any) -> str:
+    """What a person types of an id."""
+    return str(row.public_id)[:8]

@@ -1,0 +1,138 @@
+"""Fast paths that pull a lever: halt a session, decide on an approval, pause or resume an agent.
+
+A lever is pulled only when the request names exactly one thing; otherwise the answer lists what could be meant. Whether
+the person may is judged by the service that does it, which leaves the record.
+"""
+
+import json
+from typing import Final
+
+from agents.enums import ApprovalStatus
+from agents.exceptions import NotFound
+from agents.models import Agent, AgentSession, Approval
+from agents.router import intents
+from agents.router.answers import Answer, Asker, lines, told
+from agents.router.ids import rows_by_id, short
+from agents.router.looks import (
+    SHOWN,
+    described,
+    described_approval,
+    own_sessions,
+    reachable_approvals,
+    said_of,
+    said_of_approval,
+    under_way,
+)
+from agents.router.naming import names_in, rows_of
+from agents.router.words import Request
+from agents.services.agents import agent_edit
+from agents.services.approvals import approval_approve, approval_reject
+from agents.services.halts import HaltAnswer, session_halt
+from agents.services.plain_text import one_line
+from agents.services.viewing import session_view
+from audit.redaction import redact, redact_data
+
+REASON_CHARS: Final = 200
+DIGEST_CHARS: Final = 12
+_HALTED: Final = {
+    HaltAnswer.REQUESTED: "Session {} is asked to halt: no further call of it starts.",
+    HaltAnswer.ALREADY: "Session {} was asked to halt before.",
+    HaltAnswer.OVER: "Session {} is over; there is nothing to halt.",
+}
+
+
+def halt(request: Request, who: Asker) -> Answer:
+    """Halts the one session of the person that is named by its id."""
+    if len(request.ids) != 1:
+        return _which_session(who, list(under_way(who)[:SHOWN]))
+    found = rows_by_id(own_sessions(who), request.ids[0])
+    if not found:
+        raise NotFound(f"You have no session {request.ids[0]}; ask for `list running sessions`.")
+    if len(found) > 1:
+        return _which_session(who, found)
+    reason = one_line(f"Asked for: {redact(who.text)}", REASON_CHARS)
+    answer = session_halt(found[0].pk, by=who.by, reason=reason, now=who.now)
+    return told(_HALTED[answer].format(short(found[0])), session=str(found[0].public_id), answer=str(answer))
+
+
+def _which_session(who: Asker, rows: list[AgentSession]) -> Answer:
+    shown = described(rows)
+    head = "Nothing was halted. Say which one: `halt session <id>`. The admin and the command `halt` stop all work."
+    text = lines(head, [said_of(row) for row in shown])
+    return told(text if shown else "Nothing was halted: you have no session under way.", sessions=shown)
+
+
+def decide(request: Request, who: Asker) -> Answer:
+    """Says yes or no to one call, if the digest that was seen is repeated; without it, shows what would be decided."""
+    verb = "approve" if request.said & intents.YES else "reject"
+    rows = reachable_approvals(who)
+    if not request.ids or len(request.ids) > 2:  # noqa: PLR2004 an id and a digest
+        return _which_approval(verb, list(rows.filter(status=ApprovalStatus.PENDING)[:SHOWN]))
+    found = rows_by_id(rows, request.ids[0])
+    if not found:
+        raise NotFound(f"There is no approval {request.ids[0]}; ask for `list pending approvals`.")
+    if len(found) > 1:
+        return _which_approval(verb, found)
+    seen = request.ids[1] if len(request.ids) > 1 else ""
+    if len(seen) < DIGEST_CHARS:
+        return _what_is_asked(found[0], verb, who)
+    return _decide(found[0], verb, seen, who)
+
+
+def _decide(approval: Approval, verb: str, seen: str, who: Asker) -> Answer:
+    digest = approval.digest if approval.digest.startswith(seen) else seen
+    service = approval_approve if verb == "approve" else approval_reject
+    decided = service(approval.pk, by=who.by, digest=digest, now=who.now)
+    shown = {"approval": str(decided.public_id), "status": decided.status, "action": decided.action}
+    return told(f"{decided.action} is {decided.status}.", **shown)
+
+
+def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
+    """The call and the words that decide on it. A look at somebody else's is on record, as everywhere."""
+    session_view(session=approval.session, by=who.by, now=who.now)
+    arguments = redact_data(approval.arguments)
+    said = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
+    repeat = f"{verb} {approval.public_id} {approval.digest[:DIGEST_CHARS]}"
+    text = lines(
+        f"Nothing was decided. {approval.action} is {approval.status}; to {verb} it, say: {repeat}",
+        [
+            f"what: {approval.action}, version {approval.version}, level {approval.level}",
+            f"with: {one_line(said, 2_000)}",
+            f"for: {approval.session.owner.get_username()}, session {short(approval.session)}, phase {approval.phase}",
+            f"digest: {approval.digest}",
+        ],
+    )
+    data = {**described_approval(approval), "arguments": arguments, "digest": approval.digest, "repeat": repeat}
+    return told(text, approval=data)
+
+
+def _which_approval(verb: str, rows: list[Approval]) -> Answer:
+    shown = [described_approval(row) for row in rows]
+    text = lines(f"Nothing was decided. Say which one: `{verb} <id>`.", [said_of_approval(row) for row in shown])
+    return told(text if shown else "Nothing waits for a decision.", approvals=shown)
+
+
+def switch_agent(request: Request, who: Asker) -> Answer | None:
+    """Switches an agent off or on. None if the request says something beside that, or names nothing known."""
+    names = names_in(request, who.by, ["agent"])
+    rest = request.without(names.places)
+    enabled = _wanted(rest)
+    agents: list[Agent] = names.of("agent")
+    if enabled is None or (not agents and not rest.said & intents.AGENT):
+        return None
+    verb = "resume" if enabled else "pause"
+    if len(agents) != 1 or names.is_ambiguous:
+        known = agents or rows_of("agent", who.by)
+        said = [f"{row.name} ({'on' if row.enabled else 'off'})" for row in known]
+        head = f"No agent was changed. Say which one: `{verb} agent <name>`."
+        data = [{"id": str(row.public_id), "name": row.name, "enabled": row.enabled} for row in known]
+        return told(lines(head, said) if known else "You have no agents.", agents=data)
+    agent = agent_edit(agent=agents[0], by=who.by, now=who.now, enabled=enabled)
+    state = "on" if agent.enabled else "off: it takes no new work; sessions under way go on until they are halted"
+    return told(f"Agent {agent.name} is {state}.", agent=str(agent.public_id), enabled=agent.enabled)
+
+
+def _wanted(rest: Request) -> bool | None:
+    if intents.is_covered(rest, intents.PAUSE):
+        return False
+    return True if intents.is_covered(rest, intents.RESUME) else None

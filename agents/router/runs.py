@@ -1,0 +1,146 @@
+"""Fast paths that start work: a run now, and a schedule, which is a draft until its owner switches it on."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from agents.models import Collection, Playbook, PromptSkill, Trigger
+from agents.router import intents
+from agents.router.answers import Answer, Asker, at_work, drafted, lines, told
+from agents.router.naming import Names, names_in, rows_of
+from agents.router.whens import When, when_of
+from agents.router.words import Request
+from agents.services.firing import run_now
+from agents.services.plain_text import one_line
+from agents.services.triggers import trigger_create
+
+GO_BY: Final = ("playbook", "skill")
+READ: Final = ("collection", "document")
+_NAME_CHARS: Final = 120
+
+
+def run(request: Request, who: Asker) -> Answer | None:
+    """Runs a trigger, or a playbook or skill over a collection or a document. None if that is not what is said."""
+    names = names_in(request, who.by, ["trigger", *GO_BY, *READ])
+    rest = request.without(names.places)
+    runs, checks = intents.is_covered(rest, intents.RUN), intents.is_covered(rest, intents.CHECK)
+    named = names.of("trigger", *GO_BY)
+    if not (runs or (checks and names.of(*GO_BY) and names.of(*READ))):
+        return None
+    if not named:
+        nouns = sorted(rest.said & {"trigger", "playbook", "skill"})
+        return _choices(nouns[0], who) if nouns and not names.found else None
+    if names.is_ambiguous or len(named) > 1 or len(names.of(*READ)) > 1:
+        return which_is_meant(names)
+    return run_named(names, who)
+
+
+def run_named(names: Names, who: Asker) -> Answer:
+    """The run that the names stand for: exactly one thing to go by and, unless it is a trigger, one to read."""
+    triggers, by, read = names.of("trigger"), names.of(*GO_BY), names.of(*READ)
+    if triggers:
+        return _started(
+            run_now(owner=who.by, by=who.by, now=who.now, trigger=triggers[0], agent=who.agent), triggers[0]
+        )
+    if not read:
+        return told(
+            f"Nothing was started: say what {by[0].name} is to read, a collection or a document.", missing=["read"]
+        )
+    chosen = {_kind(by[0]): by[0], _kind(read[0]): read[0]}
+    return _started(run_now(owner=who.by, by=who.by, now=who.now, agent=who.agent, **chosen), by[0], read[0])
+
+
+def _started(session: Any, *rows: Any) -> Answer:
+    what = " on ".join(row.name for row in rows)
+    return at_work(session, f"{what} runs now, as session {session.public_id}.")
+
+
+def which_is_meant(names: Names) -> Answer:
+    pairs = names.candidates or [(_kind(row), row) for row in names.of("trigger", *GO_BY, *READ)]
+    said = [f"{kind} {row.name}, {row.public_id}" for kind, row in pairs]
+    data = [{"kind": kind, "name": row.name, "id": str(row.public_id)} for kind, row in pairs]
+    return told(
+        lines("Nothing was done: more than one thing could be meant. Name one, or give its id.", said), choices=data
+    )
+
+
+def _choices(kind: str, who: Asker) -> Answer:
+    rows = rows_of(kind, who.by)
+    data = [{"kind": kind, "name": row.name, "id": str(row.public_id)} for row in rows]
+    head = f"Nothing was started. Say which {kind} is to run."
+    return told(lines(head, [row.name for row in rows]) if rows else f"There is no {kind} to run.", choices=data)
+
+
+def _kind(row: Any) -> str:
+    return {PromptSkill: "skill"}.get(type(row), type(row).__name__.lower())
+
+
+def schedule(request: Request, who: Asker) -> Answer | None:
+    """Drafts a schedule when the request says nothing but what to run, on what, and how often."""
+    when = when_of(request.text)
+    if when is None:
+        return None
+    timed = frozenset(
+        place
+        for place, word in enumerate(request.words)
+        if any(start <= word.start and word.end <= end for start, end in when.spans)
+    )
+    names = names_in(request, who.by, [*GO_BY, "collection"])
+    free = Names(tuple(named for named in names.found if not named.places & timed))
+    if not intents.is_covered(request.without(timed | free.places), intents.SCHEDULE):
+        return None
+    return draft(when, free, who)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    by: list[Any]
+    collections: list[Collection]
+
+
+def draft(when: When | None, names: Names, who: Asker) -> Answer:
+    """A schedule that is switched off, or what is missing for one. It fires when its owner has switched it on."""
+    parts = _Parts(names.of(*GO_BY), names.of("collection"))
+    missing = _missing(when, parts)
+    if missing or when is None:
+        head = "No schedule was drafted. It still needs:"
+        example = "For example: every 6 hours run playbook <name> on collection <name>."
+        return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
+    if names.is_ambiguous or len(parts.by) > 1 or len(parts.collections) > 1:
+        return which_is_meant(names)
+    [by], [collection] = parts.by, parts.collections
+    trigger = trigger_create(
+        owner=who.by,
+        kind="schedule",
+        name=one_line(f"{by.name} on {collection.name}, {when.said}", _NAME_CHARS),
+        by=who.by,
+        now=who.now,
+        cron=when.cron,
+        zone="UTC",
+        enabled=False,
+        agent=who.agent,
+        collection=collection,
+        **{_kind(by): by},
+    )
+    return _drafted(trigger, when, by, collection)
+
+
+def _missing(when: When | None, parts: _Parts) -> dict[str, str]:
+    missing = {}
+    if when is None:
+        missing["when"] = "a time that comes back, such as every 6 hours, or weekdays at 7:00"
+    elif when.fault:
+        missing["when"] = f"another time: {when.fault}"
+    if not parts.by:
+        missing["playbook"] = "the name of one of your playbooks, or of a skill"
+    if not parts.collections:
+        missing["collection"] = "the name of one of your collections"
+    return missing
+
+
+def _drafted(trigger: Trigger, when: When, by: Playbook | PromptSkill, collection: Collection) -> Answer:
+    text = (
+        f"Drafted, and switched off: {by.name} on {collection.name}, {when.said} ({when.cron} in UTC). It fires only "
+        f"after you have switched it on: on its page in the admin, or PATCH /api/v1/triggers/{trigger.public_id} with "
+        '{"enabled": true}.'
+    )
+    return drafted(text, trigger=str(trigger.public_id), name=trigger.name, cron=trigger.cron, zone=trigger.zone)

@@ -1,0 +1,102 @@
+"""What is done about a request that no fast path answers: a session that works on it, or a draft for its owner.
+
+DIRECT_RESPONSE: a chat session. GOAL: a run over what the text names, or else a chat session that works towards it in
+steps. SCRIPT: a chat session that carries it out with callable skills. SCHEDULED_TASK and SUB_AGENT: a trigger or an
+agent that is switched off; nothing here switches one on.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from agents.enums import ApprovalMode
+from agents.models import Agent, AgentSession
+from agents.router.answers import Answer, Asker, at_work, drafted
+from agents.router.classify import Strategy
+from agents.router.naming import names_in
+from agents.router.runs import GO_BY, READ, draft, run_named, which_is_meant
+from agents.router.whens import when_of
+from agents.router.words import Request, plain_words
+from agents.services.agents import NAME_CHARS, agent_create
+from agents.services.chats import Way, chat_say
+from agents.services.plain_text import one_line
+from audit.redaction import redact
+
+_QUOTED: Final = r"[\"'\u201c\u2018`]([^\"'\u201d\u2019`\n]{1,120})[\"'\u201d\u2019`]"
+_CALLED: Final = re.compile(rf"\b(?:called|named)\s(?:{_QUOTED}|([A-Z][\w-]*(?: [A-Z][\w-]*){{0,4}}|[\w-]+))")
+_PURPOSE: Final = re.compile(
+    r"\b(?:agent|assistant|bot|worker)s?\b\W{0,3}(?:that|which|who|to|for)\s([^.!?\n]{3,200})", re.IGNORECASE
+)
+_PURPOSE_WORDS: Final = 6
+_MOST_TRIES: Final = 100
+
+Chat = UUID | None
+
+
+def _direct(who: Asker, chat: Chat) -> Answer:
+    session = _said(who, chat, Way.ANSWER)
+    return at_work(session, f"Session {session.public_id} works on an answer.")
+
+
+def _goal(who: Asker, chat: Chat) -> Answer:
+    names = names_in(_names_only(who.text), who.by, [*GO_BY, *READ])
+    by, read = names.of(*GO_BY), names.of(*READ)
+    if not by or not read or chat is not None:
+        session = _said(who, chat, Way.GOAL)
+        return at_work(session, f"Session {session.public_id} works towards this goal, step by step.")
+    if names.is_ambiguous or len(by) > 1 or len(read) > 1:
+        return which_is_meant(names)
+    return run_named(names, who)
+
+
+def _script(who: Asker, chat: Chat) -> Answer:
+    session = _said(who, chat, Way.SCRIPT)
+    return at_work(session, f"Session {session.public_id} carries this out with callable skills.")
+
+
+def _schedule(who: Asker, chat: Chat) -> Answer:
+    return draft(when_of(who.text), names_in(_names_only(who.text), who.by, [*GO_BY, "collection"]), who)
+
+
+def _sub_agent(who: Asker, chat: Chat) -> Answer:
+    agent = agent_create(
+        owner=who.by, name=_agent_name(who), by=who.by, now=who.now, mode=ApprovalMode.SEMI, enabled=False
+    )
+    text = (
+        f"Drafted, and switched off: agent {agent.name}, which asks before RESTRICTED calls. It works only after you "
+        f"have switched it on: on its page in the admin, PATCH /api/v1/agents/{agent.public_id} with "
+        '{"enabled": true}, or by saying: resume agent ' + agent.name
+    )
+    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode)
+
+
+CARRIED_OUT: Final[dict[Strategy, Callable[[Asker, Chat], Answer]]] = {
+    Strategy.DIRECT_RESPONSE: _direct,
+    Strategy.GOAL: _goal,
+    Strategy.SCRIPT: _script,
+    Strategy.SCHEDULED_TASK: _schedule,
+    Strategy.SUB_AGENT: _sub_agent,
+}
+
+
+def _said(who: Asker, chat: Chat, way: Way) -> AgentSession:
+    return chat_say(owner=who.by, by=who.by, text=who.text, now=who.now, agent=who.agent, chat=chat, way=way)
+
+
+def _names_only(text: str) -> Request:
+    """The first words of a text of any length, to look for names in."""
+    return Request(text, plain_words(text))
+
+
+def _agent_name(who: Asker) -> str:
+    """The name that was given, or one from what it is for; a derived one that is taken gets a number."""
+    text = redact(who.text)
+    if called := _CALLED.search(text):
+        return one_line(called[1] or called[2], NAME_CHARS)
+    purpose = _PURPOSE.search(text)
+    derived = " ".join(purpose[1].split()[:_PURPOSE_WORDS]).strip(" ,;:") if purpose else ""
+    name = one_line(f"{derived[:1].upper()}{derived[1:]}" or f"Agent of {who.now:%Y-%m-%d %H:%M}", NAME_CHARS - 4)
+    taken = set(Agent.objects.filter(owner=who.by, name__startswith=name).values_list("name", flat=True))
+    tries = [name, *(f"{name} {number}" for number in range(2, _MOST_TRIES))]
+    return next((one for one in tries if one not in taken), name)

@@ -1,0 +1,196 @@
+"""A callable skill: a typed function with what it declares about itself. Its JSON schema comes from its signature.
+
+    @skill(level=Level.SAFE, side_effects=False)
+    def add(first: float, second: float) -> float:
+        \"\"\"The sum of two numbers.\"\"\"
+        return first + second
+
+A first parameter annotated `SkillContext` is filled in by lqops and never shown to a model.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from agents.enums import Level
+from agents.types import Capability, ModelReply, ModelRequest
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+DEFAULT_TIMEOUT: Final = 60.0
+LONGEST_TIMEOUT: Final = 180.0
+MOST_PROBLEMS: Final = 5
+
+
+class BadSkill(ValueError):
+    """The declaration of a skill makes no sense; it is not registered."""
+
+
+class BadArguments(ValueError):
+    """The arguments do not fit the skill; the message says which, and what was expected."""
+
+
+@dataclass(frozen=True)
+class SkillContext:
+    """What a skill may know of the call that it carries out, and its one way to ask a model."""
+
+    session_pk: int
+    session_id: UUID
+    owner_id: int
+    call_id: UUID
+    idempotency_key: str
+    now: datetime
+    infer: Callable[..., ModelReply]
+
+
+@dataclass(frozen=True)
+class Skill:
+    """A function that agents may call, and what the guard, the approver and the worker go by.
+
+    `local`: its whole effect is rows of ours, or nothing; it runs inside the transaction of its record and ends by
+    itself. Every other skill runs beside the worker, in a thread or a process, and is given up after its timeout.
+    `addresses` names the arguments that say where to go. `request` makes it a priced question to a model.
+    """
+
+    name: str
+    description: str
+    function: Callable[..., Any]
+    arguments_model: type[BaseModel]
+    wants_context: bool
+    level: Level = Level.CONTROLLED
+    version: str = "1"
+    side_effects: bool = True
+    idempotent: bool = False
+    requires_approval: bool = False
+    timeout_seconds: float = DEFAULT_TIMEOUT
+    isolation: Literal["thread", "process"] = "thread"
+    local: bool = False
+    addresses: tuple[str, ...] = ()
+    cooldown_seconds: float = 0
+    request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of its arguments, as models are told."""
+        schema = self.arguments_model.model_json_schema()
+        return {name: part for name, part in _untitled(schema).items() if name != "description"}
+
+    @property
+    def offer(self) -> dict[str, Any]:
+        """The skill as a tool in the wire form of model servers."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in their one canonical form: checked against the signature, defaults filled in."""
+        try:
+            return self.arguments_model.model_validate(dict(given)).model_dump(mode="json")
+        except ValidationError as error:
+            problems = "; ".join(_problem(found) for found in error.errors()[:MOST_PROBLEMS])
+            raise BadArguments(f"{self.name} cannot be called like this: {problems}.") from None
+
+    def capability(self, level: Level) -> Capability:
+        return Capability(
+            name=self.name,
+            version=self.version,
+            level=level,
+            side_effects=self.side_effects,
+            idempotent=self.idempotent,
+            requires_approval=self.requires_approval,
+        )
+
+    def run(self, context: SkillContext | None = None, **arguments: Any) -> Any:
+        """Calls the function itself. Agents never come here but through the guard; tests of a skill do."""
+        values = self.arguments_model.model_validate(self.arguments(arguments))
+        taken = {name: getattr(values, name) for name in type(values).model_fields}
+        return self.function(context, **taken) if self.wants_context else self.function(**taken)
+
+
+class Declaration(TypedDict, total=False):
+    """What an author may say of a skill; Skill tells what it means."""
+
+    level: Level
+    version: str
+    side_effects: bool
+    idempotent: bool
+    requires_approval: bool
+    timeout_seconds: float
+    isolation: Literal["thread", "process"]
+    local: bool
+    addresses: tuple[str, ...]
+    cooldown_seconds: float
+    request: Callable[[Mapping[str, Any]], ModelRequest] | None
+
+
+def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:
+    """Declares a function as a skill. What is not said counts as the more dangerous."""
+
+    def declare(function: Callable[..., Any]) -> Skill:
+        known = name or function.__name__
+        model, wants_context = _signature(known, function)
+        made = Skill(
+            name=known,
+            description=inspect.getdoc(function) or "",
+            function=function,
+            arguments_model=model,
+            wants_context=wants_context,
+            **declared,
+        )
+        if odd := _oddity(made):
+            raise BadSkill(odd)
+        return made
+
+    return declare
+
+
+def _oddity(made: Skill) -> str:
+    """What is wrong with a declaration; empty when nothing is."""
+    if not NAME.fullmatch(made.name):
+        return f"{made.name!r} cannot name a skill: small letters, digits and _ only, at most 64."
+    if not 0 < made.timeout_seconds <= LONGEST_TIMEOUT:
+        return f"{made.name}: a timeout is above 0 and at most {LONGEST_TIMEOUT:g} seconds."
+    if made.local and (made.isolation == "process" or made.request is not None):
+        return f"{made.name}: a local skill runs in the worker itself and asks no model."
+    if not made.description:
+        return f"{made.name} needs a docstring: it is what models are told of it."
+    unknown = sorted(set(made.addresses) - set(made.arguments_model.model_fields))
+    return f"{made.name} has no argument {', '.join(unknown)} to take an address from." if unknown else ""
+
+
+def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:
+    """The function's parameters as a model that checks them, and whether it wants its context."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())
+    wants_context = bool(parameters) and hints.get(parameters[0].name) is SkillContext
+    fields: dict[str, Any] = {}
+    for parameter in parameters[1:] if wants_context else parameters:
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+            raise BadSkill(f"{name}: *args and **kwargs cannot be described to a model; name the parameters.")
+        if parameter.name not in hints:
+            raise BadSkill(f"{name}: the parameter {parameter.name} needs a type.")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], default)
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    try:
+        model = create_model(f"Arguments of {name}", __config__=config, **fields)
+        model.model_json_schema()
+    except Exception as error:
+        raise BadSkill(f"{name}: its parameters cannot be described as JSON: {error}") from error
+    return model, wants_context
+
+
+def _problem(found: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in found["loc"]) or "the arguments"
+    return f"{place}: {str(found['msg'])[:200]}"
+
+
+def _untitled(schema: Any) -> Any:
+    """Without the titles that pydantic makes up: they are tokens that tell a model nothing."""
+    if isinstance(schema, dict):
+        return {name: _untitled(part) for name, part in schema.items() if name != "title" or not isinstance(part, str)}
+    return [_untitled(part) for part in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,67 @@
+"""run_skill for a callable skill: `{"skill": name, "arguments": {…}}`, as the registry and the operator know it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from agents.conf import skill_hosts
+from agents.services.skills import limit_of, skill_count_take, skill_standing
+from agents.skills.addresses import level_for
+from agents.skills.registry import skill_named
+from agents.skills.running import perform
+from agents.skills.skill import Skill, SkillContext
+from agents.tools.context import CallContext
+from agents.tools.params import BadParams
+from agents.tools.tool import Params, Tool
+
+
+def is_skill_call(params: Params) -> bool:
+    return "skill" in params
+
+
+def skill_tool(params: Params) -> Tool:
+    """The skill as a tool. One that is not installed, or not enabled, raises as any unusable parameter does."""
+    skill, arguments = _named(params), params.get("arguments")
+    if not isinstance(arguments, Mapping):
+        raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
+    standing = skill_standing(skill.name, skill.level)
+    if not standing.enabled:
+        raise BadParams(f"the skill {skill.name} is not found or disabled.")
+    skill.arguments(arguments)
+    level = level_for(skill, standing.level, arguments, skill_hosts())
+    asks = skill.request
+    limit, cooldown = limit_of(level, standing.hourly_limit), timedelta(seconds=skill.cooldown_seconds)
+
+    def admit(now: datetime) -> str:
+        return skill_count_take(skill.name, limit=limit, cooldown=cooldown, now=now)
+
+    return Tool(
+        handler=lambda context, given: _run(skill, context, given),
+        capability=skill.capability(level),
+        remote=not skill.local,
+        request=(lambda given: asks(given["arguments"])) if asks else None,
+        admit=admit,
+        is_skill=True,
+    )
+
+
+def _named(params: Params) -> Skill:
+    name = params["skill"]
+    skill = skill_named(name) if isinstance(name, str) else None
+    if skill is None:
+        raise BadParams(f"the skill {str(name)[:64]} is not found or disabled.")
+    return skill
+
+
+def _run(skill: Skill, context: CallContext, params: Params) -> Any:
+    given = SkillContext(
+        session_pk=context.session_pk,
+        session_id=context.session_id,
+        owner_id=context.owner_id,
+        call_id=context.call_id,
+        idempotency_key=context.idempotency_key,
+        now=context.now,
+        infer=context.infer,
+    )
+    arguments: Mapping[str, Any] = params["arguments"]
+    return perform(skill, given, arguments)

@@ -1,0 +1,135 @@
+"""POST asks: the answer, the session or the draft, each with its status; scopes, refusals and errors of the house."""
+
+import pytest
+
+from agents.conf import clock
+from agents.models import AgentSession, Approval, Trigger
+from audit.models import AuditEvent
+from tests.agents.admin.rows import make_approval
+from tests.agents.triggers.rows import make_collection, make_playbook
+from tests.factories import make_agent, make_session, make_user
+
+from .conftest import client_of
+
+pytestmark = pytest.mark.django_db
+
+ADDRESS = "/api/v1/asks"
+
+
+@pytest.fixture
+def said(api):
+    return lambda text, **more: api.post(ADDRESS, {"text": text, **more}, format="json")
+
+
+def test_fast_path_is_answered_with_200(said, person):
+    session = make_session(owner=person)
+    answer = said("Which sessions are running?")
+    body = answer.json()
+
+    assert answer.status_code == 200
+    assert (body["kind"], body["path"], body["strategy"], body["session"]) == ("answer", "list_sessions", None, None)
+    assert [row["id"] for row in body["data"]["sessions"]] == [str(session.public_id)]
+
+
+def test_session_is_answered_with_202(said, person):
+    agent = make_agent(owner=person)
+    answer = said("What is a break clause?", agent=str(agent.public_id))
+    session = AgentSession.objects.get()
+
+    assert answer.status_code == 202
+    assert (answer.json()["session"], answer.json()["strategy"]) == (str(session.public_id), "DIRECT_RESPONSE")
+    assert session.agent == agent
+
+
+def test_chat_goes_on_by_its_id(said):
+    first = said("What is a break clause?").json()
+    session = AgentSession.objects.get()
+    AgentSession.objects.update(status="completed", terminal_reason="completed", completed_at=clock())
+    second = said("And in Dutch law?", chat=first["data"]["chat"])
+    assert second.json()["data"]["chat"] == str(session.public_id)
+
+
+def test_draft_is_answered_with_201(said, person):
+    make_playbook(person, name="Lease")
+    make_collection(person, name="Leases")
+    answer = said("every 6 hours run playbook Lease on collection Leases")
+
+    assert (answer.status_code, answer.json()["kind"]) == (201, "draft")
+    assert Trigger.objects.get(public_id=answer.json()["data"]["trigger"]).enabled is False
+
+
+def test_act_carries_the_request_id(said, person):
+    session = make_session(owner=person)
+    answer = said(f"halt session {session.public_id}")
+    event = AuditEvent.objects.get(kind="autonomous_session.halt_requested")
+    assert (event.actor, event.request_id) == (f"user:{person.pk}", answer["X-Request-ID"])
+
+
+@pytest.mark.parametrize(
+    ("text", "scopes", "missing"),
+    [
+        ("list sessions", ("read",), "write"),
+        ("list sessions", ("write",), "read"),
+        ("approve 1f2e3d4c", ("read", "write"), "decide"),
+        ("approve 1f2e3d4c", ("decide",), "write"),
+        ("hello, how is life?", ("read", "decide"), "write"),
+    ],
+)
+def test_key_needs_the_scope_of_what_is_asked(person, text, scopes, missing):
+    answer = client_of(person, *scopes).post(ADDRESS, {"text": text}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
+    assert answer.json()["message"].endswith(f"{missing}.")
+
+
+def test_key_without_decide_approves_nothing_by_words():
+    admin = make_user(is_superuser=True)
+    approval = make_approval(make_session(owner=admin))
+    text = f"approve {approval.public_id} {approval.digest[:12]}"
+    refused = client_of(admin, "read", "write").post(ADDRESS, {"text": text}, format="json")
+    assert (refused.status_code, Approval.objects.get().status) == (403, "pending")
+    taken = client_of(admin, "write", "decide").post(ADDRESS, {"text": text}, format="json")
+    assert (taken.status_code, Approval.objects.get().status) == (200, "approved")
+
+
+def test_refusals_of_services_are_errors_of_the_house(said, person):
+    approval = make_approval(make_session(owner=person))
+    cases = {
+        f"halt session {make_session().public_id}": (404, "not_found"),
+        f"approve {approval.public_id} {approval.digest[:12]}": (403, "not_allowed"),
+        f"reject {approval.public_id} 000000000000": (403, "not_allowed"),
+    }
+    for text, expected in cases.items():
+        answer = said(text)
+        assert (answer.status_code, answer.json()["code"]) == expected, text
+        assert answer.json().keys() == {"code", "message", "detail", "request_id"}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "text"),
+        ({"text": ""}, "text"),
+        ({"text": "   "}, "text"),
+        ({"text": "x" * 100_000}, "text"),
+        ({"text": "hello there", "chat": "x"}, "chat"),
+        ({"text": "hello there", "wait": 5}, "wait"),
+    ],
+)
+def test_bad_bodies_are_refused_by_field(api, body, field):
+    answer = api.post(ADDRESS, body, format="json")
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, [field])
+
+
+def test_text_that_cannot_be_stored_is_refused(api):
+    answer = api.generic("POST", ADDRESS, b'{"text": "a\\u0000b is what I say"}', content_type="application/json")
+    assert (answer.status_code, AgentSession.objects.count()) == (400, 0)
+
+
+def test_agent_of_somebody_else_is_not_found(said):
+    answer = said("What is a break clause?", agent=str(make_agent().public_id))
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+def test_who_has_not_opted_in_asks_for_nothing():
+    answer = client_of(make_user(opted_in=False)).post(ADDRESS, {"text": "help"}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (403, "not_opted_in")

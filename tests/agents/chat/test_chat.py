@@ -1,0 +1,102 @@
+"""Chats: one message is one session; the conversation goes on over them; what is streamed ends once."""
+
+import pytest
+
+from agents.chat.engine import chat
+from agents.chat.streaming import stream_events
+from agents.enums import Mode, Phase, Status
+from agents.exceptions import Invalid, InvalidTransition, NotFound
+from agents.models import AgentSession, StreamPart
+from agents.providers.scripted import Step
+from agents.runner import run_session
+from agents.services.chats import chat_answer, chat_say
+from tests.agents.conftest import MODEL, script
+from tests.factories import NOW, make_agent, make_price, make_user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def owner(settings):
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
+    make_price(MODEL, input_usd="0", output_usd="10")
+    return make_user()
+
+
+def say(owner, text, **more):
+    return chat_say(owner=owner, by=owner, text=text, now=NOW, **more)
+
+
+def answered(session):
+    run_session(session.pk, chat, owner="worker")
+    session.refresh_from_db()
+    return session
+
+
+def test_message_is_answered_in_a_session_of_its_own(owner):
+    agent = make_agent(owner=owner, name="Clerk")
+    with script(Step("Hello.")) as model:
+        session = answered(say(owner, "Hi", agent=agent))
+
+    assert (session.status, session.mode, session.current_phase) == (Status.COMPLETED, Mode.CHAT, Phase.TURN)
+    assert chat_answer(session) == "Hello."
+    assert "You are Clerk" in model.requests[0].messages[0]["content"]
+
+
+def test_next_message_knows_what_was_said(owner):
+    with script(Step("Blue."), Step("As I said: blue.")) as model:
+        first = answered(say(owner, "My colour?"))
+        second = answered(say(owner, "Again?", chat=first.public_id))
+
+    assert second.params["chat"] == str(first.public_id)
+    told = [(message["role"], message["content"]) for message in model.requests[1].messages]
+    assert told[1:4] == [("user", "My colour?"), ("assistant", "Blue."), ("user", "Again?")]
+
+
+def test_one_message_at_a_time(owner):
+    first = say(owner, "One")
+    with pytest.raises(InvalidTransition, match="still being answered"):
+        say(owner, "Two", chat=first.public_id)
+
+
+def test_chat_of_somebody_else_is_no_chat(owner):
+    first = say(make_user(), "Mine")
+    with pytest.raises(Invalid, match="no chat"):
+        say(owner, "Yours?", chat=first.public_id)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "x" * 20_001])
+def test_message_has_a_sane_length(owner, text):
+    with pytest.raises(Invalid, match="characters"):
+        say(owner, text)
+
+
+def test_only_the_owner_and_those_who_may_start_runs_speak_for_them(owner):
+    with pytest.raises(NotFound):
+        chat_say(owner=owner, by=make_user(), text="Hi", now=NOW)
+
+
+def test_streamed_text_ends_with_one_end(owner, settings):
+    settings.LQOPS_LOOP = {"streaming": True}
+    session = say(owner, "Speak")
+    assert stream_events(session) == []
+    with script(Step("A long answer in pieces.", chunk_chars=4)):
+        answered(session)
+
+    events = stream_events(session)
+    assert "".join(event["text"] for event in events) == "A long answer in pieces."
+    assert [event["finished"] for event in events] == [False] * (len(events) - 1) + [True]
+    assert stream_events(session, after=events[-1]["id"]) == [{"id": events[-1]["id"], "text": "", "finished": True}]
+
+
+def test_secret_is_streamed_to_nobody(owner, settings):
+    settings.LQOPS_LOOP = {"streaming": True}
+    secret = "sk-proj-" + "a1B2" * 10
+    with script(Step(f"The key is {secret}.", chunk_chars=3)):
+        session = answered(say(owner, "Key?"))
+
+    kept = "".join(part.text for part in StreamPart.objects.all())
+    assert secret not in kept
+    assert secret[8:20] not in kept
+    assert secret not in chat_answer(session)
+    assert AgentSession.objects.get().status == Status.COMPLETED

@@ -1,0 +1,71 @@
+"""A person with one of everything that a request can name, and short ways to ask and to look at what was left."""
+
+from datetime import timedelta
+from types import SimpleNamespace
+
+from django.contrib.auth.models import Permission
+
+from agents.enums import Status, TriggerKind, WaitingOn
+from agents.models import Approval, InferenceLog, Precedent, PromptSkill, ToolCall
+from agents.router.asking import ask
+from audit import recorder
+from audit.models import AuditEvent
+from tests.agents.admin.rows import make_approval
+from tests.agents.triggers.rows import make_collection, make_document, make_playbook, make_skill
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+
+def make_scene(**fields):
+    """Ids are given as a person would write them: the first eight digits."""
+    owner = make_user(**fields)
+    owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    session = make_session(owner=owner)
+    began = {"mode": "loop", "owner_id": owner.pk}
+    recorder.append(session.chain, "autonomous_session.started", now=NOW, details=began)
+    approval = waiting_call(owner)
+    Precedent.objects.create(
+        owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
+    )
+    return SimpleNamespace(
+        owner=owner,
+        session=session,
+        approval=approval,
+        agent=make_agent(owner=owner, name="Clerk"),
+        trigger=make_trigger(owner=owner, name="Weekly scan", kind=TriggerKind.MANUAL),
+        playbook=make_playbook(owner, name="Lease"),
+        skill=PromptSkill.objects.filter(name="nda-review").first() or make_skill(name="nda-review"),
+        collection=make_collection(owner, name="Leases"),
+        document=make_document(owner, name="acme.txt"),
+        s=str(session.public_id),
+        a=str(approval.public_id),
+        d=approval.digest[:12],
+    )
+
+
+def waiting_call(owner, **fields):
+    waits = make_session(owner=owner, status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
+    return make_approval(waits, **{"expires_at": NOW + timedelta(hours=1), "created_at": NOW, **fields})
+
+
+def asked(scene, text, **more):
+    """The answer to a text in which {s}, {a} and {d} stand for the ids of the session, the approval and its digest."""
+    by = more.pop("by", scene.owner)
+    return ask(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=by, now=NOW, **more)
+
+
+def nothing_was_inferred():
+    return not InferenceLog.objects.exists() and not ToolCall.objects.exists()
+
+
+def trail(since=0):
+    """What was recorded after that row, without what differs between two rows of the same act."""
+    rows = AuditEvent.objects.filter(pk__gt=since).order_by("pk")
+    return [(row.kind, row.actor.partition(":")[0], row.subject.partition(":")[0], sorted(row.details)) for row in rows]
+
+
+def last_row():
+    return AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def is_pending(approval):
+    return Approval.objects.get(pk=approval.pk).status == "pending"

@@ -1,0 +1,97 @@
+"""The command `ask`: what it prints, waits for and refuses."""
+
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.management.commands import ask as command
+from agents.models import AgentSession, Message
+from tests.factories import NOW
+
+from .scene import make_scene
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def scene():
+    return make_scene(username="ada")
+
+
+def said(text, *options):
+    out = io.StringIO()
+    call_command("ask", text, "--user", "ada", *options, stdout=out)
+    return out.getvalue()
+
+
+def ends_as(monkeypatch, **fields):
+    """A worker takes the session, and answers, while the command sleeps."""
+
+    def work(_seconds):
+        session = AgentSession.objects.order_by("-pk").first()
+        AgentSession.objects.filter(pk=session.pk).update(completed_at=NOW, **fields)
+        Message.objects.create(session=session, seq=1, role="assistant", content="It is Tuesday.", created_at=NOW)
+
+    monkeypatch.setattr(command.time, "sleep", work)
+
+
+def test_fast_path_is_printed(scene):
+    assert said("list running sessions").startswith("1 session:\n- ")
+    found = json.loads(said("list running sessions", "--json"))
+    assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
+
+
+def test_session_is_named(scene):
+    out = said("What day is it?", "--agent", "Clerk")
+    session = AgentSession.objects.order_by("-pk").first()
+    assert str(session.public_id) in out
+    assert session.agent == scene.agent
+
+
+def test_answer_is_waited_for(scene, monkeypatch):
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    out = said("What day is it?", "--wait", "5")
+    assert out.endswith("completed (completed).\nIt is Tuesday.\n")
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    found = json.loads(said("What day is it?", "--wait", "5", "--json", "--agent", str(scene.agent.public_id)))
+    assert (found["status"], found["answer"]) == ("completed", "It is Tuesday.")
+
+
+def test_session_that_does_not_complete_is_an_error(scene, monkeypatch):
+    ends_as(monkeypatch, status="failed", terminal_reason="worker_error")
+    with pytest.raises(CommandError, match="worker_error"):
+        said("What day is it?", "--wait", "5")
+    with pytest.raises(CommandError, match="queued"):
+        said("What day is it?", "--wait", "0")
+
+
+def test_draft_is_told(scene):
+    assert "switched off" in said("every hour run Lease on Leases")
+
+
+def test_chat_goes_on(scene, monkeypatch):
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    first = json.loads(said("What day is it?", "--wait", "5", "--json"))
+    second = json.loads(said("Are you sure?", "--chat", first["data"]["chat"], "--json"))
+    assert second["data"]["chat"] == first["data"]["chat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        ("", (), "characters"),
+        ("halt session 00000000-0000-4000-8000-000000000000", (), "no session"),
+        ("hello there", ("--agent", "Nobody"), "no agent"),
+        ("hello there", ("--chat", "x"), "not the id of a chat"),
+    ],
+)
+def test_refusals_are_told(scene, text, options, why):
+    with pytest.raises(CommandError, match=why):
+        said(text, *options)
+
+
+def test_unknown_user_is_refused():
+    with pytest.raises(CommandError, match="no active user"):
+        call_command("ask", "help", "--user", "nobody")

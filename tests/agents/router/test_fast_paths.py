@@ -1,0 +1,220 @@
+"""The thirteen fast paths: ways to say each that hit, near misses that go on to the model, and never an inference."""
+
+import json
+
+import pytest
+
+from agents.enums import Status
+from agents.models import AgentSession
+from agents.router.answers import Kind
+from agents.router.fast_paths import FAST_PATHS, scope_of
+
+from .scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
+
+pytestmark = pytest.mark.django_db
+
+HITS = {
+    "help": [
+        "help", "Can you help me?", "What can you do?", "show me the available commands, please", "HELP!",
+    ],
+    "service_status": [
+        "status", "Is everything ok?", "How is the system doing?", "Please show me the service status.", "are you up?",
+    ],
+    "list_triggers": [
+        "list triggers", "Which triggers are paused?", "Do I have any watches?", "Hi, could you show me my schedules?",
+        "How many triggers are there?",
+    ],
+    "list_sessions": [
+        "my sessions", "What's running?", "Which sessions failed?", "list the latest runs",
+        "are there any active sessions?",
+    ],
+    "show_receipt": [
+        "show receipt {s}", "Receipt for session {s}, please", "give me the latest receipt",
+        "can I see the receipt of {s}?",
+    ],
+    "halt_session": [
+        "halt session {s}", "Please stop {s} now!", "Could you kill the run {s}?", "Hi, cancel session #{s}. Thanks!",
+        "HALT {s}",
+    ],
+    "switch_agent": [
+        "pause agent Clerk", "Please switch Clerk off", "resume the agent clerk", 'turn on "Clerk"',
+        "put Clerk on hold",
+    ],
+    "list_approvals": [
+        "pending approvals", "What needs my approval?", "Is there anything to approve?", "What's waiting for me?",
+        "show open approvals",
+    ],
+    "decide_approval": [
+        "approve {a} {d}", "Please reject {a} {d}", "deny approval {a} with digest {d}", "approve {a}", "approve all",
+    ],
+    "list_precedents": [
+        "list precedents", "What recurring patterns are there?", "Show me my precedents please", "precedents",
+    ],
+    "cost_summary": [
+        "cost summary", "How much have I spent today?", "show my costs", "What's our spending this month?",
+    ],
+    "run_now": [
+        "run the weekly scan", "Run playbook Lease on collection Leases", "Could you start Weekly scan now, please?",
+        "check Leases against Lease", "run nda-review over acme.txt",
+    ],
+    "create_schedule": [
+        "every 6 hours run playbook Lease on Leases", "Run Lease on Leases daily",
+        "schedule Lease over Leases every 30 minutes",
+        "check Leases with Lease each Monday at 9:30",
+    ],
+}  # fmt: skip
+MISSES = {
+    "help": ["help me write a letter", "what does help desk mean?", "help Jane with her lease"],
+    "service_status": ["what is the status of session {s}?", "status of the Acme lease", "why is the system down?"],
+    "list_triggers": ["what are triggers?", "what do the triggers do?", "show me how triggers work"],
+    "list_sessions": ["why did my sessions fail?", "what is a session?", "don't list sessions"],
+    "show_receipt": ["explain what a receipt is", "why is receipt {s} so long?", "show me what a receipt is"],
+    "halt_session": [
+        "why did you halt session {s}?", "don't halt anything", "halt session {s}?", "should I halt session {s}",
+        "can I halt session {s}", "halt session {s} if it costs too much", '"halt session {s}"',
+        "what does `halt session {s}` do?", "halt session {s} and run the weekly scan", "never halt {s}",
+        "Halt session {s}. Then start it again.", "tomorrow halt session {s}", "he said: halt session {s}",
+        "halt session {s}\nrun the weekly scan", "halt\u200b session {s}", "halt \x1b session {s}",
+    ],
+    "switch_agent": [
+        "should I pause Clerk?", "pause Clerk if it costs too much", "why is Clerk paused?", "pause the music",
+        "don't pause Clerk", "pause Clerk and Jane", "what happens when I pause agent Clerk",
+    ],
+    "list_approvals": ["why do I need approvals?", "what should I approve?", "explain approvals"],
+    "decide_approval": [
+        "should I approve 12?", "don't approve {a} {d}", "approve {a} {d} unless it is risky", "approve {a} {d}?",
+        "what happens if I approve {a} {d}", "approve the merger", "approve {a} {d} and reject the rest",
+        'say "approve {a} {d}"',
+    ],
+    "list_precedents": ["what is a precedent?", "is there a precedent for this clause?", "dismiss the precedent"],
+    "cost_summary": ["why are the costs so high?", "how much would it cost to run the scan?", "reduce my costs"],
+    "run_now": [
+        "what would happen if I run the weekly scan", "don't run the weekly scan", "run the weekly scan?",
+        "who can run playbook Lease on Leases", "run a quick sanity check of my reasoning", "run the weekly scan twice",
+    ],
+    "create_schedule": [
+        "why is Lease on Leases run every 6 hours?", "don't run Lease on Leases every 6 hours",
+        "what if we run Lease on Leases every hour?",
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def scene():
+    return make_scene()
+
+
+def pairs(table):
+    return [(path, text) for path, texts in table.items() for text in texts]
+
+
+def test_there_are_thirteen_and_each_has_its_tests():
+    names = [path.name for path in FAST_PATHS]
+    assert len(names) == len(set(names)) == 13
+    assert set(names) == HITS.keys() == MISSES.keys()
+    assert all(len(texts) >= 3 for table in (HITS, MISSES) for texts in table.values())
+
+
+@pytest.mark.parametrize(("path", "text"), pairs(HITS))
+def test_paraphrase_is_answered_without_a_model(scene, path, text):
+    answer = asked(scene, text)
+
+    assert (answer.path, answer.strategy) == (path, None)
+    assert answer.text
+    assert json.dumps(dict(answer.data))
+    assert nothing_was_inferred()
+
+
+@pytest.mark.parametrize(("path", "text"), pairs(MISSES))
+def test_near_miss_is_left_to_the_model_and_changes_nothing(scene, path, text):
+    before = last_row()
+    answer = asked(scene, text)
+
+    assert answer.path == ""
+    assert answer.strategy is not None
+    assert trail(before) == []
+    scene.session.refresh_from_db()
+    scene.agent.refresh_from_db()
+    assert (scene.session.halt_state, scene.agent.enabled) == ("running", True)
+    assert is_pending(scene.approval)
+
+
+@pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)
+def test_example_of_the_help_is_itself_understood(scene, path):
+    examples = path.example.replace("1f2e3d4c", "{s}" if path.name != "decide_approval" else "{a}").split("; ")
+    assert {asked(scene, example).path for example in examples} == {path.name}
+
+
+def test_lists_hold_the_persons_own_rows_only(scene):
+    other = make_scene()
+    texts = ["list sessions", "list triggers", "list precedents", "show the receipts", "halt session", "pause agent"]
+    for text in texts:
+        said = f"{asked(scene, text)}"
+        for row in (other.session, other.trigger, other.agent, other.approval.session):
+            assert str(row.public_id) not in said, text
+
+
+def test_words_choose_which_sessions_are_listed(scene):
+    assert asked(scene, "list sessions").data["count"] == 2
+    assert asked(scene, "which sessions are running?").data["count"] == 1
+    assert asked(scene, "show me the failed runs").text == "You have no such sessions."
+    [shown] = asked(scene, "waiting sessions").data["sessions"]
+    assert (shown["status"], shown["id"]) == ("waiting", str(scene.approval.session.public_id))
+
+
+def test_number_says_how_many_sessions_are_listed(scene):
+    answer = asked(scene, "show the last 1 sessions")
+    assert (answer.data["count"], len(answer.data["sessions"])) == (2, 1)
+    assert asked(scene, "list sessions 1f2e3d4c").path == ""
+    assert asked(scene, "list sessions 0").path == ""
+
+
+def test_words_choose_which_triggers_are_listed(scene):
+    assert asked(scene, "which triggers are enabled?").data["count"] == 1
+    assert asked(scene, "disabled triggers").data["count"] == 0
+    assert asked(scene, "paused triggers").data["count"] == 0
+
+
+def test_receipt_is_that_of_the_record(scene):
+    answer = asked(scene, "show receipt {s}")
+    assert answer.data["receipt"]["session_id"] == scene.s
+    assert f"Session {scene.s}" in answer.text
+
+
+def test_session_that_has_not_begun_has_no_receipt(scene):
+    answer = asked(scene, f"show receipt {scene.approval.session.public_id}")
+    assert "no receipt yet" in answer.text
+
+
+def test_costs_are_the_persons_own(scene):
+    AgentSession.objects.filter(pk=scene.session.pk).update(cost_total_usd=2, created_at="2026-03-01T12:00:00Z")
+    spent = asked(scene, "cost summary").data["spent"]
+    assert (spent["today"]["charged_usd"], spent["this_month"]["charged_usd"]) == ("0.000000", "2.000000")
+    assert asked(make_scene(), "cost summary").data["spent"]["this_month"]["charged_usd"] == "0.000000"
+
+
+def test_status_says_what_is_to_be_mended(scene):
+    answer = asked(scene, "is everything ok?")
+    assert "ticker is not running" in answer.text
+    assert answer.data["sessions"] == {Status.RUNNING: 1, Status.WAITING: 1}
+
+
+def test_run_now_is_a_session_and_a_schedule_is_a_draft(scene):
+    assert asked(scene, "run the weekly scan").kind == Kind.SESSION
+    assert asked(scene, "every hour run Lease on Leases").kind == Kind.DRAFT
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("list sessions", "read"),
+        ("approve {a} {d}", "decide"),
+        ("reject {a}", "decide"),
+        ("halt session {s}", "write"),
+        ("run the weekly scan", "write"),
+        ("tell me a story", "write"),
+        ("x" * 5_000, "write"),
+    ],
+)
+def test_each_request_needs_the_scope_of_what_it_does(scene, text, scope):
+    assert scope_of(text.format(s=scene.s, a=scene.a, d=scene.d)) == scope

@@ -1,0 +1,165 @@
+"""Which skills there are: the built-in ones, those of named modules and of installed packages; and what is left out."""
+
+import logging
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+
+import pytest
+
+from agents.enums import Level
+from agents.skills import registry
+from agents.skills.registry import GROUP, installed_skills, skill_named
+
+BUILT_IN = {
+    "calculate", "extract_fields", "fetch_url", "http_request", "now", "read_document", "render_report",
+    "search_documents", "send_email", "set_state",
+}  # fmt: skip
+DECLARED = '''
+from agents.skills.skill import skill
+
+@skill()
+def {name}() -> None:
+    """Does something."""
+'''
+
+
+@pytest.fixture(autouse=True)
+def _fresh_registry():
+    installed_skills.cache_clear()
+    yield
+    installed_skills.cache_clear()
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module that can be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    written = []
+
+    def write(name, source):
+        (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+        written.append(name)
+        return name
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def packages(monkeypatch):
+    """What installed packages declare."""
+
+    def declare(**modules):
+        found = EntryPoints(EntryPoint(name, module, GROUP) for name, module in modules.items())
+        monkeypatch.setattr(registry, "entry_points", lambda *, group: found.select(group=group))
+
+    return declare
+
+
+def test_built_in_skills_are_there_in_the_order_of_their_names():
+    names = list(installed_skills())
+
+    assert set(names) >= BUILT_IN
+    assert names == sorted(names)
+
+
+def test_built_in_skills_are_declared_as_dangerous_as_they_are():
+    levels = {name: installed_skills()[name].level for name in BUILT_IN}
+
+    assert levels == {
+        "calculate": Level.SAFE,
+        "extract_fields": Level.MONITORED,
+        "fetch_url": Level.MONITORED,
+        "http_request": Level.RESTRICTED,
+        "now": Level.SAFE,
+        "read_document": Level.SAFE,
+        "render_report": Level.SAFE,
+        "search_documents": Level.SAFE,
+        "send_email": Level.RESTRICTED,
+        "set_state": Level.CONTROLLED,
+    }
+    acting = {name for name in BUILT_IN if installed_skills()[name].side_effects}
+    assert acting == {"http_request", "send_email", "set_state"}
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_built_in_skills_describe_every_argument_that_does_not_speak_for_itself(name):
+    found = installed_skills()[name]
+
+    assert len(found.description.split()) > 4
+    unclear = {"title", "sections"}
+    for argument, part in found.parameters["properties"].items():
+        assert "description" in part or "enum" in part or argument in unclear, argument
+
+
+def test_skills_of_named_modules_are_there(settings):
+    settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
+
+    assert skill_named("echo").run(text="a", times=2) == "aa"
+    assert skill_named("nothing") is None
+
+
+def test_skills_of_installed_packages_are_there(module, packages):
+    packages(some=module("some_package", DECLARED.format(name="outside")))
+
+    assert "outside" in installed_skills()
+
+
+def test_registry_cannot_be_changed():
+    with pytest.raises(TypeError):
+        installed_skills()["mine"] = None
+
+
+def test_second_skill_of_a_name_is_reported_and_left_out(module, packages, settings, caplog):
+    settings.LQOPS_SKILL_MODULES = [module("named", DECLARED.format(name="twice") + DECLARED.format(name="now"))]
+    packages(other=module("packaged", DECLARED.format(name="twice")))
+
+    with caplog.at_level(logging.ERROR):
+        found = installed_skills()
+
+    assert found["now"].function.__module__ == "agents.skills.builtin.clock"
+    assert found["twice"].function.__module__ == "named"
+    assert [record.getMessage() for record in caplog.records] == [
+        "the skill now of named is left out: there is one of that name already",
+        "the skill twice of packaged is left out: there is one of that name already",
+    ]
+
+
+def test_skill_that_a_module_only_imports_is_no_second_one(module, settings, caplog):
+    settings.LQOPS_SKILL_MODULES = [
+        "tests.agents.skills.samples",
+        module("borrowing", "from tests.agents.skills.samples import echo\n"),
+    ]
+
+    assert "echo" in installed_skills()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import no_such_module_anywhere\n", "ModuleNotFoundError"),
+        ("def broken(:\n", "SyntaxError"),
+        ("from agents.skills.skill import skill\n@skill()\ndef silent() -> None:\n    pass\n", "BadSkill"),
+    ],
+)
+def test_module_that_cannot_be_loaded_is_reported_and_keeps_no_other_from_working(
+    module, settings, caplog, source, said
+):
+    settings.LQOPS_SKILL_MODULES = [module("broken_skills", source), "tests.agents.skills.samples"]
+
+    with caplog.at_level(logging.ERROR):
+        found = installed_skills()
+
+    assert "echo" in found
+    assert {"now", "calculate"} <= set(found)
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith(f"no skills are taken from broken_skills: {said}: ")
+
+
+def test_module_that_is_not_there_is_reported(settings, caplog):
+    settings.LQOPS_SKILL_MODULES = ["no_such_module_anywhere"]
+
+    assert set(installed_skills()) >= BUILT_IN
+    assert "no skills are taken from no_such_module_anywhere" in caplog.text

@@ -1,0 +1,211 @@
+"""Declarations: a skill's schema is its signature, its arguments are taken strictly, and nonsense is not registered."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import Field
+
+from agents.enums import Level
+from agents.skills.skill import LONGEST_TIMEOUT, MOST_PROBLEMS, BadArguments, BadSkill, SkillContext, skill
+from agents.types import ModelRequest
+
+CONTEXT = SkillContext(
+    session_pk=1,
+    session_id=UUID(int=1),
+    owner_id=1,
+    call_id=UUID(int=2),
+    idempotency_key="1:step:1",
+    now=datetime(2026, 3, 14, tzinfo=UTC),
+    infer=lambda: None,
+)
+
+
+@skill(level=Level.SAFE, side_effects=False, version="2")
+def order(
+    context: SkillContext,
+    title: Annotated[str, Field(description="What to order.", max_length=20)],
+    count: int = 1,
+    size: Literal["small", "large"] = "small",
+    price: float | None = None,
+    tags: list[str] = [],  # noqa: B006 a declaration
+) -> dict[str, Any]:
+    """Orders something.
+
+    At once.
+    """
+    return {"title": title, "count": count, "size": size, "price": price, "tags": tags, "key": context.idempotency_key}
+
+
+def test_schema_is_the_signature_without_the_context_and_without_titles():
+    assert order.parameters == {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["title"],
+        "properties": {
+            "title": {"type": "string", "description": "What to order.", "maxLength": 20},
+            "count": {"type": "integer", "default": 1},
+            "size": {"type": "string", "enum": ["small", "large"], "default": "small"},
+            "price": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
+            "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+        },
+    }
+
+
+def test_argument_that_is_called_title_keeps_its_schema():
+    assert "title" in order.parameters["properties"]
+
+
+def test_offer_is_in_the_wire_form_of_model_servers():
+    assert order.offer == {
+        "type": "function",
+        "function": {"name": "order", "description": "Orders something.\n\nAt once.", "parameters": order.parameters},
+    }
+
+
+def test_arguments_have_one_canonical_form_with_defaults_filled_in():
+    assert order.arguments({"title": "tea", "price": 2}) == {
+        "title": "tea",
+        "count": 1,
+        "size": "small",
+        "price": 2.0,
+        "tags": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "title: Field required"),
+        ({"title": 5}, "title: Input should be a valid string"),
+        ({"title": "tea", "count": "3"}, "count: Input should be a valid integer"),
+        ({"title": "tea", "count": True}, "count: Input should be a valid integer"),
+        ({"title": "tea", "count": 1.0}, "count: Input should be a valid integer"),
+        ({"title": "tea", "size": "huge"}, "size: Input should be 'small' or 'large'"),
+        ({"title": "tea", "price": float("nan")}, "price.*finite"),
+        ({"title": "tea", "tags": ["a", 1]}, r"tags\.1: Input should be a valid string"),
+        ({"title": "x" * 21}, "title: String should have at most 20"),
+        ({"title": "tea", "milk": True}, "milk: Extra inputs are not permitted"),
+        ({"title": "tea", "context": {}}, "context: Extra inputs are not permitted"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_by_name(given, said):
+    with pytest.raises(BadArguments, match=f"^order cannot be called like this: .*{said}"):
+        order.arguments(given)
+
+
+def test_few_of_many_problems_are_told():
+    with pytest.raises(BadArguments) as refused:
+        order.arguments({"title": "tea"} | {f"extra_{number}": 1 for number in range(50)})
+    assert str(refused.value).count("Extra inputs") == MOST_PROBLEMS
+
+
+def test_function_is_run_with_its_context_and_checked_arguments():
+    assert order.run(CONTEXT, title="tea") == {
+        "title": "tea",
+        "count": 1,
+        "size": "small",
+        "price": None,
+        "tags": [],
+        "key": "1:step:1",
+    }
+    with pytest.raises(BadArguments):
+        order.run(CONTEXT, title=5)
+
+
+def test_function_without_a_context_is_run_without_one():
+    @skill()
+    def double(number: int) -> int:
+        """Twice the number."""
+        return 2 * number
+
+    assert double.run(number=4) == 8
+    assert not double.wants_context
+
+
+def test_what_is_not_said_counts_as_the_more_dangerous():
+    @skill()
+    def act() -> None:
+        """Does something."""
+
+    assert (act.level, act.side_effects, act.idempotent, act.local) == (Level.CONTROLLED, True, False, False)
+    assert not act.capability(act.level).repeatable
+
+
+def test_capability_has_the_level_of_the_call_and_the_rest_of_the_declaration():
+    made = replace(order, requires_approval=True).capability(Level.PRIVILEGED)
+
+    assert (made.name, made.version, made.level) == ("order", "2", Level.PRIVILEGED)
+    assert (made.side_effects, made.idempotent, made.requires_approval) == (False, False, True)
+
+
+def test_nested_models_are_described_without_titles_too():
+    @skill()
+    def put(items: dict[str, list[int]]) -> None:
+        """Puts things."""
+
+    assert put.parameters["properties"]["items"] == {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": {"type": "integer"}},
+    }
+
+
+def untyped(number) -> None:
+    """Has a parameter without a type."""
+
+
+def silent(number: int) -> None:
+    pass
+
+
+def starred(*numbers: int) -> None:
+    """Takes any number of numbers."""
+
+
+def doubly_starred(**numbers: int) -> None:
+    """Takes numbers of any name."""
+
+
+class Thing:
+    """Something that is no JSON."""
+
+
+def indescribable(thing: Thing) -> None:
+    """Takes what JSON does not know."""
+
+
+def fine(number: int) -> None:
+    """Is fine."""
+
+
+def asks(given: Any) -> ModelRequest:
+    return ModelRequest("model", ())
+
+
+@pytest.mark.parametrize(
+    ("function", "declared", "said"),
+    [
+        (untyped, {}, "the parameter number needs a type"),
+        (silent, {}, "needs a docstring"),
+        (starred, {}, "cannot be described to a model"),
+        (doubly_starred, {}, "cannot be described to a model"),
+        (indescribable, {}, "cannot be described as JSON"),
+        (lambda: None, {}, "'<lambda>' cannot name a skill"),
+        (fine, {"name": "Fine"}, "'Fine' cannot name a skill"),
+        (fine, {"name": "a" * 65}, "at most 64"),
+        (fine, {"timeout_seconds": 0}, "a timeout is above 0"),
+        (fine, {"timeout_seconds": LONGEST_TIMEOUT + 1}, "at most 180 seconds"),
+        (fine, {"local": True, "isolation": "process"}, "runs in the worker itself"),
+        (fine, {"local": True, "request": asks}, "asks no model"),
+        (fine, {"addresses": ("url", "number")}, "has no argument url"),
+    ],
+)
+def test_declaration_that_makes_no_sense_is_refused(function, declared, said):
+    with pytest.raises(BadSkill, match=said):
+        skill(**declared)(function)
+
+
+def test_name_may_be_another_than_that_of_the_function():
+    assert skill(name="better")(fine).name == "better"

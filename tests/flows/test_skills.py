@@ -1,0 +1,108 @@
+"""Skills and the step loop through real processes and connections: limits, groups, caps."""
+
+import threading
+import time
+from decimal import Decimal
+
+import pytest
+
+from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
+from agents.exceptions import CostCapReached
+from agents.guard import guarded_group, guarded_tool_call
+from agents.models import AgentSession, SkillCount, ToolCall
+from agents.providers.scripted import Step
+from agents.skills.registry import installed_skills
+from agents.tools.calls import Asked
+from audit.models import SkillAudit
+from audit.verify import verify_record
+from tests.agents.conftest import MODEL, script
+from tests.factories import NOW, make_agent, make_price, make_session
+from tests.flows.processes import Worker, in_threads
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _sample_skills(settings, monkeypatch):
+    settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+    settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
+    installed_skills.cache_clear()
+    yield
+    installed_skills.cache_clear()
+
+
+def working(**fields):
+    agent = make_agent(mode="auto")
+    return make_session(Status.RUNNING, mode=Mode.CHAT, current_phase=Phase.TURN, agent=agent, **fields)
+
+
+def test_forty_calls_at_once_over_two_workers_run_twenty_times():
+    sessions = [working() for _ in range(40)]
+    pks = [session.pk for session in sessions]
+
+    workers = [Worker("reign", session_pks=part, at=NOW.isoformat()) for part in (pks[:20], pks[20:])]
+    outcomes = [outcome for worker in workers for outcome in worker.result()]
+
+    assert sorted(outcomes) == ["rate_limited"] * 20 + ["success"] * 20
+    assert SkillCount.objects.values_list("used", "refused").get() == (20, 20)
+    assert ToolCall.objects.filter(name="reign", outcome=Outcome.SUCCESS).count() == 20
+    assert SkillAudit.objects.filter(skill_name="reign").count() == 40
+    assert verify_record().verified
+
+
+def test_three_skills_of_a_second_each_end_together():
+    session = working()
+    asked = [
+        Asked(ToolIntent.RUN_SKILL, {"skill": "wait_a_second", "arguments": {"name": name}}, key=f"step:1:{name}")
+        for name in "abc"
+    ]
+    started = time.monotonic()
+
+    results = guarded_group(session, asked)
+
+    assert [result.data for result in results] == ["a", "b", "c"]
+    assert time.monotonic() - started < 2
+
+
+def test_group_that_the_cap_does_not_cover_stops_before_anything_leaves():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session = working(max_cost_usd=Decimal("0.012"))  # two estimates of 0.005, and not three
+    asked = [
+        Asked(ToolIntent.RUN_SKILL, {"skill": "wonder", "arguments": {"about": name}}, key=f"step:1:{name}")
+        for name in "abc"
+    ]
+    with script(Step("well")) as model, pytest.raises(CostCapReached):
+        guarded_group(session, asked)
+
+    assert model.requests == []
+    session = AgentSession.objects.get(pk=session.pk)
+    assert session.cost_cap_reached
+    assert (session.cost_total_usd, session.cost_reserved_usd, session.cost_held_usd) == (0, 0, 0)
+    assert set(ToolCall.objects.values_list("outcome", "detail")) == {("skipped", "group_stopped")}
+
+
+def test_the_same_calls_singly_run_until_the_cap():
+    make_price(MODEL, input_usd="0", output_usd="10")
+    session = working(max_cost_usd=Decimal("0.012"))
+    with script(Step("well")) as model:
+        for name in "ab":
+            params = {"skill": "wonder", "arguments": {"about": name}}
+            assert guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=f"step:{name}").ok
+        with pytest.raises(CostCapReached):
+            guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key="step:c")
+    assert len(model.requests) == 2
+
+
+def test_threads_of_one_session_count_as_one_another():
+    session = working()
+    results = in_threads(
+        24,
+        lambda number: (
+            guarded_tool_call(
+                session, ToolIntent.RUN_SKILL, {"skill": "reign", "arguments": {}}, key=f"step:{number}", now=NOW
+            ).outcome
+        ),
+    )
+    assert results.count(Outcome.SUCCESS) == 20
+    assert threading.active_count() < 50
