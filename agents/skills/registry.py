@@ -17,7 +17,7 @@ from agents.skills.skill import Skill
 
 logger = logging.getLogger(__name__)
 
-GROUP = "lqops.skills"
+GROUP = "lqops_skills"
 
 
 @cache
