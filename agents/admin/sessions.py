@@ -17,7 +17,7 @@ from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.editing import EditForm, EditingAdmin, Section
 from agents.admin.filters import WordedFilter
-from agents.admin.forms import ReasonForm, usd_field
+from agents.admin.forms import ActForm, ReasonForm, usd_field
 from agents.admin.looks import STATUS_LABELS
 from agents.admin.owned import OwnedChoices
 from agents.admin.session_page import is_same_look, session_context
@@ -56,10 +56,20 @@ def _restart(asked: Asked) -> Told:
     started: list[AgentSession] = []
     done = each(
         asked,
-        lambda row: started.append(session_restart(session=row, by=asked.by, now=asked.now)),
+        lambda row: started.append(
+            session_restart(session=row, by=asked.by, now=asked.now, max_cost_usd=asked.given["cap"])
+        ),
         "started again",
     )
     return Told(format_html("{} {}", done.text, session_links(started)), done.refused)
+
+
+class AgainForm(ActForm):
+    cap = usd_field(
+        label="Cap (USD)",
+        required=False,
+        help_text="Empty: the cap of its trigger, or else its own. The cap that stopped a run would stop it again.",
+    )
 
 
 class RunNowForm(OwnedChoices, EditForm):
@@ -75,6 +85,12 @@ class RunNowForm(OwnedChoices, EditForm):
     max_cost_usd = usd_field(label="Cap (USD)", required=False, help_text="Empty: the installation's default.")
     emit_artifacts = forms.BooleanField(
         label="May save drafts", required=False, help_text="Drafts become documents of the collection."
+    )
+
+    review_flagged = forms.BooleanField(
+        label="Ask before it tells of concerns",
+        required=False,
+        help_text="A run with privilege or scope concerns waits for a person before its notice goes out.",
     )
 
     class Meta:
@@ -100,7 +116,7 @@ class AgentSessionAdmin(EditingAdmin):
     sections = (
         Section("What to go by", ("playbook", "skill"), "Exactly one of the two."),
         Section("What to read", ("document", "collection", "query")),
-        Section("In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts")),
+        Section("In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged")),
     )
     acts = (
         Act(
@@ -108,9 +124,9 @@ class AgentSessionAdmin(EditingAdmin):
             explained="The halt takes effect at once: no further call starts. A call that is out ends by itself.",
         ),
         Act(
-            "restart", "Run again", "agents.add_agentsession", _restart, many=False,
+            "restart", "Run again", "agents.add_agentsession", _restart, AgainForm, many=False,
             fits=lambda row: row.status in TERMINAL,
-            explained="A new session does the same work, with a cap of its own, and names this one.",
+            explained="A new session does the same work and names this one.",
         ),
     )  # fmt: skip
 

@@ -63,7 +63,8 @@ def test_receipt_says_that_the_record_is_whole(admin):
     expect(admin.page.get_by_role("heading", name="Receipt")).to_be_visible()
     expect(admin.page.locator("body")).to_contain_text(session)
     expect(admin.page.get_by_text("Verified: none of its")).to_be_visible()
-    expect(admin.page.get_by_role("row").filter(has_text="run_playbook")).to_contain_text("success")
+    asked = admin.page.get_by_role("row").filter(has_text="a question to the model, by a playbook")
+    expect(asked).to_contain_text("done")
     admin.shoot("receipt")
 
 
