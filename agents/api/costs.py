@@ -1,10 +1,13 @@
-"""What today has cost so far, in UTC: per trigger and agent of the person, and for the installation; and their caps."""
+"""What today has cost so far, in UTC: per trigger and agent of the person, and for the installation; and their caps.
+
+Lists hold those that spent most, and no more than fit on a page; the totals beside them count all.
+"""
 
 from datetime import UTC, date
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +19,7 @@ from agents.enums import BudgetScope
 from agents.models import Agent, AgentSession, Budget, Installation, Trigger
 
 NOTHING = Decimal(0)
+MOST_LISTED = 50
 
 
 class SpendShown(serializers.Serializer[Any]):
@@ -31,11 +35,20 @@ class SubjectSpendShown(SpendShown):
     session_cap_usd = UsdField(allow_null=True, help_text="For each session that it spawns; triggers only.")
 
 
+class TotalShown(serializers.Serializer[Any]):
+    count = serializers.IntegerField(help_text="How many there are, listed or not.")
+    charged_usd = UsdField()
+    reserved_usd = UsdField()
+    actual_usd = UsdField()
+
+
 class CostsShown(serializers.Serializer[Any]):
     day = serializers.DateField()
     sessions_charged_usd = UsdField(help_text="Your sessions that began today.")
-    triggers = SubjectSpendShown(many=True)
-    agents = SubjectSpendShown(many=True)
+    triggers = SubjectSpendShown(many=True, help_text=f"The {MOST_LISTED} that were charged most, at most.")
+    triggers_total = TotalShown()
+    agents = SubjectSpendShown(many=True, help_text=f"The {MOST_LISTED} that were charged most, at most.")
+    agents_total = TotalShown()
     installation = SpendShown(help_text="Everybody's work together: its cap stops yours too.")
 
 
@@ -52,16 +65,24 @@ class Costs(ApiView):
         found = {
             "day": today,
             "sessions_charged_usd": begun.aggregate(total=Sum("cost_total_usd"))["total"] or NOTHING,
-            "triggers": _spent(BudgetScope.TRIGGER, list(triggers), today),
-            "agents": _spent(BudgetScope.AGENT, list(agents), today),
-            "installation": _books(_rows(BudgetScope.INSTALLATION, [0], today).get(0))
+            "triggers": _spent(BudgetScope.TRIGGER, triggers, today),
+            "triggers_total": _total(BudgetScope.TRIGGER, triggers, today),
+            "agents": _spent(BudgetScope.AGENT, agents, today),
+            "agents_total": _total(BudgetScope.AGENT, agents, today),
+            "installation": _books(
+                Budget.objects.filter(scope=BudgetScope.INSTALLATION, day=today, subject_id=0).first()
+            )
             | {"cap_usd": installation.max_cost_per_day_usd if installation else None},
         }
         return Response(CostsShown(found).data)
 
 
-def _spent(scope: BudgetScope, subjects: list[Any], day: date) -> list[dict[str, Any]]:
-    rows = _rows(scope, [subject.pk for subject in subjects], day)
+def _spent(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> list[dict[str, Any]]:
+    """Those that were charged most, then the newest."""
+    booked = _booked(scope, subjects, day).order_by("-charged_usd", "-subject_id")[:MOST_LISTED]
+    rows = {row.subject_id: row for row in booked}
+    found = subjects.in_bulk(rows)
+    listed = [found[pk] for pk in rows] + list(subjects.exclude(pk__in=rows)[: MOST_LISTED - len(rows)])
     return [
         {
             "id": subject.public_id,
@@ -70,13 +91,18 @@ def _spent(scope: BudgetScope, subjects: list[Any], day: date) -> list[dict[str,
             "session_cap_usd": getattr(subject, "max_cost_usd", None),
             **_books(rows.get(subject.pk)),
         }
-        for subject in subjects
+        for subject in listed
     ]
 
 
-def _rows(scope: BudgetScope, pks: list[int], day: date) -> dict[int, Budget]:
-    rows = Budget.objects.filter(scope=scope, day=day, subject_id__in=pks)
-    return {row.subject_id: row for row in rows}
+def _total(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> dict[str, Any]:
+    names = ("charged_usd", "reserved_usd", "actual_usd")
+    sums = _booked(scope, subjects, day).aggregate(**{name: Sum(name) for name in names})
+    return {"count": subjects.count(), **{name: sums[name] or NOTHING for name in names}}
+
+
+def _booked(scope: BudgetScope, subjects: QuerySet[Any], day: date) -> QuerySet[Budget]:
+    return Budget.objects.filter(scope=scope, day=day, subject_id__in=subjects.order_by().values("pk"))
 
 
 def _books(row: Budget | None) -> dict[str, Decimal]:

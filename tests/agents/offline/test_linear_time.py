@@ -6,7 +6,7 @@ import pytest
 
 from agents.providers import offline_asides
 from agents.providers.offline import CUT_OFF, MOST_CHARS
-from agents.providers.offline_demands import demands, names_in
+from agents.providers.offline_demands import CLAUSE, demands, names_in
 from agents.providers.offline_document import Document
 from agents.providers.offline_quantities import quantities
 from agents.providers.offline_reply import markings
@@ -45,7 +45,7 @@ READERS = {
     "quantities": quantities,
     "stance": stance_of,
     "names": names_in,
-    "demands": demands,
+    "clauses": CLAUSE.split,
     "markings": markings,
     "document": everything_of,
     "judge": lambda text: offline_asides.judge([f"Claim: pay in 30 days.\nQuote: {text}"], 1_000),
@@ -91,6 +91,11 @@ def test_time_grows_with_the_text_and_no_faster(name):
     ]
 
     assert slow == []
+
+
+@pytest.mark.parametrize("piece", ["it is. ", "it; ", "it, but ", "a and shall ", ". "])
+def test_demands_that_are_put_together_take_linear_time(piece):
+    assert not grows_too_fast(demands, lambda size: in_shape(size, "", piece, ""))
 
 
 def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
