@@ -10,11 +10,12 @@ from agents.loop_config import GuardrailsConfig, LoopConfig
 from lqops import api_settings
 from lqops.env import Env
 from lqops.models import configured_models
+from lqops.private_files import private_database, private_folder
 
 env = Env()
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var")
+VAR_DIR = private_folder(Path(env.text("LQOPS_VAR_DIR") or BASE_DIR / "var"))
 
 SECRET_KEY = env.secret("LQOPS_SECRET_KEY", kept_in=VAR_DIR)
 DEBUG = env.flag("LQOPS_DEBUG", default=False)
@@ -78,6 +79,7 @@ TEMPLATES = [
 DATABASES = {"default": env.database("LQOPS_DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'lqops.sqlite3'}")}
 _database = DATABASES["default"]
 if _database["ENGINE"].endswith("sqlite3"):
+    private_database(_database["NAME"])
     # WAL lets readers go on while one process writes; FULL means that committed is on disk; IMMEDIATE takes the write
     # lock at BEGIN, so a transaction that reads and then writes can never fail half-way with "database is locked".
     _database["OPTIONS"] = {
@@ -143,7 +145,7 @@ STATIC_URL = "static/"
 # Served from where the packages keep them: there is no collecting step that somebody could forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
-MEDIA_ROOT = VAR_DIR / "media"
+MEDIA_ROOT = private_folder(VAR_DIR / "media")
 
 UNFOLD = {
     "SITE_TITLE": "lqops",
