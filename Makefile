@@ -26,7 +26,7 @@ FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consen
 	agents/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database, and those of thin surfaces whose services are tested here, run on SQLite alone.
 DATABASE_FREE := $(addprefix --ignore=,tests/agents/admin tests/agents/api tests/agents/playbooks \
-	tests/flows/test_brakes_commented_out.py $(shell grep -rLwE 'django_db|db' tests/agents tests/audit --include='test_*.py') \
+	tests/flows/test_brakes_commented_out.py $(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py,$(wildcard tests/architecture/test_*.py)))
 comma := ,

@@ -12,6 +12,9 @@ from tests.audit.samples import RUN, call, edit, hash_chain_again, later, record
 OTHER = "other-run"
 
 
+pytestmark = pytest.mark.django_db
+
+
 @pytest.fixture
 def head(unguarded, checkpoint_file):
     """Three checkpoints over a closed chain and one that runs on."""
