@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 from uuid import UUID
 
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -75,6 +76,12 @@ class ListedAdmin(ModelAdmin):  # type: ignore[misc]
         if wanted is None or not ids:
             return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
         return queryset.filter(Q(*((name, str(wanted)) for name in ids), _connector=Q.OR)), False
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        try:
+            return super().get_changelist_instance(request)
+        except (OverflowError, ValueError) as error:  # a year that no calendar has, or a number that no column holds
+            raise IncorrectLookupParameters from error
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         shown = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}

@@ -16,6 +16,7 @@ from agents.admin.shown import cut, short_id, visible
 from audit.admin import BoundedPaginator, ListedAdmin
 
 CRUMB_CHARS = 80
+ID_DIGITS = 19  # every id has fewer
 Shown = TypeVar("Shown", bound=Callable[..., Any])
 
 

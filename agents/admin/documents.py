@@ -10,7 +10,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.urls import URLPattern, path, reverse
 
 from agents.admin.acts import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
-from agents.admin.base import column, person
+from agents.admin.base import ID_DIGITS, column, person
 from agents.admin.document_forms import AttachForm, DetachForm, UploadForm
 from agents.admin.document_text import SHOWN_CHARS, pieces
 from agents.admin.filters import DeletedFilter
@@ -177,7 +177,7 @@ class DocumentAdmin(ActingAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         query, chosen = request.GET.get("q", "")[:500], request.GET.get("owner", "")
-        found = User.objects.filter(pk=int(chosen)).first() if chosen.isdecimal() else None
+        found = User.objects.filter(pk=int(chosen)).first() if chosen.isdecimal() and len(chosen) < ID_DIGITS else None
         owner = found or person(request)
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
         people = User.objects.filter(lqops_documents__isnull=False).distinct().order_by("username")[:500]

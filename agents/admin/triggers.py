@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from unfold.widgets import BASE_INPUT_CLASSES
 
 from agents.admin.acts import REFUSALS, Act, Asked, Told, each, reason
-from agents.admin.base import column, person
+from agents.admin.base import ID_DIGITS, column, person
 from agents.admin.editing import EditingAdmin, Section
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import ActForm, CapForm
@@ -235,7 +235,8 @@ class TriggerAdmin(EditingAdmin):
 def owner_asked(request: HttpRequest) -> User:
     """Whose trigger it is to be: the person's own unless somebody else was chosen."""
     chosen = request.GET.get("owner", "")
-    found = User.objects.filter(pk=int(chosen), is_active=True).first() if chosen.isdecimal() else None
+    short = chosen.isdecimal() and len(chosen) < ID_DIGITS
+    found = User.objects.filter(pk=int(chosen), is_active=True).first() if short else None
     return found or person(request)
 
 

@@ -2,24 +2,36 @@
 
 The parsers of PDF, DOCX and HTML were written for documents, not for attacks: some bytes make them loop, recurse or
 grow without end, and no check beforehand sees them all. A process can be ended; a thread cannot. It is given the bytes
-and nothing else: no settings, no secrets of the environment.
+and nothing else: no settings, no secrets of the environment. Few of them run at once, so that many documents together
+take no more memory than a few.
 """
 
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from agents.exceptions import Invalid
 from agents.extraction.kinds import Kind
-from agents.extraction.limits import MAX_SECONDS
+from agents.extraction.limits import MAX_READERS, MAX_SECONDS, MAX_WAIT_SECONDS
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START = "from agents.extraction.reader import main; main()"
+_turns = threading.BoundedSemaphore(MAX_READERS)
 
 
 def read_apart(data: bytes, kind: Kind) -> str:
+    if not _turns.acquire(timeout=MAX_WAIT_SECONDS):
+        raise Invalid(f"Other documents are being read, for {MAX_WAIT_SECONDS} seconds now. Add this one again later.")
+    try:
+        return _read(data, kind)
+    finally:
+        _turns.release()
+
+
+def _read(data: bytes, kind: Kind) -> str:
     seconds = MAX_SECONDS[kind]
     search_path = os.pathsep.join([str(_ROOT), *(place for place in sys.path if place)])
     try:

@@ -29,8 +29,10 @@ def _pdf(data: bytes) -> str:
 
 
 def _docx(data: bytes) -> str:
+    from agents.extraction.archives import check_markup
     from agents.extraction.word import docx_text
 
+    check_markup(data)
     return docx_text(data)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import docx
 from docx.oxml import parse_xml
 from docx.oxml.ns import qn
+from lxml import etree  # type: ignore[import-untyped]
 
 _TEXT, _PARAGRAPH, _CELL, _ROW = (qn(f"w:{name}") for name in ("t", "p", "tc", "tr"))
 _SIGNS = {qn("w:tab"): "\t", qn("w:br"): "\n", qn("w:cr"): "\n", qn("w:noBreakHyphen"): "-"}
@@ -37,15 +38,14 @@ def _notes(document: Any) -> Iterator[Any]:
 def _text(root: Any) -> str:
     """Cells end in a tab, rows and paragraphs in a new line; a paragraph that ends a cell does not break its row."""
     out: list[str] = []
-    waiting = [(root, False)]
-    while waiting:
-        element, is_leaving = waiting.pop()
-        if is_leaving:
+    walk = etree.iterwalk(root, events=("start", "end"))  # holds one element at a time, however many there are
+    for event, element in walk:
+        if event == "end":
             _leave(element, out)
-        elif element.tag not in _LEFT_OUT:
+        elif element.tag in _LEFT_OUT:
+            walk.skip_subtree()
+        else:
             out.extend(_own(element))
-            waiting.append((element, True))
-            waiting.extend((child, False) for child in reversed(element) if isinstance(child.tag, str))
     lines = (line.rstrip() for line in "".join(out).split("\n"))
     return "\n".join(lines).strip()
 

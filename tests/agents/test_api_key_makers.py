@@ -107,7 +107,7 @@ def test_the_host_makes_any_key_when_it_asks_for_the_scope(capsys):
     [
         ("approve", {}, {"approval.approved"}),
         ("deny", {}, {"approval.rejected"}),
-        ("approve-edited", {"arguments": {"to": "Jo"}}, {"approval.edited"}),
+        ("approve-edited", {"arguments": {"to": "Jo", "text": "Hello"}}, {"approval.edited"}),
         ("approve-for-session", {}, {"approval.standing_created", "approval.approved"}),
     ],
 )

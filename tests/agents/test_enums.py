@@ -39,7 +39,8 @@ CLOSED = {
     "EventSeverity": "info caution warning critical",
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
-    "NoticeKind": "agent run_stopped approval_waiting trigger_paused outcome_unknown watch_behind",
+    "NoticeKind": "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind",
+    "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",
 }
 

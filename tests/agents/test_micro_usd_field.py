@@ -241,7 +241,7 @@ def test_a_stored_amount_can_be_saved_again_as_it_is_shown():
     trigger = make_trigger(max_cost_usd=USD("0.25"))
     trigger.refresh_from_db()
     shown = TriggerForm(instance=trigger)["max_cost_usd"].value()
-    assert str(shown) == "0.2500"
+    assert str(shown) == "0.25"
     form = TriggerForm({"max_cost_usd": str(shown)}, instance=trigger)
     assert form.is_valid()
     assert not form.has_changed()

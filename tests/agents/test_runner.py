@@ -50,7 +50,7 @@ def test_a_run_that_ends_well_is_completed_with_a_receipt():
         (Asleep(NOW), {"status": Status.SLEEPING, "next_wake_at": NOW}),
         (Waiting(WaitingOn.APPROVAL), {"status": Status.QUEUED, "waiting_on": ""}),
         (Waiting(WaitingOn.OPERATOR), {"status": Status.QUEUED, "waiting_on": ""}),
-        (Waiting(WaitingOn.INPUT), {"status": Status.WAITING, "waiting_on": WaitingOn.INPUT}),
+        (Waiting(WaitingOn.INPUT), {"status": Status.QUEUED, "waiting_on": ""}),
     ],
 )
 def test_a_run_that_rests_gives_its_worker_back(end, expected):

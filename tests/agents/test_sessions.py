@@ -9,6 +9,7 @@ from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, Waiting
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import AgentSession
 from agents.services import sessions
+from agents.services.questions import question_ask
 from agents.services.sessions import session_create, session_enter_phase, session_finish, session_rest, session_wake
 from agents.transitions import REASON_STATUS, TERMINAL
 from audit.models import AuditEvent
@@ -115,6 +116,7 @@ def test_a_session_that_is_over_cannot_be_moved(status):
 
 def test_a_session_rests_and_wakes():
     session = make_session(recoveries=2, lease_owner="w", lease_until=NOW)
+    question_ask(session, key="step:1", text="Which one?", now=NOW)
     session_rest(session, Status.WAITING, waiting_on=WaitingOn.INPUT, now=NOW)
     session.refresh_from_db()
     assert (session.status, session.waiting_on, session.lease_owner, session.recoveries) == ("waiting", "input", "", 0)

@@ -74,7 +74,11 @@ def _routes(pattern, prefix):
     if actions is not None:
         basename = pattern.callback.initkwargs["basename"]
         module = pattern.callback.cls.__module__
-        yield from (Route(f"{basename}:{action}", method, path, module) for method, action in actions.items())
+        yield from (
+            Route(f"{basename}:{action}", method, path, module)
+            for method, action in actions.items()
+            if method != "head"
+        )
     elif path.startswith("v1/"):
         view = pattern.callback.view_class
         methods = [method for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)]

@@ -26,15 +26,16 @@ def make_scene(**fields):
     Precedent.objects.create(
         owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
     )
+    collection = make_collection(owner, name="Leases")
     return SimpleNamespace(
         owner=owner,
         session=session,
         approval=approval,
         agent=make_agent(owner=owner, name="Clerk"),
-        trigger=make_trigger(owner=owner, name="Weekly scan", kind=TriggerKind.MANUAL),
+        trigger=make_trigger(owner=owner, name="Weekly scan", kind=TriggerKind.MANUAL, collection=collection),
         playbook=make_playbook(owner, name="Lease"),
         skill=PromptSkill.objects.filter(name="nda-review").first() or make_skill(name="nda-review"),
-        collection=make_collection(owner, name="Leases"),
+        collection=collection,
         document=make_document(owner, name="acme.txt"),
         s=str(session.public_id),
         a=str(approval.public_id),

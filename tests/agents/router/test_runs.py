@@ -127,7 +127,8 @@ def test_draft_leaves_the_record_of_the_service(scene):
     asked(scene, "every 6 hours run playbook Lease on Leases")
     said = trail(since)
     since = last_row()
-    trigger_create(owner=scene.owner, kind="schedule", name="x", cron="0 * * * *", by=scene.owner, now=NOW)
+    go = {"playbook": scene.playbook, "collection": scene.collection}
+    trigger_create(owner=scene.owner, kind="schedule", name="x", cron="0 * * * *", by=scene.owner, now=NOW, **go)
     assert said == trail(since) != []
 
 

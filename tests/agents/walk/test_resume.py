@@ -19,7 +19,6 @@ from agents.services.memories import memory_keep
 from agents.services.playbooks import playbook_delete
 from agents.services.projects import project_create, project_edit
 from agents.services.sessions import session_enter_phase
-from agents.walk import calls
 from agents.walk import walk as engine
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown
@@ -75,7 +74,7 @@ def fragile(number, *, before):
             raise LeaseLost("lost")
         return result
 
-    return patch.object(calls, "guarded_tool_call", call)
+    return patch("agents.engine.calls.guarded_tool_call", call)
 
 
 def again(session):

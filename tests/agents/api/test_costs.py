@@ -1,0 +1,49 @@
+"""What today has cost: the greatest first, never more than a page of them, with totals over all."""
+
+from decimal import Decimal
+
+import pytest
+
+from agents.api.costs import MOST_LISTED
+from agents.conf import clock
+from agents.models import Agent, Budget, Trigger
+from tests.factories import make_trigger
+
+pytestmark = pytest.mark.django_db
+MANY = MOST_LISTED + 30
+
+
+def test_many_triggers_and_agents_give_a_page_of_those_that_spent_most(api, person, django_assert_max_num_queries):
+    Trigger.objects.bulk_create(Trigger(owner=person, kind="manual", name=f"t{number}") for number in range(MANY))
+    Agent.objects.bulk_create(Agent(owner=person, name=f"a{number}") for number in range(MANY))
+    pks = list(Trigger.objects.order_by("pk").values_list("pk", flat=True))
+    day = clock().date()
+    Budget.objects.bulk_create(
+        Budget(scope="trigger", subject_id=pk, day=day, charged_usd=Decimal(place), reserved_usd=Decimal(1))
+        for place, pk in enumerate(pks[: MANY - 5])
+    )
+    Budget.objects.create(scope="trigger", subject_id=make_trigger().pk, day=day, charged_usd=Decimal(1_000))
+
+    with django_assert_max_num_queries(20):
+        answer = api.get("/api/v1/costs")
+
+    found = answer.json()
+    charged = [Decimal(one["charged_usd"]) for one in found["triggers"]]
+    assert charged == [Decimal(MANY - 6 - place) for place in range(MOST_LISTED)]
+    assert found["triggers_total"] == {
+        "count": MANY,
+        "charged_usd": f"{sum(range(MANY - 5))}.000000",
+        "reserved_usd": f"{MANY - 5}.000000",
+        "actual_usd": "0.000000",
+    }
+    assert [one["name"] for one in found["agents"]] == [f"a{MANY - 1 - place}" for place in range(MOST_LISTED)]
+    assert (found["agents_total"]["count"], found["agents_total"]["charged_usd"]) == (MANY, "0.000000")
+    assert len(answer.content) < 60_000
+
+
+def test_those_that_spent_nothing_come_after_those_that_did(api, person):
+    old, new = (Trigger.objects.create(owner=person, kind="manual", name=name) for name in ("old", "new"))
+    Budget.objects.create(scope="trigger", subject_id=old.pk, day=clock().date(), charged_usd=Decimal(1))
+
+    assert [one["name"] for one in api.get("/api/v1/costs").json()["triggers"]] == ["old", "new"]
+    assert new.pk > old.pk

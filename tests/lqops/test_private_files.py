@@ -1,0 +1,103 @@
+"""What lqops keeps on disk is its owner's alone: from the first moment, and also where it stood open before."""
+
+import os
+import sqlite3
+import stat
+
+import pytest
+
+from lqops.private_files import private_database, private_folder
+
+from .processes import environment, run, run_python
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def careless_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_a_new_installation_is_readable_by_nobody_else(tmp_path):
+    var = tmp_path / "new" / "var"
+
+    done = run("migrate", env=environment(var))
+
+    assert done.returncode == 0, done.stderr
+    assert mode(var) == mode(var / "media") == 0o700
+    assert mode(var / "lqops.sqlite3") == 0o600
+    assert {path.name for path in var.iterdir() if path.is_file() and mode(path) & 0o077} == set()
+
+
+def test_an_installation_that_stood_open_is_closed_when_it_starts(tmp_path):
+    var = tmp_path / "var"
+    (var / "media").mkdir(parents=True)
+    kept = sqlite3.connect(var / "lqops.sqlite3")
+    kept.execute("PRAGMA journal_mode=WAL")
+    kept.execute("CREATE TABLE t (x)")
+    kept.commit()
+    files = [var / f"lqops.sqlite3{ending}" for ending in ("", "-wal", "-shm")]
+    for path in (var, var / "media"):
+        path.chmod(0o755)
+    for path in files:
+        path.chmod(0o644)
+
+    done = run_python("import lqops.settings", env=environment(var))
+    found = {mode(path) for path in files}
+
+    kept.close()
+    assert done.returncode == 0, done.stderr
+    assert mode(var) == mode(var / "media") == 0o700
+    assert found == {0o600}
+
+
+def test_the_files_of_a_database_are_closed_one_by_one(tmp_path):
+    files = [tmp_path / f"x.sqlite3{ending}" for ending in ("", "-wal", "-shm", "-journal")]
+    for path in files:
+        path.touch(mode=0o644)
+
+    private_database(str(files[0]))
+
+    assert {mode(path) for path in files} == {0o600}
+
+
+def test_what_sqlite_puts_beside_a_new_database_is_closed_too(tmp_path):
+    place = tmp_path / "new.sqlite3"
+    private_database(str(place))
+    connection = sqlite3.connect(place)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE t (x)")
+    connection.commit()
+
+    found = {path.name: mode(path) for path in tmp_path.iterdir()}
+
+    connection.close()
+    assert found == {"new.sqlite3": 0o600, "new.sqlite3-wal": 0o600, "new.sqlite3-shm": 0o600}
+
+
+def test_what_is_closed_further_stays_so(tmp_path):
+    folder = tmp_path / "var"
+    folder.mkdir(mode=0o500)
+
+    assert private_folder(folder) == folder
+    assert mode(folder) == 0o500
+
+
+def test_a_database_in_memory_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    private_database(":memory:")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_made_is_left_to_whoever_uses_it(tmp_path):
+    (tmp_path / "file").touch()
+
+    assert private_folder(tmp_path / "file" / "var") == tmp_path / "file" / "var"
+    private_database(str(tmp_path / "absent" / "x.sqlite3"))
+    assert not (tmp_path / "absent").exists()
