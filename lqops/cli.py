@@ -11,8 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
+from lqops.private_files import private_process
+
 
 def main() -> None:
+    private_process()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
     try:
         execute_from_command_line(sys.argv)

@@ -4,6 +4,7 @@ An installation that is already there is tightened when it is started. A system 
 is left as it is: who may use the folder is then decided there.
 """
 
+import os
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import Final
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-# SQLite gives the files that it puts beside a new database the mode of the database.
+OTHERS: Final = 0o077
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
+
+
+def private_process() -> None:
+    """From now on nothing that this process or its children make is for others; each way in calls it first."""
+    os.umask(OTHERS)
 
 
 def private_folder(folder: Path) -> Path:
@@ -24,12 +30,8 @@ def private_folder(folder: Path) -> Path:
 
 
 def private_database(name: str) -> None:
-    """The file of an embedded database, made empty if need be, so that it is never readable by others."""
-    if name.startswith(":"):
-        return  # in memory
+    """The file of an embedded database and what SQLite puts beside it, where they are already there."""
     path = Path(name)
-    with suppress(OSError):
-        path.touch(mode=FILE_MODE, exist_ok=True)
     for ending in BESIDE:
         with suppress(OSError):
             _tighten(path.with_name(path.name + ending), FILE_MODE)

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from lqops.private_files import private_database, private_folder
+from lqops.private_files import private_database, private_folder, private_process
 
 from .processes import environment, run, run_python
 
@@ -66,9 +66,8 @@ def test_the_files_of_a_database_are_closed_one_by_one(tmp_path):
 
 
 def test_what_sqlite_puts_beside_a_new_database_is_closed_too(tmp_path):
-    place = tmp_path / "new.sqlite3"
-    private_database(str(place))
-    connection = sqlite3.connect(place)
+    private_process()
+    connection = sqlite3.connect(tmp_path / "new.sqlite3")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE TABLE t (x)")
     connection.commit()
@@ -79,20 +78,19 @@ def test_what_sqlite_puts_beside_a_new_database_is_closed_too(tmp_path):
     assert found == {"new.sqlite3": 0o600, "new.sqlite3-wal": 0o600, "new.sqlite3-shm": 0o600}
 
 
+@pytest.mark.parametrize("way_in", ["lqops.asgi", "lqops.wsgi"])
+def test_a_server_makes_nothing_that_others_may_read(tmp_path, way_in):
+    done = run_python(f"import os; os.umask(0); import {way_in}; print(os.umask(0))", env=environment(tmp_path / "var"))
+
+    assert int(done.stdout) == 0o077, done.stderr
+
+
 def test_what_is_closed_further_stays_so(tmp_path):
     folder = tmp_path / "var"
     folder.mkdir(mode=0o500)
 
     assert private_folder(folder) == folder
     assert mode(folder) == 0o500
-
-
-def test_a_database_in_memory_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    private_database(":memory:")
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_cannot_be_made_is_left_to_whoever_uses_it(tmp_path):

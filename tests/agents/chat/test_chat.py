@@ -13,7 +13,7 @@ from agents.services.chats import chat_answer, chat_say
 from tests.agents.conftest import MODEL, script
 from tests.factories import NOW, make_agent, make_price, make_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.factories import NOW
 
 from .conftest import Step, calls, native, script
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 DONE = Step("All done.")
 

@@ -14,7 +14,7 @@ from agents.tools.params import BadParams
 from audit.models import AuditEvent, SkillAudit
 from tests.factories import NOW, make_agent, make_session
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +122,7 @@ def test_five_levels_leave_three_notes(session):
     assert list(notes) == [("CONTROLLED", None), ("RESTRICTED", "low"), ("PRIVILEGED", "low")]
 
 
+@pytest.mark.django_db(transaction=True)
 def test_group_runs_side_by_side_and_answers_in_order(session):
     asked = [
         Asked(ToolIntent.RUN_SKILL, {"skill": "look", "arguments": {"place": place}}, key=f"step:1:{place}")
