@@ -73,7 +73,7 @@ _ANY_FORM = "|".join(sorted(map(re.escape, _FORM_OF), key=len, reverse=True))
 
 _TITLE = re.compile(r"(?:Playbook: )?(.*?) ?(?:\(version (\d{1,9})\))?")
 _HEADING = re.compile(r"(#{1,6})\s+(.*)")
-_NUMBER = re.compile(r"\d+\.\s+")
+_NUMBER = re.compile(r"\A\d+\.\s+")
 _LABEL = re.compile(
     r"\s*(?:[-*]\s+)?\**(severity|standard(?: position| language| clause)?|fallback(?: position| tier)?(?: ?\d+)?"
     r"|guidance|notes?|must not contain|must contain)\**\s*:\**(.*)",
@@ -82,7 +82,7 @@ _LABEL = re.compile(
 _FIELDS = {"standard": "standard", "note": "guidance"}
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
 _QUOTES = "\"'“”„‟«»\u2018\u2019"
-_PHRASE = re.compile(r"\"([^\"]+)\"|“([^”]+)”|«([^»]+)»")
+_PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded: none is looked for to the end
 _RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
 _RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)
 

@@ -32,14 +32,18 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _flush_may_empty_the_record():
-    """The append-only triggers are removed around the flush that ends a transactional test, and at no other time."""
-    flush = TransactionTestCase._fixture_teardown
+def _own_flush():
+    """A test that commits begins with what a fresh database holds, and leaves that behind."""
+    setup, teardown = TransactionTestCase._fixture_setup.__func__, TransactionTestCase._fixture_teardown
 
-    def flush_behind_the_triggers(self):
+    def remember(cls):
+        flushing.remember()
+        return setup(cls)
+
+    def flush(self):
         if not flushing.held_off.is_set():
-            flushing.behind_the_triggers(lambda: flush(self))
+            flushing.flush_now()
 
-    TransactionTestCase._fixture_teardown = flush_behind_the_triggers
+    TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(remember), flush
     yield
-    TransactionTestCase._fixture_teardown = flush
+    TransactionTestCase._fixture_setup, TransactionTestCase._fixture_teardown = classmethod(setup), teardown

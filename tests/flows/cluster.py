@@ -70,6 +70,7 @@ def running(blocker, environment, *arguments, clusters=1):
     processes that are at work on it.
     """
     with blocker.unblock(), ExitStack() as ending:
+        flushing.remember()
         flushing.held_off.set()
         ending.callback(flushing.flush_now)
         ending.callback(flushing.held_off.clear)
