@@ -21,8 +21,10 @@ from agents.services.approvals import approvals_expire
 from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.services.firing import schedules_fire, watches_fire_unfired
 from agents.services.notifications import copies_due, copy_send
+from agents.services.questions import questions_expire
 from agents.services.reminders import approvals_remind
 from agents.services.schedules import schedules_replan
+from agents.services.streams import parts_forget
 from agents.services.sweeps import lost_again, queued_again, sleepers_wake
 from agents.services.watchdog import idle_sweep
 from audit.checkpoints import checkpoint_due, write_checkpoint
@@ -31,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "ticker"
 LEASE = timedelta(seconds=10)
+STREAMS_KEPT = timedelta(minutes=10)
 COPIES_AT_ONCE = 100
 MAIL_SECONDS = 10.0  # how long a ticker that ends waits for copies that are being sent
 
@@ -101,6 +104,8 @@ DUTIES = (
     Duty("take over lost sessions", _seconds(1), lost_again),
     Duty("queue again", _seconds(1), queued_again),
     Duty("expire approvals", _seconds(2), approvals_expire),
+    Duty("expire questions", _seconds(2), questions_expire),
+    Duty("forget streams", _seconds(60), lambda now: parts_forget(now - STREAMS_KEPT)),
     Duty("remind approvers", _seconds(30), lambda now: approvals_remind(now=now)),
     Duty("watch for idle sessions", _seconds(60), lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", _seconds(10), _checkpoint),

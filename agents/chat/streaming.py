@@ -1,7 +1,6 @@
 """Text on its way to whoever watches: redacted pieces, kept until the run is over. The transcript is the record."""
 
 import time
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -52,9 +51,3 @@ def stream_events(session: AgentSession, *, after: int = 0) -> list[dict[str, An
         last = events[-1]["id"] if events else after
         events.append({"id": last, "text": "", "finished": True})
     return events
-
-
-def parts_forget(older_than: datetime) -> int:
-    """Removes the pieces of runs that are over."""
-    over = StreamPart.objects.filter(session__status__in=sorted(TERMINAL), created_at__lte=older_than)
-    return over.delete()[0]

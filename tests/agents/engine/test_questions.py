@@ -1,0 +1,115 @@
+"""Questions to people: the run waits, an answer or the end of its time lets it go on."""
+
+import json
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+import time_machine
+from django.core.management import CommandError, call_command
+
+from agents.conf import approval_lifetime
+from agents.ends import Waiting
+from agents.engine.loop import Answered
+from agents.enums import QuestionStatus, WaitingOn
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed
+from agents.models import Message, Question, StreamPart
+from agents.services.questions import question_answer, questions_expire
+from agents.services.streams import parts_forget
+from audit.models import AuditEvent
+from tests.factories import NOW, make_session, make_user
+
+from .conftest import Step, calls, script
+
+pytestmark = pytest.mark.django_db
+ASKS = calls('ask_person(question="Which of the two?")')
+
+
+@pytest.fixture(autouse=True)
+def _time():
+    with time_machine.travel(NOW, tick=False):
+        yield
+
+
+@pytest.fixture
+def waiting(loop):
+    """A run that has asked; the question, and the loop to go on with."""
+
+    def ask():
+        with script(ASKS):
+            assert loop().run() == Waiting(WaitingOn.INPUT)
+        return Question.objects.get()
+
+    return ask
+
+
+def heard(session):
+    return Message.objects.get(session=session, role="tool").content
+
+
+def test_answer_is_the_result_of_the_call(waiting, loop, session):
+    question = waiting()
+    assert session.owner.lqops_notifications.filter(kind="question_waiting").count() == 1
+
+    question_answer(question, answer="The second.", by=session.owner, now=NOW)
+    with script(Step("Then it is settled.")):
+        assert loop().run() == Answered("Then it is settled.")
+
+    assert heard(session) == "The second."
+    kinds = AuditEvent.objects.filter(kind__startswith="question.").values_list("kind", flat=True)
+    assert set(kinds) == {"question.asked", "question.closed"}
+
+
+def test_question_that_nobody_answers_expires_and_the_run_is_told(waiting, loop, session):
+    waiting()
+    assert questions_expire(NOW + approval_lifetime() - timedelta(seconds=1)) == 0
+    assert questions_expire(NOW + approval_lifetime()) == 1
+    with script(Step("I go on alone.")):
+        assert loop().run() == Answered("I go on alone.")
+    assert heard(session) == "Nobody answered in time."
+
+
+def test_question_is_answered_once_by_somebody_who_may(waiting, session, approver):
+    question = waiting()
+    with pytest.raises(NotAllowed):
+        question_answer(question, answer="x", by=make_user(), now=NOW)
+    with pytest.raises(Invalid):
+        question_answer(question, answer=" ", by=session.owner, now=NOW)
+    question_answer(question, answer="yes", by=approver, now=NOW)
+    with pytest.raises(InvalidTransition):
+        question_answer(question, answer="no", by=session.owner, now=NOW)
+    assert Question.objects.get().answer == "yes"
+
+
+def test_command_lists_and_answers(waiting, session):
+    question = waiting()
+    out = StringIO()
+    call_command("answer", "--json", stdout=out)
+    [told] = json.loads(out.getvalue())
+    assert (told["question"], told["text"]) == (str(question.public_id), "Which of the two?")
+
+    call_command("answer", told["question"], "The first.", "--user", session.owner.get_username(), stdout=out)
+    assert Question.objects.get().status == QuestionStatus.ANSWERED
+    call_command("answer", stdout=out)
+    assert out.getvalue().endswith("No agent asks anything.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense", "x", "--user", "nobody"], "There is no question nonsense"),
+        (["9e0c7a52-0000-4000-8000-000000000000", "x"], "Say who answers"),
+    ],
+)
+def test_command_says_what_is_wrong(arguments, words):
+    with pytest.raises(CommandError, match=words):
+        call_command("answer", *arguments)
+
+
+def test_streamed_pieces_are_forgotten_when_their_run_is_over(session):
+    over = make_session(status="completed", terminal_reason="completed", completed_at=NOW)
+    for one in (session, over):
+        StreamPart.objects.create(session=one, text="x", created_at=NOW)
+    assert parts_forget(NOW - timedelta(seconds=1)) == 0
+    assert parts_forget(NOW) == 1
+    assert StreamPart.objects.get().session == session
