@@ -8,8 +8,10 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.conf import loop_defaults
 from agents.enums import Mode, Status
 from agents.exceptions import Invalid, InvalidTransition
+from agents.loop_config import LoopConfig
 from agents.models import Agent, AgentSession, Message
 from agents.services.ownership import demand_access
 from agents.services.sessions import session_create
@@ -58,6 +60,7 @@ def chat_say(
         agent=agent or (before[-1].agent if before else None),
         mode=Mode.CHAT,
         max_cost_usd=checked_cap("max_cost_usd", max_cost_usd),
+        token_budget=LoopConfig.merged(loop_defaults()).token_budget,
         params={"message": said, "way": str(way)},
         now=now,
     )

@@ -1,7 +1,7 @@
 """Carries a skill out: in the worker itself, in a thread beside it, or in a process that can be killed.
 
-What is not done in its time is given up. A thread cannot be killed: it is left behind, and `left_behind` says so, for
-the worker to be replaced after its task.
+What is not done in its time is given up. A thread cannot be killed: it is left behind, and ends with its worker at the
+latest. A skill that must be killable declares a process.
 """
 
 import contextvars
@@ -19,8 +19,6 @@ from agents.skills.skill import Skill, SkillContext
 
 MOST_AT_ONCE = 8
 Result = TypeVar("Result")
-
-_left_behind: set[threading.Thread] = set()
 
 
 class SkillTimeout(Exception):
@@ -40,12 +38,6 @@ def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -
     if skill.isolation == "process":
         return _in_process(skill, context, arguments)
     return _in_thread(skill, context, arguments)
-
-
-def left_behind() -> int:
-    """How many threads of skills that were given up are still at it."""
-    _left_behind.difference_update([thread for thread in _left_behind if not thread.is_alive()])
-    return len(_left_behind)
 
 
 def at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
@@ -80,7 +72,6 @@ def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
     thread.start()
     thread.join(skill.timeout_seconds)
     if not done.done():
-        _left_behind.add(thread)
         raise SkillTimeout(skill)
     return done.result()
 

@@ -100,3 +100,8 @@ def test_secret_is_streamed_to_nobody(owner, settings):
     assert secret[8:20] not in kept
     assert secret not in chat_answer(session)
     assert AgentSession.objects.get().status == Status.COMPLETED
+
+
+def test_token_budget_of_the_loop_is_the_session_s(owner, settings):
+    settings.LQOPS_LOOP = {"token_budget": 5_000}
+    assert say(owner, "Hi").token_budget == 5_000
