@@ -8,10 +8,12 @@ BIN := $(VENV)/bin
 # PostgreSQL of `make test-postgres` and `make check`: a server on which this user may create databases.
 POSTGRES_URL := $(or $(LQOPS_TEST_DATABASE_URL),postgresql://$(shell id -un)@127.0.0.1:5432/lqops)
 
-# COVERAGE=1 makes the test targets keep what they covered in build/coverage, for the gates of `make check`.
+# COVERAGE=1 makes the test targets keep what they covered in build/coverage, for the gates of `make check`; the file is
+# named in the environment, where processes that a process forks find it as well.
 COVERED := build/coverage
-# Files of tests run side by side, one process for each processor.
-PYTEST = $(if $(COVERAGE),$(BIN)/coverage run --data-file=$(COVERED)/$(1),$(BIN)/python) -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Files of tests run side by side, one more than there are processors: some wait for processes of their own.
+SIDE_BY_SIDE = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+PYTEST = $(if $(COVERAGE),COVERAGE_FILE=$(abspath $(COVERED)/$(1)) $(BIN)/coverage run,$(BIN)/python) -m pytest -n $(SIDE_BY_SIDE) --dist loadfile --no-loadscope-reorder
 before_tests = $(if $(COVERAGE),@mkdir -p $(COVERED) && rm -f $(COVERED)/$(1) $(COVERED)/$(1).*)
 after_tests = $(if $(COVERAGE),@$(BIN)/coverage combine --quiet --data-file=$(COVERED)/$(1) $(COVERED)/$(1).*)
 MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name '*.pyc') pyproject.toml README.md
@@ -20,15 +22,18 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consent.py agents/costs.py agents/grants.py \
 	agents/metering.py agents/selftest.py agents/services/approvals.py agents/services/boundary.py \
 	agents/services/budget.py agents/services/estimates.py agents/services/halts.py agents/services/journal.py \
-	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/resolutions.py \
+	agents/services/leases.py agents/services/prices.py agents/services/refusals.py agents/services/resolutions.py agents/services/standing.py \
 	agents/services/tickets.py agents/settlement.py agents/tools/calls.py agents/tools/dispatch.py \
 	agents/tools/registry.py agents/storable.py agents/skills/parsing.py agents/skills/literals.py agents/guardrails.py agents/loop_config.py \
 	agents/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
-# Tests that never touch a database, and those of thin surfaces whose services are tested here, run on SQLite alone.
-DATABASE_FREE := $(addprefix --ignore=,tests/agents/admin tests/agents/api tests/agents/playbooks \
-	tests/flows/test_brakes_commented_out.py $(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
+# Tests that never touch a database, and those of what stands above services that are tested here, run on SQLite alone.
+ABOVE_SERVICES := $(addprefix tests/agents/,admin api chat definitions playbooks router \
+	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py unjudged.py watch.py)) \
+	tests/flows/test_canary.py
+DATABASE_FREE := $(addprefix --ignore=,$(ABOVE_SERVICES) \
+	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
-	$(filter-out %/test_migrations.py %/test_chokepoint.py,$(wildcard tests/architecture/test_*.py)))
+	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py %/test_sizes.py,$(wildcard tests/architecture/test_*.py)))
 comma := ,
 space := $(subst ,, )
 
@@ -96,7 +101,7 @@ $(BIN)/python:
 
 $(VENV)/.core: what := .
 $(VENV)/.dev: what := .[dev,docs]
-$(VENV)/.full: what := .[dev,postgres,redis,docs,browser]
+$(VENV)/.full: what := .[dev,lint,postgres,redis,docs,browser]
 $(VENV)/.core $(VENV)/.dev $(VENV)/.full: pyproject.toml | $(BIN)/python
 	@echo "Installing $(what)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '$(what)'

@@ -1,8 +1,10 @@
 """A person's consent to a call: nobody need be asked, a ticket to use, or what the run is told instead.
 
-The ticket that comes back is not spent here; the guard spends it in the block that authorises the call.
+The ticket that comes back is not spent by asking; the guard has it spent in the block that authorises the call.
 """
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -10,10 +12,12 @@ from django.db import transaction
 from agents.brakes import temporal
 from agents.consent import needs_person
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
+from agents.exceptions import TicketRefused
 from agents.models import Agent, AgentSession, Approval
 from agents.services.approvals import Ask, approval_for, approval_refused_before, approval_request
 from agents.services.boundary import lock
 from agents.services.refusals import refuse_call
+from agents.services.tickets import LIVE, ticket_cancel, ticket_consume
 from agents.tools.calls import Call
 from agents.tools.notes import note_skill
 from agents.transitions import TERMINAL
@@ -32,10 +36,13 @@ def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DE
 
 def consent(call: Call) -> Approval | ToolResult | None:
     asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
-    mode = _mode(call.session) if asks else ApprovalMode.SEMI
-    if not needs_person(call.capability, mode=mode, risk=call.risk):
+    mode, waived = _mode(call.session) if asks else (ApprovalMode.SEMI, False)
+    # What a superuser can waive is the grade of a skill's call, in mode auto; never a review that somebody asked for.
+    waived = waived and mode == ApprovalMode.AUTO and call.tool.is_skill
+    if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived):
         return None
-    ticket = approval_for(call.session, call.key) or _ask(call)
+    known = approval_for(call.session, call.key)
+    ticket = _ask(call) if known is None or _is_outranked(known, call) else known
     if isinstance(ticket, ToolResult):
         return ticket
     if call.digest != (ticket.original_digest or ticket.digest):
@@ -47,12 +54,32 @@ def consent(call: Call) -> Approval | ToolResult | None:
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
-def _mode(session: AgentSession) -> str:
-    """As it is now: an operator may have tightened it. A session whose agent is gone asks for everything."""
+def spend(call: Call, ticket: Approval | None) -> ToolResult | None:
+    """Counts the call and uses its ticket, both or neither; else what the run is told. Inside the authorising block."""
+    if ticket is None:
+        return _limited(call, call.tool.admit)
+    try:
+        with transaction.atomic():
+            limited = _limited(call, call.tool.admit)
+            if limited is None and not ticket_consume(ticket, digest=call.digest, now=call.now):
+                raise TicketRefused("The approval was used, has expired, or was given for another call.")
+    except TicketRefused as refused:
+        return denied(call, "ticket_refused", str(refused))
+    return limited
+
+
+def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult | None:
+    why = asked(call.now) if asked else ""
+    return denied(call, "rate_limited", why, outcome=Outcome.RATE_LIMITED) if why else None
+
+
+def _mode(session: AgentSession) -> tuple[str, bool]:
+    """The mode, and whether high risk is waived, as they are now: an operator may have tightened them. A session whose
+    agent is gone asks for everything."""
     if session.agent_id is None:
-        return ApprovalMode.SEMI
-    mode = Agent.objects.filter(pk=session.agent_id).values_list("mode", flat=True).first()
-    return mode or ApprovalMode.MANUAL
+        return ApprovalMode.SEMI, False
+    row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk").first()
+    return row or (ApprovalMode.MANUAL, False)
 
 
 @transaction.atomic
@@ -60,7 +87,11 @@ def _ask(call: Call) -> Approval | ToolResult:
     if temporal(lock(call.session).boundary) is not None:
         return denied(call, "halted", "The session was halted.")
     if (ticket := approval_for(call.session, call.key)) is not None:
-        return ticket  # asked for by somebody else meanwhile
+        if not _is_outranked(ticket, call):
+            return ticket  # asked for by somebody else meanwhile
+        ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
+    if (limited := _limited(call, call.tool.refuse)) is not None:
+        return limited
     before = approval_refused_before(call.session, call.signature)
     if before is not None:
         return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
@@ -82,6 +113,11 @@ def _ask(call: Call) -> Approval | ToolResult:
         shown = str(asked.public_id)
         refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=shown)
     return asked
+
+
+def _is_outranked(ticket: Approval, call: Call) -> bool:
+    """A live ticket for a level below what the call has by now: who may say yes depends on the level."""
+    return ticket.status in LIVE and Level(ticket.level).rank < call.capability.level.rank
 
 
 def _pending(ticket: Approval) -> ToolResult:

@@ -2,7 +2,8 @@
 
 A block is `<<<kind nonce name="value">>>`, a line break, the text, a line break, `<<<end nonce>>>`. The text can not
 close its block or open another: in every run of three or more `<` (or of a character that Unicode counts as one) each
-is shown as U+2039. One character stands for one, so offsets into the text stay what they were.
+is shown as U+2039. So is the first of a tag that would ask for a skill, unless the text is what the owner wants done:
+whoever repeats a document repeats no call. One character stands for one, so offsets into the text stay what they were.
 """
 
 import re
@@ -11,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 END = "end"
+WANTED = frozenset({"goal", "playbook", "skill"})  # these may show how a skill is called
 SHOWN_AS = "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 # U+FE64 and U+FF1C become `<` when a text is normalised on its way, so they count as one here already.
-_OPENERS = re.compile("[<\N{SMALL LESS-THAN SIGN}\N{FULLWIDTH LESS-THAN SIGN}]{3,}")
+_LESS = "[<\N{SMALL LESS-THAN SIGN}\N{FULLWIDTH LESS-THAN SIGN}]"
+_OPENERS = re.compile(rf"{_LESS}{{3,}}")
+_OPENERS_AND_CALLS = re.compile(rf"{_OPENERS.pattern}|{_LESS}(?=/?(?:skill|parallel)>)", re.IGNORECASE)
 _HEADER = re.compile(
     rf"<<<({_NAME.pattern}) ({_NONCE.pattern})((?: {_NAME.pattern}=\"[^\"<>\n]*\")*)>>>\n",
 )
@@ -46,12 +50,15 @@ def render_block(kind: str, text: str, *, nonce: str, **attributes: str) -> str:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} is no name of an attribute: use lower-case letters, digits and _.")
     marks = "".join(f' {name}="{_escaped(value)}"' for name, value in attributes.items())
-    return f"<<<{kind} {nonce}{marks}>>>\n{neutralised(text)}\n<<<{END} {nonce}>>>"
+    return f"<<<{kind} {nonce}{marks}>>>\n{neutralised(text, calls=kind in WANTED)}\n<<<{END} {nonce}>>>"
 
 
-def neutralised(text: str) -> str:
-    """The text without anything that could pass for the start of a delimiter; of the same length."""
-    return _OPENERS.sub(lambda run: SHOWN_AS * len(run[0]), text)
+def neutralised(text: str, *, calls: bool = False) -> str:
+    """The text without anything that could pass for the start of a delimiter or, unless it may hold calls, of a call.
+
+    It is of the same length.
+    """
+    return (_OPENERS if calls else _OPENERS_AND_CALLS).sub(lambda run: SHOWN_AS * len(run[0]), text)
 
 
 def parse_blocks(text: str) -> list[Block]:

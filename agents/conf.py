@@ -1,5 +1,6 @@
 """lqops' own settings and the clock. Nothing else in agents reads the wall clock."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,11 @@ def heartbeat_seconds() -> float:
 
 def max_recoveries() -> int:
     return int(settings.LQOPS_MAX_RECOVERIES)
+
+
+def skill_limits() -> Mapping[str, int]:
+    """Calls of a skill in a clock hour, by its level."""
+    return dict(settings.LQOPS_SKILL_LIMITS)
 
 
 def max_model_tries() -> int:
@@ -90,12 +96,31 @@ def skill_hosts() -> list[str]:
     return list(settings.LQOPS_SKILL_HOSTS)
 
 
+def named_secrets() -> dict[str, str]:
+    """Values that skills are given by handle; their names may be told, they themselves never."""
+    return dict(settings.LQOPS_SECRETS)
+
+
 def loop_defaults() -> dict[str, object]:
     return dict(settings.LQOPS_LOOP)
 
 
 def guardrails_defaults() -> dict[str, object]:
     return dict(settings.LQOPS_GUARDRAILS)
+
+
+def sensor_roots() -> list[Path]:
+    """Folders below which sensors may look at files."""
+    return list(settings.LQOPS_SENSOR_ROOTS)
+
+
+def sensor_slice_lifetime() -> timedelta:
+    return timedelta(seconds=settings.LQOPS_SENSOR_SLICE_SECONDS)
+
+
+def events_kept() -> int:
+    """How many events are kept of each agent."""
+    return int(settings.LQOPS_EVENTS_KEPT)
 
 
 def model_for(role: str) -> str:

@@ -1,14 +1,16 @@
 """What of a conversation is sent: the window that fits the model. Pure: the stored transcript is never touched.
 
-Messages are mappings in the wire form of chat completions. A message with tool calls and the results behind it are one
-block, kept or dropped whole, so a history whose calls all have their results stays one. Four characters count as one
-token: that decides what to trim and nothing else; what a request may cost is bounded in agents.costs.
+Messages are mappings in the wire form of chat completions. A reply with calls and the results behind it are one block,
+kept or dropped whole, so a history whose calls all have their results stays one. What has the role of the user and is
+not the user's is marked; the marks come off before it is sent. Four characters count as one token: that decides what to
+trim and nothing else; what a request may cost is bounded in agents.costs.
 """
 
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from agents.blocks import neutralised, render_block
@@ -24,6 +26,20 @@ CONTENT_CHARS: Final = 500  # while the system message is whole, no content is c
 SYSTEM_CHARS: Final = 2_000  # a system message is never cut to less than this
 SHORT_MARK: Final = "[…]"
 OPENER, CLOSER = "<<<", ">>>"  # around a delimiter of agents.blocks; untrusted text holds no opener
+MARK: Final = "mark"  # the key under which a message is marked
+
+
+class Mark(StrEnum):
+    """What a message in the user's role is, if the user did not say it."""
+
+    RESULT = "result"  # of a call that the reply before it made in its text
+    ASIDE = "aside"  # the loop's own words
+
+
+def unmarked(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The messages as they may leave."""
+    return [{key: value for key, value in message.items() if key != MARK} for message in messages]
+
 
 # --- Counting and grouping ---
 
@@ -45,14 +61,25 @@ def _content(message: Message) -> str:
 
 
 def blocks(messages: Iterable[Message]) -> tuple[Messages, ...]:
-    """Each message by itself; one with tool calls together with the results that follow it."""
+    """Each message by itself; a reply with calls together with the results that follow it."""
     groups: list[list[Message]] = []
     for message in messages:
-        if message["role"] == "tool" and groups and groups[-1][0].get("tool_calls"):
+        if groups and _is_result(message, of=groups[-1][0]):
             groups[-1].append(message)
         else:
             groups.append([message])
     return tuple(map(tuple, groups))
+
+
+def _is_result(message: Message, *, of: Message) -> bool:
+    if message["role"] == "tool":
+        return bool(of.get("tool_calls"))
+    return message.get(MARK) == Mark.RESULT and of["role"] == "assistant"
+
+
+def _is_asked(message: Message) -> bool:
+    """True for what the user said."""
+    return message["role"] == "user" and MARK not in message
 
 
 def is_paired(messages: Iterable[Message]) -> bool:
@@ -62,7 +89,7 @@ def is_paired(messages: Iterable[Message]) -> bool:
 
 def _is_whole(first: Message, *results: Message) -> bool:
     called = [call["id"] for call in first.get("tool_calls") or ()]
-    answered = [result.get("tool_call_id") for result in results]
+    answered = [result.get("tool_call_id") for result in results if result["role"] == "tool"]
     same = len(set(called)) == len(called) == len(answered) and set(called) == set(answered)
     return first["role"] != "tool" and same
 
@@ -87,7 +114,7 @@ class Fitted:
 def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: int = KEEP_LAST) -> Fitted:
     """The conversation in a window of so many tokens; 0 is no limit.
 
-    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the last user message: a
+    System messages at the beginning stay. `sliding_window` drops the oldest blocks, but not the user's last message: a
     model without one has no task. `compact` keeps the first message and those blocks that hold the last `keep_last`,
     fewer if need be, and says how many are missing. `summarize` does the same, for want of a summary or beside one.
 
@@ -117,9 +144,9 @@ def _marker(dropped: int) -> Message:
 
 def _slid(groups: Sequence[Messages], room: int) -> tuple[Messages, Messages]:
     last = _last(groups, room)
-    users = (at for at in reversed(range(len(groups))) if groups[at][0]["role"] == "user")
+    users = (at for at in reversed(range(len(groups))) if _is_asked(groups[at][0]))
     asked = next(users, None)
-    if asked is None or any(message["role"] == "user" for message in last):
+    if asked is None or any(map(_is_asked, last)):
         return (), last
     return groups[asked], _last(groups[asked + 1 :], room - estimate_tokens(groups[asked]))
 
@@ -199,9 +226,9 @@ def _cut(text: str, most: int) -> str:
 
 
 def split_for_summary(messages: Sequence[Message], *, window: int, reserve: int) -> tuple[Messages, Messages] | None:
-    """What to summarise and what to keep, cut before a user message; None when there is no need, or no such place.
+    """What to summarise and what to keep, cut before the user speaks; None when there is no need, or no such place.
 
-    As much is kept as half the window holds, and at least all from the last user message on. The system messages that
+    As much is kept as half the window holds, and at least all from the user's last message on. The system messages that
     the conversation begins with are in neither part.
     """
     if window <= 0 or estimate_tokens(messages) <= window - reserve:
@@ -212,7 +239,7 @@ def split_for_summary(messages: Sequence[Message], *, window: int, reserve: int)
         used += _size(rest[at])
         if cut and used > window // 2:
             break
-        if rest[at]["role"] == "user":
+        if _is_asked(rest[at]):
             cut = at
     return (rest[:cut], rest[cut:]) if cut else None
 

@@ -5,6 +5,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from agents.models import Installation, SuspendedModel
 from agents.selftest import Check, run_checks
+from agents.skills.registry import skills_left_out
 from audit import triggers
 
 SQLITE_NORMAL = 1
@@ -14,7 +15,7 @@ def diagnose() -> list[Check]:
     migrated = _migrations()
     if not migrated.ok:
         return [migrated]
-    return [migrated, *run_checks(), _append_only(), _durable(), _installation(), _models()]
+    return [migrated, *run_checks(), _append_only(), _durable(), _installation(), _models(), _skills()]
 
 
 def _migrations() -> Check:
@@ -53,3 +54,8 @@ def _models() -> Check:
     names = sorted(SuspendedModel.objects.values_list("model", flat=True))
     fault = f"suspended for billing beyond their bound: {', '.join(names)}"
     return Check.of("no model is suspended", ok=not names, fault=fault)
+
+
+def _skills() -> Check:
+    left_out = skills_left_out()
+    return Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out))

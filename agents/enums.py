@@ -237,6 +237,60 @@ class NoticeKind(models.TextChoices):
     TRIGGER_PAUSED = "trigger_paused"
     OUTCOME_UNKNOWN = "outcome_unknown"
     WATCH_BEHIND = "watch_behind"
+    SENSOR_FAILING = "sensor_failing"
+
+
+class AnalysisMode(models.TextChoices):
+    """How the analysis phase thinks: one question to the model, or steps with skills."""
+
+    SINGLE = "single"
+    AGENTIC = "agentic"
+
+
+class TurnState(models.TextChoices):
+    OPEN = "open"
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class HotSource(models.TextChoices):
+    """Who wrote a field of the hot state."""
+
+    SENSOR = "sensor"
+    REFRESH = "refresh"
+    AGENT = "agent"
+
+
+class SensorKind(models.TextChoices):
+    POLL = "poll"
+    WATCH = "watch"
+    STREAM = "stream"
+
+
+class SensorState(models.TextChoices):
+    """`unresolved` and `invalid` are said by the definition; the others by what came of reading."""
+
+    WAITING = "waiting"
+    FINE = "fine"
+    FAILING = "failing"
+    UNRESOLVED = "unresolved"
+    INVALID = "invalid"
+
+
+class EventKind(models.TextChoices):
+    """What those who watch are told of, as it happens."""
+
+    TURN_STARTED = "autonomy:turn_started"
+    TURN_COMPLETED = "autonomy:turn_completed"
+    PRECHECK_SKIPPED = "autonomy:precheck_skipped"
+    GUARDRAIL_TRIGGERED = "autonomy:guardrail_triggered"
+    SENSOR_UPDATED = "autonomy:sensor_updated"
+    SENSOR_ERROR = "autonomy:sensor_error"
+    NOTIFICATION_PUSHED = "autonomy:notification_pushed"
+    APPROVAL_REQUESTED = "approval:requested"
+    APPROVAL_RESOLVED = "approval:resolved"
+    ERROR = "session:error"
 
 
 class QuoteCheck(models.TextChoices):

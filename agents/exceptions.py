@@ -105,6 +105,12 @@ class InvalidTransition(LqopsError):
     http_status = 409
 
 
+class Superseded(InvalidTransition):
+    """Somebody else has changed it meanwhile: what was made from an older version does not take its place unseen."""
+
+    code = "superseded"
+
+
 class OpenTransaction(LqopsError):
     """A remote call, or the runner, was started inside a transaction; locks would be held across I/O."""
 

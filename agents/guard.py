@@ -19,8 +19,8 @@ from typing import Any
 from django.db import transaction
 
 from agents import brakes, costs
-from agents.asking import consent, denied
-from agents.conf import clock, max_model_tries
+from agents.asking import consent, denied, spend
+from agents.conf import clock
 from agents.enums import Outcome, Risk, ToolIntent
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, UnpricedModel
 from agents.metering import LongWait, Meter, Question
@@ -33,13 +33,13 @@ from agents.services.estimates import estimate_tool_cost
 from agents.services.journal import RETRY_LATER, journal_open, journal_place, journal_record
 from agents.services.prices import declared_price
 from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
-from agents.services.tickets import ticket_consume, ticket_record
+from agents.services.tickets import ticket_record
 from agents.settlement import Opened, Payment, book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.skills.running import SkillTimeout, at_once
 from agents.storable import storable
 from agents.tools import dispatch
 from agents.tools.calls import Asked, Call, plan_call
-from agents.tools.context import CallContext
+from agents.tools.context import CallContext, most_tries
 from agents.types import ZERO, ToolResult
 from audit.hashing import canonical
 from audit.redaction import redact_data, redact_exception
@@ -230,10 +230,8 @@ def _authorise(draft: _Draft, *, sharing: int = 1) -> Opened | Refusal:
     payment = _afford(draft, locked, sharing)
     if not isinstance(payment, Payment):
         return payment
-    if draft.ticket is not None and not ticket_consume(draft.ticket, digest=call.digest, now=call.now):
-        return denied(call, "ticket_refused", "The approval was used, has expired, or was given for another call.")
-    if call.tool.admit is not None and (reason := call.tool.admit(call.now)):
-        return denied(call, "rate_limited", reason, outcome=Outcome.RATE_LIMITED)
+    if (refused := spend(call, draft.ticket)) is not None:
+        return refused
     row, noted = journal_row(call, asked_digest=draft.asked_digest, attempt=draft.attempt), {}
     if draft.ticket is not None:
         ticket_record(draft.ticket, call_id=str(row.public_id), now=call.now)
@@ -258,7 +256,7 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
         opened.payment.question,
         book=lambda attempt: book_attempt(opened, attempt),
         halted=lambda: is_halted(call.session),
-        tries=Tries(most=max_model_tries(), rate_limited=row.attempt - 1),
+        tries=Tries(most=most_tries(), rate_limited=row.attempt - 1),
     )
     context = CallContext(
         session_pk=call.session.pk,

@@ -6,12 +6,12 @@ that it gets back with the session. How near a budget is, is reckoned in agents.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from agents import costs
 from agents.enums import TerminalReason
@@ -112,6 +112,7 @@ class Counters:
     read_only_steps: int = 0
     nudged: bool = False
     near_budget_warned: bool = False
+    worked_ms: int = 0  # on the run of steps at hand
 
     @classmethod
     def from_json(cls, kept: object) -> Self:
@@ -196,6 +197,34 @@ def read_stop(stop_reason: str, *, has_calls: bool, truncated_call: bool) -> Sto
 def may_recover(counters: Counters, config: GuardrailsConfig) -> bool:
     """True while a truncated reply may still be continued; afterwards a truncated text is a normal end."""
     return counters.max_tokens_recovery_count < config.max_tokens_recoveries
+
+
+class Said(Protocol):
+    """An entry of a transcript."""
+
+    role: str
+    content: str
+    reason: str
+
+
+def joined(transcript: Sequence[Said]) -> str:
+    """The last entry, with the parts of it before that were cut off and continued.
+
+    A reply that was cut off within a call is no such part: the model was told to make the call again.
+    """
+    if not transcript:
+        return ""
+    *before, last = transcript
+    parts, continued = [last.content], False
+    for entry in reversed(before):
+        if entry.reason:
+            continued |= entry.reason == Reason.MAX_TOKENS_RECOVERY and entry.content != CALL_AGAIN.text
+        elif continued and entry.role == "assistant":
+            parts.append(entry.content)
+            continued = False
+        else:
+            break
+    return "".join(reversed(parts))
 
 
 def premature_end(text: str, *, recent_failed: bool, counters: Counters) -> bool:

@@ -10,6 +10,8 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any, Final, Self
 
+MOST: Final = 10**12  # every whole number fits its column
+
 
 class Strategy(StrEnum):
     """What is done when a conversation outgrows the context window; agents.context_window does it."""
@@ -75,8 +77,8 @@ def _refused(key: str, value: object, why: str) -> ValueError:
 
 
 def _whole(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _refused(key, value, "it must be a whole number, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise _refused(key, value, f"it must be a whole number from 0 to {MOST}")
     return value
 
 

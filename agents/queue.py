@@ -1,23 +1,40 @@
-"""The only door to the queue. It carries the name of a task and one id; what is due, and for whom, stands in our rows.
+"""The only door to the queues. They carry the name of a task and one id; what is due, and for whom, stands in our rows.
 
-With the database as broker a task joins the transaction that asks for it. With Redis it is sent after the commit.
+Sensors have a queue and workers of their own: a slice of them takes a worker for most of a minute. With the database
+as broker a task joins the transaction that asks for it. With Redis it is sent after the commit.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
+from typing import Final
 
 from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
+from django_q.cluster import Cluster
+from django_q.conf import Conf
 from django_q.models import OrmQ
 from django_q.tasks import async_task
+
+TASKS: Final = "agents.tasks"
 
 
 class TaskName(models.TextChoices):
     """What a worker can be asked to do; each is a function of agents.tasks."""
 
     RUN_SESSION = "run_session"
+    SENSOR_SLICE = "sensor_slice"
+
+
+class Queue(models.TextChoices):
+    MAIN = "lqops"
+    SENSORS = "sensors"
+
+
+_QUEUES = {TaskName.RUN_SESSION: Queue.MAIN, TaskName.SENSOR_SLICE: Queue.SENSORS}
 
 
 def enqueue(task: TaskName, row_pk: int) -> None:
@@ -28,7 +45,16 @@ def enqueue(task: TaskName, row_pk: int) -> None:
 
 
 def _send(task: TaskName, row_pk: int) -> None:
-    async_task(f"agents.tasks.{task}", row_pk, task_name=f"{task}:{row_pk}", save=False)
+    name = f"{task}:{row_pk}"
+    async_task(f"{TASKS}.{task}", row_pk, task_name=name, save=False, cluster=_QUEUES[task].value)
+
+
+def worker_retire() -> None:
+    """This process takes no further task: when the one at hand is over and told, its cluster puts another in its place.
+
+    The queue replaces a worker that has grown beyond a size, between two tasks; from now on every size is beyond it.
+    """
+    Conf.MAX_RSS = 1
 
 
 @dataclass(frozen=True)
@@ -39,9 +65,28 @@ class Waiting:
     oldest_at: datetime | None = None
 
 
-def waiting(now: datetime) -> Waiting:
+def waiting(now: datetime, queue: Queue = Queue.MAIN) -> Waiting:
     if "orm" not in settings.Q_CLUSTER:
-        return Waiting(get_broker().queue_size())
-    free = OrmQ.objects.filter(key=settings.Q_CLUSTER["name"], lock__lte=now)
+        return Waiting(get_broker(queue.value).queue_size())
+    free = OrmQ.objects.filter(key=queue.value, lock__lte=now)
     found = free.aggregate(count=Count("pk"), oldest=Min("lock"))
     return Waiting(found["count"], found["oldest"])
+
+
+def load_tasks() -> None:
+    """Loads what tasks need, once, before workers are forked."""
+    import_module(TASKS)
+
+
+def work_on(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> None:
+    """Runs a cluster for one queue until the process is asked to stop; `before_stop` is called then, before anything
+    else. What the library reads from the environment when it is loaded is set here: its processes are forked."""
+
+    class Stopping(Cluster):  # type: ignore[misc]
+        def sig_handler(self, number: int, frame: object) -> None:
+            before_stop()
+            super().sig_handler(number, frame)
+
+    load_tasks()
+    Conf.CLUSTER_NAME, Conf.WORKERS = queue.value, workers
+    Stopping().start()

@@ -33,18 +33,33 @@ LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Control characters, but for tab and line breaks, and halves of characters.
 UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
+_PLACE: Final = "\0"  # where a message names the line; no text that is read holds it
 _DIRECTIVE = re.compile("(?:^|[\x85\u2028\u2029])\ufeff?%", re.MULTILINE)
+
+
+class Unreadable(Invalid):
+    """What keeps a text from being read, and the line; `said` is the message without it."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        place = f" (line {line}, column {column})" if column else f" (line {line})" if line else ""
+        super().__init__(message.replace(_PLACE, place))
+        self.said = message.replace(_PLACE, "")
+        self.line = line
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands. `text` is what a single value says, letter by letter."""
+    """A value and where it stands. `text` is what a single value says, letter by letter.
+
+    `key_lines` says of a map where its keys stand: a value may begin a line or more below its key.
+    """
 
     kind: str
     line: int
     text: str = ""
     items: tuple["Node", ...] = ()
     entries: Mapping[str, "Node"] = field(default_factory=dict)
+    key_lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_nothing(self) -> bool:
@@ -59,25 +74,25 @@ def read_yaml(text: str, *, first_line: int = 1) -> Node:
     """The one document of a text. `first_line` is where the text begins in its file."""
     size = len(text) if len(text) > MAX_BYTES else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
-        raise Invalid(f"The YAML is {size} bytes long; at most {MAX_BYTES} are read: shorten or split it.")
+        raise Unreadable(f"The YAML is {size} bytes long; at most {MAX_BYTES} are read: shorten or split it.")
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     if unstorable := UNSTORABLE.search(plain):
-        raise Invalid(_unstorable(unstorable, plain.count("\n", 0, unstorable.start()) + first_line))
+        raise _unstorable(unstorable, plain.count("\n", 0, unstorable.start()) + first_line)
     if directive := _DIRECTIVE.search(plain):
         line = plain.count("\n", 0, directive.start()) + first_line
-        raise Invalid(f"Directives (%) are not read (line {line}).")
+        raise Unreadable(f"Directives (%) are not read{_PLACE}.", line)
     try:
         return _Reader(plain, first_line).read()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f" (line {mark.line + first_line}, column {mark.column + 1})" if mark else ""
-        raise Invalid(f"This is not YAML: {error.problem or error.context}{where}.") from None
+        line, column = (mark.line + first_line, mark.column + 1) if mark else (0, 0)
+        raise Unreadable(f"This is not YAML: {error.problem or error.context}{_PLACE}.", line, column) from None
     except (yaml.YAMLError, ValueError, OverflowError):  # the slower parser stumbles over \\U00110000
-        raise Invalid("This is not YAML: an escape stands for no character.") from None
+        raise Unreadable("This is not YAML: an escape stands for no character.") from None
 
 
-def _unstorable(found: re.Match[str], line: int) -> str:
-    return f"The character U+{ord(found[0]):04X} cannot be kept (line {line})."
+def _unstorable(found: re.Match[str], line: int) -> Unreadable:
+    return Unreadable(f"The character U+{ord(found[0]):04X} cannot be kept{_PLACE}.", line)
 
 
 class _Reader:
@@ -98,7 +113,7 @@ class _Reader:
         next(self._events)  # the document ends
         event = next(self._events)
         if not isinstance(event, yaml.StreamEndEvent):
-            raise Invalid(f"A second document begins (line {self._line(event)}); one is read.")
+            raise Unreadable(f"A second document begins{_PLACE}; one is read.", self._line(event))
         return root
 
     def _node(self, event: yaml.Event, *, depth: int) -> Node:
@@ -113,20 +128,20 @@ class _Reader:
     def _check(self, event: yaml.Event, depth: int, line: int) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise Invalid(f"The YAML holds more than {MAX_NODES} values (line {line}); shorten or split it.")
+            raise Unreadable(f"The YAML holds more than {MAX_NODES} values{_PLACE}; shorten or split it.", line)
         if depth > MAX_DEPTH:
-            raise Invalid(f"The YAML is nested more than {MAX_DEPTH} levels deep (line {line}).")
+            raise Unreadable(f"The YAML is nested more than {MAX_DEPTH} levels deep{_PLACE}.", line)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Invalid(f"Anchors (&) and aliases (*) are not read (line {line}): write the value out.")
+            raise Unreadable(f"Anchors (&) and aliases (*) are not read{_PLACE}: write the value out.", line)
         if getattr(event, "tag", None):
-            raise Invalid(f"Tags (!) are not read (line {line}): write plain text, lists and maps.")
+            raise Unreadable(f"Tags (!) are not read{_PLACE}: write plain text, lists and maps.", line)
 
     def _single(self, event: yaml.ScalarEvent, line: int) -> Node:
         if unstorable := UNSTORABLE.search(event.value):
-            raise Invalid(_unstorable(unstorable, line))
+            raise _unstorable(unstorable, line)
         tag = self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
         if tag == _MERGE:
-            raise Invalid(f"Merge keys (<<) are not read (line {line}): write the values out.")
+            raise Unreadable(f"Merge keys (<<) are not read{_PLACE}: write the values out.", line)
         return Node(_KINDS.get(tag, _TEXT), line, event.value)
 
     def _list(self, line: int, depth: int) -> Node:
@@ -142,12 +157,13 @@ class _Reader:
             key = self._node(event, depth=depth + 1)
             if key.kind != _TEXT or len(key.text) > MAX_KEY_CHARS:
                 found = key.kind if key.kind != _TEXT else f"{len(key.text)} characters"
-                raise Invalid(f"A key is text of at most {MAX_KEY_CHARS} characters, found {found} (line {key.line}).")
+                said = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
+                raise Unreadable(said, key.line)
             if key.text in entries:
-                raise Invalid(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).")
+                raise Unreadable(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).", key.line)
             lines[key.text] = key.line
             entries[key.text] = self._node(next(self._events), depth=depth + 1)
-        return Node("map", line, entries=entries)
+        return Node("map", line, entries=entries, key_lines=lines)
 
     def _line(self, event: yaml.Event) -> int:
         return (event.start_mark.line if event.start_mark else 0) + self._first_line

@@ -7,12 +7,26 @@ from agents import runner
 from agents.chat.engine import chat
 from agents.ends import Engine
 from agents.enums import Mode
+from agents.loop.cycle import loop
+from agents.loop.heartbeat import heartbeat
 from agents.models import AgentSession
+from agents.sensors.day import sensor_day
+from agents.sensors.slice import run_slice
 from agents.walk.walk import walk
 
-ENGINES: dict[str, Engine] = {Mode.PHASED: walk, Mode.CHAT: chat}
+ENGINES: dict[str, Engine] = {
+    Mode.PHASED: walk,
+    Mode.CHAT: chat,
+    Mode.LOOP: loop,
+    Mode.HEARTBEAT: heartbeat,
+    Mode.SENSOR: sensor_day,
+}
 
 
 def run_session(session_pk: int) -> None:
     mode = AgentSession.objects.values_list("mode", flat=True).get(pk=session_pk)
     runner.run_session(session_pk, ENGINES[mode], owner=f"{socket.gethostname()}:{os.getpid()}"[-96:])
+
+
+def sensor_slice(shard: int) -> None:
+    run_slice(shard)

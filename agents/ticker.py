@@ -20,12 +20,17 @@ from agents.conf import clock
 from agents.services.approvals import approvals_expire
 from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.services.firing import schedules_fire, watches_fire_unfired
+from agents.services.happenings import events_trim
+from agents.services.hot_state import hot_forget
+from agents.services.loops import loops_renew
 from agents.services.notifications import copies_due, copy_send
 from agents.services.questions import questions_expire
-from agents.services.reminders import approvals_remind
+from agents.services.reminders import approvals_remind, questions_remind
 from agents.services.schedules import schedules_replan
+from agents.services.sensors import sensors_hand_over
 from agents.services.streams import parts_forget
 from agents.services.sweeps import lost_again, queued_again, sleepers_wake
+from agents.services.turns import turns_forget
 from agents.services.watchdog import idle_sweep
 from audit.checkpoints import checkpoint_due, write_checkpoint
 
@@ -103,10 +108,16 @@ DUTIES = (
     Duty("fire watches", _seconds(1), lambda now: watches_fire_unfired(now=now)),
     Duty("take over lost sessions", _seconds(1), lost_again),
     Duty("queue again", _seconds(1), queued_again),
+    Duty("hand out sensors", _seconds(1), sensors_hand_over),
+    Duty("begin loops anew", _seconds(10), loops_renew),
     Duty("expire approvals", _seconds(2), approvals_expire),
     Duty("expire questions", _seconds(2), questions_expire),
     Duty("forget streams", _seconds(60), lambda now: parts_forget(now - STREAMS_KEPT)),
+    Duty("trim events", _seconds(60), lambda _now: events_trim()),
+    Duty("forget hot state", _seconds(60), lambda _now: hot_forget()),
+    Duty("forget old turns", _seconds(3600), turns_forget),
     Duty("remind approvers", _seconds(30), lambda now: approvals_remind(now=now)),
+    Duty("remind of questions", _seconds(30), lambda now: questions_remind(now=now)),
     Duty("watch for idle sessions", _seconds(60), lambda now: idle_sweep(now=now)),
     Duty("write a checkpoint", _seconds(10), _checkpoint),
 )

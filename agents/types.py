@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from agents.enums import Level, Outcome, Purpose
 
 ZERO = Decimal(0)
+SCHEMA_STYLES: Final = ("json_schema", "json_object", "off")  # ways to ask for JSON of a shape, in the order of trying
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ class ModelReply:
 
 @dataclass(frozen=True)
 class Capability:
-    """What a tool declares about itself; the guard and the approver go by it, not by its name."""
+    """What a tool declares about itself; the guard and the approver go by it, not by its name.
+
+    `addresses` names the arguments that say where it goes.
+    """
 
     name: str
     version: str = "1"
@@ -105,6 +109,7 @@ class Capability:
     side_effects: bool = True
     idempotent: bool = False
     requires_approval: bool = False
+    addresses: tuple[str, ...] = ()
 
     @property
     def repeatable(self) -> bool:

@@ -17,6 +17,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
 
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
@@ -24,6 +25,8 @@ from audit.recorder import AUDITED_LEVELS
 
 COUNTED_ROWS = 10_000
 SHORT_ID = 8
+RISKS = ("low", "medium", "high")
+NOT_GRADED = "none"
 # The names of the sidebar, at the head of the pages too.
 AuditEvent._meta.verbose_name_plural = "record"
 SkillAudit._meta.verbose_name_plural = "skill audit"
@@ -58,6 +61,19 @@ class LevelFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[SkillAudit]) -> QuerySet[SkillAudit]:
         return queryset.filter(capability_level=self.value()) if self.value() else queryset
+
+
+class RiskFilter(admin.SimpleListFilter):
+    title = "risk"
+    parameter_name = "risk"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(risk, risk) for risk in RISKS] + [(NOT_GRADED, "not graded")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[SkillAudit]) -> QuerySet[SkillAudit]:
+        if self.value() == NOT_GRADED:
+            return queryset.filter(risk_level__isnull=True)
+        return queryset.filter(risk_level=self.value()) if self.value() else queryset
 
 
 class ListedAdmin(ModelAdmin):  # type: ignore[misc]
@@ -96,6 +112,15 @@ def id_in(words: str) -> UUID | None:
         return None
 
 
+class RecordList(ChangeList):  # type: ignore[misc]
+    """One page of the record. Where nothing is searched for, nothing is said of how many rows were found."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count
+
+
 class RecordAdmin(ListedAdmin):
     """Looking is a permission; adding, changing and deleting are nobody's."""
 
@@ -103,6 +128,9 @@ class RecordAdmin(ListedAdmin):
     show_full_result_count = False
     sortable_by = ()
     list_per_page = 100
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecordList]:
+        return RecordList
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -133,15 +161,27 @@ class AuditEventAdmin(RecordAdmin):
 
     @admin.display(description="Session")
     def receipt(self, event: AuditEvent) -> str:
-        if event.chain == SYSTEM_CHAIN:
-            return event.chain
-        link, short = reverse("audit:receipt", args=[event.chain]), event.chain[:SHORT_ID]
-        return format_html('<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>', link, event.chain, short)
+        return event.chain if event.chain == SYSTEM_CHAIN else receipt_link(event.chain)
 
 
 @admin.register(SkillAudit)
 class SkillAuditAdmin(RecordAdmin):
-    list_display = ("created_at", "skill_name", "capability_level", "risk_level", "input_summary", "output_summary")
-    list_filter = (LevelFilter,)
+    list_display = (
+        "created_at", "skill_name", "capability_level", "risk_level", "input_summary", "output_summary", "session",
+    )  # fmt: skip
+    list_filter = (LevelFilter, RiskFilter)
+    search_fields = ("skill_name__exact",)
+    search_help_text = "The name of a skill, in full"
     ordering = ("-created_at", "-id")
     empty = "No skill of level CONTROLLED or above has run yet; each that does is noted here."
+    fields = (*(field.name for field in SkillAudit._meta.concrete_fields), "session")
+
+    @admin.display(description="Session")
+    def session(self, call: SkillAudit) -> str:
+        return receipt_link(str(call.session_id)) if call.session_id else "—"
+
+
+def receipt_link(chain: str) -> str:
+    """A session by the beginning of its id; the whole id shows under the pointer."""
+    link = reverse("audit:receipt", args=[chain])
+    return format_html('<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>', link, chain, chain[:SHORT_ID])

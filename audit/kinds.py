@@ -48,7 +48,8 @@ _KINDS = (
     _kind(
         "autonomous_session.started",
         "The run started in mode {mode} for user {owner_id} with a cap of {max_cost_usd} USD.",
-        also="agent_id asked_by trigger_kind trigger_ref restarted_from project_id",
+        also="agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
+        "definition_version definition_digest",
     ),
     _kind("autonomous_session.resumed", "The run went on ({cause}); recovery {recoveries}.", also="fencing"),
     _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
@@ -72,7 +73,7 @@ _KINDS = (
     _kind(
         "session.inputs",
         "The run reads version {context_version} of its project's context and {memories} kept notes.",
-        also="project_id memory_ids playbook_id playbook_version playbook_digest skill_id skill_digest",
+        also="project_id memory_ids playbook_id playbook_version playbook_digest skill_id skill_digest goal_digest",
     ),
     _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
     _kind("session.viewed", "Somebody other than the owner looked at session {session_id}."),
@@ -96,8 +97,9 @@ _KINDS = (
         also="digest approval_id key_id",
     ),
     _kind("question.asked", "The run asked a person question {question_id}."),
-    _kind("question.closed", "Question {question_id} was {status}."),
-    _kind("skill.set", "A skill was set to level {level}.", also="enabled hourly_limit"),
+    _kind("question.closed", "Question {question_id} was {status}.", also="key_id"),
+    _kind("question.reminded", "The owner was reminded of question {question_id}.", also="reminder"),
+    _kind("skill.set", "Skill {skill} was set: level {level}, on {enabled}, at most {hourly_limit} calls an hour."),
     _kind("approval.reminded", "The approvers were reminded of approval {approval_id}.", also="reminder digest"),
     # --- triggers and what they spawn ---
     _kind("autonomous_trigger.created", "Trigger {trigger_id} ({kind}) was made.", also="cap_usd agent_id"),
@@ -144,8 +146,15 @@ _KINDS = (
     _kind("skill.changed", "The files of skill {skill} have changed; it does not run until accepted.", also="digest"),
     _kind("skill.accepted", "Skill {skill} was accepted as it is now.", also="digest version"),
     _kind("skill.enabled", "Skill {skill} was switched: {enabled}."),
-    _kind("agent.created", "Agent {agent_id} was made.", also="mode cap_usd"),
-    _kind("agent.edited", "Agent {agent_id} was changed.", also="fields mode cap_usd"),
+    _kind("agent.created", "Agent {agent_id} was made.", also="mode cap_usd allow_high_risk"),
+    _kind("agent.started", "Agent {agent_id} was started: it works by itself."),
+    _kind("agent.stopped", "Agent {agent_id} was stopped."),
+    _kind("agent.edited", "Agent {agent_id} was changed.", also="fields mode cap_usd allow_high_risk"),
+    _kind(
+        "agent.defined",
+        "Version {version} of the definition of agent {agent_id} holds.",
+        also="digest sensors broken_sensors triggers",
+    ),
     _kind("agent.deleted", "Agent {agent_id} was deleted."),
     # --- keys ---
     _kind("api_key.created", "Key {key_id} was made for user {user_id}.", also="scopes"),

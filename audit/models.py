@@ -57,7 +57,12 @@ class SkillAudit(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes = [models.Index(fields=["-created_at", "-id"], name="audit_skill_newest")]
+        indexes = [
+            models.Index(fields=["-created_at", "-id"], name="audit_skill_newest"),
+            models.Index(fields=["skill_name", "-created_at", "-id"], name="audit_skill_name"),
+            models.Index(fields=["user_id", "-created_at", "-id"], name="audit_skill_user"),
+            models.Index(fields=["session_id"], name="audit_skill_session"),
+        ]
         default_permissions = ("view",)
 
     def __str__(self) -> str:

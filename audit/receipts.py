@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from audit.hashing import EPOCH, GENESIS
 from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.receipt_words import told, worded
+from audit.receipt_words import Approvals, called, worded
 from audit.rows import stream
 
 STARTED: Final = f"{SESSION_PREFIX}started"
@@ -30,10 +30,10 @@ LARGEST_USD: Final = Decimal(10) ** 12
 ENDINGS: Final = {
     "completed": "It finished its work.",
     "agent_shutdown": "The agent decided that it was done and shut itself down.",
-    "external_halt": "A person stopped it.",
+    "external_halt": "It was stopped by a person.",
     "timed_out": "It was stopped because it took longer than it may.",
     "max_steps": "It was stopped because it took more steps than it may.",
-    "budget_exceeded": "It was stopped because a budget was used up.",
+    "budget_exceeded": "It was stopped because a budget had no room for its next question.",
     "cost_cap_reached": "It was stopped because its next call would have gone over its cost cap.",
     "idle_timeout": "It was stopped because nothing happened for too long.",
     "stuck_loop": "It failed because it repeated itself without getting further.",
@@ -95,7 +95,7 @@ class _Fold:
         self._others: list[Event] = []
         self._events: list[Event] = []
         self._notes: list[str] = []
-        self._actions: dict[Any, Any] = {}  # what each approval is about; only its first row says so
+        self._about = Approvals()
 
     def add(self, event: Event) -> None:
         self._events.append(event)
@@ -113,7 +113,7 @@ class _Fold:
             self._halts.append(event)
         elif event.kind.startswith("approval."):
             self._approvals.append(event)
-            self._actions.setdefault(event.details.get("approval_id"), event.details.get("action"))
+            self._about.take(event.kind, event.actor, event.details)
         elif event.kind not in TERMINAL_KINDS:
             self._add_other(event)
 
@@ -163,24 +163,22 @@ class _Fold:
         return {**self._told(event), "details": dict(event.details)}
 
     def _told(self, event: Event) -> dict[str, Any]:
-        action = self._actions.get(event.details.get("approval_id"))
-        details = {"action": action, **event.details} if action else event.details
         return {
             "seq": event.seq,
             "at": event.at.isoformat(),
             "kind": event.kind,
             "actor": event.actor,
-            "sentence": told(event.kind, details),
+            "sentence": self._about.told(event.kind, event.details),
         }
 
     def _what(self, event: Event) -> str:
-        return str(worded("action", self._actions.get(event.details.get("approval_id")) or "a call"))
+        return str(worded("action", self._about.action(event.details) or "a call"))
 
 
 class _Call:
     """One call, gathered from its rows: `started` and the final one, or a refusal alone."""
 
-    _COPIED = ("tool", "name", "phase", "model", "detail", "budget", "approval_id")
+    _COPIED = ("tool", "name", "phase", "model", "detail", "budget", "projected_usd", "cap_usd", "approval_id")
 
     def __init__(self, call_id: str | None) -> None:
         self.entry: dict[str, Any] = {"call_id": call_id, **dict.fromkeys(self._COPIED)}
@@ -210,6 +208,7 @@ class _Call:
         running = started is not None and any(started < halt and (ended is None or ended > halt) for halt in halts)
         return {
             **self.entry,
+            "what": called(self.entry),
             "cost_usd": None if ended is None else _usd_text(self.charged),
             "actual_usd": None if ended is None else _usd_text(self.actual),
             "refused": started is None and self.entry["outcome"] != WAITING,

@@ -4,10 +4,13 @@ Reads the receipt alone. Names of users are a courtesy of whoever shows it; with
 """
 
 from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from audit.receipt_words import worded
+from audit.names import USER
+from audit.receipt_words import usd, worded
 from audit.receipts import ENDINGS, HALT_REQUESTED
 
 COMMAND: Final = "command"  # somebody at a terminal, who did not say who
@@ -24,6 +27,8 @@ def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAME
         return f"It finished its work, but for what was not approved: {'; '.join(missing)}."
     if reason == "external_halt":
         return _stopped(receipt)
+    if reason == "budget_exceeded":
+        return _no_room(receipt)
     return ENDINGS.get(reason, f"It {receipt['status']}: {reason}.")
 
 
@@ -34,23 +39,46 @@ def started_by(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> 
     return f"{worded('trigger_kind', receipt['trigger_kind']) or 'unknown'}{asked}"
 
 
-def receipt_text(receipt: Mapping[str, Any]) -> str:
+def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> str:
     """The receipt for a terminal."""
-    totals = receipt["totals"]
+    totals, calls, owner = receipt["totals"], receipt["totals"]["calls"], f"user:{receipt['owner_id']}"
+    cap = receipt["max_cost_usd"]
+    charged = f"Charged {_amount(totals['charged_usd'])}{f' of at most {_amount(cap)}' if cap else ', without a cap'}"
     lines = [
-        f"Session {receipt['session_id']}, for user:{receipt['owner_id']}: {worded('mode', receipt['mode'])}",
-        f"Started by {started_by(receipt)}",
-        f"Started {receipt['started_at']}, ended {receipt['ended_at'] or '-'}",
-        outcome_sentence(receipt),
-        f"Charged {totals['charged_usd']} USD of at most {receipt['max_cost_usd']} USD; {totals['calls']} calls",
-        f"{totals['actual_usd']} USD booked for the provider",
+        f"Session {receipt['session_id']}, for {names.get(owner, owner)}: {worded('mode', receipt['mode'])}",
+        f"Started by {started_by(receipt, names)}",
+        f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
+        outcome_sentence(receipt, names),
+        f"{charged}; {calls} call{'' if calls == 1 else 's'}",
+        f"{_amount(totals['actual_usd'])} booked for providers",
         *receipt["notes"],
         "",
-        *(f"{event['at']}  {event['actor']:<12}  {event['sentence']}" for event in receipt["events"]),
+        *(
+            f"{_moment(event['at'])}  {names.get(event['actor'], event['actor']):<12}  "
+            f"{with_names(event['sentence'], names)}"
+            for event in receipt["events"]
+        ),
         "",
         f"{receipt['rows']} rows, head {receipt['head_hash']}",
     ]
     return "\n".join(lines)
+
+
+def with_names(sentence: str, names: Mapping[str, str]) -> str:
+    """A sentence with the names of the users whose ids stand in it."""
+    return USER.sub(lambda found: names.get(found[0], found[0]), sentence)
+
+
+def _moment(text: str | None) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC" if text else "-"
+
+
+def _amount(text: object) -> str:
+    """An amount of the record as people write it; one that cannot be read as it stands."""
+    try:
+        return usd(Decimal(str(text)))
+    except (InvalidOperation, ValueError):
+        return str(text)
 
 
 def _not_approved(receipt: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
@@ -68,3 +96,26 @@ def _stopped(receipt: Mapping[str, Any]) -> str:
     if any(event["actor"] == COMMAND for event in asked):
         return "It was stopped from the command line."
     return ENDINGS["external_halt"]
+
+
+def _no_room(receipt: Mapping[str, Any]) -> str:
+    """What the next question could have cost, and what was left for it, where the record holds both."""
+    refused = [call for call in receipt.get("tool_calls", ()) if call["refused"] and call.get("budget")]
+    if not refused:
+        return ENDINGS["budget_exceeded"]
+    last = refused[-1]
+    if last["detail"] == "dimension:tokens":
+        return "It was stopped because its tokens were used up."
+    if last.get("projected_usd") is None or last.get("cap_usd") is None:
+        return ENDINGS["budget_exceeded"]
+    projected, cap = Decimal(last["projected_usd"]), Decimal(last["cap_usd"])
+    if last["budget"] != "session":
+        return (
+            f"It was stopped because its next question could have brought the budget {last['budget']} to "
+            f"{usd(projected)}, above its cap of {usd(cap)}."
+        )
+    spent = Decimal(receipt["totals"]["actual_usd"])
+    return (
+        f"It was stopped because its next question could have cost up to {usd(projected - spent)}; "
+        f"{usd(max(cap - spent, Decimal(0)))} was left of its cap."
+    )

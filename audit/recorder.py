@@ -49,7 +49,10 @@ EMPTY: Final = Head(0, GENESIS)
 
 
 def chain_head(chain: str) -> Head:
-    row = AuditEvent.objects.filter(chain=chain).order_by("-seq").values_list("seq", "hash").first()
+    table = AuditEvent._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT seq, hash FROM {table} WHERE chain = %s ORDER BY seq DESC LIMIT 1", [chain])  # noqa: S608
+        row = cursor.fetchone()
     return Head(*row) if row else EMPTY
 
 

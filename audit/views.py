@@ -4,12 +4,10 @@ Who may read a receipt is decided by `may_read_receipt` alone, from the receipt 
 what a session is. A stranger gets the same 404 as for a session that does not exist.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -20,15 +18,15 @@ from django.views.decorators.http import require_safe
 from audit import recorder
 from audit.clock import utc_now
 from audit.models import SYSTEM_CHAIN
+from audit.names import actors_of, usernames
 from audit.receipt_words import worded
 from audit.receipts import UnknownChain, build_receipt
-from audit.receipts_told import NAMES, outcome_sentence, started_by
+from audit.receipts_told import NAMES, outcome_sentence, started_by, with_names
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 
 MOMENTS = frozenset({"at", "started_at", "ended_at"})
 ACTORS = frozenset({"actor", "resolved_by"})
-USER = re.compile(r"user:(\d{1,18})", re.ASCII)
 READ_ALL = "audit.view_auditevent"
 # The page is text and one style sheet of its own: nothing is loaded, nothing runs, nothing is sent.
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -116,14 +114,12 @@ def _presented(value: Any, names: Mapping[str, str], key: str = "") -> Any:
         return [_presented(inner, names) for inner in value]
     if value and key in MOMENTS:
         return datetime.fromisoformat(value)
+    if key == "sentence":
+        return with_names(value, names)
     return names.get(value, value) if key in ACTORS else worded(key, value)
 
 
 def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
-    """User names for the ids that the record holds: a courtesy of the page, no part of the receipt."""
-    actors = {event["actor"] for event in receipt["events"]} | {
-        f"user:{receipt['owner_id']}",
-        receipt["asked_by"] or "",
-    }
-    users = get_user_model().objects.in_bulk([int(found[1]) for actor in actors if (found := USER.fullmatch(actor))])
-    return {**NAMES, **{f"user:{pk}": f"{user.get_username()} (user {pk})" for pk, user in users.items()}}
+    """Names beside the ids that the record holds."""
+    known = usernames(actors_of(receipt))
+    return {**NAMES, **{actor: f"{name} ({actor.replace(':', ' ')})" for actor, name in known.items()}}

@@ -9,6 +9,7 @@ REST_FRAMEWORK = {
         "agents.api.permissions.SignedIn",
         "agents.api.permissions.InScope",
         "agents.api.permissions.OptedIn",
+        "agents.api.permissions.MayStart",
     ],
     "DEFAULT_PARSER_CLASSES": ["agents.api.parsers.StrictJSON"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

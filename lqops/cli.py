@@ -4,6 +4,7 @@ What an operator can mend, a wrong setting or a database that cannot be used, is
 traceback.
 """
 
+import gc
 import os
 import sys
 
@@ -24,3 +25,5 @@ def main() -> None:
     except DatabaseError as error:
         first = str(error).strip().partition("\n")[0]
         sys.exit(f"Error: the database cannot be used: {first}. Is it there, and has `manage.py migrate` been run?")
+    finally:
+        gc.freeze()  # what is loaded goes with the process: its end looks through nothing for garbage

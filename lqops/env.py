@@ -8,6 +8,7 @@ import importlib.util
 import ipaddress
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -18,6 +19,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 LEAST_SECRET_CHARS = 32
+LEAST_NAMED_CHARS = 8
+SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+COUNT = re.compile(r"[0-9]{1,7}")
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"0", "false", "no", "off", ""})
 
@@ -102,6 +106,18 @@ class Env:
     def listed(self, name: str, default: str = "") -> list[str]:
         return [item.strip() for item in self._values.get(name, default).split(",") if item.strip()]
 
+    def counts(self, name: str, allowed: tuple[str, ...]) -> dict[str, int]:
+        """Whole numbers by name, as in `A=1,B=20`; empty when nothing is said."""
+        found = {}
+        for item in self.listed(name):
+            what, _, number = (part.strip() for part in item.partition("="))
+            if what.upper() not in allowed or not COUNT.fullmatch(number):
+                raise ImproperlyConfigured(
+                    f"{name}: {item!r} is not a whole number for one of {', '.join(allowed)}, as in {allowed[0]}=30."
+                )
+            found[what.upper()] = int(number)
+        return found
+
     def mapping(self, name: str) -> dict[str, Any]:
         """A JSON object; empty when nothing is said."""
         text = self.text(name, "{}")
@@ -139,8 +155,26 @@ class Env:
         path = self._values.get(f"{name}_FILE")
         return _read_secret(f"{name}_FILE", Path(path)) if path else ""
 
+    def named_secrets(self, prefix: str, *, but: tuple[str, ...] = ()) -> dict[str, str]:
+        """The secrets in variables that begin alike, by the rest of their names, in small letters. `but` are not."""
+        found = {name.removeprefix(prefix).removesuffix("_FILE") for name in self._values if name.startswith(prefix)}
+        read = {name: self.secret_behind(f"{prefix}{name}") for name in sorted(found - {"", *but})}
+        for name, value in read.items():
+            if not SECRET_NAME.fullmatch(name):
+                raise ImproperlyConfigured(f"{prefix}{name}: a secret is named in capitals, digits and _, at most 64.")
+            if value and len(value) < LEAST_NAMED_CHARS:
+                raise ImproperlyConfigured(
+                    f"{prefix}{name} holds {len(value)} characters; less than {LEAST_NAMED_CHARS} cannot be masked."
+                )
+        return {name.lower(): value for name, value in read.items() if value}
+
     def database(self, name: str, *, default: str) -> dict[str, Any]:
         return parse_database_url(name, self._values.get(name) or default)
+
+
+def masked_forms(value: str) -> list[str]:
+    """A secret as a whole, and the parts of it that are one by themselves, as the second word of "Bearer …"."""
+    return [value, *(part for part in value.split() if len(part) >= LEAST_NAMED_CHARS)]
 
 
 def _long_enough(where: str, value: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.costs import NotMoney, usd
-from agents.providers.openai_compat import STYLES
+from agents.types import SCHEMA_STYLES
 from lqops.env import Env
 
 # Notional prices: the offline analyst costs nothing, and yet the money brakes can be seen at work.
@@ -117,8 +117,8 @@ def _check(where: str, entry: object) -> None:
             raise ImproperlyConfigured(f"{where}.{key} is not a known key; known: {', '.join(_KEYS)}.")
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise ImproperlyConfigured(f"{where}.{key} is {value!r}: it must be {_named(wanted)}.")
-    if entry.get("schema_style", "off") not in STYLES:
-        raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(STYLES)}.")
+    if entry.get("schema_style", "off") not in SCHEMA_STYLES:
+        raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(SCHEMA_STYLES)}.")
     needed = _NEEDED.get(entry.get("provider", ""))
     if needed is None:
         raise ImproperlyConfigured(f"{where}.provider must be one of {', '.join(_NEEDED)}.")

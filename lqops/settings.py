@@ -8,7 +8,7 @@ from django.templatetags.static import static
 
 from agents.loop_config import GuardrailsConfig, LoopConfig
 from lqops import api_settings
-from lqops.env import Env
+from lqops.env import Env, masked_forms
 from lqops.models import configured_models
 from lqops.private_files import private_database, private_folder
 
@@ -24,7 +24,7 @@ CSRF_TRUSTED_ORIGINS = env.listed("LQOPS_TRUSTED_ORIGINS")
 
 INSTALLED_APPS = [
     "unfold.apps.BasicAppConfig",
-    "lqops.admin_site.ControlRoomConfig",
+    "lqops.admin_app.ControlRoomConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -89,6 +89,8 @@ if _database["ENGINE"].endswith("sqlite3"):
         f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
         "PRAGMA foreign_keys=ON;",
     }
+else:  # a process that stands still in the middle of a transaction keeps its locks no longer than this
+    _database["OPTIONS"].setdefault("options", "-c idle_in_transaction_session_timeout=20s")
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
 # --- The queue: transport only. What it loses or delivers twice is found by our own rows, or refused ---
@@ -260,7 +262,11 @@ LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_S
 
 # Modules with callable skills of one's own, and hosts that skills may read from unasked (docs/skills.md)
 LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
+LQOPS_SKILL_LIMITS = env.counts("LQOPS_SKILL_LIMITS", ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED"))
 LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
+
+# What skills are given by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME>, or LQOPS_SECRET_<NAME>_FILE
+LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
 
 # The step loop and its guardrails, as all agents have them unless they say otherwise (docs/skills.md)
 LQOPS_LOOP = env.mapping("LQOPS_LOOP")
@@ -270,6 +276,12 @@ for _config, _given in ((LoopConfig, LQOPS_LOOP), (GuardrailsConfig, LQOPS_GUARD
         _config.merged(_given)
     except ValueError as error:
         raise ImproperlyConfigured(f"{_config.__name__}: {error}") from error
+
+# Agents that pace themselves: where their sensors may look at files, for how long a worker minds sensors at a time, and
+# how many events of each agent are kept for those who watch (docs/autonomy.md)
+LQOPS_SENSOR_ROOTS = [Path(folder).absolute() for folder in env.listed("LQOPS_SENSOR_ROOTS")] or [VAR_DIR / "watched"]
+LQOPS_SENSOR_SLICE_SECONDS = env.seconds("LQOPS_SENSOR_SLICE_SECONDS", 50)
+LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
@@ -284,4 +296,5 @@ LQOPS_KNOWN_SECRETS = [
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
     *(env.secret_behind(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+    *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]

@@ -10,6 +10,8 @@ from agents import hooks
 from lqops.health import healthz
 from lqops.sign_in import SignIn
 
+admin.autodiscover()
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),

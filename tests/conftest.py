@@ -1,5 +1,9 @@
 """Fixtures for all tests."""
 
+import contextlib
+import gc
+from importlib import import_module
+
 import hypothesis
 import pytest
 from django.test import TransactionTestCase
@@ -8,16 +12,36 @@ from xdist.scheduler import LoadFileScheduling
 from tests import flushing
 
 # The same examples every time, so that a change is judged by what it changed; `make stress` looks for new ones.
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
+hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True, max_examples=1_000)
 hypothesis.settings.load_profile("repeatable")
 
 # They start processes and wait for them: begun first, they do not keep the rest waiting at the end.
 SLOW = ("tests/browser/", "tests/flows/", "tests/lqops/test_up", "tests/architecture/test_migrations")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session):
+    """Workers that are to run all tests begin with different files: what one has compiled, the others only load."""
+    config = session.config
+    if not hasattr(config, "workerinput") or config.args != config.getini("testpaths") or config.option.ignore:
+        return
+    number, count = int(config.workerinput["workerid"].removeprefix("gw")), config.workerinput["workercount"]
+    files = sorted(config.rootpath.glob("tests/**/test_*.py"))
+    first = number * len(files) // count
+    for file in files[first:] + files[:first]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # told when the file is collected
+            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+
+
+def pytest_collection_finish():
+    """What was loaded and collected stays to the end: nothing looks through it for garbage again."""
+    gc.collect()
+    gc.freeze()
 
 
 class SideBySide(LoadFileScheduling):

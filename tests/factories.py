@@ -5,6 +5,7 @@ from decimal import Decimal
 from itertools import count
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
 from agents.models import Agent, AgentSession, ModelPrice, Profile, Trigger
@@ -16,6 +17,13 @@ _number = count(1)
 def make_user(*, opted_in=True, **fields):
     user = get_user_model().objects.create(**{"username": f"user-{next(_number)}", **fields})
     Profile.objects.create(user=user, opted_in=opted_in)
+    return user
+
+
+def make_starter(**fields):
+    """A user who may start sessions."""
+    user = make_user(**fields)
+    user.user_permissions.add(Permission.objects.get(codename="add_agentsession"))
     return user
 
 

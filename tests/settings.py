@@ -20,6 +20,6 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True  # no test client lists all static files before it asks for its page
-LQOPS_LEASE_SECONDS = 2.0
+LQOPS_LEASE_SECONDS = float(os.environ.get("LQOPS_TEST_LEASE_SECONDS", "2"))
 LQOPS_HEARTBEAT_SECONDS = 0.5
 LQOPS_MAX_RUNNING_PER_USER = 10_000  # a test of the limit sets its own

@@ -4,12 +4,15 @@ The queue's own pages are closed: its rows are transport, and running them by ha
 takes their place.
 """
 
+import django_q.admin  # noqa: F401 which opens those pages, before they are closed below
 from django.contrib import admin
 
 from agents.admin import (
+    agent_events,
     agents_,
     api_keys,
     approvals,
+    callable_skills,
     calls,
     collections,
     documents,
@@ -19,15 +22,18 @@ from agents.admin import (
     playbooks,
     precedents,
     projects,
+    questions,
     sessions,
     skills,
     triggers,
 )
 
 __all__ = [
+    "agent_events",
     "agents_",
     "api_keys",
     "approvals",
+    "callable_skills",
     "calls",
     "collections",
     "documents",
@@ -37,6 +43,7 @@ __all__ = [
     "playbooks",
     "precedents",
     "projects",
+    "questions",
     "sessions",
     "skills",
     "triggers",

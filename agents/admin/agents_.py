@@ -8,13 +8,17 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.agent_definition import DefinitionPages
+from agents.admin.agent_page import autonomy_context
+from agents.admin.autonomy import GOING_LABELS, LEVERS, going_words, paces_itself
 from agents.admin.base import column, person
-from agents.admin.editing import EditForm, EditingAdmin
+from agents.admin.editing import EditForm
 from agents.admin.forms import ReasonForm
 from agents.admin.sessions import CHANGE, halted
 from agents.admin.shown import meter_bar, usd
 from agents.conf import clock
 from agents.models import Agent, AgentSession
+from agents.selectors.autonomy import under_way_of
 from agents.selectors.home import meter_today
 from agents.selectors.purposes import purposes
 from agents.services.agents import agent_create, agent_delete, agent_edit
@@ -34,8 +38,8 @@ class AgentForm(EditForm):
 
     class Meta:
         model = Agent
-        fields = ["name", "mode", "enabled", "max_cost_per_day_usd"]
-        labels = {"max_cost_per_day_usd": "Cap per day (USD)"}
+        fields = ["name", "mode", "allow_high_risk", "enabled", "max_cost_per_day_usd"]
+        labels = {"max_cost_per_day_usd": "Cap per day (USD)", "allow_high_risk": "Allow high risk"}
 
     field_order = ["owner"]
 
@@ -46,24 +50,48 @@ class AgentForm(EditForm):
 
 
 @admin.register(Agent)
-class AgentAdmin(EditingAdmin):
-    list_display = ["name", "owner", "mode", "enabled", "day_cap"]
+class AgentAdmin(DefinitionPages):
+    list_display = ["name", "owner", "going", "mode", "enabled", "day_cap", "version"]
     list_filter = ["mode", "enabled"]
     list_select_related = ["owner"]
     search_fields = ["name"]
-    empty = "There are no agents. An agent says what asks a person first, and what its runs may spend in a day."
+    empty = (
+        "There are no agents. An agent says what asks a person first, and what its runs may spend in a day. Add one, "
+        "or import its YAML."
+    )
     form_class = AgentForm
     edit_template = "admin/agent.html"
     acts = (
+        *LEVERS,
         Act("halt", "Halt its sessions", CHANGE, _halt_sessions, ReasonForm, grave=True,
             explained="Every session of this agent that is under way is halted. The agent itself stays as it is."),
         Act("delete", "Delete", "agents.delete_agent", _delete, grave=True, many=False,
             explained="Only an agent that has never run and has no triggers can be deleted; switch off any other."),
     )  # fmt: skip
 
+    def prepare(self, rows: list[Any]) -> None:
+        known = under_way_of(row.pk for row in rows)
+        for row in rows:
+            row.going = known.get(row.pk)
+
+    @column("by itself", labels=GOING_LABELS)
+    def going(self, agent: Any) -> tuple[str, str]:
+        if agent.going is None:
+            return "", "not running" if paces_itself(agent) else "no"
+        return going_words(agent.going)
+
     @column("cap per day")
     def day_cap(self, agent: Agent) -> str:
         return usd(agent.max_cost_per_day_usd, empty="none of its own")
+
+    @column("definition")
+    def version(self, agent: Agent) -> str:
+        return f"version {agent.definition_version}" if agent.definition_version else "none"
+
+    def make_form(self, request: HttpRequest, row: Any) -> Any:
+        form = super().make_form(request, row)
+        form.fields["allow_high_risk"].disabled = not person(request).is_superuser
+        return form
 
     def save_new(self, request: HttpRequest, form: Any) -> Agent:
         return agent_create(by=person(request), now=clock(), **form.cleaned_data)
@@ -76,9 +104,13 @@ class AgentAdmin(EditingAdmin):
             return {}
         sessions = list(row.sessions.select_related("owner", "trigger").order_by("-id")[:10])
         known = purposes(sessions)
+        by = person(request)
         meter = meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock())
         return {
             "sessions": [(session, known[session.pk]) for session in sessions],
+            "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter,
             "bar": meter_bar(meter),
+            **(about := self.about_definition(row)),
+            **autonomy_context(request, row, about.get("definition"), clock()),
         }

@@ -1,5 +1,6 @@
 """Keys of integrations: made for one user, shown once, revoked for good; and the events that came in with them."""
 
+from datetime import timedelta
 from typing import Any
 
 from django import forms
@@ -17,6 +18,7 @@ from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
 from agents.services.api_keys import Scope, api_key_create, api_key_revoke
 
+LIFETIME = timedelta(days=90)
 SCOPES = {
     Scope.READ: "read: look at what is the user's",
     Scope.WRITE: "write: change it and start runs",
@@ -38,6 +40,7 @@ class KeyForm(EditForm):
     expires_at = forms.DateTimeField(
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+        initial=lambda: clock() + LIFETIME,
         help_text="UTC. Empty: it does not expire.",
     )
 

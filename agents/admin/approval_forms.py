@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from agents.admin.forms import ArgumentsField, DressedForm, NoteForm
 from agents.admin.shown import visible
-from agents.enums import Level
+from agents.consent import named_arguments
 from agents.models import Approval
 from agents.services.approvals import (
     MAX_STANDING_USES,
@@ -20,6 +20,7 @@ from agents.services.approvals import (
     approval_reject,
     standing_create,
 )
+from agents.services.standing import is_single
 
 
 class DecisionForm(DressedForm):
@@ -78,7 +79,8 @@ class StandingForm(DecisionForm):
 
     def __init__(self, *args: Any, approval: Approval, **kwargs: Any) -> None:
         super().__init__(*args, approval=approval, initial={"digest": approval.digest, "uses": 5}, **kwargs)
-        self.fields["free"].choices = [(name, name) for name in sorted(approval.arguments)]  # type: ignore[attr-defined]
+        names = sorted(named_arguments(approval.arguments))
+        self.fields["free"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
 
 
 def _editable(arguments: dict[str, Any]) -> str:
@@ -128,8 +130,8 @@ DECISIONS: Final = {
 
 
 def decision_forms(approval: Approval) -> dict[str, DecisionForm]:
-    """The forms of a pending call. A PRIVILEGED one is approved one by one, so it has no standing form."""
-    offered = [name for name in DECISIONS if name != "standing" or approval.level != Level.PRIVILEGED]
+    """The forms of a pending call. One that is approved one by one has no standing form."""
+    offered = [name for name in DECISIONS if name != "standing" or not is_single(approval.level, approval.risk_level)]
     return {name: DECISIONS[name].form(approval=approval, auto_id=f"id_{name}_%s") for name in offered}
 
 

@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from agents.conf import mail_is_configured
-from agents.enums import ApprovalMode, Level, Risk, ToolIntent
-from agents.models import Approval, ToolCall
+from agents.engine.simulation import PREFIX
+from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, Risk, ToolIntent
+from agents.models import Approval, InferenceLog, ToolCall
 from agents.selectors.purposes import purposes, read_by
 from agents.walk import ethics_review
 
@@ -39,7 +40,31 @@ def reasons_of(approval: Approval) -> dict[str, Any]:
         "level_words": LEVEL_WORDS.get(Level(approval.level), ""),
         "risk_words": RISK_WORDS.get(Risk(approval.risk_level), "") if approval.risk_level else "",
         "recipient": recipient(approval),
+        "standing": decided_words(approval.status),
+        "stands": stands(approval),
+        "guess": approval.simulation.removeprefix(PREFIX),
+        "guessed_by": guessed_by(approval) if approval.simulation else "",
     }
+
+
+def decided_words(status: str) -> str:
+    """The status as the page's own buttons call it."""
+    return "denied" if status == ApprovalStatus.REJECTED else str(status)
+
+
+def stands(approval: Approval) -> str:
+    """What the arguments on the page are: of a call to be made, that was made, or that never was."""
+    if approval.consumed_at:
+        return "The call, exactly as it was made."
+    if approval.status in {ApprovalStatus.PENDING, ApprovalStatus.APPROVED}:
+        return "The call, exactly as it will be made."
+    return "The call as it was asked for. It was not made."
+
+
+def guessed_by(approval: Approval) -> str:
+    """The model that said what would come of the call, by the calls of models of its session."""
+    asked = InferenceLog.objects.filter(session_id=approval.session_id, purpose=Purpose.SIMULATION)
+    return asked.order_by("-pk").values_list("model", flat=True).first() or "a model"
 
 
 def concerns_of(approval: Approval) -> str:

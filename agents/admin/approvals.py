@@ -17,14 +17,14 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.acts import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
 from agents.admin.approval_forms import DECISIONS, BulkForm, decision_forms
-from agents.admin.approval_reasons import reasons_of
+from agents.admin.approval_reasons import decided_words, reasons_of
 from agents.admin.base import column, person
 from agents.admin.looks import APPROVAL_LABELS, LEVEL_LABELS, RISK_LABELS
 from agents.admin.shown import ago, cut, difference, pretty, usd, visible
 from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.models import Approval
-from agents.selectors.purposes import purposes
+from agents.selectors.purposes import asked_by, purposes
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.approvers import PERMISSION
 from agents.services.viewing import session_view
@@ -39,7 +39,8 @@ class QueueFilter(admin.SimpleListFilter):
     parameter_name = "queue"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [("all", "All"), *((status, str(status).capitalize()) for status in ApprovalStatus.values[1:])]
+        decided = ((status, decided_words(status).capitalize()) for status in ApprovalStatus.values[1:])
+        return [("all", "All"), *decided]
 
     def choices(self, changelist: Any) -> Any:
         for choice in super().choices(changelist):
@@ -131,7 +132,7 @@ class ApprovalAdmin(ActingAdmin):
             reverse("admin:agents_agentsession_change", args=[approval.session_id]),
             approval.session.chain,
             visible(cut(approval.purpose, 80)),
-            visible(approval.session.trigger.name) if approval.session.trigger else "run by hand",
+            visible(asked_by(approval.session)),
         )
 
     @column("arguments")
@@ -160,8 +161,8 @@ class ApprovalAdmin(ActingAdmin):
         return ago(approval.expires_at, clock()) if _is_pending(approval) else "—"
 
     @column("status", labels=APPROVAL_LABELS)
-    def standing_(self, approval: Approval) -> str:
-        return approval.status
+    def standing_(self, approval: Approval) -> tuple[str, str]:
+        return approval.status, decided_words(approval.status)
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

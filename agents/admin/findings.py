@@ -16,7 +16,7 @@ from agents.admin.shown import cut, moment, told, visible, words
 from agents.conf import clock
 from agents.enums import ApprovalStatus, NoticeKind
 from agents.models import Approval, Finding, Notification
-from agents.selectors.purposes import purposes
+from agents.selectors.purposes import asked_by, purposes
 from agents.services.notifications import notice_read
 from agents.services.viewing import session_view
 
@@ -68,7 +68,7 @@ class NotificationAdmin(FactsAdmin):
 
     list_display = ["title_", "about", "kind_", "of_session", "came", "read"]
     list_filter = [ReadFilter, ("kind", WordedFilter)]
-    list_select_related = ["session__trigger"]
+    list_select_related = ["session__agent", "session__trigger"]
     empty = "There is no notice for you. Runs tell their owner what they found, and approvers what waits for them."
     hidden = frozenset({"id", "owner", "public_id", "title", "body", "session", "read_at"})
     change_template = "admin/notice.html"
@@ -99,11 +99,10 @@ class NotificationAdmin(FactsAdmin):
     def about(self, notice: Any) -> str:
         if notice.session is None:
             return "—"
-        trigger = notice.session.trigger
         return format_html(
             '<span class="lq-wrap">{}</span><br><span class="lq-faint">{}</span>',
             visible(cut(notice.purpose, 80)),
-            visible(trigger.name) if trigger else "run by hand",
+            visible(asked_by(notice.session)),
         )
 
     @column("kind")

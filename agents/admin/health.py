@@ -20,6 +20,7 @@ from agents.conf import clock
 from agents.diagnosis import diagnose
 from agents.selectors.health import health
 from agents.selftest import Check
+from agents.skills.registry import skills_left_out
 
 VIEW = "agents.view_agentsession"
 TEST = "agents.change_agentsession"
@@ -34,10 +35,12 @@ def health_page(request: HttpRequest) -> TemplateResponse:
         raise PermissionDenied
     checks = _test() if request.method == "POST" else []
     request.current_app = admin.site.name
+    found = health(clock())
     context: dict[str, Any] = {
         **admin.site.each_context(request),
         "title": "Health",
-        "health": health(clock()),
+        "health": found,
+        "red": [*found.red, *skills_left_out()],
         "brakes": brakes(),
         "checks": checks,
         "may_test": by.has_perm(TEST),

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
 from agents.admin.acts import REFUSALS, reason
+from agents.admin.asks import AskForm, may_ask
 from agents.admin.base import person
 from agents.admin.forms import ActForm, ReasonForm
 from agents.admin.looks import STATUS_LOOKS
@@ -21,6 +22,7 @@ from agents.models import AgentSession
 from agents.selectors import home as selected
 from agents.selectors.purposes import purposes
 from agents.services.halts import organisation_halt, organisation_release
+from agents.services.questions import may_answer
 
 PERMISSION = "agents.halt_everything"
 
@@ -35,6 +37,8 @@ def banner(request: HttpRequest) -> dict[str, Any]:
 def home_context(request: HttpRequest) -> dict[str, Any]:
     user, now = person(request), clock()
     shown: dict[str, Any] = {"now": now}
+    if may_ask(request):
+        shown["ask_form"] = AskForm()
     if user.has_perm("agents.view_agentsession"):
         shown["running"] = selected.sessions_running()
         shown["rows"] = _rows(shown["running"].rows)
@@ -42,6 +46,7 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
         shown["waiting"] = selected.waiting_for(user)
         known = purposes([approval.session for approval in shown["waiting"].approvals])
         shown["asked"] = [(approval, known[approval.session_id]) for approval in shown["waiting"].approvals]
+        shown["questions"] = [(row, may_answer(row.session, user)) for row in shown["waiting"].questions]
         shown["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
         meters = selected.meters_today(now)

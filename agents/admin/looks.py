@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from agents.enums import ApprovalStatus, Level, Outcome, ProposalStatus, Status
+from agents.enums import ApprovalStatus, Level, Outcome, ProposalStatus, QuestionStatus, Status
 
 STATUS_LOOKS: Final[dict[str, str]] = {
     Status.RUNNING: "info",
@@ -32,6 +32,7 @@ APPROVAL_LABELS: Final[dict[str, str]] = {
     ApprovalStatus.APPROVED: "success",
     ApprovalStatus.REJECTED: "danger",
 }
+QUESTION_LABELS: Final[dict[str, str]] = {QuestionStatus.PENDING: "warning", QuestionStatus.ANSWERED: "success"}
 PROPOSAL_LABELS: Final[dict[str, str]] = {
     ProposalStatus.PROPOSED: "warning",
     ProposalStatus.ACCEPTED: "success",

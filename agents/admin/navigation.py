@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
 from agents.admin.base import person
-from agents.enums import ApprovalStatus
-from agents.models import Approval, Notification
+from agents.enums import ApprovalStatus, QuestionStatus
+from agents.models import Approval, Notification, Question
 
 COUNTED = 99
 
@@ -18,6 +19,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
         (
             ("Home", "home", "index", ""),
             ("Approvals", "approval", "agents_approval_changelist", "agents.view_approval"),
+            ("Questions", "contact_support", "agents_question_changelist", "agents.view_question"),
+            ("Chats", "chat", "chats", "agents.view_agentsession"),
             ("Sessions", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
             ("Triggers", "bolt", "agents_trigger_changelist", "agents.view_trigger"),
         ),
@@ -46,6 +49,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
         (
             ("Projects", "workspaces", "agents_project_changelist", "agents.view_project"),
             ("Agents", "smart_toy", "agents_agent_changelist", "agents.view_agent"),
+            ("Callable skills", "build", "agents_skillsetting_changelist", "agents.view_skillsetting"),
             ("Events received", "webhook", "agents_inboundevent_changelist", "agents.view_inboundevent"),
         ),
     ),
@@ -62,6 +66,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
         "Evidence",
         (
             ("Record", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
+            ("Agent events", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
             ("Calls", "terminal", "agents_toolcall_changelist", "agents.view_toolcall"),
             ("Skill audit", "fact_check", "audit_skillaudit_changelist", "audit.view_skillaudit"),
             ("Halts", "front_hand", "agents_halt_changelist", "agents.view_halt"),
@@ -99,11 +104,22 @@ def _badges(request: HttpRequest) -> dict[str, dict[str, str]]:
     user = person(request)
     pending = 0
     if user.has_perm("agents.resolve_approval"):
-        pending = Approval.objects.filter(status=ApprovalStatus.PENDING)[:COUNTED].count()
-    unread = Notification.objects.filter(owner=user, read_at__isnull=True)[:COUNTED].count()
-    numbers = {"agents_approval_changelist": pending, "agents_notification_changelist": unread}
+        pending = _up_to(Approval.objects.filter(status=ApprovalStatus.PENDING))
+    unread = _up_to(Notification.objects.filter(owner=user, read_at__isnull=True))
+    asked = Question.objects.filter(status=QuestionStatus.PENDING)
+    if not user.has_perm("agents.resolve_approval"):
+        asked = asked.filter(session__owner=user)
+    numbers = {
+        "agents_approval_changelist": pending,
+        "agents_question_changelist": _up_to(asked),
+        "agents_notification_changelist": unread,
+    }
     return {
-        page: {"badge": str(number) if number < COUNTED else f"{COUNTED}+", "badge_variant": "danger"}
+        page: {"badge": str(number) if number < COUNTED else f"{COUNTED}+"}
         for page, number in numbers.items()
         if number
     }
+
+
+def _up_to(rows: QuerySet[Any]) -> int:
+    return len(rows.order_by().values_list("pk")[:COUNTED])

@@ -9,7 +9,6 @@ from django.db.models import Count, QuerySet
 from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
-from django.utils.text import slugify
 
 from agents.admin.acts import REFUSALS, Act, Asked, Told, each
 from agents.admin.base import column, list_button, person
@@ -17,6 +16,7 @@ from agents.admin.editing import EditForm, EditingAdmin, blame
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import DressedForm
 from agents.conf import clock
+from agents.downloads import yaml_file
 from agents.models import Playbook
 from agents.playbook_text import Position
 from agents.services.playbook_checks import MAX_POSITIONS
@@ -154,10 +154,7 @@ class PlaybookAdmin(EditingAdmin):
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.found(request, str(pk))
-        response = HttpResponse(playbook_export(playbook), content_type="application/yaml; charset=utf-8")
-        name = slugify(playbook.name) or "playbook"
-        response["Content-Disposition"] = f'attachment; filename="{name}.yaml"'
-        return response
+        return yaml_file(playbook.name, playbook_export(playbook))
 
     @list_button("Import YAML", address="import", permission="add")
     def import_yaml(self, request: HttpRequest) -> HttpResponse:

@@ -9,13 +9,17 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
 
 from agents.admin.looks import STATUS_LOOKS
+from agents.admin.questions import AnswerForm
 from agents.admin.shown import session_bar, words
-from agents.enums import ApprovalStatus, HaltState, Outcome, Phase, Status, ToolIntent
+from agents.enums import ApprovalStatus, HaltState, Mode, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.models import AgentSession, Approval, Playbook, PromptSkill, ToolCall
+from agents.selectors.chats import questions_open, transcript_shown
 from agents.selectors.purposes import purposes, read_by
 from agents.selectors.timeline import timeline
+from agents.services.questions import may_answer
 from agents.transitions import TERMINAL
 from audit.receipts import ENDINGS
+from audit.receipts_told import outcome_sentence
 
 SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200
@@ -54,6 +58,11 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "findings": list(findings[:SHOWN_FINDINGS]),
         "calls": list(calls[:SHOWN_CALLS]),
         "pending": list(approvals.order_by("created_at")),
+        "questions": list(questions_open([session])),
+        "may_answer": may_answer(session, by),
+        "answer_form": AnswerForm(),
+        "transcript": transcript_shown(session),
+        "chat": session.params.get("chat") if session.mode == Mode.CHAT and session.owner_id == by.pk else None,
         "unknown": list(calls.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)),
         "inputs": _inputs(session),
         "restarts": list(session.restarts.order_by("pk")[:10]),
@@ -82,6 +91,8 @@ def ending(session: AgentSession) -> str:
     """Why it ended, and what it wanted to do and was not allowed to."""
     refused = session.approvals.filter(status__in=(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED))
     said = ENDINGS.get(session.terminal_reason or "", "")
+    if session.result and session.terminal_reason != TerminalReason.COMPLETED:
+        said = outcome_sentence(session.result)
     for approval in refused.select_related("resolved_by").order_by("pk")[:SHOWN_REFUSED]:
         what = "Its notice" if approval.intent == ToolIntent.NOTIFY else f"Its call {approval.action}"
         if approval.status == ApprovalStatus.EXPIRED:

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -23,12 +23,13 @@ from agents.admin.owned import OwnedChoices
 from agents.admin.session_page import is_same_look, session_context
 from agents.admin.shown import cut, session_bar, short_id, visible, words
 from agents.conf import clock
-from agents.enums import HaltState
+from agents.enums import AnalysisMode, HaltState, Mode
 from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
-from agents.selectors.purposes import purposes
+from agents.selectors.purposes import purposes, titled
 from agents.services.firing import run_now
 from agents.services.halts import sessions_halt
 from agents.services.restarts import session_restart
+from agents.services.running_now import GOAL_CHARS
 from agents.services.viewing import session_view
 from agents.transitions import TERMINAL
 
@@ -79,6 +80,12 @@ class RunNowForm(OwnedChoices, EditForm):
     skill = forms.ModelChoiceField(
         PromptSkill.objects.none(), required=False, help_text="Or: what to do with the documents."
     )
+    goal = forms.CharField(
+        required=False,
+        max_length=GOAL_CHARS,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="What is to be reached, in your words. It is worked towards in steps, with skills.",
+    )
     collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="or a whole collection,")
     document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document,")
     query = forms.CharField(required=False, max_length=500, help_text="or only the passages that fit these words.")
@@ -91,6 +98,12 @@ class RunNowForm(OwnedChoices, EditForm):
         label="Ask before it tells of concerns",
         required=False,
         help_text="A run with privilege or scope concerns waits for a person before its notice goes out.",
+    )
+    analysis_mode = forms.ChoiceField(
+        label="Analysis",
+        required=False,
+        choices=[("", "Single question; steps for a goal"), (AnalysisMode.AGENTIC, "Agentic")],
+        help_text="Agentic: steps, in which the model may call skills. A goal is always worked towards in steps.",
     )
 
     class Meta:
@@ -107,16 +120,18 @@ class AgentSessionAdmin(EditingAdmin):
     ]  # fmt: skip
     list_select_related = ["owner", "agent", "trigger"]
     search_fields = ["public_id__exact", "owner__username__exact"]
-    search_help_text = "The public id of a session, in full, or the name of its owner."
+    search_help_text = "Words of what it is for, the name of its agent, trigger or owner, or its public id in full."
     ordering = ["-id"]
     sortable_by = ()
     empty = "No session has run yet. Add a document to a watched collection, or start one by hand."
     form_class = RunNowForm
     save_word = "Run now"
     sections = (
-        Section("What to go by", ("playbook", "skill"), "Exactly one of the two."),
-        Section("What to read", ("document", "collection", "query")),
-        Section("In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged")),
+        Section("What to go by", ("playbook", "skill", "goal"), "One playbook or skill; or a goal, alone or with one."),
+        Section("What to read", ("document", "collection", "query"), "A goal can do without."),
+        Section(
+            "In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged", "analysis_mode")
+        ),
     )
     acts = (
         Act(
@@ -125,7 +140,7 @@ class AgentSessionAdmin(EditingAdmin):
         ),
         Act(
             "restart", "Run again", "agents.add_agentsession", _restart, AgainForm, many=False,
-            fits=lambda row: row.status in TERMINAL,
+            fits=lambda row: row.status in TERMINAL and row.mode != Mode.CHAT,
             explained="A new session does the same work and names this one.",
         ),
     )  # fmt: skip
@@ -144,6 +159,14 @@ class AgentSessionAdmin(EditingAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[AgentSession]:
         rows: QuerySet[AgentSession] = super().get_queryset(request)
         return rows.defer("result")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        found, _ = super().get_search_results(request, queryset, search_term)
+        if not search_term.strip():
+            return found, False
+        return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(search_term.strip())), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["lever_link"] if person(request).has_perm(CHANGE) else [])]
@@ -221,5 +244,11 @@ def standing_words(session: AgentSession) -> str:
 
 
 def spent_bar(session: AgentSession) -> SafeString:
-    shown = {"spent": session.cost_total_usd, "cap": session.max_cost_usd, "bar": session_bar(session)}
+    booked = session.cost_actual_usd if session.cost_actual_usd != session.cost_total_usd else None
+    shown = {
+        "spent": session.cost_total_usd,
+        "cap": session.max_cost_usd,
+        "bar": session_bar(session),
+        "booked": booked,
+    }
     return render_to_string("admin/parts/spent.html", shown)

@@ -11,6 +11,9 @@ from difflib import ndiff
 from typing import Any, Final
 
 from agents.enums import HaltState, Outcome, TerminalReason
+from audit import receipt_words
+
+usd = receipt_words.usd
 
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols.
@@ -57,15 +60,6 @@ def _is_unseen(char: str) -> bool:
 def pretty(value: Any) -> str:
     """JSON for reading: one key a line, sorted, with nothing hidden in it."""
     return visible(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, default=str))
-
-
-def usd(amount: Decimal | None, *, empty: str = "—") -> str:
-    """Two places at least, up to six where they say something."""
-    if amount is None:
-        return empty
-    text = f"{amount:.6f}".rstrip("0")
-    whole, _, places = text.partition(".")
-    return f"${whole}.{places.ljust(2, '0')}"
 
 
 def told(sentence: str) -> str:

@@ -9,6 +9,8 @@ from django import template
 from agents.admin import shown
 from agents.admin.looks import LEVEL_LOOKS, RISK_LOOKS
 from agents.conf import clock
+from agents.models import AgentSession
+from agents.selectors import purposes
 
 register = template.Library()
 SECOND_MS = 1_000
@@ -26,6 +28,11 @@ def usd(amount: Decimal | str | None) -> str:
 @register.filter
 def visible(text: object) -> str:
     return shown.visible(str(text))
+
+
+@register.filter
+def asked_by(session: AgentSession) -> str:
+    return purposes.asked_by(session)
 
 
 @register.filter

@@ -1,6 +1,7 @@
 """The fields of a trigger by its kind, and the one page that shows a signing secret."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Final
 
 from django import forms
@@ -15,6 +16,7 @@ from agents.admin.editing import EditForm
 from agents.admin.owned import OwnedChoices
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
+from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Trigger
 from agents.services.triggers import trigger_secret
 
@@ -29,6 +31,10 @@ ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
 
 
+def _names(config: type[LoopConfig | GuardrailsConfig]) -> str:
+    return ", ".join(field.name for field in fields(config))
+
+
 class TriggerForm(OwnedChoices, EditForm):
     """Only what its kind has a use for; every choice is the owner's own."""
 
@@ -36,8 +42,8 @@ class TriggerForm(OwnedChoices, EditForm):
         model = Trigger
         fields = [
             "name", *_SCHEDULE, *_EVENT, "playbook", "skill", "collection", "query", "project", "agent",
-            "emit_artifacts", "review_flagged", "judge_citations", "max_cost_usd", "max_cost_per_day_usd",
-            "max_runs_per_hour", "pause_after", "enabled",
+            "emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails",
+            "max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled",
         ]  # fmt: skip
         labels = {
             "max_cost_usd": "Cap per session (USD)",
@@ -45,6 +51,9 @@ class TriggerForm(OwnedChoices, EditForm):
             "emit_artifacts": "May save drafts",
             "review_flagged": "Concerns wait for approval",
             "judge_citations": "Judge the quotes",
+            "analysis_mode": "Analysis",
+            "loop": "Step loop (JSON)",
+            "guardrails": "Guardrails (JSON)",
             "zone": "Time zone",
             "cron": "Times (cron)",
             "catch_up_minutes": "Make up for missed runs (minutes)",
@@ -56,6 +65,8 @@ class TriggerForm(OwnedChoices, EditForm):
             "min_severity": "And it is at least this grave.",
             "project": "Its context goes into every prompt.",
             "agent": "Under whose approval mode and budget its runs stand.",
+            "loop": f"For an agentic analysis; what is left out is as the agent has it. Known: {_names(LoopConfig)}.",
+            "guardrails": f"Likewise. Known: {_names(GuardrailsConfig)}.",
         }
 
     def clean_cron(self) -> Any:
@@ -75,6 +86,8 @@ class TriggerForm(OwnedChoices, EditForm):
         unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
         for name in unused:
             del self.fields[name]
+        for name in ("loop", "guardrails"):  # a default that is called makes forms look for a second, hidden input
+            self.fields[name].show_hidden_initial = False
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
             self.fields["collection"].disabled = self.instance.pk is not None

@@ -111,6 +111,7 @@ class TriggerAdmin(EditingAdmin):
                                   "min_severity")),
         Section("What its runs do", ("playbook", "skill", "collection", "query", "project", "agent")),
         Section("What they may", ("emit_artifacts", "review_flagged", "judge_citations")),
+        Section("How they think", ("analysis_mode", "loop", "guardrails")),
         Section("What it may cost", ("max_cost_usd", "max_cost_per_day_usd")),
         Section("What stops it from running away", ("max_runs_per_hour", "pause_after", "enabled")),
     )  # fmt: skip
@@ -175,10 +176,8 @@ class TriggerAdmin(EditingAdmin):
 
     @column("runs")
     def runs(self, trigger: Any) -> str:
-        now = clock()
-        return format_html(
-            LINES, f"next: {ago(trigger.next_run_at, now, empty='—')}", f"last: {ago(trigger.ran_at, now)}"
-        )
+        now, due = clock(), trigger.next_run_at if _fires(trigger) else None
+        return format_html(LINES, f"next: {ago(due, now, empty='—')}", f"last: {ago(trigger.ran_at, now)}")
 
     @column("state", labels={"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"})
     def state(self, trigger: Trigger) -> tuple[str, str]:
@@ -224,11 +223,12 @@ class TriggerAdmin(EditingAdmin):
         shown["default_cap"] = default_session_cap()
         if row is None:
             return shown
-        sessions = list(row.sessions.select_related("owner", "trigger").order_by("-id")[:10])
+        sessions = list(row.sessions.select_related("owner", "trigger", "agent").order_by("-id")[:10])
         known = purposes(sessions)
         address = request.build_absolute_uri(f"/hooks/{row.public_id}") if kind == TriggerKind.EVENT else ""
         ran_at = sessions[0].created_at if sessions else None
         shown |= {"spend": trigger_spend(row), "address": address, "state": state_of(row)[1], "ran_at": ran_at}
+        shown["fires"] = _fires(row)
         return {**shown, "sessions": [(session, known[session.pk]) for session in sessions]}
 
 
@@ -238,6 +238,11 @@ def owner_asked(request: HttpRequest) -> User:
     short = chosen.isdecimal() and len(chosen) < ID_DIGITS
     found = User.objects.filter(pk=int(chosen), is_active=True).first() if short else None
     return found or person(request)
+
+
+def _fires(trigger: Trigger) -> bool:
+    """A trigger that is off, paused or deleted keeps the time of its next run, which will not come."""
+    return trigger.enabled and trigger.paused_at is None and trigger.deleted_at is None
 
 
 def state_of(trigger: Trigger) -> tuple[str, str]:

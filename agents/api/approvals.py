@@ -19,7 +19,7 @@ from agents.api.fields import Body, CountField, NoteField, Shown, UsdField, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import ApprovalStatus
-from agents.models import ApiKey, Approval
+from agents.models import Approval
 from agents.services.approvals import (
     MAX_STANDING_USES,
     approval_approve,
@@ -123,9 +123,7 @@ class Approvals(OwnedViewSet[Approval]):
     @property
     def decider(self) -> dict[str, Any]:
         """Who decides, when, and by which key: the record names the key too."""
-        key = self.request.auth
-        key_id = str(key.public_id) if isinstance(key, ApiKey) else ""
-        return {"by": self.person, "now": self.now, "key_id": key_id}
+        return {"by": self.person, "now": self.now, "key_id": self.key_id}
 
     def get_serializer_class(self) -> type[ApprovalShown]:
         return ApprovalShown if self.action == "list" else ApprovalDetail
@@ -163,7 +161,7 @@ class Approvals(OwnedViewSet[Approval]):
     @described("approvals_approve_for_session", ApprovalDetail, body=ForSessionBody)
     @action(detail=True, methods=["post"], url_path="approve-for-session")
     def approve_for_session(self, request: Request, **_: Any) -> Response:
-        """Says yes to this call and its like for the rest of the session. Never for PRIVILEGED ones."""
+        """Says yes to this call and its like for the rest of the session. Never for PRIVILEGED or high-risk ones."""
         approval, said = self.get_object(), self.body(ForSessionBody)
         said["free_arguments"] = tuple(said["free_arguments"])
         standing_create(approval.pk, **self.decider, **said)

@@ -58,5 +58,5 @@ class Asks(ApiView):
         needed = scope_of(said["text"])
         if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
             raise ScopeMissing(needed)
-        answer = ask(by=self.person, now=self.now, **said)
+        answer = ask(by=self.person, now=self.now, key_id=self.key_id, **said)
         return Response(AskShown(answer).data, status=STATUS[answer.kind])

@@ -18,16 +18,24 @@ from rest_framework.response import Response
 from agents.api.errors import LengthMissing
 from agents.api.fields import Body
 from agents.conf import clock
+from agents.models import ApiKey
 
 Row = TypeVar("Row", bound=models.Model)
 
 
 class Acting(views.APIView):
-    """The person, the moment and the words of a request. The three sets name actions."""
+    """The person, the moment and the words of a request. The sets name actions."""
 
     always_allowed: frozenset[str] = frozenset()  # also without opt-in
     changes_nothing: frozenset[str] = frozenset()  # a POST that only asks
     decisions: frozenset[str] = frozenset()  # needs the scope `decide`
+    starts: frozenset[str] = frozenset()  # begins sessions, which cost money
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """A body that cannot be read is refused, also where nothing is read from it."""
+        super().initial(request, *args, **kwargs)
+        if request.method == "POST":
+            request.data  # noqa: B018 reading it is the check
 
     @property
     def person(self) -> User:
@@ -36,6 +44,12 @@ class Acting(views.APIView):
     @property
     def now(self) -> datetime:
         return clock()
+
+    @property
+    def key_id(self) -> str:
+        """The API key that speaks for the person, for the record; empty in a browser."""
+        key = self.request.auth
+        return str(key.public_id) if isinstance(key, ApiKey) else ""
 
     def body(self, kind: type[Body], *, partial: bool = False) -> dict[str, Any]:
         if "HTTP_TRANSFER_ENCODING" in self.request.META and not self.request.META.get("CONTENT_LENGTH"):

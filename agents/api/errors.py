@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 WHOLE: Final = "non_field_errors"
 _NAMED: Final[dict[type[Exception], tuple[int, str, str]]] = {
-    Http404: (404, "not_found", "There is no such thing here."),
-    exceptions.NotFound: (404, "not_found", "There is no such thing here."),
+    Http404: (404, "not_found", "Not found."),
+    exceptions.NotFound: (404, "not_found", "Not found."),
     PermissionDenied: (403, "not_allowed", "This is not allowed."),
     RequestDataTooBig: (413, "too_large", "The request is larger than this installation takes."),
     SuspiciousOperation: (400, "bad_request", "The request cannot be read."),
@@ -87,13 +87,22 @@ def _described(error: Exception) -> tuple[int, str, str, dict[str, Any] | None]:
         return (number, error.code, str(error), None) if number else _fault()
     if isinstance(error, exceptions.ValidationError):
         detail = _by_field(error.detail)
-        return 422, "invalid", f"Something is not right: {', '.join(sorted(detail))}.", detail
+        return 422, "invalid", _first_of(detail), detail
     for kind, (number, code, message) in _NAMED.items():
         if isinstance(error, kind):
             return number, code, message, None
     if isinstance(error, exceptions.APIException):
         return error.status_code, str(error.default_code), str(error.detail), None
     return _fault()
+
+
+def _first_of(detail: dict[str, Any]) -> str:
+    """Which fields are wrong; of a definition, its first problem and how many more there are."""
+    problems = detail.get("problems")
+    if not isinstance(problems, list) or not problems or not isinstance(problems[0], Mapping):
+        return f"Something is not right: {', '.join(sorted(detail))}."
+    more = len(problems) - 1
+    return f"{problems[0].get('message', '')}{f' (and {more} more)' if more else ''}"
 
 
 def _fault() -> tuple[int, str, str, None]:

@@ -33,6 +33,11 @@ class UsdField(serializers.DecimalField):
             **kwargs,
         )
 
+    def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
+        if isinstance(data, str) and not data.strip():
+            self.fail("text")  # no amount, and not null: that has to be said
+        return super().validate_empty_values(data)
+
     def to_internal_value(self, data: Any) -> Decimal:
         if isinstance(data, bool) or not isinstance(data, str | int):
             self.fail("text")
@@ -95,13 +100,25 @@ class OwnRow(serializers.UUIDField):
 
 
 class Body(serializers.Serializer[Any]):
-    """What a request may say. A name that is not known is refused: a misspelt cap would otherwise be no cap."""
+    """What a request may say. A name that is not known is refused: a misspelt cap would otherwise be no cap. So is a
+    value of another kind: nothing is made of a number that stands for a text, or of a 0 that stands for false."""
 
     def run_validation(self, data: Any = empty) -> Any:
-        if isinstance(data, Mapping) and (unknown := set(data) - set(self.fields)):
-            known = ", ".join(self.fields)
-            raise serializers.ValidationError({str(name): [f"Not known here; known are: {known}."] for name in unknown})
+        if isinstance(data, Mapping):
+            if unknown := set(data) - set(self.fields):
+                told = f"Not known here; known are: {', '.join(self.fields)}."
+                raise serializers.ValidationError({str(name): [told] for name in unknown})
+            if odd := {name: [why] for name, value in data.items() if (why := _oddity(self.fields[name], value))}:
+                raise serializers.ValidationError(odd)
         return super().run_validation(data)
+
+
+def _oddity(field: Any, value: Any) -> str:
+    if isinstance(field, serializers.BooleanField) and not isinstance(value, bool | None):
+        return "Send true or false."
+    if isinstance(field, serializers.CharField | serializers.UUIDField) and not isinstance(value, str | None):
+        return "Send text."
+    return ""
 
 
 class Shown(serializers.ModelSerializer[Any]):

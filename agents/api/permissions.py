@@ -1,10 +1,12 @@
-"""What a request needs before its view is entered: a user, the scope of its key, and the user's opt-in.
+"""What a request needs before its view is entered: a user, the scope of its key, the user's opt-in and, to begin a
+session, the permission to.
 
 Whose rows it may touch is not decided here: querysets hold nobody else's, so a stranger's id is not found.
 """
 
-from typing import Any
+from typing import Any, cast
 
+from django.contrib.auth.models import User
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
@@ -12,6 +14,7 @@ from rest_framework.request import Request
 from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.models import ApiKey, Profile
 from agents.services.api_keys import Scope
+from agents.services.ownership import demand_start
 
 
 class SignedIn(BasePermission):
@@ -38,6 +41,15 @@ class OptedIn(BasePermission):
         free = scope_needed(request.method or "", view) == Scope.READ or _act(view) in view.always_allowed
         if not free and not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
             raise NotOptedIn
+        return True
+
+
+class MayStart(BasePermission):
+    """Sessions are begun by those whose role says so, as in the admin; to own what they would read is not enough."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if _act(view) in view.starts:
+            demand_start(cast("User", request.user))
         return True
 
 

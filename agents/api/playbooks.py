@@ -4,7 +4,6 @@ from typing import Any
 
 from django.db.models import Count, QuerySet
 from django.http import HttpResponse
-from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
@@ -16,6 +15,7 @@ from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, Shown
 from agents.api.parsers import StrictJSON, YamlText
 from agents.api.schema import described
+from agents.downloads import yaml_file
 from agents.models import Playbook, PlaybookPosition
 from agents.playbook_text import Position
 from agents.services.playbooks import (
@@ -134,10 +134,7 @@ class Playbooks(OwnedViewSet[Playbook]):
     @action(detail=True, methods=["get"], url_path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         playbook = self.get_object()
-        answer = HttpResponse(playbook_export(playbook), content_type="application/yaml; charset=utf-8")
-        name = content_disposition_header(as_attachment=True, filename=f"{playbook.name}.yaml")
-        answer.headers["Content-Disposition"] = name or "attachment"
-        return answer
+        return yaml_file(playbook.name, playbook_export(playbook))
 
 
 def _with_positions(said: dict[str, Any]) -> dict[str, Any]:

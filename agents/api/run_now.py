@@ -1,4 +1,4 @@
-"""Run now: one session, at once, with exactly one of a playbook or a skill. The same brakes, the same receipt."""
+"""Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt."""
 
 from typing import Any
 
@@ -8,16 +8,26 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import ApiView
-from agents.api.fields import Body, OwnRow, UsdField
+from agents.api.fields import Body, OwnRow, UsdField, WordField
 from agents.api.schema import described
 from agents.api.sessions import SessionShown
+from agents.enums import AnalysisMode
 from agents.models import Agent, Collection, Document, Playbook, Project, PromptSkill
 from agents.services.firing import run_now
+from agents.services.running_now import GOAL_CHARS
 
 
 class RunBody(Body):
-    playbook = OwnRow(Playbook, required=False, allow_null=True, help_text="What to check against; or a skill.")
+    playbook = OwnRow(
+        Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
+    )
     skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
+    goal = serializers.CharField(
+        max_length=GOAL_CHARS,
+        required=False,
+        allow_blank=True,
+        help_text="What is to be reached, in words: worked towards in steps, with skills. It needs nothing to read.",
+    )
     collection = OwnRow(Collection, required=False, allow_null=True, help_text="Reads all of it.")
     document = OwnRow(Document, required=False, allow_null=True)
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
@@ -27,6 +37,9 @@ class RunBody(Body):
     emit_artifacts = serializers.BooleanField(required=False)
     review_flagged = serializers.BooleanField(
         required=False, help_text="A person is asked before a run with privilege or scope concerns tells of it."
+    )
+    analysis_mode = WordField(
+        choices=AnalysisMode.choices, required=False, help_text="agentic: in steps, in which the model may call skills."
     )
 
 
@@ -43,12 +56,14 @@ EXAMPLE = OpenApiExample(
 
 class RunNow(ApiView):
     serializer_class = SessionShown
+    starts = frozenset({"post"})
 
     @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Starts a run; 422 unless exactly one of playbook and skill, and something to read, is given.
+        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill and something to read.
 
-        What is read is a document, a collection or what fits a query. GET sessions/{id} follows the run.
+        What is read is a document, a collection or what fits a query. A goal can have them, too. GET sessions/{id}
+        follows the run.
         """
         said: dict[str, Any] = self.body(RunBody)
         session = run_now(owner=self.person, by=self.person, now=self.now, **said)

@@ -122,6 +122,7 @@ class Sessions(OwnedViewSet[AgentSession]):
     filterset_class = SessionFilter
     joins = ("agent", "trigger", "project", "restarted_from")
     always_allowed = frozenset({"halt", "halt_all"})
+    starts = frozenset({"restart"})
 
     def get_queryset(self) -> QuerySet[AgentSession]:
         open_calls = ToolCall.objects.open().filter(session=OuterRef("pk"))

@@ -14,7 +14,7 @@ from agents.api.fields import Body, CountField, OwnRow, Shown, UsdField, WordFie
 from agents.api.filtering import YesOrNo, public_id
 from agents.api.schema import described
 from agents.api.sessions import SessionShown
-from agents.enums import EventSeverity, TriggerKind
+from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.services.firing import run_now
 from agents.services.trigger_fields import KINDS
@@ -43,7 +43,8 @@ class TriggerShown(Shown):
         model = Trigger
         fields = [
             "id", "kind", "name", "enabled", "agent", "project", "playbook", "skill", "collection", "query",
-            "emit_artifacts", "review_flagged", "judge_citations", "max_cost_usd", "max_cost_per_day_usd",
+            "emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails",
+            "max_cost_usd", "max_cost_per_day_usd",
             "max_runs_per_hour", "pause_after", "cron", "zone", "catch_up_minutes", "next_run_at", "last_run_at",
             "source", "event_type", "category", "min_severity", "failed_in_a_row", "empty_in_a_row", "paused_at",
             "pause_reason", "created_at",
@@ -62,6 +63,9 @@ class TriggerPatch(Body):
     emit_artifacts = serializers.BooleanField(required=False)
     review_flagged = serializers.BooleanField(required=False)
     judge_citations = serializers.BooleanField(required=False)
+    analysis_mode = WordField(choices=AnalysisMode.choices, required=False)
+    loop = serializers.DictField(required=False, help_text="Settings of the step loop, such as max_steps.")
+    guardrails = serializers.DictField(required=False, help_text="Guardrails, such as max_repeated_tool_steps.")
     max_cost_usd = UsdField(
         required=False, allow_null=True, help_text="For each session; null: the installation's default."
     )
@@ -130,6 +134,7 @@ class Triggers(OwnedViewSet[Trigger]):
     serializer_class = TriggerShown
     filterset_class = TriggerFilter
     joins = ("agent", "project", "playbook", "skill", "collection")
+    starts = frozenset({"run"})
 
     @described("triggers_create", {201: TriggerShown}, body=TriggerBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:

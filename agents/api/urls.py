@@ -3,16 +3,19 @@
 from typing import Any
 
 from django.contrib.auth.mixins import LoginRequiredMixin
-from django.urls import include, path, re_path
+from django.urls import include, path, re_path, reverse
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.exceptions import NotFound
 from rest_framework.routers import SimpleRouter
 
+from agents.api.agent_events import AgentEvents
+from agents.api.agent_events import stream as agent_events_stream
 from agents.api.agents_ import Agents
 from agents.api.approvals import Approvals
 from agents.api.asks import Asks
 from agents.api.base import ApiView
+from agents.api.callable_skills import CallableSkills
+from agents.api.chats import Chats
 from agents.api.collections import Collections
 from agents.api.costs import Costs
 from agents.api.documents import Documents
@@ -25,12 +28,17 @@ from agents.api.playbooks import Playbooks
 from agents.api.precedents import Precedents
 from agents.api.projects import Projects
 from agents.api.proposals import Proposals
+from agents.api.questions import Questions
 from agents.api.run_now import RunNow
 from agents.api.search import Search
 from agents.api.sessions import Sessions
+from agents.api.skill_audits import SkillAudits
 from agents.api.skills import Skills
+from agents.api.streams import stream
 from agents.api.tool_calls import ToolCalls
+from agents.api.transcripts import Transcript
 from agents.api.triggers import Triggers
+from agents.exceptions import NotFound
 
 app_name = "api"
 
@@ -38,14 +46,18 @@ router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("triggers/events", Events, basename="event")
 router.register("agents", Agents, basename="agent")
 router.register("approvals", Approvals, basename="approval")
+router.register("callable-skills", CallableSkills, basename="callable-skill")
+router.register("chats", Chats, basename="chat")
 router.register("collections", Collections, basename="collection")
 router.register("documents", Documents, basename="document")
+router.register("events", AgentEvents, basename="agent-event")
 router.register("memories", Memories, basename="memory")
 router.register("notifications", Notifications, basename="notification")
 router.register("playbooks", Playbooks, basename="playbook")
 router.register("precedents", Precedents, basename="precedent")
 router.register("projects", Projects, basename="project")
 router.register("proposals", Proposals, basename="proposal")
+router.register("questions", Questions, basename="question")
 router.register("sessions", Sessions, basename="session")
 router.register("skills", Skills, basename="skill")
 router.register("tool-calls", ToolCalls, basename="tool-call")
@@ -57,7 +69,7 @@ class Nowhere(ApiView):
 
     @extend_schema(exclude=True)
     def http_method_not_allowed(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        raise NotFound
+        raise NotFound(f"Not found: {reverse('api:docs')} lists the addresses of the API.")
 
 
 class Docs(LoginRequiredMixin, SpectacularSwaggerSplitView):
@@ -67,10 +79,14 @@ class Docs(LoginRequiredMixin, SpectacularSwaggerSplitView):
 urlpatterns = [
     path("v1/asks", Asks.as_view(), name="asks"),
     path("v1/costs", Costs.as_view(), name="costs"),
+    path("v1/events/stream", agent_events_stream, name="agent-events-stream"),
     path("v1/health", Health.as_view(), name="health"),
     path("v1/me", Me.as_view(), name="me"),
     path("v1/run-now", RunNow.as_view(), name="run-now"),
     path("v1/search", Search.as_view(), name="search"),
+    path("v1/sessions/<uuid:id>/stream", stream, name="stream"),
+    path("v1/sessions/<uuid:id>/transcript", Transcript.as_view(), name="transcript"),
+    path("v1/skill-audits", SkillAudits.as_view(), name="skill-audits"),
     path("v1/", include(router.urls)),
     path("schema/", SpectacularAPIView.as_view(), name="schema"),
     path("docs/", Docs.as_view(url_name="api:schema"), name="docs"),

@@ -1,18 +1,21 @@
-"""The engine of chat sessions: the conversation so far, the new message, the skills, and the step loop."""
+"""The engine of chat sessions: the conversation so far, the new message, and one turn of the agent."""
 
 from typing import Final
 from uuid import UUID
 
 from agents.chat.streaming import Stream
-from agents.conf import clock, guardrails_defaults, loop_defaults, model_for
+from agents.chat.wording import admission, is_yes, requests_in
+from agents.conf import clock
 from agents.ends import End, Finished
-from agents.engine.loop import Answered, Brief, StepLoop
-from agents.enums import Purpose
-from agents.loop_config import GuardrailsConfig, LoopConfig
-from agents.models import AgentSession
-from agents.services.chats import Way, chat_answer, chat_sessions
+from agents.engine.loop import Answered
+from agents.engine.turns import run_agent_turn
+from agents.enums import Purpose, QuestionStatus
+from agents.models import AgentSession, Question
+from agents.selectors.chats import answers_of
+from agents.services.chats import Way, chat_sessions
+from agents.services.loop_settings import loop_of
+from agents.services.loops import loop_hear_chat
 from agents.services.transcripts import Entry
-from agents.skills.registry import installed_skills
 
 SYSTEM: Final = """\
 You are {name}, an agent that works for {owner} under supervision. Answer the user's message.
@@ -30,30 +33,44 @@ MOST_BEFORE: Final = 50
 
 
 def chat(session: AgentSession) -> End:
+    said = _said(session)
     with Stream(session) as stream:
-        config = LoopConfig.merged(loop_defaults())
-        brief = Brief(
-            model=model_for("main"),
-            opening=_opening(session),
-            skills=dict(installed_skills()),
-            purpose=Purpose.CHAT,
+        config = loop_of(session, streaming=True)
+        end = run_agent_turn(
+            session,
+            said,
+            system=_system(session),
             config=config,
-            guardrails=GuardrailsConfig.merged(guardrails_defaults()),
+            purpose=Purpose.CHAT,
             listener=stream.hear if config.streaming else None,
+            admit=lambda: admission(lambda: _requests(session, said)),
         )
-        end = StepLoop(session, brief, started_at=clock()).run()
-        return Finished() if isinstance(end, Answered) else end
+    if not isinstance(end, Answered):
+        return end
+    loop_hear_chat(session, now=clock())
+    return Finished()
 
 
-def _opening(session: AgentSession) -> tuple[Entry, ...]:
-    """The system's words, what was said before in this chat, and the message."""
+def _requests(session: AgentSession, said: tuple[Entry, ...]) -> list[str]:
+    """The words by which the user asks for something: the message, and what they answered to questions of this run."""
+    asked = Question.objects.filter(session=session, status=QuestionStatus.ANSWERED).order_by("pk")
+    answers = [[one.answer, *([one.text] if is_yes(one.answer) else [])] for one in asked]
+    return [*requests_in([entry.content for entry in said]), *(text for texts in answers for text in texts)]
+
+
+def _system(session: AgentSession) -> str:
     name = session.agent.name if session.agent else "an assistant"
     told = SYSTEM.format(name=name, owner=session.owner.get_username())
-    system = Entry("system", f"{told}\n{WAYS[Way(session.params['way'])]}".strip())
-    before = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    return f"{told}\n{WAYS[Way(session.params['way'])]}".strip()
+
+
+def _said(session: AgentSession) -> tuple[Entry, ...]:
+    """What was said before in this chat, and the message."""
+    chat = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    before = [one for one in chat if one.pk < session.pk][-MOST_BEFORE:]
+    answers = answers_of(before)
     said: list[Entry] = []
-    for earlier in [one for one in before if one.pk < session.pk][-MOST_BEFORE:]:
-        answer = chat_answer(earlier)
-        if answer:
+    for earlier in before:
+        if answer := answers.get(earlier.pk):
             said += [Entry("user", earlier.params["message"]), Entry("assistant", answer)]
-    return (system, *said, Entry("user", session.params["message"]))
+    return (*said, Entry("user", session.params["message"]))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from agents.conf import clock, model_for
-from agents.context_window import fit, parted, split_for_summary, summary_prompt, with_summary
+from agents.context_window import fit, parted, split_for_summary, summary_prompt, unmarked, with_summary
 from agents.engine.calls import asked_before
 from agents.engine.wire import as_sent
 from agents.enums import Purpose, ToolIntent
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 SUMMARY_TOKENS = 1_024
 
 
+def _whole(transcript: Sequence[Message], before: Sequence[Message]) -> list[Message]:
+    """The system's words of now, what was said before, and what was said since."""
+    told = [entry for entry in transcript if entry.role == "system"]
+    return [*told, *before, *(entry for entry in transcript if entry.role != "system")]
+
+
 class Asker:
     """Asks at a fixed place of the run, and again in the same words when an answer was lost."""
 
@@ -34,7 +40,7 @@ class Asker:
         if params is None:
             params = {
                 "model": brief.model,
-                "messages": [*self._window(transcript, place), self._what_is_left(number)],
+                "messages": [*self._window(_whole(transcript, brief.before), place), self._what_is_left(number)],
                 "max_tokens": brief.max_tokens,
                 "purpose": str(brief.purpose),
                 "tools": [skill.offer for skill in brief.skills.values()],
@@ -50,7 +56,7 @@ class Asker:
         if strategy == Strategy.SUMMARIZE:
             summarised = self._summarised(sent, place, nonce)
             sent, strategy = summarised or sent, Strategy.SLIDING_WINDOW
-        return [dict(message) for message in fit(sent, window=config.context_window, strategy=strategy).messages]
+        return unmarked(fit(sent, window=config.context_window, strategy=strategy).messages)
 
     def _summarised(self, sent: Sequence[dict[str, Any]], place: str, nonce: str) -> list[dict[str, Any]] | None:
         """With a summary in place of the older part; None when there is no need, or no summary to be had."""

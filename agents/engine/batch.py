@@ -3,30 +3,32 @@
 A result is what the model is told. Brakes are not caught here: they end the run.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from agents.conf import clock, skill_hosts
 from agents.engine.calls import asked_before
-from agents.engine.simulation import anticipate
+from agents.engine.simulation import PLACE, anticipate
 from agents.enums import Level, Outcome, QuestionStatus, Risk, ToolIntent
 from agents.exceptions import OutcomeUnknown
 from agents.guard import guarded_group
 from agents.models import AgentSession, Question
-from agents.services.skills import skill_standing
+from agents.services.skills import pace_of, skill_refusal, skill_standing
 from agents.skills.addresses import level_for
 from agents.skills.parsing import SkillCall
 from agents.skills.risk import assess, escalates
 from agents.skills.skill import BadArguments, Skill
 from agents.tools.calls import Asked
+from agents.tools.notes import note_refusal
 from agents.tools.params import BadParams
 from agents.types import ToolResult
 from audit.hashing import canonical
 
 NOT_FOUND = "not found or disabled"
 ERROR_CHARS = 300
+OUTPUT_CHARS = 200_000  # of what a model is told; the journal has all of it
 NOBODY = "Nobody answered in time."
 
 
@@ -66,16 +68,28 @@ class _Planned:
         return Asked(ToolIntent.RUN_SKILL, params, self.key, risk=self.risk, simulation=self.simulation)
 
 
+# Asked about each call of a group, in order, before any of them is made: why it may not be, or nothing.
+Admission = Callable[[str, Skill, Mapping[str, Any]], str]
+
+
 class SkillExecutor:
-    """Carries out what a reply asks for. `offered` are the skills that may be asked for here; no others exist."""
+    """Carries out what a reply asks for. `offered` are the skills that may be asked for here; no others exist.
+    `admit` gives the admission to a group of calls, if there are limits besides those of the guard."""
 
     def __init__(
-        self, session: AgentSession, offered: dict[str, Skill], *, context: str = "", simulate: bool = True
+        self,
+        session: AgentSession,
+        offered: dict[str, Skill],
+        *,
+        context: str = "",
+        simulate: bool = True,
+        admit: Callable[[], Admission] | None = None,
     ) -> None:
         self._session = session
         self._offered = offered
         self._context = context
         self._simulate = simulate
+        self._admit = admit
 
     def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
         """Results by the calls' places, in the order of the calls. It ends early where a person has to be waited for.
@@ -93,7 +107,8 @@ class SkillExecutor:
         return result
 
     def _execute_group(self, calls: Sequence[tuple[str, SkillCall]]) -> list[tuple[str, SkillResult]]:
-        planned = [(key, self._plan(key, call)) for key, call in calls]
+        admit = self._admit() if self._admit else None
+        planned = [(key, self._plan(key, call, admit)) for key, call in calls]
         ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
         started = clock()
         try:
@@ -104,7 +119,7 @@ class SkillExecutor:
         told = {plan.key: self._told(plan, result, took) for plan, result in zip(ready, done, strict=True)}
         return [(key, plan if isinstance(plan, SkillResult) else told[key]) for key, plan in planned]
 
-    def _plan(self, key: str, call: SkillCall) -> _Planned | SkillResult:
+    def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> _Planned | SkillResult:
         """Known and enabled? its level; how risky; and, where it is dangerous, what will probably come of it."""
         skill = self._offered.get(call.name)
         standing = skill_standing(skill.name, skill.level) if skill else None
@@ -114,16 +129,24 @@ class SkillExecutor:
             before = asked_before(self._session, key)
             arguments = dict(before["arguments"]) if before else skill.arguments(call.arguments)
         except BadArguments as error:
-            return SkillResult(error=str(error)[:ERROR_CHARS])
+            return self._refused(skill, standing.level, call.arguments, str(error))
         level = level_for(skill, standing.level, arguments, skill_hosts())
+        if admit and before is None and (why := admit(key, skill, arguments)):
+            return self._refused(skill, level, arguments, why, outcome=str(Outcome.RATE_LIMITED))
         dangerous = level.rank >= Level.RESTRICTED.rank or escalates(skill, arguments)
         plan = _Planned(
             call, key, skill, arguments, risk=assess(skill, arguments) if dangerous else None, simulation=""
         )
-        if dangerous and self._simulate and before is None:
-            said = anticipate(self._session, skill, arguments, context=self._context, key=f"{key}:simulation")
+        pace = pace_of(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+        if dangerous and self._simulate and before is None and not skill_refusal(pace, now=clock()):
+            said = anticipate(self._session, skill, arguments, context=self._context, key=f"{key}{PLACE}")
             plan = replace(plan, simulation=said)
         return plan
+
+    def _refused(self, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, **about: str) -> SkillResult:
+        """A call that does not get as far as the guard, which notes its own refusals."""
+        note_refusal(self._session, skill, level, arguments, why, now=clock())
+        return SkillResult(error=why[:ERROR_CHARS], metadata=dict(about))
 
     def _told(self, plan: _Planned, result: ToolResult, took: int) -> SkillResult:
         about: dict[str, Any] = {"duration_ms": took, "outcome": str(result.outcome)}
@@ -136,15 +159,21 @@ class SkillExecutor:
         if not result.ok:
             return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=about)
         if plan.skill.name == "ask_person":
-            return self._answer(plan, about)
+            return self._answer(result.data["question_id"], about)
         output = result.data if isinstance(result.data, str) else canonical(result.data)
-        return SkillResult(output=output, metadata=about)
+        return SkillResult(output=_cut(output), metadata=about)
 
-    def _answer(self, plan: _Planned, about: dict[str, Any]) -> SkillResult:
-        asked = Question.objects.get(session=self._session, call_key=plan.key)
+    def _answer(self, question_id: str, about: dict[str, Any]) -> SkillResult:
+        asked = Question.objects.get(session=self._session, public_id=question_id)
         if asked.status == QuestionStatus.PENDING:
             return SkillResult(metadata={**about, "waits_for": "input"}, waits=True)
         return SkillResult(output=asked.answer or NOBODY, metadata=about)
+
+
+def _cut(output: str) -> str:
+    if len(output) <= OUTPUT_CHARS:
+        return output
+    return f"{output[:OUTPUT_CHARS]}\n[cut here: the first {OUTPUT_CHARS} of {len(output)} characters]"
 
 
 def _group(numbered: tuple[int, tuple[str, SkillCall]]) -> tuple[int, int]:

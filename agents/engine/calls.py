@@ -10,7 +10,7 @@ from typing import Any
 from agents.enums import Risk, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession
-from agents.selectors.runs import call_latest
+from agents.selectors.runs import arguments_asked
 from agents.types import ToolResult
 
 
@@ -23,5 +23,4 @@ def call(
 
 def asked_before(session: AgentSession, key: str) -> Mapping[str, Any] | None:
     """The arguments of an earlier attempt. Not those that a person changed: they are not what was asked for."""
-    made = call_latest(session, key)
-    return made.arguments if made is not None and made.digest == made.asked_digest else None
+    return arguments_asked(session, key)

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.db import transaction
+
 from agents.conf import clock, slice_lifetime
 from agents.ends import Asleep, End, Finished, SliceOver, Waiting
 from agents.engine.asking import Asker
-from agents.engine.batch import SkillExecutor
-from agents.engine.reading import Reply, read_reply, stored_calls
+from agents.engine.batch import Admission, SkillExecutor
+from agents.engine.budget import demand_budget
+from agents.engine.errors import tell_end, tell_failure, tell_near_budget
+from agents.engine.honesty import honest
+from agents.engine.reading import Reply, final_words, read_reply, stored_calls
+from agents.engine.wire import SYNTAX
 from agents.enums import Outcome, Purpose, Status, TerminalReason, WaitingOn
 from agents.guardrails import (
     CALL_AGAIN,
@@ -41,24 +47,31 @@ from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import AgentSession, Message
 from agents.services.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
 from agents.skills.skill import Skill
+from agents.tools.context import persisting
+from agents.tools.params import BadParams
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)
+UNASKABLE: Final = "The next question cannot be asked; a context_window would keep it short."
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What a run of steps works with. `opening` is said once, at the beginning of the transcript."""
+    """What a run of steps works with. `opening` is said once, at the beginning of the transcript (or of a loop's turn);
+    `before` was said in earlier turns, and is sent again without being written again."""
 
     model: str
     opening: tuple[Entry, ...]
     skills: dict[str, Skill]
+    before: tuple[Message, ...] = ()
+    turn: int = 0
     key: str = "step"
     purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR
     max_tokens: int = 1_024
     config: LoopConfig = field(default_factory=LoopConfig)
     guardrails: GuardrailsConfig = field(default_factory=GuardrailsConfig)
     listener: Callable[[Any], None] | None = None
+    admit: Callable[[], Admission] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,11 +87,30 @@ class StepLoop:
         self._slice_started = started_at
         self._asker = Asker(session, brief.config, key=brief.key)
         self._counters = Counters.from_json(session.metadata.get(GUARDRAILS))
+        self._worked_before = self._counters.worked_ms
         self._transcript: list[Message] = []
+        self._got_on = False
 
     def run(self) -> Answered | End:
-        """Steps until the model ends, a guardrail ends it, a person is waited for, or the slice is over."""
-        self._transcript = transcript_of(self._session) or self._append(self._brief.opening)
+        """Steps until the model ends, a guardrail ends it, a person is waited for, or the slice is over.
+
+        Those who watch are told of an end that is no answer, once. Begun again after its end, it ends the same way.
+        """
+        try:
+            with persisting(self._brief.config.max_retries):
+                end = self._run()
+        except Exception as error:
+            tell_failure(self._session, error, run=self._brief.key)
+            raise
+        if isinstance(end, Finished):
+            tell_end(self._session, end, run=self._brief.key)
+        return end
+
+    def _run(self) -> Answered | End:
+        self._transcript = transcript_of(self._session, turn=self._brief.turn)
+        if not self._transcript:
+            self._worked_before = 0
+            self._append(self._brief.opening)
         while True:
             end = self._finish_step() or self._before_step()
             if end is not None:
@@ -90,15 +122,16 @@ class StepLoop:
     # --- One step ---
 
     def _before_step(self) -> End | None:
-        session, config = self._session, self._brief.config
-        row = AgentSession.objects.get(pk=session.pk)
-        elapsed = (clock() - (row.started_at or row.created_at)).total_seconds()
+        row = AgentSession.objects.get(pk=self._session.pk)
         stopped = preflight(
-            cancelled=row.status != Status.RUNNING, elapsed_seconds=elapsed, step_count=self._steps, config=config
+            cancelled=row.status != Status.RUNNING,
+            elapsed_seconds=self._worked_ms / 1_000,
+            step_count=self._steps,
+            config=self._brief.config,
         )
         if stopped is not None:
             return Finished(stopped)
-        if self._steps and clock() - self._slice_started >= slice_lifetime():
+        if self._got_on and clock() - self._slice_started >= slice_lifetime():
             return SliceOver()
         warned = warns_of_budget(
             self._counters,
@@ -108,64 +141,82 @@ class StepLoop:
             total_tokens=row.total_tokens,
         )
         if warned:
-            self._tell(WRAP_UP)
+            with transaction.atomic():
+                self._tell(WRAP_UP)
+                tell_near_budget(row, WRAP_UP.text, run=self._brief.key)
         return None
 
     def _step(self) -> Answered | End | None:
-        number = self._steps + 1
-        asked = self._asker.ask(self._transcript, self._brief, number=number)
+        number, self._got_on = self._steps + 1, True
+        try:
+            asked = self._asker.ask(self._transcript, self._brief, number=number)
+        except BadParams as error:
+            return Finished(TerminalReason.REFUSED, error=f"{UNASKABLE} {error}")
         if asked.detail == BUSY:
             return Asleep(clock() + BUSY_WAIT)
         if not asked.ok:
             failed = asked.outcome == Outcome.GATEWAY_ERROR
             return Finished(TerminalReason.PROVIDER_ERROR if failed else TerminalReason.REFUSED, error=asked.error)
-        reply = read_reply(asked.data, step=number)
+        reply = read_reply(asked.data, step=number, turn=self._brief.turn)
         entry = Entry("assistant", reply.text, calls=reply.stored, stop=reply.stop)
-        match reply.stop:
-            case Stop.REFUSAL:
-                self._append([replace(entry, calls=())])
-                return Finished(TerminalReason.REFUSED, error=REFUSAL_ERROR)
-            case Stop.TOOL_USE:
-                return self._wants(entry, reply)
-            case Stop.MAX_TOKENS:
-                return self._cut_off(replace(entry, calls=()), reply)
-        self._append([entry])
-        return self._ended(reply.text)
+        if reply.stop == Stop.TOOL_USE:
+            return self._wants(entry, reply)
+        self._append([replace(entry, calls=(), content=self._honest(reply.text))])
+        return self._judged(reply)
+
+    def _honest(self, text: str) -> str:
+        if self._brief.purpose != Purpose.CHAT:
+            return text
+        return honest(text, session=self._session, transcript=self._transcript, skills=self._brief.skills)
+
+    def _judged(self, reply: Reply) -> Answered | End | None:
+        """What a reply that asks for no call comes to. It stands in the transcript already."""
+        if reply.stop == Stop.REFUSAL:
+            return Finished(TerminalReason.REFUSED, error=REFUSAL_ERROR)
+        if reply.stop == Stop.MAX_TOKENS:
+            if may_recover(self._counters, self._brief.guardrails):
+                self._tell(CALL_AGAIN if reply.unreadable else CONTINUE)
+                return None
+            if reply.unreadable:
+                return Finished(TerminalReason.REFUSED, error=CUT_CALL_ERROR)
+        return self._ended()
+
+    def _judged_again(self) -> Answered | End | None:
+        """The same of a reply that was written down and then not judged, for its worker was lost; from the journal."""
+        number = self._steps
+        asked = self._asker.ask(self._transcript, self._brief, number=number)
+        reply = read_reply(asked.data, step=number, turn=self._brief.turn)
+        return self._stuck() if reply.stop == Stop.TOOL_USE else self._judged(reply)
 
     def _wants(self, entry: Entry, reply: Reply) -> End | None:
         """The calls of a reply are judged before any of them runs; then they stand in the transcript, to be run."""
+        demand_budget(self._session)
         if reply.unreadable:
             told = f"Nothing of this reply was run. {reply.unreadable}"
             results = [Entry("tool", told, call_id=call["id"], failed=True) for call in reply.stored]
-            self._append([entry, *(results or [Entry("user", told, reason="skill_syntax", failed=True)])])
+            self._append([entry, *(results or [Entry("user", told, reason=SYNTAX, failed=True)])])
             return None
         calls = [(call.name, call.arguments) for call in reply.calls]
         self._counters = observe_tool_calls(self._counters, calls)
         if is_stuck(self._counters, self._brief.guardrails):
             self._append([replace(entry, calls=())])
-            return Finished(TerminalReason.STUCK_LOOP, error=stuck_error(self._brief.guardrails))
+            return self._stuck()
         known = [self._brief.skills.get(call.name) for call in reply.calls]
         read_only = all(skill is not None and not skill.side_effects for skill in known)
         self._counters = observe_reading(self._counters, read_only=read_only)
         self._append([entry])
         return None
 
-    def _cut_off(self, entry: Entry, reply: Reply) -> Answered | End | None:
-        self._append([entry])
-        if may_recover(self._counters, self._brief.guardrails):
-            self._tell(CALL_AGAIN if reply.unreadable else CONTINUE)
-            return None
-        if reply.unreadable:
-            return Finished(TerminalReason.REFUSED, error=CUT_CALL_ERROR)
-        return self._ended(reply.text)
+    def _stuck(self) -> Finished:
+        return Finished(TerminalReason.STUCK_LOOP, error=stuck_error(self._brief.guardrails))
 
-    def _ended(self, text: str) -> Answered | None:
+    def _ended(self) -> Answered | None:
         recent = self._transcript[-RECENT_EVENTS - 1 :]
         failed = any(entry.failed for entry in recent)
-        if premature_end(text, recent_failed=failed, counters=self._counters):
+        if premature_end(recent[-1].content, recent_failed=failed, counters=self._counters):
             self._tell(TRY_OTHERWISE)
             return None
-        return Answered(self._whole_text(text))
+        return Answered(final_words(self._transcript).text)
 
     # --- The calls of a step ---
 
@@ -173,17 +224,18 @@ class StepLoop:
         """Carries out what the last reply asked for and has no result yet."""
         last = self._last_reply
         if last is None or not last.calls:
-            return None
+            return self._judged_again() if last is not None and last is self._transcript[-1] else None
         done = {entry.call_id for entry in self._transcript if entry.seq > last.seq}
-        left = [call for call in stored_calls(last.calls) if call.id not in done]
+        left = stored_calls(call for call in last.calls if call["id"] not in done)
         if not left:
             return None
-        executor = SkillExecutor(self._session, self._brief.skills, context=last.content)
+        executor = SkillExecutor(self._session, self._brief.skills, context=last.content, admit=self._brief.admit)
         waits_on = None
         for key, result in executor.execute_batch([(f"{self._brief.key}:{call.id}", call) for call in left]):
             if result.waits:
                 asked = result.metadata.get("waits_for") == "input"
-                waits_on = waits_on or (WaitingOn.INPUT if asked else WaitingOn.APPROVAL)
+                if not (asked and waits_on):  # a yes that is not used expires, so it goes first
+                    waits_on = WaitingOn.INPUT if asked else WaitingOn.APPROVAL
             else:
                 call_id = key.rpartition(":")[2]
                 self._append([Entry("tool", result.text, call_id=call_id, failed=result.failed)])
@@ -204,21 +256,18 @@ class StepLoop:
         """Replies of this run: they have a reason to end; what was said before it, and is only quoted, has none."""
         return sum(bool(entry.stop) for entry in self._transcript)
 
-    def _whole_text(self, text: str) -> str:
-        """The end of the run's words, with the parts before it that were cut off and continued."""
-        parts: list[str] = [text]
-        for entry in reversed(self._transcript[:-1]):
-            if entry.role == "assistant" and entry.stop == Stop.MAX_TOKENS:
-                parts.append(entry.content)
-            elif entry.reason != CONTINUE.reason:
-                break
-        return "".join(reversed(parts))
+    @property
+    def _worked_ms(self) -> int:
+        """The time at work on this run of steps. That of waits, of whatever kind, lies between slices."""
+        return self._worked_before + max((clock() - self._slice_started) // timedelta(milliseconds=1), 0)
 
     def _tell(self, message: InternalMessage) -> None:
         self._counters = self._counters.told(message.reason)
         self._append([Entry("user", message.text, reason=message.reason)])
 
-    def _append(self, entries: Sequence[Entry]) -> list[Message]:
-        added = transcript_append(self._session, entries, now=clock(), counters=self._counters.to_json())
+    def _append(self, entries: Sequence[Entry]) -> None:
+        self._counters = replace(self._counters, worked_ms=self._worked_ms)
+        added = transcript_append(
+            self._session, entries, now=clock(), turn=self._brief.turn, counters=self._counters.to_json()
+        )
         self._transcript = [*self._transcript, *added]
-        return added

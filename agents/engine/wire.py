@@ -1,9 +1,15 @@
 """A transcript in the form that model servers read. What tools said stands in marked blocks: it is data. Pure."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agents.blocks import render_block
+from agents.context_window import MARK, Mark
+from agents.guardrails import Reason
+
+SYNTAX: Final = "skill_syntax"  # the reason of what is said of a reply whose calls cannot be read
+_ASIDES: Final = frozenset({SYNTAX, *Reason})
 
 
 class Said(Protocol):
@@ -13,10 +19,14 @@ class Said(Protocol):
     content: str
     calls: list[dict[str, Any]]
     call_id: str
+    reason: str
 
 
 def as_sent(transcript: Iterable[Said], *, nonce: str) -> list[dict[str, Any]]:
-    """Results of calls that came as tags go back as the user's words, for there is no call id to answer to."""
+    """Results of calls that came as tags go back as the user's words, for there is no call id to answer to.
+
+    They, and what the loop itself says on the way, are marked: neither is what the user asked for.
+    """
     sent: list[dict[str, Any]] = []
     native: dict[str, str] = {}
     for entry in transcript:
@@ -28,16 +38,26 @@ def as_sent(transcript: Iterable[Said], *, nonce: str) -> list[dict[str, Any]]:
             if entry.call_id in native:
                 sent.append({"role": "tool", "tool_call_id": entry.call_id, "content": block})
             else:
-                sent.append({"role": "user", "content": f"Result of call {entry.call_id}:\n{block}"})
+                told = f"Result of call {entry.call_id}:\n{block}"
+                sent.append({"role": "user", "content": told, MARK: Mark.RESULT})
         else:
-            sent.append({"role": entry.role, "content": entry.content})
+            aside = {MARK: Mark.ASIDE} if entry.reason in _ASIDES else {}
+            sent.append({"role": entry.role, "content": entry.content, **aside})
     return sent
 
 
 def _asked(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     asked = [
-        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _object(call)}}
         for call in calls
         if call["native"]
     ]
     return {"tool_calls": asked} if asked else {}
+
+
+def _object(call: Mapping[str, Any]) -> str:
+    """The arguments of a call, or of one that could not be read none: servers refuse what is no JSON object."""
+    try:
+        return call["arguments"] if isinstance(json.loads(call["arguments"]), dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"

@@ -1,10 +1,17 @@
-"""Who acts when a command is run: the user that is named, or nobody (the machine itself)."""
+"""What acting commands share: who acts, the user that is named or nobody (the machine itself); waiting for an end."""
 
-from argparse import ArgumentParser
+import math
+import time
+from argparse import ArgumentParser, ArgumentTypeError
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
+
+from agents.models import AgentSession
+from agents.transitions import TERMINAL
+
+LOOK_EVERY_SECONDS = 0.2
 
 
 def add_acting_user(parser: ArgumentParser) -> None:
@@ -20,3 +27,25 @@ def named_user(username: str) -> User:
     if user is None:
         raise CommandError(f"There is no active user {username!r}.")
     return user
+
+
+def wait_time(text: str) -> float:
+    """A time to wait, as an argument."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+    return number
+
+
+def await_end(session: AgentSession, seconds: float) -> None:
+    over_at = time.monotonic() + seconds
+    while session.status not in TERMINAL and time.monotonic() < over_at:
+        time.sleep(LOOK_EVERY_SECONDS)
+        session.refresh_from_db()
+
+
+def ended_as(session: AgentSession) -> str:
+    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status

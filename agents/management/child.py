@@ -10,6 +10,12 @@ import socket
 import sys
 import threading
 import time
+from types import FrameType
+
+import django
+from django.core.management import execute_from_command_line
+
+from agents.process_end import process_ends
 
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
@@ -34,7 +40,13 @@ def serve(listening: int, application: str) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_FOR_REQUESTS,
     )
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=listening)])
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            process_ends.set()  # open streams end by themselves, and their clients come again
+            super().handle_exit(sig, frame)
+
+    Server(config).run(sockets=[socket.socket(fileno=listening)])
 
 
 def main(arguments: list[str]) -> None:
@@ -42,8 +54,11 @@ def main(arguments: list[str]) -> None:
     if arguments[0] == "web":
         serve(int(arguments[1]), arguments[2])
         return
-    from django.core.management import execute_from_command_line
+    django.setup()
+    if arguments[0] == "qcluster":
+        from agents.queue import load_tasks
 
+        load_tasks()
     execute_from_command_line(["manage.py", *arguments])
 
 

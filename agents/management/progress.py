@@ -7,9 +7,10 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 
 from agents.conf import clock
-from agents.enums import Status
+from agents.enums import Mode, Status
 from agents.models import AgentSession
 from agents.queue import waiting
+from agents.services.sensors import sensors_unheld, slices_alive
 
 LOOK_EVERY_SECONDS = 2.0
 MOST_PATIENCE = 8
@@ -62,5 +63,18 @@ class Progress:
         if not same and (not found.count or young):
             return False
         here = AgentSession.objects.filter(lease_owner__startswith=f"{platform.node()}:"[-96:])
+        here = here.exclude(mode=Mode.SENSOR)  # those are held by slices, which have workers of their own
         busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
         return busy < int(str(settings.Q_CLUSTER["workers"]))
+
+
+class SensorProgress(Progress):
+    """The same for the workers of the sensors: nobody holds sensors that may look, although workers are free."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers = workers
+
+    def _waits_in_vain(self) -> bool:
+        now = clock()
+        return sensors_unheld(now) and slices_alive(host=platform.node(), now=now) < self._workers

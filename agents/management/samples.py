@@ -1,13 +1,12 @@
-"""What a new installation has to show: three agents with something to do, and one walk that proves the whole way.
+"""What a new installation has to show: agents with something to do, and one walk that proves the whole way.
 
-Rows are made by the same services that people use. Nothing is made twice, and nothing in an installation that people
-have begun to use.
+The agents stand in samples/agents, as files that people can read, change and load again. Rows are made by the same
+services that people use. Nothing is made twice, and nothing in an installation that people have begun to use.
 """
 
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,19 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 
-from agents.conf import clock
-from agents.enums import Status, TriggerKind
-from agents.models import AgentSession, Document, Playbook, PromptSkill
-from agents.services.agents import agent_create
+from agents.conf import clock, sensor_roots
+from agents.enums import Status
+from agents.exceptions import LqopsError
+from agents.models import AgentSession, Document, Playbook, Trigger
+from agents.services.agent_files import agent_import
 from agents.services.firing import run_now
 from agents.services.knowledge import collection_create, document_add
 from agents.services.playbooks import playbook_import
 from agents.services.projects import project_create
-from agents.services.triggers import trigger_create
 from agents.transitions import TERMINAL
 from audit.verify import verify_chain
 
-WALK_SECONDS = 50
+WALK_SECONDS = 120
 CHECKED = "supplier-contract-brightline.md"
 CONTEXT = "We buy software and services. English law and New York law are both fine; liability must be capped."
 
@@ -42,47 +41,33 @@ def samples_install(owner: User, *, now: datetime) -> str:
     if not (folder / "playbooks").is_dir():
         return "Samples: none in this installation"
     made: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
-    project = project_create(name="Supplier contracts", context_md=CONTEXT, **made)
+    project_create(name="Supplier contracts", context_md=CONTEXT, **made)
     contracts = collection_create(name="Contracts", **made)
     reports = collection_create(name="Weekly reports", **made)
-    review = _playbook(folder / "playbooks" / "contract-review.yaml", made)
-    triage = _playbook(folder / "playbooks" / "incident-triage.yaml", made)
-    reviewer = agent_create(name="Contract reviewer", max_cost_per_day_usd=Decimal("5.00"), **made)
-    scanner = agent_create(name="Weekly scanner", **made)
-    clerk = agent_create(name="Incident clerk", **made)
-    cap = Decimal("0.50")
-    trigger_create(
-        kind=TriggerKind.WATCH,
-        name="Review new contracts",
-        agent=reviewer,
-        project=project,
-        collection=contracts,
-        playbook=review,
-        max_cost_usd=cap,
-        review_flagged=True,
-        **made,
-    )
-    scan = PromptSkill.objects.filter(name="weekly-scan").first()
-    trigger_create(
-        kind=TriggerKind.SCHEDULE,
-        name="Weekly scan of reports",
-        agent=scanner,
-        collection=reports,
-        skill=scan,
-        playbook=None if scan else triage,
-        cron="0 6 * * 1",
-        max_cost_usd=cap,
-        **made,
-    )
-    trigger_create(
-        kind=TriggerKind.EVENT, name="Triage of incidents", agent=clerk, playbook=triage, max_cost_usd=cap, **made
-    )
+    playbooks = [_playbook(path, made) for path in sorted((folder / "playbooks").glob("*.yaml"))]
+    agents, left_out = _agents(folder / "agents", made)
     added = 0
     for beginning, home in {"supplier": contracts, "policy": contracts, "weekly": reports}.items():
         for path in sorted((folder / "documents").glob(f"{beginning}*")):
             document_add(name=path.name, data=path.read_bytes(), collection=home, **made)
             added += 1
-    return f"Samples: 3 agents, 3 triggers, 2 playbooks, {added} documents"
+    inbox = sensor_roots()[0] / "inbox"
+    inbox.mkdir(parents=True, exist_ok=True)
+    triggers = Trigger.objects.filter(owner=owner).count()
+    counts = f"{agents} agents, {triggers} triggers, {len(playbooks)} playbooks, {added} documents"
+    return "\n".join([f"Samples: {counts}, and a folder to watch: {inbox}", *left_out])
+
+
+def _agents(folder: Path, made: dict[str, Any]) -> tuple[int, list[str]]:
+    """Every file of the folder, by name. One that this installation cannot take keeps no other from being loaded."""
+    left_out = []
+    paths = sorted(folder.glob("*.yaml"))
+    for path in paths:
+        try:
+            agent_import(text=path.read_text(encoding="utf-8"), file=path.name, **made)
+        except LqopsError as error:
+            left_out.append(f"Sample left out: {error}")
+    return len(paths) - len(left_out), left_out
 
 
 def _playbook(path: Path, made: dict[str, Any]) -> Playbook:

@@ -45,7 +45,9 @@ class Web(Child):
                 return
         raise ChildError(f"The web process did not answer within {START_SECONDS} seconds.")
 
-    def get(self, path: str, *, headers: dict[str, str] | None = None, timeout: float = 10) -> tuple[int, str]:
+    def get(
+        self, path: str, *, headers: dict[str, str] | None = None, timeout: float = START_SECONDS
+    ) -> tuple[int, str]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             connection.request("GET", path, headers=headers or {})

@@ -1,7 +1,8 @@
 """The rows. Models hold shape, constraints and derived values; services are the only writers."""
 
-from agents.models.agents_ import Agent, Profile, Project, Trigger
+from agents.models.agents_ import Agent, Profile, Project, Trigger, agents_may_run
 from agents.models.approvals import Approval, StandingApproval
+from agents.models.autonomy import AgentEvent, Alert, GateDay, HotField, Sensor, Turn
 from agents.models.budgets import Budget, Halt, Installation, ModelPrice, SuspendedModel
 from agents.models.findings import Finding, Memory, Notification, Precedent
 from agents.models.inbound import ApiKey, InboundEvent
@@ -17,7 +18,9 @@ from agents.models.tool_calls import ToolCall
 
 __all__ = [
     "Agent",
+    "AgentEvent",
     "AgentSession",
+    "Alert",
     "ApiKey",
     "Approval",
     "Attachment",
@@ -28,7 +31,9 @@ __all__ = [
     "ContextRevision",
     "Document",
     "Finding",
+    "GateDay",
     "Halt",
+    "HotField",
     "InboundEvent",
     "InferenceLog",
     "Installation",
@@ -46,6 +51,7 @@ __all__ = [
     "Project",
     "PromptSkill",
     "Question",
+    "Sensor",
     "SignInCount",
     "SkillCount",
     "SkillSetting",
@@ -54,4 +60,6 @@ __all__ = [
     "SuspendedModel",
     "ToolCall",
     "Trigger",
+    "Turn",
+    "agents_may_run",
 ]

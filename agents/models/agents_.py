@@ -7,10 +7,16 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from agents.enums import ApprovalMode, EventSeverity, TriggerKind
+from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, TriggerKind
 from agents.models.fields import MicroUSDField
 from agents.models.knowledge import Collection
 from agents.models.playbooks import Playbook, PromptSkill
+
+
+def agents_may_run(user: str = "") -> models.Q:
+    """Of the user at this place of a query: has opted in, and is not deactivated."""
+    place = f"{user}__" if user else ""
+    return models.Q((f"{place}is_active", True), (f"{place}lqops_profile__opted_in", True))
 
 
 class Profile(models.Model):
@@ -57,6 +63,19 @@ class Agent(models.Model):
     max_cost_per_day_usd = MicroUSDField(
         null=True, blank=True, help_text="All runs of this agent together, per UTC day. Empty: no cap of its own."
     )
+    allow_high_risk = models.BooleanField(
+        default=False,
+        help_text="In mode auto, calls of high risk run without being asked about. Only superusers set it.",
+    )
+
+    # As its file says: agents.definitions reads it
+    definition = models.TextField(blank=True, help_text="YAML: instructions, pacing, hot state, sensors, guardrails.")
+    definition_digest = models.CharField(max_length=64, blank=True, editable=False)
+    definition_version = models.PositiveIntegerField(default=0, editable=False)
+    wanted = models.BooleanField(
+        default=False, editable=False, help_text="Its loop was started, and nobody has stopped it since."
+    )
+
     edited_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
     )
@@ -72,9 +91,7 @@ class Agent(models.Model):
 class TriggerQuerySet(models.QuerySet["Trigger"]):
     def live(self) -> "TriggerQuerySet":
         """Neither deleted, disabled nor paused, and their owner has opted in: these may fire."""
-        return self.filter(
-            deleted_at__isnull=True, enabled=True, paused_at__isnull=True, owner__lqops_profile__opted_in=True
-        )
+        return self.filter(agents_may_run("owner"), deleted_at__isnull=True, enabled=True, paused_at__isnull=True)
 
     def due(self, now: datetime) -> "TriggerQuerySet":
         return self.live().filter(kind=TriggerKind.SCHEDULE, next_run_at__lte=now)
@@ -125,6 +142,14 @@ class Trigger(models.Model):
     review_flagged = models.BooleanField(
         default=False, help_text="A run with a privilege or scope concern waits for approval before it delivers."
     )
+    analysis_mode = models.CharField(
+        max_length=8,
+        choices=AnalysisMode,
+        default=AnalysisMode.SINGLE,
+        help_text="single: one question to the model. agentic: steps, in which it may call skills.",
+    )
+    loop = models.JSONField(default=dict, blank=True, help_text="Settings of the step loop for its runs.")
+    guardrails = models.JSONField(default=dict, blank=True, help_text="Guardrails for its runs.")
     judge_citations = models.BooleanField(
         default=False, help_text="The judge models say whether each quote supports its finding."
     )

@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from agents.conf import lease_lifetime
 from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
 from agents.models.agents_ import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
@@ -21,9 +22,14 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
     def active(self) -> "AgentSessionQuerySet":
         return self.exclude(_TERMINAL)
 
+    def taking_room(self) -> "AgentSessionQuerySet":
+        """Those that an owner may have only so many of at once. Sensors have workers of their own."""
+        return self.filter(status=Status.RUNNING).exclude(mode=Mode.SENSOR)
+
     def lost(self, now: datetime) -> "AgentSessionQuerySet":
-        """Their worker was not heard of for a whole lease."""
-        return self.filter(status=Status.RUNNING, lease_until__lte=now)
+        """Their worker was not heard of for a whole lease. One that lies too far ahead was given by a wrong clock."""
+        over = Q(lease_until__lte=now) | Q(lease_until__gt=now + 2 * lease_lifetime())
+        return self.filter(over, status=Status.RUNNING)
 
 
 class AgentSession(models.Model):
@@ -58,6 +64,11 @@ class AgentSession(models.Model):
     context_version = models.PositiveIntegerField(
         null=True, blank=True, help_text="The version of its project's context that it read."
     )
+
+    definition_version = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The version of its agent's definition that it runs by."
+    )
+    definition_digest = models.CharField(max_length=64, blank=True)
 
     # Where it stands
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
@@ -137,6 +148,12 @@ class AgentSession(models.Model):
 
     def __str__(self) -> str:
         return f"{self.public_id} ({self.status})"
+
+    def is_lost(self, now: datetime) -> bool:
+        """As `lost` says of rows."""
+        if self.status != Status.RUNNING or self.lease_until is None:
+            return False
+        return not now < self.lease_until <= now + 2 * lease_lifetime()
 
     @property
     def chain(self) -> str:

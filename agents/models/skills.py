@@ -89,6 +89,7 @@ class Message(models.Model):
 
     session = models.ForeignKey(AgentSession, models.CASCADE, related_name="messages")
     seq = models.PositiveIntegerField()
+    turn = models.PositiveIntegerField(default=0, help_text="The turn of a loop in which it was said.")
     role = models.CharField(max_length=12)
     content = models.TextField(blank=True)
     calls = models.JSONField(default=list, blank=True)
@@ -101,6 +102,7 @@ class Message(models.Model):
     class Meta:
         ordering = ["session_id", "seq"]
         constraints = [models.UniqueConstraint(fields=["session", "seq"], name="message_place")]
+        indexes = [models.Index(fields=["session", "turn", "seq"], name="message_turn")]
 
     def __str__(self) -> str:
         return f"{self.role} {self.seq}"

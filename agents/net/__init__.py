@@ -1,7 +1,8 @@
 """The URL gate: everything that lqops fetches from an address that a user, document, webhook or model chose.
 
-`check_url` decides, `SafeClient` and `AsyncSafeClient` fetch. Nothing else in lqops opens a connection to such an
-address, and nothing here knows what is fetched or why.
+`check_url` decides, `SafeClient` and `AsyncSafeClient` fetch; `agents.net.websocket` opens WebSockets, and is imported
+by those who need them. Nothing else in lqops opens a connection to such an address, and nothing here knows what is
+fetched or why.
 """
 
 from agents.net.aio import AsyncSafeClient, AsyncSafeStream

@@ -73,14 +73,15 @@ def read_address(text: str) -> Address | None:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an operator lets through although it is not public: exact names, `*.suffix`, and networks."""
+    """What an operator lets through although it is not public: names, `name:port`, `*.suffix`, and networks."""
 
     hosts: frozenset[str]
     suffixes: tuple[str, ...]
     networks: tuple[Network, ...]
 
-    def host(self, name: str) -> bool:
-        return name in self.hosts or name.endswith(self.suffixes)
+    def host(self, name: str, port: int) -> bool:
+        place = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        return name in self.hosts or place in self.hosts or name.endswith(self.suffixes)
 
     def address(self, address: Address) -> bool:
         return any(address in network for network in self.networks)

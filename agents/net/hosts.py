@@ -28,7 +28,7 @@ LOCAL_SUFFIXES = (
 )  # fmt: skip
 
 
-def canonical_host(host: str, allow: Allowed) -> tuple[str, Address | None]:
+def canonical_host(host: str, port: int, allow: Allowed) -> tuple[str, Address | None]:
     """The host in the form that is looked up and sent, and its address if it is one."""
     if host.startswith("["):
         return _literal_v6(host)
@@ -38,7 +38,7 @@ def canonical_host(host: str, allow: Allowed) -> tuple[str, Address | None]:
     last = name.rpartition(".")[2]
     if NUMBER.fullmatch(last):
         return _literal_v4(name)
-    if not allow.host(name):
+    if not allow.host(name, port):
         _refuse_local(name, last)
     return name, None
 

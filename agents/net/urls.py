@@ -73,12 +73,12 @@ def check_url(
         raise UrlRefused("scheme")
     allow = allowed(allow_hosts, allow_networks)
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
-    host, address = canonical_host(literal, allow)
+    host, address = canonical_host(literal, port, allow)
     if address is None:
         found = _looked_up(host, resolve or system_resolve, lookup_seconds)
     else:
         found = (address,)
-    allow_listed = _judged(host, found, allow)
+    allow_listed = _judged(host, port, found, allow)
     path, query = _encoded(form[3] or "/", "/:@"), _encoded((form[4] or "?")[1:], "/:@?[]")
     return CheckedUrl(
         url=_assembled(scheme, host, port, path, query),
@@ -125,9 +125,9 @@ def _looked_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ..
     return found
 
 
-def _judged(host: str, addresses: tuple[Address, ...], allow: Allowed) -> bool:
+def _judged(host: str, port: int, addresses: tuple[Address, ...], allow: Allowed) -> bool:
     """Whether the operator's list was needed; refuses if it was needed and does not help."""
-    if allow.host(host):
+    if allow.host(host, port):
         return True
     inside = [address for address in addresses if not is_public(address)]
     if not all(allow.address(address) for address in inside):

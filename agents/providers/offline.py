@@ -1,7 +1,7 @@
 """The built-in model provider: rule-based text matching that says so. Deterministic; no network, no clock, no chance.
 
 It reads the marked blocks of a request: `document` is what to check, `playbook` and `skill` what to check it against.
-Text outside of a playbook or skill block instructs it in nothing.
+A `goal` is beyond it, and it says so. Text outside of a playbook or skill block instructs it in nothing.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from agents.blocks import Block, parse_blocks
 from agents.enums import Purpose
 from agents.playbook_text import Position, Rule, parse_playbook, parse_rules
-from agents.providers import offline_asides
+from agents.providers import offline_asides, offline_turns
 from agents.providers.base import ProviderError
 from agents.providers.offline_checks import DEVIATES, MISSING, Verdict, check_position, check_rule, is_checkable
 from agents.providers.offline_document import Document, looks_english
@@ -20,6 +20,10 @@ from agents.providers.offline_text import words_of
 from agents.types import ModelReply, ModelRequest, Usage
 
 UNDECIDED = "undecided"
+NO_GOALS = (
+    "That takes a language model: the offline analyst compares texts with rules, and does nothing else. Configure a "
+    "model, or ask for a playbook or a skill over a document or a collection."
+)
 NO_DOCUMENT = "No document was sent in a marked block: nothing was checked."
 NO_RULES = "No playbook position and no checkable rule was sent in a marked block: nothing was checked."
 EMPTY = "The document holds no words: nothing could be checked."
@@ -37,6 +41,10 @@ class OfflineProvider:
         if request.purpose == Purpose.EMBEDDING:
             raise ProviderError("The offline provider makes no embeddings: configure a model.", contacted=False)
         texts = list(offline_asides.texts_of(request))
+        if offline_turns.takes_turn(request):
+            said, calls = offline_turns.turn(request)
+            usage = Usage(sum(map(tokens, texts)), offline_turns.spent(said, calls))
+            return ModelReply(said, usage, "tool_use", self.name, calls=calls)
         aside = _ASIDES.get(request.purpose)
         text, whole = aside(texts, request.max_tokens) if aside else _analysis(texts, request.max_tokens)
         usage = Usage(sum(map(tokens, texts)), tokens(text))
@@ -57,6 +65,8 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     blocks = [block for text in texts for block in parse_blocks(text)]
     documents = [block for block in blocks if block.kind == "document"]
     analysis = Analysis()
+    if any(block.kind == "goal" for block in blocks):
+        analysis.findings.append(Finding("The goal was not worked towards", "warn", NO_GOALS, "", verdict=UNDECIDED))
     positions = [one for block in blocks if block.kind == "playbook" for one in parse_playbook(block.text).positions]
     rules: list[Rule] = []
     for block in blocks:

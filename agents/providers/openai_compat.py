@@ -21,7 +21,7 @@ from agents.providers.errors import Fault, ProviderError, fault_of_status, usage
 from agents.providers.parsing import reply_of
 from agents.providers.streaming import Assembly, Chunk, consume, ended_once
 from agents.providers.wire import Patience, Wire
-from agents.types import ModelReply, ModelRequest, Usage
+from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact
 
@@ -40,12 +40,11 @@ _ADVICE = {
     Fault.TIMEOUT: "the server gave up waiting",
 }
 
-# How a server is asked for JSON of a given shape, in the order in which they are tried.
+# How a server is asked for JSON of a given shape.
 _FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "json_schema": lambda schema: {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
     "json_object": lambda schema: {"type": "json_object", "schema": schema},
 }
-STYLES = (*_FORMATS, "off")
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class OpenAICompatible:
         """Servers differ in how they take a schema. One that objects to a form is asked in the next one, at once."""
         if "response_format" not in asked or "response_format" not in str(error):
             return error
-        self._style = STYLES[STYLES.index(self._style) + 1]
+        self._style = SCHEMA_STYLES[SCHEMA_STYLES.index(self._style) + 1]
         return ProviderError(str(error), fault=Fault.SERVER, usage=Usage(0, 0), retry_after=0.0)
 
 

@@ -5,17 +5,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from agents.providers.base import Chunk, Fault, Provider, ProviderError
-from agents.providers.offline import OfflineProvider
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.providers.streaming import ended_once
 from agents.providers.wire import Patience
 from agents.types import ModelReply, ModelRequest
+
+if TYPE_CHECKING:
+    from agents.providers.offline import OfflineProvider
 
 _WAITS = ("connect", "first_byte", "between_bytes", "total")
 
@@ -77,7 +79,7 @@ class Limited:
 class AtOnce:
     """The offline analyst, which answers in one go, with the manners of a stream."""
 
-    def __init__(self, analyst: OfflineProvider) -> None:
+    def __init__(self, analyst: "OfflineProvider") -> None:
         self.name = analyst.name
         self.complete = analyst.complete
 
@@ -113,6 +115,8 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
+    from agents.providers.offline import OfflineProvider  # its tables take long to build, for those who ask others
+
     return AtOnce(OfflineProvider())
 
 

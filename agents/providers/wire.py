@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from ssl import SSLContext
 from typing import Any
 
@@ -89,13 +90,19 @@ class _Backend(httpcore.NetworkBackend):
         return _Stream(self._inner.connect_tcp(host, port, _current.clock.for_connecting(), local_address))
 
 
+@cache
+def _tls() -> SSLContext:
+    """Reading the public authorities takes longer than a call on loopback: once in a process is enough."""
+    return httpcore.default_ssl_context()
+
+
 class Wire(httpx.BaseTransport):
     """A pool of connections whose every wait is bounded by the patience of the call at hand."""
 
     def __init__(self, patience: Patience, *, connections: int = 8) -> None:
         self._patience = patience
         self._pool = httpcore.ConnectionPool(
-            ssl_context=httpcore.default_ssl_context(),
+            ssl_context=_tls(),
             max_connections=connections,
             max_keepalive_connections=connections,
             keepalive_expiry=60.0,

@@ -22,7 +22,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """`path` names the fast path that answered; without one, `strategy` is what was decided on."""
+    """`path` names the fast path that answered; without one, `strategy` is what was decided on.
+
+    `changed`: a lever was pulled; asked again, it would be pulled again.
+    """
 
     kind: Kind
     text: str
@@ -30,20 +33,26 @@ class Answer:
     session: AgentSession | None = None
     strategy: Strategy | None = None
     path: str = ""
+    changed: bool = False
 
 
 @dataclass(frozen=True)
 class Asker:
-    """The person who asks, when, in which words, and for which agent."""
+    """The person who asks, when, in which words, for which agent, and by which API key, if by one."""
 
     by: User
     now: datetime
     text: str
     agent: Agent | None = None
+    key_id: str = ""
 
 
 def told(text: str, **data: Any) -> Answer:
     return Answer(Kind.ANSWER, text, data)
+
+
+def done(text: str, **data: Any) -> Answer:
+    return Answer(Kind.ANSWER, text, data, changed=True)
 
 
 def at_work(session: AgentSession, text: str) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from agents.router import intents, levers, looks, runs
+from agents.router import intents, levers, looks, runs, spending
 from agents.router.answers import Answer, Asker, lines, told
 from agents.router.words import Grammar, Request, read, words
 
@@ -40,22 +40,22 @@ def _verbs(grammars: tuple[Grammar, ...]) -> frozenset[str]:
 
 FAST_PATHS: Final = (
     FastPath("help", "help", _help, intents.HELP),
-    FastPath("service_status", "is everything ok?", looks.status, intents.STATUS),
+    FastPath("service_status", "is everything ok?; list agents", looks.status, (*intents.STATUS, *intents.AGENTS)),
     FastPath("list_triggers", "show my triggers", looks.triggers, intents.TRIGGERS),
     FastPath("list_sessions", "which sessions are running?", looks.sessions, intents.SESSIONS),
     FastPath("show_receipt", "show receipt 1f2e3d4c", looks.receipt, intents.RECEIPT),
     FastPath("halt_session", "halt session 1f2e3d4c", levers.halt, intents.HALT, scope="write"),
     FastPath(
         "switch_agent",
-        "pause agent Clerk; resume Clerk",
+        "pause agent Clerk; resume Clerk; stop Clerk",
         levers.switch_agent,
-        verbs=_verbs((*intents.PAUSE, *intents.RESUME)),
+        verbs=_verbs((*intents.PAUSE, *intents.RESUME, *intents.STOP, *intents.START)),
         scope="write",
     ),
     FastPath("list_approvals", "what waits for my approval?", looks.approvals, intents.APPROVALS),
     FastPath("decide_approval", "approve 1f2e3d4c; reject 1f2e3d4c", levers.decide, intents.DECIDE, scope="decide"),
     FastPath("list_precedents", "list precedents", looks.precedents, intents.PRECEDENTS),
-    FastPath("cost_summary", "what have I spent?", looks.costs, intents.COSTS),
+    FastPath("cost_summary", "what have I spent?; cost per agent", spending.costs, intents.COSTS),
     FastPath(
         "run_now",
         "run playbook Lease on collection Leases",

@@ -1,5 +1,6 @@
 """Rows by what a person says of their id: all of it, or enough of its beginning."""
 
+import re
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from django.db import models
 Row = TypeVar("Row", bound=models.Model)
 SHORTEST: Final = 6
 _LONGEST: Final = 32
+_HEX: Final = re.compile(r"[0-9a-f]+", re.ASCII)
 _HYPHENS: Final = (8, 12, 16, 20)
 
 
@@ -15,6 +17,8 @@ def rows_by_id(rows: models.QuerySet[Row], said: str) -> list[Row]:
     """The rows meant by an id or the beginning of one; a shorter one than six digits means nothing."""
     plain = said.replace("-", "")
     if not SHORTEST <= len(plain) <= _LONGEST:
+        return []
+    if not _HEX.fullmatch(plain):
         return []
     if len(plain) == _LONGEST:
         return list(rows.filter(public_id=UUID(plain)))

@@ -11,7 +11,7 @@ SHOW: Final = words("show list display give get view see print")
 _MINE: Final = words("me my mine our us the all of current currently")
 _WHOSE: Final = words("my our mine the all i-have there-is any current currently")
 _SUMMED: Final = words("summary report overview breakdown total")
-_SPANS: Final = words("today today's this week month so-far for daily weekly monthly")
+_SPANS: Final = words("today today's yesterday yesterday's this week month so-far for daily weekly monthly")
 
 
 def _listing(nouns: str, which: str = "", *, one: str = "", most: int = 0) -> tuple[Grammar, ...]:
@@ -70,6 +70,8 @@ STATUS: Final = (
     Grammar((words("is are"), _WELL, _SYSTEM | words("you things")), words("the all still there"), most=7),
     Grammar((words("how"), _SYSTEM | words("things")), words("is are the doing going running"), most=6),
 )
+AGENT: Final = words("agent agents")
+AGENTS: Final = _listing("agents", "running active enabled disabled paused on off working", one="agent")
 TRIGGERS: Final = _listing(
     "triggers schedules watches automations", "active enabled disabled paused live scheduled", one="trigger schedule"
 )
@@ -91,14 +93,14 @@ APPROVALS: Final = (
     *_listing("approvals", "pending open waiting outstanding undecided unresolved", one="approval"),
     Grammar((words("approval"), words("queue")), SHOW | _MINE | words("what is in"), most=7),
     Grammar((words("pending"), words("requests decisions")), SHOW | _MINE, most=6),
-    Grammar((words("what anything"), words("waiting waits")), words("is there-is on for me"), most=6),
+    Grammar((words("what who anything"), words("waiting waits")), words("is there-is on for me"), most=6),
     Grammar(
         (
             words("what which anything something"),
-            words("approval approve decision decide me"),
+            words("approval approve sign-off decision decide me"),
             words("need needs waiting waits wait awaits awaiting requires i-have to"),
         ),
-        words("is are for my there-is a calls requests on"),
+        words("do i is are for my there-is a calls requests on"),
         most=9,
     ),
 )
@@ -112,6 +114,7 @@ COSTS: Final = (
     Grammar((words("what"), words("is are"), _COSTS, _WHOSE | _SPANS | _SUMMED), _MINE),
     Grammar((words("how-much"), words("spent cost spend")), _SPANS | _SO_MUCH | words("have has did")),
     Grammar((words("what"), words("spent cost spend"), words("have has did")), _SPANS | _SO_MUCH),
+    Grammar((_COSTS | words("spent"), words("per by each"), AGENT), SHOW | _MINE | _SPANS),
 )
 
 
@@ -120,7 +123,6 @@ def is_covered(request: Request, grammars: tuple[Grammar, ...]) -> bool:
 
 
 # Orders that name rows of a person. The names are taken out before these are asked: see naming.py.
-AGENT: Final = words("agent agents")
 _THIS_AGENT: Final = AGENT | words("the my this called named again back")
 PAUSE: Final = (
     Grammar((words("pause suspend disable deactivate freeze"),), _THIS_AGENT, orders=True),
@@ -131,6 +133,8 @@ RESUME: Final = (
     Grammar((words("resume unpause enable activate reactivate unfreeze"),), _THIS_AGENT, orders=True),
     Grammar((words("switch turn"), words("on")), _THIS_AGENT, orders=True),
 )
+STOP: Final = (Grammar((words("stop halt"),), _THIS_AGENT, orders=True),)
+START: Final = (Grammar((words("start launch"),), _THIS_AGENT, orders=True),)
 _PARTS: Final = words("the my a an on over against for with using by of in through to collection document file")
 _PARTS_ALSO: Final = words("folder documents files trigger playbook skill schedule watch once again all everything")
 _PARTS_OF_RUN: Final = _PARTS | _PARTS_ALSO

@@ -1,4 +1,4 @@
-"""Fast paths that pull a lever: halt a session, decide on an approval, pause or resume an agent.
+"""Fast paths that pull a lever: halt a session, decide on an approval, pause, resume, start or stop an agent.
 
 A lever is pulled only when the request names exactly one thing; otherwise the answer lists what could be meant. Whether
 the person may is judged by the service that does it, which leaves the record.
@@ -11,7 +11,7 @@ from agents.enums import ApprovalStatus
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession, Approval
 from agents.router import intents
-from agents.router.answers import Answer, Asker, lines, told
+from agents.router.answers import Answer, Asker, done, lines, told
 from agents.router.ids import rows_by_id, short
 from agents.router.looks import (
     SHOWN,
@@ -28,6 +28,8 @@ from agents.router.words import Request
 from agents.services.agents import agent_edit
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.halts import HaltAnswer, session_halt
+from agents.services.lifecycles import agent_is_going, agent_start, agent_stop
+from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from agents.services.viewing import session_view
 from audit.redaction import redact, redact_data
@@ -44,19 +46,19 @@ _HALTED: Final = {
 def halt(request: Request, who: Asker) -> Answer:
     """Halts the one session of the person that is named by its id."""
     if len(request.ids) != 1:
-        return _which_session(who, list(under_way(who)[:SHOWN]))
+        return which_session(who)
     found = rows_by_id(own_sessions(who), request.ids[0])
     if not found:
         raise NotFound(f"You have no session {request.ids[0]}; ask for `list running sessions`.")
     if len(found) > 1:
-        return _which_session(who, found)
+        return which_session(who, found)
     reason = one_line(f"Asked for: {redact(who.text)}", REASON_CHARS)
     answer = session_halt(found[0].pk, by=who.by, reason=reason, now=who.now)
-    return told(_HALTED[answer].format(short(found[0])), session=str(found[0].public_id), answer=str(answer))
+    return done(_HALTED[answer].format(short(found[0])), session=str(found[0].public_id), answer=str(answer))
 
 
-def _which_session(who: Asker, rows: list[AgentSession]) -> Answer:
-    shown = described(rows)
+def which_session(who: Asker, rows: list[AgentSession] | None = None) -> Answer:
+    shown = described(list(under_way(who)[:SHOWN]) if rows is None else rows)
     head = "Nothing was halted. Say which one: `halt session <id>`. The admin and the command `halt` stop all work."
     text = lines(head, [said_of(row) for row in shown])
     return told(text if shown else "Nothing was halted: you have no session under way.", sessions=shown)
@@ -67,12 +69,12 @@ def decide(request: Request, who: Asker) -> Answer:
     verb = "approve" if request.said & intents.YES else "reject"
     rows = reachable_approvals(who)
     if not request.ids or len(request.ids) > 2:  # noqa: PLR2004 an id and a digest
-        return _which_approval(verb, list(rows.filter(status=ApprovalStatus.PENDING)[:SHOWN]))
+        return which_approval(verb, who)
     found = rows_by_id(rows, request.ids[0])
     if not found:
         raise NotFound(f"There is no approval {request.ids[0]}; ask for `list pending approvals`.")
     if len(found) > 1:
-        return _which_approval(verb, found)
+        return which_approval(verb, who, found)
     seen = request.ids[1] if len(request.ids) > 1 else ""
     if len(seen) < DIGEST_CHARS:
         return _what_is_asked(found[0], verb, who)
@@ -82,9 +84,9 @@ def decide(request: Request, who: Asker) -> Answer:
 def _decide(approval: Approval, verb: str, seen: str, who: Asker) -> Answer:
     digest = approval.digest if approval.digest.startswith(seen) else seen
     service = approval_approve if verb == "approve" else approval_reject
-    decided = service(approval.pk, by=who.by, digest=digest, now=who.now)
+    decided = service(approval.pk, by=who.by, digest=digest, now=who.now, key_id=who.key_id)
     shown = {"approval": str(decided.public_id), "status": decided.status, "action": decided.action}
-    return told(f"{decided.action} is {decided.status}.", **shown)
+    return done(f"{decided.action} is {'approved' if verb == 'approve' else 'denied'}.", **shown)
 
 
 def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
@@ -106,33 +108,71 @@ def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
     return told(text, approval=data)
 
 
-def _which_approval(verb: str, rows: list[Approval]) -> Answer:
-    shown = [described_approval(row) for row in rows]
+def which_approval(verb: str, who: Asker, rows: list[Approval] | None = None) -> Answer:
+    pending = reachable_approvals(who).filter(status=ApprovalStatus.PENDING)
+    shown = [described_approval(row) for row in (pending[:SHOWN] if rows is None else rows)]
     text = lines(f"Nothing was decided. Say which one: `{verb} <id>`.", [said_of_approval(row) for row in shown])
     return told(text if shown else "Nothing waits for a decision.", approvals=shown)
 
 
 def switch_agent(request: Request, who: Asker) -> Answer | None:
-    """Switches an agent off or on. None if the request says something beside that, or names nothing known."""
-    names = names_in(request, who.by, ["agent"])
+    """Switches an agent off or on, stops or starts what it does by itself. None if something else is said, too.
+
+    A trigger can be started as well: of two things with one name neither is.
+    """
+    names = names_in(request, who.by, ["agent", "trigger"] if request.said & _STARTS else ["agent"])
     rest = request.without(names.places)
-    enabled = _wanted(rest)
+    verb = next((verb for verb, known in _SWITCHES.items() if intents.is_covered(rest, known)), None)
     agents: list[Agent] = names.of("agent")
-    if enabled is None or (not agents and not rest.said & intents.AGENT):
+    if verb is None or (not agents and not rest.said & intents.AGENT):
         return None
-    verb = "resume" if enabled else "pause"
-    if len(agents) != 1 or names.is_ambiguous:
-        known = agents or rows_of("agent", who.by)
-        said = [f"{row.name} ({'on' if row.enabled else 'off'})" for row in known]
-        head = f"No agent was changed. Say which one: `{verb} agent <name>`."
-        data = [{"id": str(row.public_id), "name": row.name, "enabled": row.enabled} for row in known]
-        return told(lines(head, said) if known else "You have no agents.", agents=data)
-    agent = agent_edit(agent=agents[0], by=who.by, now=who.now, enabled=enabled)
-    state = "on" if agent.enabled else "off: it takes no new work; sessions under way go on until they are halted"
-    return told(f"Agent {agent.name} is {state}.", agent=str(agent.public_id), enabled=agent.enabled)
+    if len(agents) != 1 or names.is_ambiguous or names.of("trigger"):
+        return which_agent(verb, who, agents)
+    return _SWITCHED[verb](agents[0], who)
 
 
-def _wanted(rest: Request) -> bool | None:
-    if intents.is_covered(rest, intents.PAUSE):
-        return False
-    return True if intents.is_covered(rest, intents.RESUME) else None
+def which_agent(verb: str, who: Asker, agents: list[Agent], because: str = "No agent was changed.") -> Answer:
+    known = agents or rows_of("agent", who.by)
+    said = [f"{row.name} ({'on' if row.enabled else 'off'})" for row in known]
+    head = f"{because} Say which one: `{verb} agent <name>`."
+    data = [{"id": str(row.public_id), "name": row.name, "enabled": row.enabled} for row in known]
+    return told(lines(head, said) if known else f"{because} You have no agents.", agents=data)
+
+
+def _enable(agent: Agent, who: Asker) -> Answer:
+    agent = agent_edit(agent=agent, by=who.by, now=who.now, enabled=True)
+    return done(f"Agent {agent.name} is on.", agent=str(agent.public_id), enabled=True)
+
+
+def _disable(agent: Agent, who: Asker) -> Answer:
+    agent = agent_edit(agent=agent, by=who.by, now=who.now, enabled=False)
+    text = f"Agent {agent.name} is off: it takes no new work, and what it does by itself has ended. "
+    more = "Runs of its triggers and its chats that are under way go on until they are halted."
+    return done(text + more, agent=str(agent.public_id), enabled=False)
+
+
+def _start(agent: Agent, who: Asker) -> Answer:
+    demand_start(who.by)
+    agent_start(agent=agent, by=who.by, now=who.now)
+    return done(f"Agent {agent.name} works by itself now.", agent=str(agent.public_id))
+
+
+def _stop(agent: Agent, who: Asker) -> Answer:
+    if agent_is_going(agent):
+        agent_stop(agent=agent, by=who.by, now=who.now)
+        return done(f"Agent {agent.name} is asked to stop what it does by itself.", agent=str(agent.public_id))
+    text = (
+        f"Nothing was done: agent {agent.name} does nothing by itself at the moment. `pause agent {agent.name}` "
+        "switches it off; `halt session <id>` ends a run of it."
+    )
+    return told(text, agent=str(agent.public_id))
+
+
+_SWITCHES: Final = {
+    "pause": intents.PAUSE,
+    "resume": intents.RESUME,
+    "stop": intents.STOP,
+    "start": intents.START,
+}
+_STARTS: Final = intents.START[0].needs[0]
+_SWITCHED: Final = {"pause": _disable, "resume": _enable, "stop": _stop, "start": _start}

@@ -1,35 +1,39 @@
-"""Fast paths that only look: status, lists, receipts and costs, of the person's own rows. They write nothing."""
+"""Fast paths that only look: status, lists and receipts, of the person's own rows. They write nothing."""
 
 import re
-from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, QuerySet
 
-from agents.enums import ApprovalStatus, BudgetScope, Status
+from agents.enums import ApprovalStatus, Status
 from agents.exceptions import Invalid, NotFound
-from agents.models import AgentSession, Approval, Installation, Precedent, Trigger
+from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Trigger
 from agents.router.answers import Answer, Asker, lines, told
 from agents.router.ids import rows_by_id, short
+from agents.router.intents import AGENT
 from agents.router.words import Request
+from agents.selectors.autonomy import under_way_of
 from agents.selectors.health import health
-from agents.selectors.home import meter_today
 from agents.selectors.purposes import purposes
 from agents.services.approvers import PERMISSION
 from agents.services.plain_text import one_line
 from agents.services.precedents import precedents_board
+from agents.skills.registry import skills_left_out
 from agents.transitions import TERMINAL
+from audit.names import actors_of, usernames
+from audit.receipt_words import both_usd
 from audit.receipts import UnknownChain, build_receipt
-from audit.receipts_told import receipt_text
+from audit.receipts_told import NAMES, receipt_text
 from audit.rows import UnreadableRow
 
 SHOWN: Final = 20
 _NAME_CHARS: Final = 80
+_UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
 _STATUS_WORDS: Final = {
-    "running": (Status.RUNNING,),
-    "active": (Status.QUEUED, Status.RUNNING, Status.SLEEPING, Status.WAITING),
-    "open": (Status.QUEUED, Status.RUNNING, Status.SLEEPING, Status.WAITING),
+    "running": _UNDER_WAY,
+    "active": _UNDER_WAY,
+    "open": _UNDER_WAY,
     "queued": (Status.QUEUED,),
     "waiting": (Status.WAITING,),
     "sleeping": (Status.SLEEPING,),
@@ -58,6 +62,9 @@ def reachable_approvals(who: Asker) -> QuerySet[Approval]:
 
 
 def status(request: Request, who: Asker) -> Answer:
+    """How the installation is; and of the person's agents, when these are asked for."""
+    if request.said & AGENT:
+        return _agents(who)
     try:
         found = health(who.now)
     except Installation.DoesNotExist:
@@ -68,8 +75,26 @@ def status(request: Request, who: Asker) -> Answer:
     state = "All work is halted." if found.halted else "Work goes on."
     counts = ", ".join(f"{number} {name}" for name, number in sessions.items()) or "none"
     head = f"{state} Your sessions under way: {counts}. Calls that wait for a decision: {pending}."
-    text = lines(f"{head} To be mended:", found.red) if found.red else f"{head} Nothing has to be mended."
-    return told(text, halted=found.halted, red=list(found.red), sessions=sessions, approvals_pending=pending)
+    red = [*found.red, *skills_left_out()]
+    text = lines(f"{head} Needs attention:", red) if red else f"{head} Nothing needs attention."
+    return told(text, halted=found.halted, red=red, sessions=sessions, approvals_pending=pending)
+
+
+def _agents(who: Asker) -> Answer:
+    rows = list(Agent.objects.filter(owner=who.by).order_by("name", "pk")[:SHOWN])
+    count, going = Agent.objects.filter(owner=who.by).count(), under_way_of([row.pk for row in rows])
+    shown = [
+        {
+            "id": str(row.public_id),
+            "name": one_line(row.name, _NAME_CHARS),
+            "enabled": row.enabled,
+            "by_itself": going[row.pk].status if row.pk in going else None,
+        }
+        for row in rows
+    ]
+    standing = [(row["name"], "on" if row["enabled"] else "off", row["by_itself"]) for row in shown]
+    said = [f"{name}: {state}" + (f", works by itself ({how})" if how else "") for name, state, how in standing]
+    return told(lines(_heading(count, "agent"), said, empty="You have no agents."), count=count, agents=shown)
 
 
 def triggers(request: Request, who: Asker) -> Answer:
@@ -108,8 +133,15 @@ def sessions(request: Request, who: Asker) -> Answer | None:
     rows = own_sessions(who)
     rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
     count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
-    text = lines(_heading(count, "session"), [said_of(row) for row in shown], empty="You have no such sessions.")
+    text = lines(_heading(count, "session"), [said_of(row) for row in shown], empty=_instead(who))
     return told(text, count=count, sessions=shown)
+
+
+def _instead(who: Asker) -> str:
+    """What there is when there are no sessions of the kind that was asked for."""
+    rows = own_sessions(who).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
+    counts = ", ".join(f"{number} {name}" for name, number in rows)
+    return f"You have no such sessions. You have: {counts}." if counts else "You have no sessions."
 
 
 def described(rows: list[AgentSession]) -> list[dict[str, Any]]:
@@ -121,6 +153,7 @@ def described(rows: list[AgentSession]) -> list[dict[str, Any]]:
             "terminal_reason": row.terminal_reason,
             "purpose": one_line(known[row.pk], _NAME_CHARS),
             "charged_usd": str(row.cost_total_usd),
+            "actual_usd": str(row.cost_actual_usd),
             "created_at": row.created_at.isoformat(),
         }
         for row in rows
@@ -128,7 +161,8 @@ def described(rows: list[AgentSession]) -> list[dict[str, Any]]:
 
 
 def said_of(shown: dict[str, Any]) -> str:
-    return f"{shown['id'][:8]} {shown['status']}: {shown['purpose']}, {shown['charged_usd']} USD"
+    cost = both_usd(Decimal(shown["charged_usd"]), Decimal(shown["actual_usd"]))
+    return f"{shown['id'][:8]} {shown['status']}: {shown['purpose']}, {cost}"
 
 
 def receipt(request: Request, who: Asker) -> Answer:
@@ -153,7 +187,7 @@ def _receipt(session: AgentSession) -> Answer:
         built = build_receipt(session.chain)
     except (UnknownChain, UnreadableRow):
         return told(f"Session {short(session)} has no receipt yet: it has not begun.", session=str(session.public_id))
-    return told(receipt_text(built), receipt=built)
+    return told(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
 
 
 def approvals(request: Request, who: Asker) -> Answer:
@@ -197,38 +231,6 @@ def _precedent(row: Precedent) -> dict[str, Any]:
         "summary": one_line(row.summary, _NAME_CHARS),
         "observed_count": row.observed_count,
         "last_seen_at": row.last_seen_at.isoformat(),
-    }
-
-
-def costs(request: Request, who: Asker) -> Answer:
-    """What the person's sessions that began in a span of days (UTC) were charged; and the installation's day."""
-    today = who.now.astimezone(UTC).date()
-    begun = {"today": today, "last 7 days": today - timedelta(days=6), "this month": today.replace(day=1)}
-    spent = {name: _spent(who, since) for name, since in begun.items()}
-    installation = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
-    whole = meter_today(BudgetScope.INSTALLATION, 0, cap=installation, name="Installation", now=who.now)
-    text = lines(
-        "Your sessions, charged in US dollars (by the day on which they began, UTC):",
-        [
-            *(f"{name}: {row['charged_usd']} for {row['sessions']} sessions" for name, row in spent.items()),
-            f"the whole installation today: {whole.charged_usd:.6f} of {whole.cap_usd}",
-        ],
-    )
-    charged = {
-        "charged_usd": f"{whole.charged_usd:.6f}",
-        "cap_usd": None if whole.cap_usd is None else str(whole.cap_usd),
-    }
-    return told(text, spent={name.replace(" ", "_"): row for name, row in spent.items()}, installation=charged)
-
-
-def _spent(who: Asker, since: date) -> dict[str, Any]:
-    start = datetime(since.year, since.month, since.day, tzinfo=UTC)
-    rows = AgentSession.objects.filter(owner=who.by, created_at__gte=start)
-    sums = rows.aggregate(number=Count("pk"), charged=Sum("cost_total_usd"), actual=Sum("cost_actual_usd"))
-    return {
-        "sessions": sums["number"],
-        "charged_usd": f"{sums['charged'] or Decimal(0):.6f}",
-        "actual_usd": f"{sums['actual'] or Decimal(0):.6f}",
     }
 
 

@@ -10,6 +10,7 @@ from agents.router.naming import Names, names_in, rows_of
 from agents.router.whens import When, when_of
 from agents.router.words import Request
 from agents.services.firing import run_now
+from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from agents.services.triggers import trigger_create
 
@@ -28,7 +29,7 @@ def run(request: Request, who: Asker) -> Answer | None:
         return None
     if not named:
         nouns = sorted(rest.said & {"trigger", "playbook", "skill"})
-        return _choices(nouns[0], who) if nouns and not names.found else None
+        return choices(nouns[0], who) if nouns and not names.found else None
     if names.is_ambiguous or len(named) > 1 or len(names.of(*READ)) > 1:
         return which_is_meant(names)
     return run_named(names, who)
@@ -36,6 +37,7 @@ def run(request: Request, who: Asker) -> Answer | None:
 
 def run_named(names: Names, who: Asker) -> Answer:
     """The run that the names stand for: exactly one thing to go by and, unless it is a trigger, one to read."""
+    demand_start(who.by)
     triggers, by, read = names.of("trigger"), names.of(*GO_BY), names.of(*READ)
     if triggers:
         return _started(
@@ -47,6 +49,20 @@ def run_named(names: Names, who: Asker) -> Answer:
         )
     chosen = {_kind(by[0]): by[0], _kind(read[0]): read[0]}
     return _started(run_now(owner=who.by, by=who.by, now=who.now, agent=who.agent, **chosen), by[0], read[0])
+
+
+def run_towards(who: Asker, names: Names) -> Answer:
+    """A run that works towards the goal in the asker's own words, with what they name."""
+    demand_start(who.by)
+    by, read = names.of(*GO_BY), names.of(*READ)
+    given = [*by, *(read if len(read) == 1 else [])]
+    chosen = {_kind(row): row for row in given}
+    session = run_now(owner=who.by, by=who.by, now=who.now, goal=who.text, agent=who.agent, **chosen)
+    said = [f"Session {session.public_id} works towards this goal, step by step."]
+    said += [f"It is given {' and '.join(row.name for row in given)}."] if given else []
+    if len(read) > 1:
+        said.append(f"It can look into {', '.join(row.name for row in read)} with skills: one at most is read at once.")
+    return at_work(session, " ".join(said))
 
 
 def _started(session: Any, *rows: Any) -> Answer:
@@ -63,7 +79,7 @@ def which_is_meant(names: Names) -> Answer:
     )
 
 
-def _choices(kind: str, who: Asker) -> Answer:
+def choices(kind: str, who: Asker) -> Answer:
     rows = rows_of(kind, who.by)
     data = [{"kind": kind, "name": row.name, "id": str(row.public_id)} for row in rows]
     head = f"Nothing was started. Say which {kind} is to run."

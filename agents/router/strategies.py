@@ -1,8 +1,9 @@
 """What is done about a request that no fast path answers: a session that works on it, or a draft for its owner.
 
-DIRECT_RESPONSE: a chat session. GOAL: a run over what the text names, or else a chat session that works towards it in
-steps. SCRIPT: a chat session that carries it out with callable skills. SCHEDULED_TASK and SUB_AGENT: a trigger or an
-agent that is switched off; nothing here switches one on.
+DIRECT_RESPONSE: a chat session. GOAL: a run that works towards it in steps, by the playbook or skill and over the
+document or collection that the text names, if any; said in a chat, it is worked on there. SCRIPT: a chat session that
+carries it out with callable skills. SCHEDULED_TASK and SUB_AGENT: a trigger or an agent that is switched off; nothing
+here switches one on.
 """
 
 import re
@@ -10,16 +11,21 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
+from django.db import transaction
+
+from agents.definitions.writer import write_definition
 from agents.enums import ApprovalMode
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer, Asker, at_work, drafted
 from agents.router.classify import Strategy
 from agents.router.naming import names_in
-from agents.router.runs import GO_BY, READ, draft, run_named, which_is_meant
+from agents.router.runs import GO_BY, READ, draft, run_towards, which_is_meant
 from agents.router.whens import when_of
 from agents.router.words import Request, plain_words
+from agents.services.agent_files import agent_define
 from agents.services.agents import NAME_CHARS, agent_create
 from agents.services.chats import Way, chat_say
+from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from audit.redaction import redact
 
@@ -40,14 +46,13 @@ def _direct(who: Asker, chat: Chat) -> Answer:
 
 
 def _goal(who: Asker, chat: Chat) -> Answer:
-    names = names_in(_names_only(who.text), who.by, [*GO_BY, *READ])
-    by, read = names.of(*GO_BY), names.of(*READ)
-    if not by or not read or chat is not None:
+    if chat is not None:
         session = _said(who, chat, Way.GOAL)
         return at_work(session, f"Session {session.public_id} works towards this goal, step by step.")
-    if names.is_ambiguous or len(by) > 1 or len(read) > 1:
+    names = names_in(_names_only(who.text), who.by, [*GO_BY, *READ])
+    if len(names.of(*GO_BY)) > 1:
         return which_is_meant(names)
-    return run_named(names, who)
+    return run_towards(who, names)
 
 
 def _script(who: Asker, chat: Chat) -> Answer:
@@ -59,16 +64,23 @@ def _schedule(who: Asker, chat: Chat) -> Answer:
     return draft(when_of(who.text), names_in(_names_only(who.text), who.by, [*GO_BY, "collection"]), who)
 
 
+@transaction.atomic
 def _sub_agent(who: Asker, chat: Chat) -> Answer:
+    """An agent that is told what was asked for. What sets it off nobody can read out of a sentence: it is said so."""
     agent = agent_create(
         owner=who.by, name=_agent_name(who), by=who.by, now=who.now, mode=ApprovalMode.SEMI, enabled=False
     )
-    text = (
-        f"Drafted, and switched off: agent {agent.name}, which asks before RESTRICTED calls. It works only after you "
-        f"have switched it on: on its page in the admin, PATCH /api/v1/agents/{agent.public_id} with "
-        '{"enabled": true}, or by saying: resume agent ' + agent.name
+    agent = agent_define(
+        agent=agent, text=write_definition({"instructions": redact(who.text).strip()}), by=who.by, now=who.now
     )
-    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode)
+    text = (
+        f"Drafted, and switched off: agent {agent.name}, which asks before RESTRICTED calls. What you said is its "
+        "instructions. Nothing sets it off yet but a chat: give it autonomy, a sensor or a trigger in its definition. "
+        "It works only after you have switched it on: on its page in the admin, "
+        f'PATCH /api/v1/agents/{agent.public_id} with {{"enabled": true}}, or by saying: resume agent {agent.name}'
+    )
+    missing = ["autonomy", "sensors", "triggers"]
+    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=missing)
 
 
 CARRIED_OUT: Final[dict[Strategy, Callable[[Asker, Chat], Answer]]] = {
@@ -81,6 +93,7 @@ CARRIED_OUT: Final[dict[Strategy, Callable[[Asker, Chat], Answer]]] = {
 
 
 def _said(who: Asker, chat: Chat, way: Way) -> AgentSession:
+    demand_start(who.by)
     return chat_say(owner=who.by, by=who.by, text=who.text, now=who.now, agent=who.agent, chat=chat, way=way)
 
 

@@ -53,6 +53,7 @@ PHRASES: Final = {
     ("kick", "off"): "kick-off",
     ("shut", "down"): "shut-down",
     ("set", "up"): "set-up",
+    ("sign", "off"): "sign-off",
     ("what", "can", "you", "do"): "what-can-you-do",
     ("what", "can", "i", "ask"): "what-can-you-do",
     ("what", "can", "i", "do"): "what-can-you-do",
@@ -125,6 +126,15 @@ def read(text: str) -> Request | None:
     if any(_is_mark(word) for word in marked):
         return None
     return Request(text, _folded(marked), asks) if marked else None
+
+
+def opening(text: str) -> Request | None:
+    """What a short text says after its greeting, marks aside and whatever it is; to see with which word it begins."""
+    if len(text.strip()) > LONGEST:
+        return None
+    asks, marked = _without_courtesies(_marked(text))
+    said = [word for word in marked if not _is_mark(word)][:MOST_WORDS]
+    return Request(text, _folded(said), asks) if said else None
 
 
 def plain_words(text: str) -> tuple[Word, ...]:

@@ -1,6 +1,6 @@
 """Whether the installation can work, read from its rows: ticker, queue, leases, outbox, models, checkpoints.
 
-For the health page, /healthz and whoever else asks. What must be mended is a line in `red`; nothing here mends.
+For the health page, /healthz and whoever else asks. What needs attention is a line in `red`; nothing here mends.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.db.models import Count, Min, Q
+from django.db.models.functions import Coalesce
 from django_q.models import OrmQ
 
 from agents.conf import requeue_after
@@ -54,7 +55,9 @@ def health(now: datetime) -> Health:
     halted = Installation.objects.get(pk=1).halt_id is not None
     suspended = tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True))
     ticker = Lease.objects.filter(name=TICKER).first()
-    queue = AgentSession.objects.filter(status=Status.QUEUED).aggregate(number=Count("pk"), oldest=Min("enqueued_at"))
+    queue = AgentSession.objects.filter(status=Status.QUEUED).aggregate(
+        number=Count("pk"), oldest=Min(Coalesce("enqueued_at", "created_at"))
+    )
     running = AgentSession.objects.filter(status=Status.RUNNING)
     leases = running.aggregate(oldest=Min("lease_until"), lost=Count("pk", filter=Q(lease_until__lte=now)))
     held = running.values("lease_owner").annotate(number=Count("pk"), until=Min("lease_until")).order_by("lease_owner")

@@ -11,7 +11,7 @@ from typing import Final
 from django.contrib.auth.models import User
 from django.db.models import Count, Min, Q
 
-from agents.enums import ApprovalStatus, BudgetScope, Outcome, ProposalStatus, Status
+from agents.enums import ApprovalStatus, BudgetScope, Mode, Outcome, ProposalStatus, QuestionStatus, Status
 from agents.models import (
     Agent,
     AgentSession,
@@ -22,9 +22,11 @@ from agents.models import (
     Installation,
     Memory,
     Notification,
+    Question,
     ToolCall,
     Trigger,
 )
+from agents.selectors.purposes import purposes
 from agents.transitions import TERMINAL
 from audit.models import SYSTEM_CHAIN, AuditEvent
 
@@ -45,9 +47,9 @@ REASONS: Final = {
     "cancelled": "its run had ended",
     "refused_before": "a person said no to the same call before",
     "ticket_refused": "it is another call than the one that was asked for",
-    "budget_spent": "a budget is used up",
+    "budget_spent": "a shared budget has no room for it",
     "budget_busy": "the money is held by other calls",
-    "dimension:cost": "the run's money is used up",
+    "dimension:cost": "what is left of the run's cap has no room for it",
     "dimension:tokens": "the run's tokens are used up",
 }
 REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
@@ -55,10 +57,11 @@ REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RA
 
 @dataclass(frozen=True)
 class Running:
-    """Sessions that are not over, newest first, and how many stand where."""
+    """Sessions that are not over, newest first, how many stand where, and how many of them are loops of agents."""
 
     rows: tuple[AgentSession, ...]
     counts: dict[str, int]
+    loops: int
 
     @property
     def total(self) -> int:
@@ -72,6 +75,8 @@ class Waiting:
     approvals: tuple[Approval, ...]
     approvals_count: int
     oldest_at: datetime | None
+    questions: tuple[Question, ...]
+    questions_count: int
     unknown: tuple[ToolCall, ...]
     proposals: int
     memories: int
@@ -93,27 +98,32 @@ class Meter:
 
 @dataclass(frozen=True)
 class Refusal:
+    """`purpose` says of which run; empty where there is none."""
+
     at: datetime
     sentence: str
     session_id: str
+    purpose: str = ""
 
 
 def halt_in_force() -> Halt | None:
     """The halt of all work, if there is one."""
-    row = Installation.objects.select_related("halt__requested_by").filter(pk=1).first()
-    return row.halt if row else None
+    halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
+    return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
 
 
 def sessions_running() -> Running:
     active = AgentSession.objects.exclude(status__in=sorted(TERMINAL))
     counts = dict(active.order_by().values_list("status").annotate(number=Count("pk")))
     rows = active.select_related("owner", "agent", "trigger").order_by("-pk")[:SHOWN]
-    return Running(tuple(rows), {status: counts[status] for status in Status.values if status in counts})
+    standing = {status: counts[status] for status in Status.values if status in counts}
+    return Running(tuple(rows), standing, active.filter(mode=Mode.LOOP).count())
 
 
 def waiting_for(user: User) -> Waiting:
     pending = Approval.objects.filter(status=ApprovalStatus.PENDING)
     facts = pending.aggregate(number=Count("pk"), oldest=Min("created_at"))
+    asked = Question.objects.filter(status=QuestionStatus.PENDING)
     unknown = ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
     mine = Notification.objects.filter(owner=user, read_at__isnull=True)
     proposed = ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user)
@@ -126,6 +136,8 @@ def waiting_for(user: User) -> Waiting:
         ),
         approvals_count=facts["number"],
         oldest_at=facts["oldest"],
+        questions=tuple(asked.select_related("session__agent", "session__owner").order_by("asked_at", "pk")[:SHOWN]),
+        questions_count=asked[:COUNTED].count(),
         unknown=tuple(unknown.select_related("session").order_by("pk")[:SHOWN]),
         proposals=proposed[:COUNTED].count(),
         memories=noted[:COUNTED].count(),
@@ -163,7 +175,15 @@ def refusals_lately() -> tuple[Refusal, ...]:
     calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
     events.sort(key=lambda event: (event.at, event.pk), reverse=True)
-    return tuple(Refusal(event.at, _told(event), _session_of(event)) for event in events[:SHOWN])
+    shown = [(event, _session_of(event)) for event in events[:SHOWN]]
+    known = _purposes({public_id for _, public_id in shown if public_id})
+    return tuple(Refusal(event.at, _told(event), named, known.get(named, "")) for event, named in shown)
+
+
+def _purposes(public_ids: set[str]) -> dict[str, str]:
+    rows = list(AgentSession.objects.filter(public_id__in=public_ids).select_related("agent", "trigger"))
+    known = purposes(rows)
+    return {str(row.public_id): known[row.pk] for row in rows}
 
 
 def _told(event: AuditEvent) -> str:

@@ -6,10 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.enums import Outcome, ToolIntent
+from django.db.models import Q
+
+from agents.enums import Mode, Outcome, ToolIntent
 from agents.models import AgentSession, Collection, Document, Playbook, ToolCall
 
 SHOWN_DOCUMENTS: Final = 20
+MESSAGE_CHARS: Final = 100
+MOST_NAMED: Final = 200
+_BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", Mode.HEARTBEAT: "heartbeat"}
 
 
 @dataclass(frozen=True)
@@ -57,10 +62,41 @@ def _purpose(
     read = documents.get(str(given.get("document"))) or collections.get(str(given.get("collection")))
     if read is None and given.get("query"):
         read = f"“{given['query']}”"
+    if words := given.get("message") or given.get("goal"):
+        said = " ".join(str(words).split())
+        return f"“{said if len(said) <= MESSAGE_CHARS else f'{said[:MESSAGE_CHARS]}…'}”"
     by = given.get("skill") or playbooks.get(str(given.get("playbook")))
     if read and by:
         return f"{read} by {by}"
-    return str(read or by or (session.trigger.name if session.trigger else f"{session.mode} run"))
+    return str(read or by or (session.trigger.name if session.trigger else _of_agent(session)))
+
+
+def titled(words: str) -> Q:
+    """Sessions whose purpose holds these words: what they read or go by, what they were asked, what set them off."""
+    found = Q(agent__name__icontains=words) | Q(trigger__name__icontains=words)
+    for name in ("message", "goal", "skill", "query"):
+        found |= Q(**{f"params__{name}__icontains": words})
+    models: dict[str, Any] = {"playbook": Playbook, "document": Document, "collection": Collection}
+    for name, model in models.items():
+        rows = model._meta.default_manager.filter(name__icontains=words).order_by("-pk")
+        ids = [str(one) for one in rows.values_list("public_id", flat=True)[:MOST_NAMED]]
+        found |= Q(**{f"params__{name}__in": ids})
+    return found
+
+
+def _of_agent(session: AgentSession) -> str:
+    """What an agent does by itself is told with its name."""
+    kind = _BY_ITSELF.get(session.mode)
+    return f"{kind} of {session.agent.name}" if kind and session.agent else f"{session.mode} run"
+
+
+def asked_by(session: AgentSession) -> str:
+    """What set it off: its trigger, its agent by itself, or a person."""
+    if session.trigger:
+        return session.trigger.name
+    if session.mode in _BY_ITSELF and session.agent:
+        return f"{session.agent.name}, by itself"
+    return "a chat" if session.mode == Mode.CHAT else "run by hand"
 
 
 def _names(model: Any, public_ids: Iterable[object]) -> dict[str, str]:

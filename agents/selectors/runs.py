@@ -1,6 +1,7 @@
 """What a run has done so far, read from its journal. A resumed run knows nothing else of the slices before it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, ToolCall
@@ -18,6 +19,18 @@ class Left:
 def call_latest(session: AgentSession, key: str) -> ToolCall | None:
     """The last attempt at the call that stands at this place of the run."""
     return ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt").first()
+
+
+def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
+    """The arguments of that attempt, unless a person changed them. Read in SQL: it is asked at every call."""
+    rows = ToolCall.objects.raw(
+        f"SELECT id, arguments, digest, asked_digest FROM {ToolCall._meta.db_table} "  # noqa: S608
+        "WHERE session_id = %s AND key = %s ORDER BY attempt DESC LIMIT 1",
+        [session.pk, key],
+    )
+    for made in rows:
+        return made.arguments if made.digest == made.asked_digest else None
+    return None
 
 
 def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:

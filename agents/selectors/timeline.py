@@ -4,15 +4,18 @@ Folded from the last rows of the session's chain; what the record does not hold 
 the rows that it names. Bounded: a long session shows its latest part, and says so.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from agents.enums import Outcome
-from agents.models import AgentSession, Halt, ToolCall
+from agents.models import AgentSession, Approval, Halt, ToolCall
 from audit.kinds import TERMINAL_KINDS
 from audit.models import AuditEvent
+from audit.names import usernames
+from audit.receipt_words import Approvals, called
+from audit.receipts_told import with_names
 
 SHOWN_EVENTS: Final = 600
 CALL: Final = "autonomous_session.tool_call"
@@ -54,10 +57,13 @@ def timeline(session: AgentSession) -> Timeline:
     events = newest[:SHOWN_EVENTS][::-1]
     calls = _calls(session, events)
     halts = _halt_reasons(session, events)
+    names, about = usernames(event.actor for event in events), Approvals(_actions(session, events))
     moments: list[Moment] = []
     places: dict[str, int] = {}
     for event in events:
-        moment = _moment(event, calls, halts)
+        about.take(event.kind, event.actor, event.details)
+        moment = _moment(event, calls, halts, with_names(about.told(event.kind, event.details), names))
+        moment = replace(moment, actor=names.get(moment.actor, moment.actor))
         call_id = event.details.get("call_id") if event.kind == CALL else None
         if call_id in places:
             begun = moments[places[call_id]]
@@ -69,7 +75,7 @@ def timeline(session: AgentSession) -> Timeline:
     return Timeline(tuple(moments), left_out=len(newest) > SHOWN_EVENTS)
 
 
-def _moment(event: AuditEvent, calls: dict[str, ToolCall], halts: dict[int, str]) -> Moment:
+def _moment(event: AuditEvent, calls: dict[str, ToolCall], halts: dict[int, str], said: str) -> Moment:
     actor = "" if event.actor == "system" else event.actor
     if event.kind == CALL:
         return _call_moment(event, calls.get(str(event.details.get("call_id"))))
@@ -77,44 +83,23 @@ def _moment(event: AuditEvent, calls: dict[str, ToolCall], halts: dict[int, str]
         return Moment(event.at, "phase", str(event.details.get("to_phase", "")), "info")
     if event.kind == HALT:
         why = halts.get(event.details.get("halt_id", 0), "")
-        return Moment(event.at, "halt", event.sentence, "bad", actor=actor, detail=why)
+        return Moment(event.at, "halt", said, "bad", actor=actor, detail=why)
     if event.kind in TERMINAL_KINDS:
-        return Moment(event.at, "end", event.sentence, _END_LOOKS.get(event.kind, "warn"), actor=actor)
-    if event.kind in _TOLD:
-        return Moment(event.at, "note", _TOLD[event.kind](event.details), actor=actor)
+        return Moment(event.at, "end", said, _END_LOOKS.get(event.kind, "warn"), actor=actor)
     sort = "approval" if event.kind.startswith("approval.") else "note"
     look = "warn" if event.kind in {"approval.requested", "budget.warned", "model.suspended"} else ""
-    return Moment(event.at, sort, event.sentence, look, actor=actor)
-
-
-def _inputs(details: Mapping[str, Any]) -> str:
-    version, notes = details.get("context_version"), details.get("memories") or 0
-    context = "no context of a project" if version is None else f"version {version} of its project's context"
-    return f"The run reads {context} and {notes or 'no'} kept note{'' if notes == 1 else 's'}."
-
-
-def _resumed(details: Mapping[str, Any]) -> str:
-    lost = details.get("recoveries") or 0
-    times = "once" if lost == 1 else f"{lost} times"
-    return f"A worker took up the run again; workers were lost {times}." if lost else "A worker took up the run."
-
-
-# Kinds whose sentence in the record has blanks for most runs.
-_TOLD: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "session.inputs": _inputs,
-    "autonomous_session.resumed": _resumed,
-}
+    return Moment(event.at, sort, said, look, actor=actor)
 
 
 def _call_moment(event: AuditEvent, call: ToolCall | None) -> Moment:
     details = event.details
     outcome = str(details.get("outcome", ""))
     look = "good" if outcome in _GOOD else "warn" if outcome in _PENDING else "bad"
-    name = details.get("name")
+    what = called(details)
     return Moment(
         event.at,
         "call",
-        f"{details.get('tool', '')}{f' · {name}' if name else ''}",
+        what[:1].upper() + what[1:],
         look,
         phase=str(details.get("phase", "")),
         outcome=outcome,
@@ -125,6 +110,13 @@ def _call_moment(event: AuditEvent, call: ToolCall | None) -> Moment:
         error=call.error if call else "",
         call_pk=call.pk if call else None,
     )
+
+
+def _actions(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, str]:
+    """What the approvals of these rows are about: the row that says so may be older than what is shown."""
+    ids = {str(event.details["approval_id"]) for event in events if event.details.get("approval_id")}
+    rows = Approval.objects.filter(session=session, public_id__in=ids).values_list("public_id", "action")
+    return {str(public_id): action for public_id, action in rows} if ids else {}
 
 
 def _calls(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, ToolCall]:

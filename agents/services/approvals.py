@@ -12,25 +12,29 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F
 
 from agents.conf import approval_lifetime, four_eyes
-from agents.consent import call_digest, free_values_are_harmless, reshaped
-from agents.enums import ApprovalStatus, Level, Risk, Status, ToolIntent, WaitingOn
+from agents.consent import call_digest, reshaped
+from agents.enums import ApprovalStatus, EventKind, Level, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, StandingApproval
 from agents.services.actors import actor_of
 from agents.services.approvers import PERMISSION, approvers, approvers_tell
+from agents.services.happenings import event_emit
 from agents.services.sessions import session_lock, session_wake
+from agents.services.standing import is_single, standing_use, standing_write
 from agents.types import Capability
 from audit import recorder
-from audit.hashing import canonical
 from audit.redaction import redact, redact_data
 
 logger = logging.getLogger(__name__)
 
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
+_TOLD = {
+    "requested": EventKind.APPROVAL_REQUESTED,
+    **dict.fromkeys(("approved", "edited", "rejected", "expired"), EventKind.APPROVAL_RESOLVED),
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
     pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
     if pending >= MAX_PENDING:
         return "too_many_pending"
-    standing = _use_standing(session, ask, now=now)
+    standing = standing_use(session, ask.capability, ask.arguments, risk=ask.risk, now=now)
     approval = Approval.objects.create(
         session=session,
         call_key=ask.key,
@@ -196,44 +200,16 @@ def standing_create(
 ) -> StandingApproval:
     """Approves the call and, for this session, its like: same capability, same arguments but for the free ones."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
-    if approval.level == Level.PRIVILEGED:
-        raise NotAllowed("A PRIVILEGED call is approved one by one.")
+    if is_single(approval.level, approval.risk_level):
+        raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
     if not 1 <= uses <= MAX_STANDING_USES:
         raise NotAllowed(f"A standing approval has 1 to {MAX_STANDING_USES} uses, not {uses}.")
-    if not free_values_are_harmless(approval.arguments, free_arguments):
-        raise NotAllowed("An argument that holds an address cannot be left free.")
-    standing = StandingApproval.objects.create(
-        session_id=approval.session_id,
-        action=approval.action,
-        version=approval.version,
-        fixed_arguments={name: value for name, value in approval.arguments.items() if name not in free_arguments},
-        free_arguments=sorted(free_arguments),
-        uses_left=uses,
-        expires_at=now + approval_lifetime(),
-        created_by=by,
-        created_at=now,
-    )
+    standing = standing_write(approval, free=free_arguments, uses=uses, by=by, now=now)
     who: dict[str, Any] = {"by": by, "key_id": key_id, "now": now, "standing_id": str(standing.public_id)}
     _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
     _decided(approval, "approval.approved", **who)
     return standing
-
-
-def _use_standing(session: AgentSession, ask: Ask, *, now: datetime) -> StandingApproval | None:
-    if ask.capability.level == Level.PRIVILEGED:
-        return None
-    rows = StandingApproval.objects.filter(
-        session=session, action=ask.capability.name, version=ask.capability.version, expires_at__gt=now, uses_left__gt=0
-    )
-    for standing in rows.select_related("created_by").order_by("pk"):
-        free = tuple(standing.free_arguments)
-        fixed = {name: value for name, value in ask.arguments.items() if name not in free}
-        if canonical(fixed) != canonical(standing.fixed_arguments) or not free_values_are_harmless(ask.arguments, free):
-            continue
-        if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
-            return standing
-    return None
 
 
 def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:
@@ -290,3 +266,11 @@ def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **detai
         subject=f"approval:{approval.public_id}",
         details={"approval_id": str(approval.public_id), "digest": approval.digest, **details},
     )
+    decision = kind.removeprefix("approval.")
+    if decision not in _TOLD:
+        return
+    told: dict[str, Any] = {"approval_id": str(approval.public_id), "action": approval.action, "level": approval.level}
+    if decision != "requested":
+        told["decision"] = decision
+    # The session as it is: the one in a worker's hand may name an agent that is gone.
+    event_emit(_TOLD[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **told)

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from agents.enums import NoticeKind
 from agents.models import Approval
 from agents.services.notifications import notice_create
+from audit.receipt_words import worded
 
 PERMISSION = "agents.resolve_approval"
 
@@ -21,13 +22,13 @@ def approvers() -> QuerySet[User]:
 
 def approvers_tell(approval: Approval, *, now: datetime) -> None:
     """A notice for each of them, in counts and labels; what is asked for is shown where it is decided."""
-    minutes = int((approval.expires_at - now).total_seconds() // 60)
+    until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
     for user in approvers():
         notice_create(
             owner_id=user.pk,
             kind=NoticeKind.APPROVAL_WAITING,
-            title=f"A call waits for approval: {approval.action}",
-            body=f"Level {approval.level}. It expires in {minutes} minutes and is then refused.",
+            title=f"A call waits for approval: {worded('action', approval.action)}",
+            body=f"Level {approval.level}. Without an answer by {until} it is refused.",
             now=now,
             session_id=approval.session_id,
         )

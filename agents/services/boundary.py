@@ -4,16 +4,17 @@ The locked read takes the session's row and shares the installation's row, so ne
 work can commit between the verdict and the commit of the block. SQLite's IMMEDIATE transaction is that lock.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection
-from django.db.models import Exists, F, FilteredRelation, Q, QuerySet, Subquery
+from django.db.models import Model, QuerySet
 
 from agents.brakes import Boundary
 from agents.enums import HaltState, Status
 from agents.exceptions import LeaseLost
-from agents.models import AgentSession, Installation, SuspendedModel
+from agents.models import AgentSession, Installation, SuspendedModel, ToolCall
 from agents.services.prices import PRICE_COLUMNS, longest_prefix_sql
 from agents.types import Ledger
 
@@ -29,12 +30,10 @@ _JOURNAL = (
     "charged_usd",
     "fencing",
 )
+_GOING_ON = (HaltState.RUNNING, HaltState.PAUSED)
+_SEEN = ("status", "halt_state", "terminal_reason", "current_phase", "fencing")
 _LOCKED = (
-    "status",
-    "halt_state",
-    "terminal_reason",
-    "current_phase",
-    "fencing",
+    *_SEEN,
     "max_cost_usd",
     "cost_total_usd",
     "cost_reserved_usd",
@@ -72,47 +71,39 @@ class Locked:
 
 def glance(session: AgentSession, key: str) -> Glance:
     """One SELECT. A session whose row cannot be read, or is held by another worker, is refused."""
-    row = (
-        AgentSession.objects.filter(pk=session.pk)
-        .annotate(
-            organisation_halt=Subquery(Installation.objects.filter(pk=1).values("halt_id")),
-            installed=Subquery(Installation.objects.filter(pk=1).values("pk")),
-            call=FilteredRelation("tool_calls", condition=Q(tool_calls__key=key)),
-        )
-        .order_by(F("call__attempt").desc(nulls_last=True))
-        .values(
-            "status", "halt_state", "terminal_reason", "current_phase", "fencing", "organisation_halt", "installed",
-            *(f"call__{name}" for name in _JOURNAL),
-        )
-        .first()
-    )  # fmt: skip
-    if row is None or row["installed"] is None:
+    columns = [*(f"s.{name}" for name in _SEEN), "i.halt_id", *(f"c.{name}" for name in _JOURNAL)]
+    rows = _select(
+        f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
+        f"JOIN {Installation._meta.db_table} i ON i.id = 1 "
+        f"LEFT JOIN {ToolCall._meta.db_table} c ON c.session_id = s.id AND c.key = %s "
+        "WHERE s.id = %s ORDER BY c.attempt DESC LIMIT 1",
+        [key, session.pk],
+    )
+    if not rows:
         raise LeaseLost(f"Session {session.public_id} cannot be read; nothing is done for it.")
-    boundary = _boundary(row, row["organisation_halt"])
+    [values] = rows
+    row, (organisation_halt, *found) = _named(AgentSession, _SEEN, values), values[len(_SEEN) :]
     _check_holder(session, row["fencing"])
-    found = {name: row[f"call__{name}"] for name in _JOURNAL}
-    return Glance(boundary, found if found["public_id"] else None)
+    journal = _named(ToolCall, _JOURNAL, found)
+    return Glance(_boundary(row, organisation_halt), journal if journal["public_id"] else None)
 
 
 def lock(session: AgentSession, *, model: str = "") -> Locked:
     """One SELECT under lock, with what is declared of the model; only inside a transaction."""
     columns = [*(f"s.{name}" for name in _LOCKED), "i.halt_id", "x.model", *(f"p.{name}" for name in PRICE_COLUMNS)]
     share = "FOR NO KEY UPDATE OF s FOR SHARE OF i" if connection.vendor == "postgresql" else ""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
-            f"JOIN {Installation._meta.db_table} i ON i.id = 1 "
-            f"LEFT JOIN {SuspendedModel._meta.db_table} x ON x.model = %s "
-            f"LEFT JOIN ({longest_prefix_sql()}) p ON true "
-            f"WHERE s.id = %s {share}",
-            [model, model, session.pk],
-        )
-        rows = cursor.fetchall()
+    rows = _select(
+        f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
+        f"JOIN {Installation._meta.db_table} i ON i.id = 1 "
+        f"LEFT JOIN {SuspendedModel._meta.db_table} x ON x.model = %s "
+        f"LEFT JOIN ({longest_prefix_sql()}) p ON true "
+        f"WHERE s.id = %s {share}",
+        [model, model, session.pk],
+    )
     if not rows:
         raise LeaseLost(f"Session {session.public_id} cannot be read; nothing is done for it.")
     [values] = rows
-    row = {name: _from_db(name, value) for name, value in zip(_LOCKED, values, strict=False)}
-    organisation_halt, suspended, *price = values[len(_LOCKED) :]
+    row, (organisation_halt, suspended, *price) = _named(AgentSession, _LOCKED, values), values[len(_LOCKED) :]
     _check_holder(session, row["fencing"])
     return Locked(
         boundary=_boundary(row, organisation_halt),
@@ -123,7 +114,7 @@ def lock(session: AgentSession, *, model: str = "") -> Locked:
             reserved=row["cost_reserved_usd"],
             actual=row["cost_actual_usd"],
             held=row["cost_held_usd"],
-            warned=bool(row["budget_warned"]),
+            warned=row["budget_warned"],
         ),
         token_budget=row["token_budget"],
         total_tokens=row["total_tokens"],
@@ -140,13 +131,18 @@ def holder(session: AgentSession) -> QuerySet[AgentSession]:
         pk=session.pk,
         fencing=session.fencing,
         status=Status.RUNNING,
-        halt_state__in=(HaltState.RUNNING, HaltState.PAUSED),
+        halt_state__in=_GOING_ON,
     )
 
 
 def is_halted(session: AgentSession) -> bool:
     """A last look before the first byte leaves; best effort, after the brakes have decided."""
-    return not holder(session).filter(Exists(Installation.objects.filter(pk=1, halt__isnull=True))).exists()
+    return not _select(
+        f"SELECT 1 FROM {AgentSession._meta.db_table} s "  # noqa: S608
+        f"JOIN {Installation._meta.db_table} i ON i.id = 1 AND i.halt_id IS NULL "
+        "WHERE s.id = %s AND s.fencing = %s AND s.status = %s AND s.halt_state IN (%s, %s)",
+        [session.pk, session.fencing, Status.RUNNING, *_GOING_ON],
+    )
 
 
 def in_open_transaction() -> bool:
@@ -173,7 +169,21 @@ def _check_holder(session: AgentSession, fencing: int) -> None:
         )
 
 
-def _from_db(name: str, value: Any) -> Any:
-    field = AgentSession._meta.get_field(name)
-    convert = getattr(field, "from_db_value", None)
-    return convert(value, None, connection) if convert else value
+def _select(sql: str, params: list[Any]) -> list[tuple[Any, ...]]:
+    """Read in SQL: a boundary is read at every call, and building the statement took longer than the reading."""
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return list(cursor.fetchall())
+
+
+def _named(model: type[Model], names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """The first values of a row, as the fields of these names give them."""
+    return {name: _from_db(model, name, value) for name, value in zip(names, values, strict=False)}
+
+
+def _from_db(model: type[Model], name: str, value: Any) -> Any:
+    field: Any = model._meta.get_field(name)
+    column = field.cached_col
+    for convert in (*connection.ops.get_db_converters(column), *column.get_db_converters(connection)):
+        value = convert(value, column, connection)
+    return value

@@ -8,15 +8,19 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.conf import loop_defaults
-from agents.enums import Mode, Status
-from agents.exceptions import Invalid, InvalidTransition
-from agents.loop_config import LoopConfig
-from agents.models import Agent, AgentSession, Message
+from agents.enums import Mode
+from agents.exceptions import Invalid, InvalidTransition, NotFound
+from agents.models import Agent, AgentSession
+from agents.selectors.chats import answers_of
+from agents.services.actors import actor_of
+from agents.services.definitions import definition_of
+from agents.services.loop_settings import loop_for
 from agents.services.ownership import demand_access
-from agents.services.sessions import session_create
+from agents.services.sessions import session_create, session_lock
 from agents.services.trigger_fields import checked_cap, demand_owned
 from agents.transitions import TERMINAL
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
 
 MAX_CHARS = 20_000
@@ -45,28 +49,54 @@ def chat_say(
     """A session that answers one message. Without a chat it begins a new one; in a chat, one message at a time."""
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     demand_owned("agent", agent, owner.pk)
-    if agent is not None and not agent.enabled:
-        raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
     said = redact(text).strip()
     if not said or len(said) > MAX_CHARS:
         raise Invalid(f"A message has 1 to {MAX_CHARS} characters; this one has {len(said)}.")
     before = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     if chat and not before:
-        raise Invalid(f"There is no chat {chat} of this user; leave it out to begin a new one.")
-    if any(session.status not in TERMINAL for session in before):
-        raise InvalidTransition("The last message of this chat is still being answered; wait for it, or halt it.")
+        raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
+    spoken_to = agent or (before[-1].agent if before else None)
+    if spoken_to is not None and not spoken_to.enabled:
+        raise Invalid(f"The agent {spoken_to.name} is switched off: switch it on, or choose another.")
     session = session_create(
         owner=owner,
-        agent=agent or (before[-1].agent if before else None),
+        agent=spoken_to,
         mode=Mode.CHAT,
-        max_cost_usd=checked_cap("max_cost_usd", max_cost_usd),
-        token_budget=LoopConfig.merged(loop_defaults()).token_budget,
+        max_cost_usd=checked_cap("max_cost_usd", max_cost_usd) if max_cost_usd is not None else _cap_of(spoken_to),
+        token_budget=loop_for(spoken_to, {}).token_budget,
         params={"message": said, "way": str(way)},
+        asked_by=actor_of(by),
         now=now,
     )
     session.params["chat"] = str(chat or session.public_id)
     session.save(update_fields=["params"])
+    if before:
+        _demand_turn(session, before[0])
+    _record(session, actor_of(by), now=now)
     return session
+
+
+def _cap_of(agent: Agent | None) -> Decimal | None:
+    return definition_of(agent).max_cost_usd if agent else None
+
+
+def _demand_turn(session: AgentSession, first: AgentSession) -> None:
+    """Of two messages at once the second waits here for the first, sees it, and is refused."""
+    session_lock(first.pk)
+    said = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
+    if any(other.status not in TERMINAL and other.pk != session.pk for other in said):
+        raise InvalidTransition("The last message of this chat is still being answered; wait for it, or halt it.")
+
+
+def _record(session: AgentSession, actor: str, *, now: datetime) -> None:
+    recorder.append(
+        SYSTEM_CHAIN,
+        "autonomous_trigger.run_now",
+        now=now,
+        actor=actor,
+        subject=f"session:{session.public_id}",
+        details={"session_id": str(session.public_id), "cap_usd": str(session.max_cost_usd)},
+    )
 
 
 def chat_sessions(*, owner_id: int, chat: UUID) -> list[AgentSession]:
@@ -77,7 +107,4 @@ def chat_sessions(*, owner_id: int, chat: UUID) -> list[AgentSession]:
 
 def chat_answer(session: AgentSession) -> str:
     """What the agent said to the message of this session; empty while it has not, or could not."""
-    if session.status != Status.COMPLETED:
-        return ""
-    last = Message.objects.filter(session=session, role="assistant").order_by("-seq").first()
-    return last.content if last else ""
+    return answers_of([session]).get(session.pk, "")

@@ -18,9 +18,11 @@ from django.db import transaction
 from agents import event_rules
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.models import Agent, AgentSession, InboundEvent, Profile, Trigger
+from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.services import payloads
 from agents.services.firing_limits import HOUR, Reason, Refused
+from agents.services.loops import loops_hear_event
+from agents.services.permits import may_run_for
 from agents.services.plain_text import one_line
 from agents.services.spawning import collection_params, trigger_fire
 from agents.services.trigger_fields import plain
@@ -97,8 +99,9 @@ def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool =
     chosen = _choose(owner, fit)
     if dry_run:
         return _told(chosen)
-    if not Profile.objects.filter(user_id=owner.pk, opted_in=True).exists():
+    if not may_run_for(owner.pk):
         return _refused(Refused(Reason.OPTED_OUT))
+    _tell_loops(owner.pk, fit, now=now)
     if chosen is None:
         return _no_match(owner, fit, now=now)
     return _take(chosen.trigger, fit, now=now, score=chosen.score)
@@ -192,7 +195,14 @@ def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> 
         event = _said(payloads.parsed(body))
     except Invalid as error:
         return EventAnswer(422, error.code, str(error))
+    _tell_loops(trigger.owner_id, event, now=now)
     return _take(trigger, event, now=now, webhook_id=webhook_id)
+
+
+def _tell_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
+    """Whatever comes of it otherwise, it ends the sleep of agents that wait for an event of this type."""
+    source = event.source or "event"
+    loops_hear_event(owner_id, name=event.event_type, text=event.title, source=source, now=now)
 
 
 def _said(body: dict[str, Any]) -> EventIn:

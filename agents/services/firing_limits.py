@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from agents.enums import EventOutcome, TriggerKind
-from agents.models import AgentSession, InboundEvent, Installation, Profile, Trigger
+from agents.models import AgentSession, InboundEvent, Installation, Trigger
+from agents.services.permits import may_run_for
 from agents.services.trigger_health import STORM, subject_of, trigger_record, trigger_stop
 from audit.models import AuditEvent
 
@@ -66,7 +67,7 @@ def _standing(row: Trigger) -> Reason | None:
         return Reason.DISABLED
     if row.paused_at is not None:
         return Reason.STORM if row.pause_reason == STORM else Reason.PAUSED
-    if not Profile.objects.filter(user_id=row.owner_id, opted_in=True).exists():
+    if not may_run_for(row.owner_id):
         return Reason.OPTED_OUT
     return None
 

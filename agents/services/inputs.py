@@ -28,6 +28,7 @@ class Inputs:
     playbook_digest: str = ""
     skill_id: str = ""
     skill_digest: str = ""
+    goal_digest: str = ""
 
     def details(self) -> dict[str, Any]:
         said = {name: value for name, value in vars(self).items() if value not in (None, "")}

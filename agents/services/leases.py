@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from agents.conf import lease_lifetime, max_recoveries, max_running_per_user
-from agents.enums import HaltState, NoticeKind, Status, TerminalReason, WaitingOn
+from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.models import AgentSession, Installation
 from agents.services.journal import journal_recover
 from agents.services.notifications import notice_create
@@ -30,7 +30,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     Attempts are counted here, before any work: a session that kills its workers comes to an end.
     """
     row = session_lock(session_pk)
-    lost = row.status == Status.RUNNING and row.lease_until is not None and row.lease_until <= now
+    lost = row.is_lost(now)
     if row.status != Status.QUEUED and not lost:
         return None
     unknown = lost and journal_recover(row, now=now)
@@ -39,7 +39,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         return None
     if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
-    if not lost and not _has_room(row):
+    if not lost and row.mode != Mode.SENSOR and not _has_room(row):
         AgentSession.objects.filter(pk=row.pk).update(enqueued_at=None)  # the ticker hands it over when there is room
         return None
     first = row.started_at is None
@@ -101,7 +101,7 @@ def _has_room(row: AgentSession) -> bool:
     """False while enough sessions of the same owner are running. Claims for one owner are judged one by one."""
     with connection.cursor() as cursor:
         cursor.execute(_TURN[connection.vendor], [f"claim:{row.owner_id}"])
-    running = AgentSession.objects.filter(owner_id=row.owner_id, status=Status.RUNNING).count()
+    running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id).count()
     return running < max_running_per_user()
 
 
@@ -122,4 +122,6 @@ def _birth(row: AgentSession) -> dict[str, str | int | None]:
         "asked_by": row.metadata.get("asked_by"),
         "restarted_from": str(row.restarted_from.public_id) if row.restarted_from else None,
         "max_cost_usd": None if row.max_cost_usd is None else str(row.max_cost_usd),
+        "definition_version": row.definition_version,
+        "definition_digest": row.definition_digest or None,
     }

@@ -7,6 +7,8 @@ from django.contrib.auth.models import User
 
 from agents.exceptions import NotAllowed, NotFound
 
+START = "agents.add_agentsession"
+
 
 def demand_access(by: User | None, *, owner_id: int, permission: str) -> None:
     """The owner, whoever holds the permission, and the machine itself pass."""
@@ -21,3 +23,9 @@ def demand_owner(by: User | None, *, owner_id: int) -> None:
         raise NotAllowed("This is a person's decision: say who makes it.")
     if not by.is_active or by.pk != owner_id:
         raise NotFound("There is nothing of that kind here.")
+
+
+def demand_start(by: User) -> None:
+    """Who asks for a session, in words or through the API, needs the permission: it costs money, whoever owns it."""
+    if not by.is_active or not by.has_perm(START):
+        raise NotAllowed(f"You may look, but not start anything: that is for operators ({START}).")

@@ -20,9 +20,9 @@ OPTED_OUT = "The owner has opted out."
 def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, halt_all: bool = False) -> Profile:
     """Lets agents run in the background for a user, or no longer.
 
-    Opting out ends the user's loops, which would never end by themselves; a phased run is left to finish, unless
-    `halt_all` is asked for. The word is committed first, so nothing new starts; then each session is halted on its own.
-    Said again, it halts what an interrupted opting out has left.
+    Opting out ends the user's loops and heartbeats, which would never end by themselves; a phased run is left to
+    finish, unless `halt_all` is asked for. The word is committed first, so nothing new starts; then each session is
+    halted on its own. Said again, it halts what an interrupted opting out has left.
     """
     _check_person(user, by)
     with transaction.atomic():
@@ -31,7 +31,7 @@ def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, h
         _record(user, kind, by=by, now=now)
     if not opted_in:
         going = AgentSession.objects.active().filter(owner=user)
-        ended = going if halt_all else going.filter(mode=Mode.LOOP)
+        ended = going if halt_all else going.filter(mode__in=(Mode.LOOP, Mode.HEARTBEAT))
         pks = list(ended.order_by("pk").values_list("pk", flat=True))
         sessions_halt(pks, by=by, reason=OPTED_OUT, now=now, ends_as=TerminalReason.OPTED_OUT)
     return profile

@@ -2,17 +2,25 @@
 work is not halted. Whoever changes one of these waits for the births that have seen it, or they see the change.
 """
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.enums import TerminalReason
 from agents.exceptions import SessionHalted
-from agents.models import Halt, Installation, Profile
+from agents.models import Halt, Installation, Profile, agents_may_run
+
+
+def may_run_for(user_pk: int) -> bool:
+    """True for a user who has opted in and is not deactivated, as far as can be seen now."""
+    return User.objects.filter(agents_may_run(), pk=user_pk).exists()
 
 
 def is_opted_in(user_pk: int) -> bool:
-    """True for a user who has opted in; opting out then waits for this transaction, and finds its session."""
+    """The same, of a birth: opting out then waits for this transaction, and finds its session."""
+    profiles, users = Profile._meta.db_table, User._meta.db_table
     rows = Profile.objects.raw(
-        f"SELECT * FROM {Profile._meta.db_table} WHERE user_id = %s{_shared()}",  # noqa: S608
+        f"SELECT p.* FROM {profiles} p JOIN {users} u ON u.id = p.user_id "  # noqa: S608
+        f"WHERE p.user_id = %s AND u.is_active{_shared('p')}",
         [user_pk],
     )
     return any(profile.opted_in for profile in rows)
@@ -35,6 +43,7 @@ def halt_told(halt: Halt) -> str:
     return f"All work is halted{by} since {halt.requested_at:%Y-%m-%d %H:%M} UTC{why}."
 
 
-def _shared() -> str:
+def _shared(table: str = "") -> str:
     """SQLite's transaction is the lock."""
-    return " FOR SHARE" if transaction.get_connection().vendor == "postgresql" else ""
+    of = f" OF {table}" if table else ""
+    return f" FOR SHARE{of}" if transaction.get_connection().vendor == "postgresql" else ""

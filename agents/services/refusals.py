@@ -73,14 +73,8 @@ def refuse_unaffordable(
             amounts = {"projected_usd": str(projected), "cap_usd": str(cap)}
             brake_session(session, TerminalReason.COST_CAP_REACHED, now=now, **amounts)
             return CostCapReached(projected, cap)
-        case SpentUp(dimension, needed, left):
-            refuse_call(
-                session, intent, phase, Outcome.DENIED, now=now, detail=f"dimension:{dimension}", budget="session"
-            )
-            unit = "tokens" if dimension == "tokens" else "USD"
-            return BudgetExceeded(
-                dimension, f"The session's budget is used up: {needed} {unit} are needed, {left} {unit} are left."
-            )
+        case SpentUp():
+            return _refuse_spent_up(session, intent, verdict, phase=phase, now=now)
         case SharedSpentUp(ledger, needed):
             refuse_call(
                 session,
@@ -101,6 +95,22 @@ def refuse_unaffordable(
             refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail="budget_busy", budget=ledger.name)
             message = f"Budget {ledger.name} is held by calls in flight; try again when none is."
             return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
+
+
+def _refuse_spent_up(
+    session: AgentSession, intent: ToolIntent, spent: SpentUp, *, phase: str, now: datetime
+) -> BudgetExceeded:
+    """With what the call could cost and what is left, in the record and in words; tokens are not told beforehand."""
+    cap, amounts = session.max_cost_usd, {}
+    message = f"The session's tokens are used up: {spent.needed} of {spent.left}."
+    if spent.dimension == "cost" and cap is not None:
+        amounts = {"projected_usd": str(cap - spent.left + spent.needed), "cap_usd": str(cap)}
+        message = (
+            f"The next question could cost up to {spent.needed} USD; {spent.left} USD was left of the session's cap."
+        )
+    named: dict[str, Any] = {"detail": f"dimension:{spent.dimension}", "budget": "session", **amounts}
+    refuse_call(session, intent, phase, Outcome.DENIED, now=now, **named)
+    return BudgetExceeded(spent.dimension, message)
 
 
 _BRAKE_KINDS = {TerminalReason.COST_CAP_REACHED: "autonomous_session.cost_cap_reached"}

@@ -1,20 +1,27 @@
-"""Reminds the people who may decide of a question that still waits: after a quarter of its time, and after three."""
+"""Reminds people of what still waits for them: after a quarter of its time, and after three quarters.
+
+A call that needs a decision is for those who may decide; a question of a run is for the person that it works for.
+"""
 
 import logging
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from fractions import Fraction
+from typing import TypeVar
 
 from django.db import transaction
 
-from agents.enums import ApprovalStatus
-from agents.models import Approval
+from agents.enums import ApprovalStatus, QuestionStatus
+from agents.models import Approval, Question
 from agents.services.approvers import approvers_tell
+from agents.services.questions import question_tell
 from agents.services.sessions import session_lock
 from audit import recorder
 
 logger = logging.getLogger(__name__)
 
 AFTER = (Fraction(1, 4), Fraction(3, 4))
+Waiting = TypeVar("Waiting", Approval, Question)
 
 
 def approvals_remind(now: datetime) -> int:
@@ -25,26 +32,40 @@ def approvals_remind(now: datetime) -> int:
     waiting = Approval.objects.filter(
         status=ApprovalStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
     ).order_by("pk")
-    return sum(_try_to_remind(approval, now=now) for approval in waiting if _reminders_due(approval, now))
+    return _remind_each(waiting, _remind, now)
 
 
-def _try_to_remind(approval: Approval, *, now: datetime) -> bool:
-    try:
-        return _remind(approval, now=now)
-    except Exception:  # whatever it was, the other reminders are sent
-        logger.exception("nobody could be reminded of approval %s; it is tried again", approval.public_id)
-        return False
+def questions_remind(now: datetime) -> int:
+    """The same for what runs have asked."""
+    waiting = Question.objects.filter(
+        status=QuestionStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
+    ).select_related("session")
+    return _remind_each(waiting.order_by("pk"), _remind_of_question, now)
 
 
-def _reminders_due(approval: Approval, now: datetime) -> int:
+def _remind_each(waiting: Iterable[Waiting], remind: Callable[[Waiting, datetime], bool], now: datetime) -> int:
+    sent = 0
+    for row in waiting:
+        if not _reminders_due(row, now):
+            continue
+        try:
+            sent += remind(row, now)
+        except Exception:  # whatever it was, the other reminders are sent
+            kind = row._meta.verbose_name
+            logger.exception("nobody could be reminded of %s %s; it is tried again", kind, row.public_id)
+    return sent
+
+
+def _reminders_due(row: Approval | Question, now: datetime) -> int:
     """The number of the reminder that should have been sent by now and was not; 0 when there is none."""
-    lifetime = approval.expires_at - approval.created_at
-    passed = sum(now - approval.created_at >= lifetime * part.numerator / part.denominator for part in AFTER)
-    return passed if passed > approval.reminders_sent else 0
+    begun_at = row.created_at if isinstance(row, Approval) else row.asked_at
+    lifetime = row.expires_at - begun_at
+    passed = sum(now - begun_at >= lifetime * part.numerator / part.denominator for part in AFTER)
+    return passed if passed > row.reminders_sent else 0
 
 
 @transaction.atomic
-def _remind(approval: Approval, *, now: datetime) -> bool:
+def _remind(approval: Approval, now: datetime) -> bool:
     """The count on the ticket, the notices and the record go together, or not at all."""
     session = session_lock(approval.session_id)
     reminder = _reminders_due(approval, now)
@@ -61,4 +82,19 @@ def _remind(approval: Approval, *, now: datetime) -> bool:
         subject=f"approval:{approval.public_id}",
         details={"approval_id": str(approval.public_id), "digest": approval.digest, "reminder": reminder},
     )
+    return True
+
+
+@transaction.atomic
+def _remind_of_question(question: Question, now: datetime) -> bool:
+    session = session_lock(question.session_id)
+    reminder = _reminders_due(question, now)
+    sent = Question.objects.filter(
+        pk=question.pk, status=QuestionStatus.PENDING, reminders_sent=question.reminders_sent
+    ).update(reminders_sent=reminder)
+    if not sent:
+        return False
+    question_tell(question, f"A run waits for your answer until {question.expires_at:%-d %B, %H:%M} UTC", now=now)
+    details = {"question_id": str(question.public_id), "reminder": reminder}
+    recorder.append(session.chain, "question.reminded", now=now, details=details)
     return True

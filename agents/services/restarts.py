@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import User
 from django.db import models
 
+from agents.enums import Mode
 from agents.exceptions import InvalidTransition, NotFound
 from agents.models import AgentSession, Collection, Document, InboundEvent, Playbook, PromptSkill
 from agents.services.firing import run_now
@@ -26,6 +27,8 @@ def session_restart(
     demand_access(by, owner_id=session.owner_id, permission="agents.change_agentsession")
     if session.status not in TERMINAL:
         raise InvalidTransition(f"Session {session.public_id} is {session.status}; halt it, or wait until it is over.")
+    if session.mode != Mode.PHASED:
+        raise InvalidTransition("Only runs are run again: say a message again in its chat; start a loop at its agent.")
     params = session.params
     what: dict[str, Any] = {
         "collection": _own(Collection, session, params.get("collection")),
@@ -39,8 +42,10 @@ def session_restart(
         what["review_flagged"] = params.get("review_flagged", False)
         what["playbook"] = _own(Playbook, session, params.get("playbook"))
         what["skill"] = _skill(params.get("skill"))
+        what["goal"] = params.get("goal", "")
         what["query"] = params.get("query", "")
         what["emit_artifacts"] = params.get("emit_artifacts", False)
+        what["analysis_mode"] = params.get("analysis_mode", "")
     set_by_trigger = "trigger" in what and what["trigger"].max_cost_usd is not None
     what["max_cost_usd"] = max_cost_usd if max_cost_usd is not None or set_by_trigger else session.max_cost_usd
     return run_now(owner=session.owner, by=by, now=now, restarted_from=session, **what)

@@ -24,7 +24,12 @@ OPERATED: Final = (
     "contextproposal",
     "memory",
 )
-OPERATOR_ALSO: Final = ("agents.add_agentsession", "agents.change_agentsession", "agents.halt_everything")
+OPERATOR_ALSO: Final = (
+    "agents.add_agentsession",
+    "agents.change_agentsession",
+    "agents.change_skillsetting",
+    "agents.halt_everything",
+)
 APPROVER_ALSO: Final = ("agents.resolve_approval",)
 PEOPLE: Final = ("user", "group")
 ROLES: Final = ("viewer", "operator", "approver", "admin")

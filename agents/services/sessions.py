@@ -10,36 +10,36 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 
 from agents.conf import default_session_cap
 from agents.costs import usd
 from agents.enums import (
-    ApprovalStatus,
     HaltState,
     Mode,
     NoticeKind,
-    Outcome,
     Phase,
-    QuestionStatus,
     Status,
     TerminalReason,
     TriggerKind,
     WaitingOn,
 )
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
-from agents.models import Agent, AgentSession, Approval, Project, Question, ToolCall, Trigger
+from agents.models import Agent, AgentSession, Project, Trigger
 from agents.queue import TaskName, enqueue
 from agents.selectors.purposes import purposes
 from agents.services.journal import journal_recover
+from agents.services.loop_ends import loop_note_end
 from agents.services.notifications import notice_create
 from agents.services.permits import demand_work_goes_on, is_opted_in
+from agents.services.question_ends import questions_cancel
 from agents.services.tickets import tickets_cancel
 from agents.services.trigger_health import trigger_note_end
+from agents.services.waits import is_awaited, is_called
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
 from audit.kinds import LABEL
-from audit.receipt_words import worded
+from audit.receipt_words import both_usd, worded
 from audit.receipts import build_receipt
 from audit.redaction import redact
 
@@ -70,10 +70,11 @@ def session_create(
     depth: int = 0,
     trigger_kind: TriggerKind | None = None,
     asked_by: str = "",
+    wake_at: datetime | None = None,
 ) -> AgentSession:
     """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one.
 
-    It is handed to the queue in the same transaction.
+    It is handed to the queue in the same transaction, unless it begins with a sleep.
     """
     if not is_opted_in(owner.pk):
         raise NotAllowed("Agents run only for users who have opted in.")
@@ -81,10 +82,12 @@ def session_create(
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
-        agent=agent,
+        **_by_definition(agent),
         trigger=trigger,
         project=project,
         mode=mode,
+        status=Status.SLEEPING if wake_at else Status.QUEUED,
+        next_wake_at=wake_at,
         current_phase=Phase.INTAKE if mode == Mode.PHASED else Phase.TURN,
         trigger_kind=trigger_kind or (trigger.kind if trigger else TriggerKind.MANUAL),
         trigger_ref=str(trigger.public_id) if trigger else "",
@@ -98,8 +101,20 @@ def session_create(
         created_at=now,
         last_activity_at=now,
     )
-    session_enqueue(session.pk, now=now)
+    if wake_at is None:
+        session_enqueue(session.pk, now=now)
     return session
+
+
+def _by_definition(agent: Agent | None) -> dict[str, Any]:
+    """The agent, and the version of its definition that the session keeps, whatever is written later."""
+    if agent is None or not agent.definition_version:
+        return {"agent": agent}
+    return {
+        "agent": agent,
+        "definition_version": agent.definition_version,
+        "definition_digest": agent.definition_digest,
+    }
 
 
 def session_enqueue(session_pk: int, *, now: datetime) -> bool:
@@ -116,10 +131,11 @@ def session_enqueue(session_pk: int, *, now: datetime) -> bool:
 
 def session_lock(session_pk: int) -> AgentSession:
     """The session's row, locked until the transaction ends. SQLite's transaction is the lock."""
-    rows = AgentSession.objects.all()
-    if transaction.get_connection().features.has_select_for_update:
-        rows = rows.select_for_update(no_key=True)
-    return rows.get(pk=session_pk)
+    lock = "FOR NO KEY UPDATE" if connection.features.has_select_for_update else ""
+    table = AgentSession._meta.db_table
+    for row in AgentSession.objects.raw(f"SELECT * FROM {table} WHERE id = %s {lock}", [session_pk]):  # noqa: S608
+        return row
+    raise AgentSession.DoesNotExist(f"There is no session {session_pk}.")
 
 
 def halt_reason(row: AgentSession) -> TerminalReason:
@@ -170,8 +186,10 @@ def session_rest(
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         _end(row, halt_reason(row), now=now)
         return
-    if waiting_on is not None and not _is_awaited(row, waiting_on):
+    if waiting_on is not None and not is_awaited(row, waiting_on):
         status, waiting_on = Status.QUEUED, None  # the answer came before the question was put down
+    if wake_at is not None and is_called(row):
+        status, wake_at = Status.QUEUED, None  # and so did what it would wake for
     _check_move(row.status, status)
     row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
     row.lease_owner, row.lease_until, row.recoveries = "", None, 0
@@ -181,15 +199,6 @@ def session_rest(
     )
     if status == Status.QUEUED:
         session_enqueue(row.pk, now=now)
-
-
-def _is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
-    """False when nothing is left to wait for: a decision that came first would otherwise wake nobody."""
-    if waiting_on == WaitingOn.APPROVAL:
-        return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
-    if waiting_on == WaitingOn.OPERATOR:
-        return ToolCall.objects.filter(session=row, outcome=Outcome.UNKNOWN).exists()
-    return Question.objects.filter(session=row, status=QuestionStatus.PENDING).exists()
 
 
 @transaction.atomic
@@ -219,7 +228,7 @@ def _end(
 ) -> AgentSession:
     journal_recover(row, now=now)  # a call that is still open is charged and closed: the books end with the session
     tickets_cancel(row, now=now, cause=reason, actor=actor)
-    Question.objects.filter(session=row, status=QuestionStatus.PENDING).update(status=QuestionStatus.CANCELLED)
+    questions_cancel(row, now=now, actor=actor)
     braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
     ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
     status = REASON_STATUS[ended_for]
@@ -250,14 +259,17 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
     try:
         with transaction.atomic():
             if row.status != Status.COMPLETED:
+                cost = both_usd(row.cost_total_usd, row.cost_actual_usd)
                 notice_create(
                     owner_id=row.owner_id,
                     kind=NoticeKind.RUN_STOPPED,
                     title=f"Run {row.status}: {worded('reason', str(reason))}, {purposes([row])[row.pk]}",
-                    body=f"{row.tool_calls.count()} calls, {row.cost_total_usd.normalize():f} USD. See the receipt.",
+                    body=f"Calls: {row.tool_calls.count()}. Cost: {cost}. See the receipt.",
                     session_id=row.pk,
                     now=now,
                 )
+            if row.mode == Mode.LOOP:
+                loop_note_end(row, reason=reason, now=now)
             if row.trigger_id is not None:
                 trigger_note_end(row.trigger_id, reason=reason, empty=bool(row.metadata.get("empty")), now=now)
     except Exception:  # the end of the session is worth more than what is said of it

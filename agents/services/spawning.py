@@ -10,9 +10,11 @@ from typing import Any
 
 from django.db import transaction
 
+from agents.enums import AnalysisMode
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.models import AgentSession, Collection, Trigger
 from agents.services.firing_limits import HALTED_RETRY_SECONDS, Reason, Refused, refusal, refusal_record
+from agents.services.loop_settings import walk_token_budget
 from agents.services.sessions import session_create
 from agents.services.trigger_health import trigger_lock, trigger_record
 
@@ -61,6 +63,7 @@ def trigger_fire(
 
 
 def _spawn(row: Trigger, slot: str, params: dict[str, Any], *, depth: int, now: datetime) -> Fired | Refused:
+    given = {**target_params(row), **params}
     try:
         session = session_create(
             owner=row.owner,
@@ -68,7 +71,8 @@ def _spawn(row: Trigger, slot: str, params: dict[str, Any], *, depth: int, now: 
             trigger=row,
             project=row.project,
             slot=slot,
-            params={**target_params(row), **params},
+            token_budget=walk_token_budget(row.agent, given),
+            params=given,
             depth=depth,
             now=now,
         )
@@ -88,6 +92,9 @@ def target_params(trigger: Trigger) -> dict[str, Any]:
         emit_artifacts=trigger.emit_artifacts,
         review_flagged=trigger.review_flagged,
         judge_citations=trigger.judge_citations,
+        analysis_mode=trigger.analysis_mode if trigger.analysis_mode != AnalysisMode.SINGLE else "",
+        loop=trigger.loop,
+        guardrails=trigger.guardrails,
     )
 
 

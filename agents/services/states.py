@@ -1,4 +1,7 @@
-"""An agent's own state: the fields that its session declares, and what the agent last wrote into them."""
+"""An agent's own state: the fields that were declared for it, and what the agent last wrote into them.
+
+In a loop these are the fields of its hot state; elsewhere those that the session names.
+"""
 
 import json
 from datetime import datetime
@@ -6,7 +9,11 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from agents.enums import HotSource, Mode
 from agents.exceptions import Invalid
+from agents.models import AgentSession
+from agents.services.definitions import definition_of
+from agents.services.hot_state import hot_refusal, hot_write
 from agents.services.sessions import session_lock
 
 NAME_CHARS: Final = 64
@@ -15,8 +22,10 @@ VALUE_BYTES: Final = 4_096
 
 @transaction.atomic
 def session_set_state(session_pk: int, *, name: str, value: Any, now: datetime) -> dict[str, Any]:
-    """Writes one declared field, and gives back the whole state. `params["state_fields"]` names what is declared."""
+    """Writes one declared field, and gives back the state. Outside of loops `params["state_fields"]` declares."""
     row = session_lock(session_pk)
+    if row.mode == Mode.LOOP:
+        return _set_hot(row, name=name, value=value, now=now)
     listed = row.params.get("state_fields")
     declared = [field for field in listed if isinstance(field, str)] if isinstance(listed, list) else []
     if name not in declared:
@@ -30,3 +39,13 @@ def session_set_state(session_pk: int, *, name: str, value: Any, now: datetime) 
     row.metadata["state_set_at"] = {**row.metadata.get("state_set_at", {}), name: now.isoformat()}
     row.save(update_fields=["metadata"])
     return state
+
+
+def _set_hot(row: AgentSession, *, name: str, value: Any, now: datetime) -> dict[str, Any]:
+    if row.agent is None:
+        raise Invalid("The agent of this run is gone, and its fields with it.")
+    definition = definition_of(row.agent)
+    if why := hot_refusal(definition, name, value):
+        raise Invalid(why)
+    hot_write(row, definition=definition, name=name, value=value, source=HotSource.AGENT, now=now)
+    return {name: value}

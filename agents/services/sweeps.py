@@ -55,7 +55,7 @@ def _passed_over(now: datetime, after: timedelta) -> datetime:
 def _sent_back_with_room() -> Iterator[int]:
     """The first of each owner who has room, then the second, …: nobody's backlog keeps anybody else waiting."""
     most = max_running_per_user()
-    running = AgentSession.objects.filter(status=Status.RUNNING).values_list("owner_id").annotate(Count("pk"))
+    running = AgentSession.objects.taking_room().values_list("owner_id").annotate(Count("pk"))
     taken = Counter(dict(running))
     full = [owner for owner, number in taken.items() if number >= most]
     turn = Window(RowNumber(), partition_by=F("owner_id"), order_by=F("id").asc())

@@ -1,10 +1,13 @@
 """Approval tickets as rows: used once, by one conditional UPDATE, or cancelled with their session."""
 
 from datetime import datetime
+from typing import Final
 
 from agents.enums import ApprovalStatus
 from agents.models import AgentSession, Approval
 from audit import recorder
+
+LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 
 
 def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
@@ -29,12 +32,15 @@ def ticket_record(approval: Approval, *, call_id: str, now: datetime) -> None:
 
 def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
     """Cancels what a session had asked for and not used. The caller holds the session's row."""
-    live = Approval.objects.filter(
-        session=session, status__in=(ApprovalStatus.PENDING, ApprovalStatus.APPROVED), consumed_at__isnull=True
-    )
+    live = Approval.objects.filter(session=session, status__in=LIVE, consumed_at__isnull=True)
     for approval in live:
-        if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
-            status=ApprovalStatus.CANCELLED, resolved_at=now
-        ):
-            details = {"approval_id": str(approval.public_id), "digest": approval.digest, "cause": cause}
-            recorder.append(session.chain, "approval.cancelled", now=now, actor=actor, details=details)
+        ticket_cancel(approval, now=now, cause=cause, actor=actor)
+
+
+def ticket_cancel(approval: Approval, *, now: datetime, cause: str, actor: str) -> None:
+    """Cancels one that was not used. The caller holds the session's row."""
+    if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
+        status=ApprovalStatus.CANCELLED, resolved_at=now
+    ):
+        details = {"approval_id": str(approval.public_id), "digest": approval.digest, "cause": cause}
+        recorder.append(approval.session.chain, "approval.cancelled", now=now, actor=actor, details=details)

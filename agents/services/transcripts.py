@@ -27,7 +27,12 @@ class Entry:
 
 @transaction.atomic
 def transcript_append(
-    session: AgentSession, entries: Sequence[Entry], *, now: datetime, counters: Mapping[str, Any] | None = None
+    session: AgentSession,
+    entries: Sequence[Entry],
+    *,
+    now: datetime,
+    turn: int = 0,
+    counters: Mapping[str, Any] | None = None,
 ) -> list[Message]:
     """Adds entries, and what the guardrails have counted by then: both or neither."""
     row = held(session)
@@ -36,6 +41,7 @@ def transcript_append(
         Message(
             session=row,
             seq=last + place,
+            turn=turn,
             role=entry.role,
             content=entry.content,
             calls=[dict(call) for call in entry.calls],
@@ -54,5 +60,6 @@ def transcript_append(
     return added
 
 
-def transcript_of(session: AgentSession) -> list[Message]:
-    return list(Message.objects.filter(session=session).order_by("seq"))
+def transcript_of(session: AgentSession, *, turn: int = 0) -> list[Message]:
+    """What was said in one turn; runs without turns have all of theirs in turn 0."""
+    return list(Message.objects.filter(session=session, turn=turn).order_by("seq"))

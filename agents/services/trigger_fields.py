@@ -12,8 +12,9 @@ from django.db import models
 
 from agents import cron
 from agents.costs import MOST_USD
-from agents.enums import EventSeverity, TriggerKind
+from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
+from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.services.plain_text import one_line
 from audit.redaction import redact
@@ -92,10 +93,29 @@ def _flag(name: str, value: Any, owner_id: int) -> bool:
     return value
 
 
-def _severity(name: str, value: Any, owner_id: int) -> str:
-    if value not in EventSeverity.values:
-        raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(EventSeverity.values)}.")
-    return EventSeverity(value).value
+def _word(words: type[models.TextChoices]) -> Check:
+    def check(name: str, value: Any, owner_id: int) -> str:
+        if value not in words.values:
+            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(words.values)}.")
+        return str(words(value).value)
+
+    return check
+
+
+def _settings(config: type[LoopConfig | GuardrailsConfig]) -> Check:
+    """Some settings of a run of steps; the others stay as the agent and the installation have them."""
+
+    def check(name: str, value: Any, owner_id: int) -> dict[str, Any]:
+        given = {} if value is None else value
+        if not isinstance(given, Mapping):
+            raise Invalid(f"{name} is {value!r}; it must be an object of settings, or empty.")
+        try:
+            config.merged(given)
+        except ValueError as error:
+            raise Invalid(f"{name}: {error}") from None
+        return {key: str(said) if isinstance(said, Decimal) else said for key, said in given.items()}
+
+    return check
 
 
 def _owned(model: type[models.Model]) -> Check:
@@ -125,6 +145,9 @@ _ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
         "emit_artifacts": _flag,
         "review_flagged": _flag,
         "judge_citations": _flag,
+        "analysis_mode": _word(AnalysisMode),
+        "loop": _settings(LoopConfig),
+        "guardrails": _settings(GuardrailsConfig),
         "enabled": _flag,
         "max_cost_usd": checked_cap,
         "max_cost_per_day_usd": checked_cap,
@@ -143,7 +166,7 @@ _ONE_KIND: Final[Mapping[str, Mapping[str, Check]]] = MappingProxyType(
             "source": _text(120),
             "event_type": _text(120),
             "category": _text(120),
-            "min_severity": _severity,
+            "min_severity": _word(EventSeverity),
         },
     }
 )

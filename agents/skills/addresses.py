@@ -16,11 +16,15 @@ _PLAIN: Final = re.compile(
 
 def level_for(skill: Skill, level: Level, arguments: Mapping[str, Any], allowed: Iterable[str]) -> Level:
     """RESTRICTED at least, when an argument names a place that nobody has allowed: reading can carry data out."""
-    if level.rank >= Level.RESTRICTED.rank or not skill.addresses:
+    if level.rank >= Level.RESTRICTED.rank:
         return level
+    return Level.RESTRICTED if goes_elsewhere(skill, arguments, allowed) else level
+
+
+def goes_elsewhere(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
+    """True when an argument names a place that nobody has allowed."""
     hosts = frozenset(host.lower() for host in allowed)
-    free = [name for name in skill.addresses if not _is_allowed(arguments.get(name), hosts)]
-    return Level.RESTRICTED if free else level
+    return any(not _is_allowed(arguments.get(name), hosts) for name in skill.addresses)
 
 
 def host_of(address: str) -> str:

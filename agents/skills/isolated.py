@@ -1,5 +1,7 @@
-"""A process for one call of one skill: reads what to do from its input, and writes one line of JSON."""
+"""A process for one call of one skill: reads what to do from its input, and writes that it begins and, in one line of
+JSON, what came of it."""
 
+import gc
 import json
 import sys
 from datetime import datetime
@@ -7,6 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import django
+
+_OUT = sys.stdout
 
 
 def main() -> None:
@@ -25,14 +29,21 @@ def main() -> None:
         now=datetime.fromisoformat(given["now"]),
         infer=_no_model,
     )
+    _tell(told["mark"])
     try:
         if skill is None:
             raise LookupError(f"there is no skill {told['skill']} in this process")
         said = {"output": skill.run(context, **told["arguments"])}
         line = json.dumps(said)
-    except Exception as error:  # noqa: BLE001 whatever it is, the other side hears of it
+    except BaseException as error:  # noqa: BLE001 whatever it is, the other side hears of it
         line = json.dumps({"error": f"{type(error).__name__}: {error}"})
-    sys.stdout.write(f"\n{line}\n")
+    _tell(told["mark"] + line)
+    gc.freeze()  # what is loaded goes with the process: its end looks through nothing for garbage
+
+
+def _tell(line: str) -> None:
+    """Beside whatever the skill prints, and at once: the process may not come to its end."""
+    print(f"\n{line}", file=_OUT, flush=True)
 
 
 def _no_model(*_: Any) -> Any:

@@ -25,11 +25,14 @@ from agents.skills.literals import (
 )
 from agents.types import RequestedCall
 
-# Tags to the letter; and fences as CommonMark has them: in backticks, no backtick follows on the line.
+# Tags to the letter; and fences as CommonMark has them, at the beginning of a line, a quotation or an entry of a list:
+# in backticks, no backtick follows on the line.
 _MARK: Final = re.compile(
-    r"<(?P<tag>skill|parallel|/parallel)>|(?<![^\r\n])[ ]{0,3}(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
+    r"<(?P<tag>skill|parallel|/parallel)>"
+    r"|(?<![^\r\n])(?P<before>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*+)(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
 )
-_CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])[ ]{0,3}(`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
+_CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])(?P<before>[ \t>]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
+_DEEPEST: Final = 3  # blanks before a fence; more of them are code, or the inside of a list
 
 
 class SkillSyntaxError(ValueError):
@@ -97,9 +100,9 @@ class _Reply:
         return len(self._calls) > self._before
 
     def _behind_fence(self, opening: re.Match[str]) -> int:
-        """A line of at least as many of the same marks closes it; else it runs to the end."""
+        """A line of at least as many of the same marks closes it, in the same place; else it runs to the end."""
         for line in _CLOSING_FENCE.finditer(self._text, opening.end()):
-            if line[1].startswith(opening["fence"]):
+            if line["fence"].startswith(opening["fence"]) and _is_beside(opening["before"], line["before"]):
                 return line.end()
         return len(self._text)
 
@@ -128,6 +131,19 @@ class _Reply:
             raise Misread(
                 tag.start(), "</parallel> closes nothing; write <parallel> before the first <skill> of the block"
             )
+
+
+def _is_beside(opened: str, closed: str) -> bool:
+    """Whether two fences stand in the same quotation and list, by what is before them. In doubt they do not: what is
+    taken for quotation does nothing."""
+    if opened.count(">") != closed.count(">"):
+        return False
+    most = _DEEPEST + (">" in opened)  # a quotation mark may have a blank of its own
+    inside = opened.rpartition(">")[2].expandtabs(4)
+    if len(inside) <= most and opened.strip(" \t>") == "":
+        return len(closed.rpartition(">")[2].expandtabs(4)) <= most
+    deeper = len(closed.expandtabs(4)) - len(opened.expandtabs(4))
+    return 0 <= deeper <= (_DEEPEST if inside.strip() else 0)
 
 
 # --- The provider's own form ---

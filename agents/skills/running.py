@@ -1,7 +1,7 @@
 """Carries a skill out: in the worker itself, in a thread beside it, or in a process that can be killed.
 
-What is not done in its time is given up. A thread cannot be killed: it is left behind, and ends with its worker at the
-latest. A skill that must be killable declares a process.
+What is not done in its time is given up. A thread cannot be killed: it is left behind, and its worker is replaced when
+the task at hand is over, which ends the thread. A skill that must be killable declares a process.
 """
 
 import contextvars
@@ -9,12 +9,15 @@ import json
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from django.db import connections
 
+from agents.exceptions import OutcomeUnknown
+from agents.queue import worker_retire
 from agents.skills.skill import Skill, SkillContext
 
 MOST_AT_ONCE = 8
@@ -29,12 +32,12 @@ class SkillTimeout(Exception):
 
 
 class SkillFailed(Exception):
-    """What a skill in a process of its own said when it failed."""
+    """What a skill said when it failed, in a process of its own, or by something that would end a process."""
 
 
 def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
     if skill.local:
-        return skill.run(context, **arguments)
+        return _contained(skill, context, arguments)
     if skill.isolation == "process":
         return _in_process(skill, context, arguments)
     return _in_thread(skill, context, arguments)
@@ -56,14 +59,26 @@ def _with_own_connection(work: Callable[[], Result]) -> Result:
         connections.close_all()
 
 
+def _contained(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
+    """A skill that ends itself (SystemExit and the like) has failed; it ends no worker. Ctrl-C is not the skill's."""
+    try:
+        return skill.run(context, **arguments)
+    except Exception:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        raise SkillFailed(f"{skill.name} ended itself") from error
+
+
 def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
     done: Future[Any] = Future()
     here = contextvars.copy_context()
 
     def work() -> None:
         try:
-            done.set_result(here.run(skill.run, context, **arguments))
-        except BaseException as error:  # noqa: BLE001 it is raised again where the skill was asked for
+            done.set_result(here.run(_contained, skill, context, arguments))
+        except Exception as error:  # noqa: BLE001 it is raised again where the skill was asked for
             done.set_exception(error)
         finally:
             connections.close_all()
@@ -72,13 +87,20 @@ def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
     thread.start()
     thread.join(skill.timeout_seconds)
     if not done.done():
+        worker_retire()
         raise SkillTimeout(skill)
     return done.result()
 
 
 def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """The skill by its name in a fresh interpreter; it may ask no model there, for the meter is here."""
+    """The skill by its name in a fresh interpreter; it may ask no model there, for the meter is here.
+
+    What it tells is known from what the skill prints by a mark at the beginning of the line: that it begins, and what
+    came of it. If it dies in between, nobody knows what it did.
+    """
+    mark = uuid.uuid4().hex
     told = {
+        "mark": mark,
         "skill": skill.name,
         "arguments": dict(arguments),
         "context": {
@@ -96,14 +118,17 @@ def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any
             input=json.dumps(told),
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=skill.timeout_seconds,
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise SkillTimeout(skill) from None
-    lines = answer.stdout.strip().splitlines()
-    if answer.returncode != 0 or not lines:
-        raise SkillFailed(f"{skill.name} ended with code {answer.returncode} and said nothing that can be read")
+    lines = [line.removeprefix(mark) for line in answer.stdout.split("\n") if line.startswith(mark)]
+    if not lines:
+        raise SkillFailed(f"{skill.name} did not begin: its process ended with code {answer.returncode}")
+    if len(lines) == 1:
+        raise OutcomeUnknown(f"{skill.name} ended with code {answer.returncode} and did not say what came of it.")
     said = json.loads(lines[-1])
     if "error" in said:
         raise SkillFailed(said["error"])

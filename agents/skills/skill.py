@@ -13,12 +13,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final, Literal, TypedDict, Unpack, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agents.enums import Level
+from agents.skills.secrets import BadHandle, put_back, stood_in, with_handles
 from agents.types import Capability, ModelReply, ModelRequest
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -54,7 +56,8 @@ class Skill:
 
     `local`: its whole effect is rows of ours, or nothing; it runs inside the transaction of its record and ends by
     itself. Every other skill runs beside the worker, in a thread or a process, and is given up after its timeout.
-    `addresses` names the arguments that say where to go. `request` makes it a priced question to a model.
+    `addresses` names the arguments that say where to go, `secret_arguments` those in which a secret may be named by its
+    handle. `request` makes it a priced question to a model.
     """
 
     name: str
@@ -71,14 +74,19 @@ class Skill:
     isolation: Literal["thread", "process"] = "thread"
     local: bool = False
     addresses: tuple[str, ...] = ()
+    secret_arguments: tuple[str, ...] = ()
     cooldown_seconds: float = 0
     request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON schema of its arguments, as models are told."""
-        schema = self.arguments_model.model_json_schema()
-        return {name: part for name, part in _untitled(schema).items() if name != "description"}
+        return with_handles(self._schema, self.secret_arguments)
+
+    @cached_property
+    def _schema(self) -> dict[str, Any]:
+        schema = _untitled(self.arguments_model.model_json_schema())
+        return {name: part for name, part in schema.items() if name != "description"}
 
     @property
     def offer(self) -> dict[str, Any]:
@@ -87,12 +95,19 @@ class Skill:
         return {"type": "function", "function": told}
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in their one canonical form: checked against the signature, defaults filled in."""
+        """The arguments in their one canonical form: checked against the signature, defaults filled in, secrets by
+        their handles."""
         try:
-            return self.arguments_model.model_validate(dict(given)).model_dump(mode="json")
+            plain, stand_ins = stood_in(given, self.secret_arguments)
+            checked: dict[str, Any] = put_back(
+                self.arguments_model.model_validate(plain).model_dump(mode="json"), stand_ins
+            )
+        except BadHandle as error:
+            raise BadArguments(f"{self.name} cannot be called like this: {error}.") from None
         except ValidationError as error:
             problems = "; ".join(_problem(found) for found in error.errors()[:MOST_PROBLEMS])
             raise BadArguments(f"{self.name} cannot be called like this: {problems}.") from None
+        return checked
 
     def capability(self, level: Level) -> Capability:
         return Capability(
@@ -102,6 +117,7 @@ class Skill:
             side_effects=self.side_effects,
             idempotent=self.idempotent,
             requires_approval=self.requires_approval,
+            addresses=self.addresses,
         )
 
     def run(self, context: SkillContext | None = None, **arguments: Any) -> Any:
@@ -123,6 +139,7 @@ class Declaration(TypedDict, total=False):
     isolation: Literal["thread", "process"]
     local: bool
     addresses: tuple[str, ...]
+    secret_arguments: tuple[str, ...]
     cooldown_seconds: float
     request: Callable[[Mapping[str, Any]], ModelRequest] | None
 
@@ -156,10 +173,12 @@ def _oddity(made: Skill) -> str:
         return f"{made.name}: a timeout is above 0 and at most {LONGEST_TIMEOUT:g} seconds."
     if made.local and (made.isolation == "process" or made.request is not None):
         return f"{made.name}: a local skill runs in the worker itself and asks no model."
+    if made.secret_arguments and made.request is not None:
+        return f"{made.name}: a skill that asks a model takes no secrets."
     if not made.description:
         return f"{made.name} needs a docstring: it is what models are told of it."
-    unknown = sorted(set(made.addresses) - set(made.arguments_model.model_fields))
-    return f"{made.name} has no argument {', '.join(unknown)} to take an address from." if unknown else ""
+    unknown = sorted({*made.addresses, *made.secret_arguments} - set(made.arguments_model.model_fields))
+    return f"{made.name} has no argument {', '.join(unknown)} to take an address or a secret from." if unknown else ""
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], bool]:

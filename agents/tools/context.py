@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from agents.conf import max_model_tries
 from agents.types import ModelReply
 
 # Asks the model that the guard has paid for, once; a listener may be given to hear the reply as it comes.
@@ -41,3 +42,21 @@ def listening(who: Callable[[Any], None] | None) -> Iterator[None]:
         yield
     finally:
         listener.reset(token)
+
+
+_tries: ContextVar[int | None] = ContextVar("tries", default=None)
+
+
+@contextmanager
+def persisting(tries: int) -> Iterator[None]:
+    """Inside the block a model is asked so often at most before it counts as failed; never more than is set for all."""
+    token = _tries.set(tries)
+    try:
+        yield
+    finally:
+        _tries.reset(token)
+
+
+def most_tries() -> int:
+    wanted = _tries.get()
+    return max_model_tries() if wanted is None else min(wanted, max_model_tries())

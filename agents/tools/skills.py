@@ -1,14 +1,15 @@
 """run_skill for a callable skill: `{"skill": name, "arguments": {…}}`, as the registry and the operator know it."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from dataclasses import replace
 from typing import Any
 
 from agents.conf import skill_hosts
-from agents.services.skills import limit_of, skill_count_take, skill_standing
-from agents.skills.addresses import level_for
+from agents.services.skills import pace_of, skill_count_refuse, skill_count_take, skill_standing
+from agents.skills.addresses import goes_elsewhere, level_for
 from agents.skills.registry import skill_named
 from agents.skills.running import perform
+from agents.skills.secrets import holds_handle, resolved
 from agents.skills.skill import Skill, SkillContext
 from agents.tools.context import CallContext
 from agents.tools.params import BadParams
@@ -28,19 +29,19 @@ def skill_tool(params: Params) -> Tool:
     if not standing.enabled:
         raise BadParams(f"the skill {skill.name} is not found or disabled.")
     skill.arguments(arguments)
-    level = level_for(skill, standing.level, arguments, skill_hosts())
+    hosts = skill_hosts()
+    capability = skill.capability(level_for(skill, standing.level, arguments, hosts))
+    if holds_handle(arguments) and goes_elsewhere(skill, arguments, hosts):
+        capability = replace(capability, requires_approval=True)  # no mode lets a secret go just anywhere
     asks = skill.request
-    limit, cooldown = limit_of(level, standing.hourly_limit), timedelta(seconds=skill.cooldown_seconds)
-
-    def admit(now: datetime) -> str:
-        return skill_count_take(skill.name, limit=limit, cooldown=cooldown, now=now)
-
+    pace = pace_of(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
     return Tool(
         handler=lambda context, given: _run(skill, context, given),
-        capability=skill.capability(level),
+        capability=capability,
         remote=not skill.local,
         request=(lambda given: asks(given["arguments"])) if asks else None,
-        admit=admit,
+        refuse=lambda now: skill_count_refuse(pace, now=now),
+        admit=lambda now: skill_count_take(pace, now=now),
         is_skill=True,
     )
 
@@ -63,5 +64,4 @@ def _run(skill: Skill, context: CallContext, params: Params) -> Any:
         now=context.now,
         infer=context.infer,
     )
-    arguments: Mapping[str, Any] = params["arguments"]
-    return perform(skill, given, arguments)
+    return perform(skill, given, resolved(params["arguments"], skill.secret_arguments))

@@ -17,12 +17,14 @@ class Tool:
 
     A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
     I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
-    `admit` is asked last, in the block that authorises the call: it counts the call, or says why there is none.
+    `refuse` is asked before a person is: it says why there can be no call now. `admit` is asked last, in the block that
+    authorises the call: it counts the call, or says why there is none.
     """
 
     handler: Callable[[CallContext, Params], Any]
     capability: Capability
     remote: bool = False
     request: Callable[[Params], ModelRequest] | None = None
+    refuse: Callable[[datetime], str] | None = None
     admit: Callable[[datetime], str] | None = None
     is_skill: bool = False

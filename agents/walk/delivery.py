@@ -27,10 +27,10 @@ KEY: Final = "delivery:notify"
 SEVERITIES: Final = ("critical", "warn", "info")
 PURPOSE_CHARS: Final = 120
 OTHER: Final = "other"  # a severity is free text of a model; a notice shows only known words
-_PROPOSED: Final = {
-    ToolIntent.PROPOSE_MEMORY: "memories proposed",
-    ToolIntent.PROPOSE_PRECEDENT: "patterns noted",
-    ToolIntent.EMIT_ARTIFACT: "drafts saved",
+_PROPOSED: Final = {  # one, many
+    ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
+    ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
+    ToolIntent.EMIT_ARTIFACT: ("draft saved", "drafts saved"),
 }
 
 
@@ -91,7 +91,7 @@ def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
     counted = "analysis failed" if tally.failed else f"{total} finding{'' if total == 1 else 's'}"
     by_severity = [f"{tally.listed[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.listed[name]]
     lines = [f"Findings: {', '.join(by_severity) or 'none'}."]
-    lines += [f"{count} {_PROPOSED[ToolIntent(intent)]}." for intent, count in tally.proposed.items()]
+    lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
     lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
     lines += [f"Receipt: {reverse('audit:receipt', args=[work.session.chain])}"]

@@ -5,7 +5,7 @@ why. Drafts are saved only if the run was told to; what nobody asked for is igno
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agents.ends import End
@@ -17,7 +17,7 @@ from agents.walk.analysis import Reply, has_target, reply_of
 from agents.walk.calls import Slice, store
 from agents.walk.intake import Reading, reading_of
 from agents.walk.judging import Cited, Votes, cited, votes_of
-from agents.walk.parsing import Analysis, ParsedArtifact, ParsedFinding
+from agents.walk.parsing import CONTENT_CHARS, TITLE_CHARS, Analysis, ParsedArtifact, ParsedFinding
 
 SHOWN_ERROR: Final = 500
 FAILED: Final = "note:failed"
@@ -38,11 +38,26 @@ def drafting(work: Slice) -> End | None:
     reading, reply = reading_of(work), reply_of(work)
     saved: list[Note] = []
     if reply.analysis is not None:
-        _propose(work, reply.analysis, reading)
-        saved += _save_drafts(work, reply.analysis.artifacts)
+        said = _with_texts(work, reply.analysis)
+        _propose(work, said, reading)
+        saved += [*_save_drafts(work, said.artifacts), *_about_goal(work, said)]
     for note in (*_notes(work, reading, reply), *saved):
         store(work.session, ToolIntent.EMIT_FINDING, note.key, _note_params(note))
     return None
+
+
+def _with_texts(work: Slice, analysis: Analysis) -> Analysis:
+    """A text that a goal asks for is a finding, unless drafts are saved: nobody loses what they asked for."""
+    if not work.param("goal") or work.wants("emit_artifacts"):
+        return analysis
+    texts = [ParsedFinding(one.name[:TITLE_CHARS], "info", one.content[:CONTENT_CHARS]) for one in analysis.artifacts]
+    return replace(analysis, findings=(*analysis.findings, *texts), artifacts=())
+
+
+def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
+    if work.param("goal") and analysis.is_structured and not analysis.findings and not analysis.artifacts:
+        said = "The model says neither what it reached nor what it did not. What it did is in the session's transcript."
+        yield Note("note:no_result", "warn", "The goal has no result", said)
 
 
 def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
@@ -162,6 +177,9 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
     if reply.cut:
         said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
         yield Note("note:cut_off", "warn", "The answer was cut off", said)
+    if analysis.left_out:
+        said = f"The answer had no structure, and only its beginning is kept: {analysis.left_out} characters are not."
+        yield Note("note:left_out_text", "info", "The end of the answer was left out", said)
     if analysis.dropped:
         counts = ", ".join(f"{count} of {name}" for name, count in analysis.dropped.items())
         said = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."

@@ -6,14 +6,15 @@ phase, one guarded call each; drafting reads their answers from the journal.
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from agents.blocks import neutralised
 from agents.conf import clock, judges
 from agents.ends import End, SliceOver
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
-from agents.models import AgentSession, Document
+from agents.models import AgentSession, Document, ToolCall
 from agents.nonces import nonce_of
 from agents.quotes import verify
 from agents.selectors.runs import calls_latest
@@ -49,8 +50,15 @@ def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[C
     passages: dict[str, list[Passage]] = {}
     for passage in reading.passages:
         passages.setdefault(passage.document_id, []).append(passage)
-    texts = _texts(session, passages.keys()) if analysis.findings else {}
+    texts = _texts(session, [*passages, *_read_by_skills(session)]) if analysis.findings else {}
     return [_located(finding, passages, texts) for finding in analysis.findings]
+
+
+def _read_by_skills(session: AgentSession) -> list[str]:
+    """Documents of which the steps of the run have read a part."""
+    rows = ToolCall.objects.filter(session_id=session.pk, name="read_document", outcome=Outcome.SUCCESS)
+    found = rows.order_by("pk").values_list("result__document", flat=True)
+    return list(dict.fromkeys(filter(None, found)))
 
 
 def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
@@ -63,10 +71,11 @@ def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
 def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, str]) -> Cited:
     """A finding that names no document belongs to the first that holds its quote; one that names it wrong, to none."""
     named = finding.document_id
-    for document_id in [named] if named else passages:
-        place = verify(finding.quote, texts.get(document_id, ""), _hint(finding, passages.get(document_id, ())))
+    for document_id in [named] if named else texts:
+        text, hint = texts.get(document_id, ""), _hint(finding, passages.get(document_id, ()))
+        place = verify(finding.quote, text, hint) or verify(finding.quote, neutralised(text), hint)  # as it was shown
         if place is not None:
-            return Cited(finding, document_id, place[0])
+            return Cited(replace(finding, quote=text[slice(*place)]), document_id, place[0])
     return Cited(finding, named if named in texts else "")
 
 

@@ -63,7 +63,8 @@ class ParsedArtifact:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a reply says. `dropped` counts the items that were not taken over; `raw` is set if it had no structure."""
+    """What a reply says. `dropped` counts the items that were not taken over; `raw` is set if it had no structure,
+    and `left_out` counts its characters beyond what is kept."""
 
     findings: tuple[ParsedFinding, ...] = ()
     memories: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class Analysis:
     notes: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     raw: str = ""
+    left_out: int = 0
 
     @property
     def is_structured(self) -> bool:
@@ -87,7 +89,8 @@ class Analysis:
 def parse_analysis(text: str) -> Analysis:
     told = _structured(text)
     if told is None:
-        return Analysis(raw=text.strip()[:RAW_CHARS] or "(an empty reply)")
+        raw = text.strip() or "(an empty reply)"
+        return Analysis(raw=raw[:RAW_CHARS], left_out=max(len(raw) - RAW_CHARS, 0))
     taken: dict[str, tuple[Any, ...]] = {}
     dropped: dict[str, int] = {}
     for name, read in _READERS.items():

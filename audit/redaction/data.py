@@ -30,6 +30,8 @@ class _Walk:
     def __init__(self) -> None:
         # The original is kept beside its copy, so that its id stays taken while the walk lasts.
         self._copies: dict[tuple[int, Strength], tuple[Any, Any]] = {}
+        # Names and short words stand in many places.
+        self._redacted: dict[str, str] = {}
 
     def value(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, str):
@@ -47,7 +49,12 @@ class _Walk:
     def _text(self, value: str, strength: Strength) -> str:
         if strength >= Strength.TOKEN or (strength is Strength.WEAK and looks_random(value)):
             return _masked(value, strength)
-        return redact(value)
+        return self._searched(value)
+
+    def _searched(self, text: str) -> str:
+        if text not in self._redacted:
+            self._redacted[text] = redact(text)
+        return self._redacted[text]
 
     def _container(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, dict):
@@ -59,13 +66,13 @@ class _Walk:
 
     def _mapping(self, value: dict[Any, Any], strength: Strength, depth: int) -> dict[Any, Any]:
         if len(value) == 1 and isinstance(value.get(HANDLE), str):
-            return {HANDLE: redact(value[HANDLE])}
+            return {HANDLE: self._searched(value[HANDLE])}
         result: dict[Any, Any] = {}
         for key, item in value.items():
             if isinstance(key, str):
                 # Inside a credential every string counts, whatever its own name.
                 inner = strength if strength >= Strength.TOKEN else name_strength(key)
-                result[redact(key)] = self.value(item, inner, depth)
+                result[self._searched(str(key))] = self.value(item, inner, depth)
             else:
                 result[key] = self.value(item, strength, depth)
         return result

@@ -7,6 +7,7 @@ prefix; values are judged as they are spelled. Must not judge assignments.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from audit.redaction.anchors import ANCHORS, QUOTE, TESTS, is_real
 from audit.redaction.spans import Span, most_candidates
@@ -19,13 +20,20 @@ _COMMAND_LENGTH = 400
 
 @dataclass(frozen=True)
 class Place:
-    """An anchor and what follows it; a flag counts only after one of the commands in `within`."""
+    """An anchor and what follows it; a flag counts only after one of the commands in `within`.
+
+    Most anchors never occur in a process: an expression is compiled when its anchor is first met.
+    """
 
     kind: str
     anchor: str
-    expression: re.Pattern[str]
+    written: str
     test: Callable[[str], bool]
     within: tuple[str, ...]
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
 
 
 def _places() -> tuple[Place, ...]:
@@ -33,8 +41,8 @@ def _places() -> tuple[Place, ...]:
     for kind, anchors, rest, test, within in ANCHORS:
         for anchor in anchors.split("|"):
             word = rf"(?<![a-z]{re.escape(anchor)})" if anchor[0].isalpha() else ""
-            expression = re.compile(re.escape(anchor) + word + rest)
-            places.append(Place(kind, anchor, expression, TESTS[test], tuple(within.split("|")) if within else ()))
+            written = re.escape(anchor) + word + rest
+            places.append(Place(kind, anchor, written, TESTS[test], tuple(within.split("|")) if within else ()))
     return tuple(places)
 
 

@@ -6,6 +6,7 @@ Owns the compiled rules and the literal pre-filter that keeps clean text cheap. 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import zip_longest
 
 from audit.redaction.alternation import grouped
@@ -27,14 +28,21 @@ _ESCAPES = (
 
 @dataclass(frozen=True)
 class Rule:
-    """One literal and the expression tried where it occurs; a run of `left` before it belongs to the token too."""
+    """One literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
+
+    Most literals never occur in a process: an expression is compiled when its literal is first met.
+    """
 
     kind: str
     literal: str
-    expression: re.Pattern[str]
+    written: str
     bounded: bool = False
     left: re.Pattern[str] | None = None
     most: int = 0
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
 
 
 def _after_boundary(literal: str, *, also: str = "") -> str:
@@ -46,24 +54,24 @@ def _after_boundary(literal: str, *, also: str = "") -> str:
 
 def _rules() -> tuple[Rule, ...]:
     rules = [
-        Rule(kind, literal, re.compile(re.escape(literal) + body))
+        Rule(kind, literal, re.escape(literal) + body)
         for kind, literals, body in DISTINCT
         for literal in literals.split()
     ]
     rules += [
-        Rule(kind, literal, re.compile(_after_boundary(literal) + body), bounded=True)
+        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
         for kind, literals, body in BOUNDED
         for literal in literals.split()
     ]
     for kind, mark, left, least, most, body in MARKED:
         escaped = re.escape(mark)
-        expression = re.compile(rf"{escaped}(?<={left}{{{least}}}{escaped}){body}")
-        rules.append(Rule(kind, mark, expression, left=re.compile(left), most=most))
+        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
+        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
     web_token = _after_boundary("eyJ", also="_-") + (
-        r"[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+)"
+        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
     )
-    rules.append(Rule("jwt", "eyJ", re.compile(web_token, re.ASCII), bounded=True))
+    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
     return tuple(rules)
 
 
@@ -72,12 +80,17 @@ RULES = _rules()
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
 _MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
 _OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
-# Quick proofs that no literal occurs. Where escapes may hide a boundary, none is asked for.
-_GLUED = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
-_FREE = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
-_ANY_PLAIN = re.compile(rf"{_GLUED}|(?<![A-Za-z0-9])(?:{_FREE})")
-_ANY_ESCAPED = re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
 _MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
+
+
+@cache
+def _any_literal(*, bounded: bool) -> re.Pattern[str]:
+    """A quick proof that no literal occurs. Where escapes may hide a boundary, none is asked for."""
+    if not bounded:
+        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
+    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
+    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
+    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
 
 
 def _widened(rule: Rule, text: str, start: int) -> int | None:
@@ -95,8 +108,7 @@ def _rules_for(text: str) -> Iterator[Rule]:
     runs = "\n".join(_RUN.findall(text))
     if runs:
         yield from (rule for rule in _MARKS if rule.literal in runs)
-        any_literal = _ANY_ESCAPED if _MAY_HIDE_BOUNDARY.search(text) else _ANY_PLAIN
-        if any_literal.search(runs):
+        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
             yield from (rule for rule in _OTHERS if rule.literal in runs)
 
 

@@ -4,6 +4,7 @@ Owns the tables of what is left alone. Must not look for values in a text; calle
 """
 
 import re
+from functools import cache
 
 from audit.redaction.names import Strength
 from audit.redaction.words import PLAIN_WORDS, SENTENCE_WORDS, STAND_INS
@@ -15,8 +16,7 @@ _PIN = 4
 _CHOSEN = 6
 _RANDOM = 16
 
-_PLACEHOLDERS = re.compile(
-    r"""
+_PLACEHOLDERS = r"""
       \$\{.*                                      # ${TOKEN}
     | \$\(.* | \$\[.*                             # $(command)
     | \$[A-Z_][A-Z0-9_]*+ | \$[a-z_]++ | \$\d     # $TOKEN, $password, $1
@@ -45,9 +45,7 @@ _PLACEHOLDERS = re.compile(
     | [A-Za-z_]\w*+\[.*                            # index[...], Optional[str]
     | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*
     | (?:Optional|Union|List|Dict|SecretStr|Annotated|Literal|Final)\b.*
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+|(?:[a-z_]++\.){2,}+[A-Za-z_]++\d?+[A-Za-z_]*+")
 _WORD_BREAK = re.compile(r"[-_. ]")
 _IDENTIFIER = re.compile(r"[A-Za-z]*_[A-Za-z_]*")
@@ -60,10 +58,15 @@ _INNER_SYMBOL = re.compile(r"\w[!@#$%^&*+=~?][\w!@#$%^&*]|[!@#$%^&*]{1,3}\Z")
 _CAMEL_WORD = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
 
 
+@cache
+def _placeholders() -> re.Pattern[str]:
+    return re.compile(_PLACEHOLDERS, re.VERBOSE | re.DOTALL)
+
+
 def is_reference(value: str) -> bool:
     """A placeholder, an environment reference, a template variable, a type or a call."""
     head = value[:JUDGED]
-    if _PLACEHOLDERS.fullmatch(head) or _DOTTED.fullmatch(head):
+    if _placeholders().fullmatch(head) or _DOTTED.fullmatch(head):
         return True
     words = _WORD_BREAK.split(head.lower())
     return not STAND_INS.isdisjoint(words) and all(word.isalpha() for word in words if word)

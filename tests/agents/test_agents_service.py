@@ -5,13 +5,16 @@ from decimal import Decimal
 import pytest
 from django.contrib.auth.models import Permission
 
-from agents.enums import ApprovalMode, BudgetScope, Status
-from agents.exceptions import Invalid, InvalidTransition, NotFound
+from agents.enums import ApprovalMode, BudgetScope, HaltState, Status, TerminalReason
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
 from agents.models import Agent, Budget
 from agents.services.agents import agent_create, agent_delete, agent_edit
 from agents.services.budget import budgets_lock
+from agents.services.lifecycles import agent_start
 from audit.models import AuditEvent
+from tests.agents.autonomy import make_autonomous
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +47,7 @@ def test_an_agent_of_somebody_else_takes_the_permission():
         agent_delete(agent=Agent.objects.get(), by=other, now=NOW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "complaint"),
     [
         ({"name": "  "}, "1 to 120 characters, not 0"),
@@ -112,6 +115,31 @@ def test_while_sessions_are_under_way_the_mode_can_only_be_tightened():
     assert agent_edit(agent=agent, by=None, now=NOW, mode=ApprovalMode.AUTO).mode == ApprovalMode.AUTO
 
 
+def test_only_a_superuser_lets_calls_of_high_risk_run_unasked():
+    owner, root = make_user(), make_user(is_superuser=True)
+    agent = make_agent(owner=owner)
+    for by in (owner, None):
+        with pytest.raises(NotAllowed, match="only a superuser"):
+            agent_edit(agent=agent, by=by, now=NOW, allow_high_risk=True)
+    with pytest.raises(NotAllowed, match="only a superuser"):
+        agent_create(owner=owner, name="bold", by=owner, now=NOW, allow_high_risk=True)
+    with pytest.raises(Invalid, match="true or false"):
+        agent_edit(agent=agent, by=root, now=NOW, allow_high_risk="yes")
+
+    assert agent_create(owner=owner, name="bold", by=root, now=NOW, allow_high_risk=True).allow_high_risk
+    assert last().details["allow_high_risk"] is True
+    assert agent_edit(agent=agent, by=root, now=NOW, allow_high_risk=True).allow_high_risk
+    assert not agent_edit(agent=agent, by=owner, now=NOW, allow_high_risk=False).allow_high_risk  # taken back
+    assert (last().details["fields"], last().details["allow_high_risk"]) == (["allow_high_risk"], False)
+
+
+def test_high_risk_is_not_allowed_to_an_agent_at_work():
+    agent = make_agent()
+    make_session(agent=agent)
+    with pytest.raises(InvalidTransition, match="high risk cannot be allowed now"):
+        agent_edit(agent=agent, by=make_user(is_superuser=True), now=NOW, allow_high_risk=True)
+
+
 def test_an_agent_without_a_history_is_deleted():
     agent = make_agent()
 
@@ -128,3 +156,17 @@ def test_an_agent_with_a_history_stays(make):
 
     with pytest.raises(InvalidTransition, match="switch it off"):
         agent_delete(agent=agent, by=agent.owner, now=NOW)
+
+
+def test_an_agent_that_is_switched_off_stops_what_it_does_by_itself():
+    agent = make_autonomous()
+    loop = agent_start(agent=agent, by=agent.owner, now=NOW).loop
+    run = make_session(Status.RUNNING, owner=agent.owner, agent=agent)
+
+    agent_edit(agent=agent, by=agent.owner, now=NOW, enabled=False)
+
+    loop.refresh_from_db()
+    run.refresh_from_db()
+    assert (loop.status, loop.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
+    assert (run.status, run.halt_state) == (Status.RUNNING, HaltState.RUNNING)
+    assert not agent.sensors.filter(wanted=True).exists()

@@ -16,6 +16,7 @@ from agents.services import api_keys
 from agents.services.api_keys import api_key_create, api_key_revoke, api_key_verify
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -108,7 +109,7 @@ def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
     assert compare.call_count == 1
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "says"),
     [
         ({"scopes": []}, "nothing"),

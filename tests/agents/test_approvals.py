@@ -190,6 +190,40 @@ def test_four_eyes_keeps_owner_and_editor_from_approving_a_privileged_call(appro
     assert len(probe.calls) == 1
 
 
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_call_whose_level_rose_meanwhile_is_asked_about_again(approver, settings, decided):
+    settings.LQOPS_FOUR_EYES = True
+    owner = make_user(is_superuser=True)
+    session = make_session(owner=owner)
+    with tool(probe=Probe(), level=Level.RESTRICTED):
+        send(session)
+    first = Approval.objects.get()
+    if decided:
+        approval_approve(first.pk, by=owner, digest=first.digest, now=NOW)
+    with tool(probe=Probe(), level=Level.PRIVILEGED) as probe:
+        assert send(session).outcome == Outcome.APPROVAL_PENDING
+        first.refresh_from_db()
+        second = Approval.objects.get(status=ApprovalStatus.PENDING)
+        assert (first.status, second.level) == (ApprovalStatus.CANCELLED, Level.PRIVILEGED)
+        with pytest.raises(NotAllowed, match="PRIVILEGED"):
+            approval_approve(second.pk, by=owner, digest=second.digest, now=NOW)
+        approval_approve(second.pk, by=approver, digest=second.digest, now=NOW)
+        assert send(session).ok
+    assert len(probe.calls) == 1
+    cancelled = AuditEvent.objects.get(chain=session.chain, kind="approval.cancelled")
+    assert cancelled.details["cause"] == "level_raised"
+
+
+def test_a_yes_holds_when_the_level_is_lowered(approver):
+    session = make_session()
+    with tool(probe=Probe(), level=Level.PRIVILEGED):
+        send(session)
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    with tool(probe=Probe(), level=Level.RESTRICTED):
+        assert send(session).ok
+
+
 def test_an_owner_may_always_say_no(settings):
     settings.LQOPS_FOUR_EYES = True
     owner = make_user(is_superuser=True)
@@ -314,8 +348,8 @@ def test_a_standing_approval_decides_the_like_and_nothing_else(approver, letter)
     assert send(session, key="turn:3", to="Ada", text="three").outcome == Outcome.APPROVAL_PENDING  # used up
     assert send(session, key="turn:4", to="Eve", text="two").outcome == Outcome.APPROVAL_PENDING
     assert len(letter.calls) == 2
-    tickets = Approval.objects.filter(standing__isnull=False)
-    assert [ticket.resolved_by for ticket in tickets] == [approver]
+    tickets = Approval.objects.filter(standing__isnull=False).order_by("pk")
+    assert [(ticket.call_key, ticket.resolved_by) for ticket in tickets] == [("turn:1", approver), ("turn:2", approver)]
     assert StandingApproval.objects.get().uses_left == 0
 
 

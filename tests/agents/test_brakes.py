@@ -25,6 +25,7 @@ from agents.costs import cost_of
 from agents.enums import HaltState, Status, TerminalReason
 from agents.transitions import TERMINAL
 from agents.types import Ledger, ModelRequest, Price, Usage
+from tests.table import every_row
 
 # --- R5 ---
 
@@ -33,9 +34,9 @@ def boundary(status="running", halt_state="running", reason=None, organisation_h
     return Boundary(status, halt_state, reason, organisation_halt, "turn")
 
 
-@pytest.mark.parametrize("organisation_halt", [None, 7])
-@pytest.mark.parametrize("halt_state", HaltState)
-@pytest.mark.parametrize("status", Status)
+@every_row("organisation_halt", [None, 7])
+@every_row("halt_state", HaltState)
+@every_row("status", Status)
 def test_temporal_table(status, halt_state, organisation_halt):
     verdict = temporal(boundary(status, halt_state, organisation_halt=organisation_halt))
     if status in TERMINAL or halt_state == "halted":
@@ -46,7 +47,7 @@ def test_temporal_table(status, halt_state, organisation_halt):
         assert verdict is None
 
 
-@pytest.mark.parametrize("reason", TerminalReason)
+@every_row("reason", TerminalReason)
 def test_a_stopped_session_is_refused_with_the_reason_it_was_stopped_for(reason):
     assert temporal(boundary(halt_state="halted", reason=reason)) == AlreadyStopped(reason)
     assert temporal(boundary(status="failed", reason=reason, organisation_halt=1)) == AlreadyStopped(reason)
@@ -74,7 +75,7 @@ def books(cap=None, name="session", **amounts):
 UNCAPPED = books()
 
 
-@pytest.mark.parametrize(("cap", "passes"), [("1.00", True), ("0.999999", False), ("0.9999", False), ("2", True)])
+@every_row(("cap", "passes"), [("1.00", True), ("0.999999", False), ("0.9999", False), ("2", True)])
 def test_equality_is_allowed_and_anything_more_trips(cap, passes):
     verdict = economic(quote(rate=USD(0)), session=books(cap, charged="0.995"), shared=())
     if passes:
@@ -215,7 +216,6 @@ ledgers = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(quotes, ledgers, st.lists(ledgers, max_size=3))
 def test_what_is_affordable_fits_every_budget_in_both_ledgers(asked, session, shared):
     verdict = economic(asked, session=session, shared=tuple(shared))
@@ -233,7 +233,6 @@ def test_what_is_affordable_fits_every_budget_in_both_ledgers(asked, session, sh
         assert any(ledger.exposed + one_more > ledger.cap for ledger in capped)
 
 
-@settings(max_examples=200, deadline=None)
 @given(quotes, ledgers, st.lists(ledgers, max_size=3))
 def test_a_refusal_names_a_budget_that_really_has_no_room(asked, session, shared):
     least = asked.worst(min(asked.request.min_tokens, asked.request.max_tokens))

@@ -142,7 +142,7 @@ def in_threads(number, act):
 
     def run(n):
         try:
-            barrier.wait(timeout=20)
+            barrier.wait(timeout=60)
             return act(n)
         finally:
             connection.close()

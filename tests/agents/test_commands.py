@@ -6,14 +6,17 @@ from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from agents import brakes, diagnosis
 from agents.enums import HaltState, Status
+from agents.management.commands import up
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
-from audit import triggers
+from audit import recorder, triggers
 from audit.models import AuditEvent
 from audit.receipts_told import outcome_sentence
-from tests.factories import make_agent, make_session, make_user
+from tests.factories import NOW, make_agent, make_session, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -119,7 +122,7 @@ def test_a_halt_from_the_command_line_says_so_in_the_record_and_on_the_receipt(a
         actor(operator)
     }
     session.refresh_from_db()
-    stopped = "A person stopped it." if arguments else "It was stopped from the command line."
+    stopped = "It was stopped by a person." if arguments else "It was stopped from the command line."
     assert outcome_sentence(session.result) == stopped
 
 
@@ -137,7 +140,7 @@ def test_release_answers_in_json(capsys):
     assert json.loads(run(capsys, "release", "--json"))["released"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "says"),
     [
         (["nonsense"], "not a public id"),
@@ -160,7 +163,26 @@ def test_opt_in_lets_agents_run_for_a_user_and_takes_it_back(capsys):
     user.lqops_profile.refresh_from_db()
     assert user.lqops_profile.opted_in
     assert json.loads(run(capsys, "opt_in", "bob", "--out", "--json")) == {"user": "bob", "opted_in": False}
-    kinds = AuditEvent.objects.filter(chain="system").values_list("kind", flat=True)
+    kinds = AuditEvent.objects.filter(chain="system").order_by("seq").values_list("kind", flat=True)
     assert list(kinds) == ["people.opted_in", "people.opted_out"]
     with pytest.raises(CommandError, match="no user 'eve'"):
         call_command("opt_in", "eve")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_up_check_fails_when_the_record_was_changed():
+    recorder.append("system", "organisation.released", now=NOW, details={"halt_id": 1})
+    triggers.remove(connection)
+    AuditEvent.objects.update(actor="user:7")
+    triggers.install(connection)
+
+    assert up._verify_audit()["verified"] is False
+
+
+def test_up_check_fails_when_the_checkpoints_cannot_be_read(settings, tmp_path):
+    settings.LQOPS_CHECKPOINT_FILE = tmp_path
+
+    audit = up._verify_audit()
+
+    assert audit["verified"] is False
+    assert "cannot be read" in audit["error"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agents.consent import call_digest, free_values_are_harmless, needs_person, reshaped
 from agents.enums import ApprovalMode, Level, Risk, ToolIntent
 from agents.types import Capability
+from tests.table import every_row
 
 ASKS = {
     "auto": set(),
@@ -24,35 +25,35 @@ TABLE = list(product(ApprovalMode, Level))
 # --- who is asked ---
 
 
-@pytest.mark.parametrize(("mode", "level"), TABLE)
+@every_row(("mode", "level"), TABLE)
 def test_mode_and_level_decide(mode, level):
     assert needs_person(Capability("tool", level=level), mode=mode) is (level.value in ASKS[mode.value])
 
 
-@pytest.mark.parametrize(("mode", "level"), TABLE)
+@every_row(("mode", "level"), TABLE)
 def test_a_tool_that_requires_approval_always_asks(mode, level):
     assert needs_person(Capability("tool", level=level, requires_approval=True), mode=mode)
     assert needs_person(Capability("tool", level=level, requires_approval=True), mode=mode, allow_high_risk=True)
 
 
-@pytest.mark.parametrize(("mode", "level"), TABLE)
+@every_row(("mode", "level"), TABLE)
 def test_high_risk_always_asks(mode, level):
     assert needs_person(Capability("tool", level=level), mode=mode, risk=Risk.HIGH)
 
 
-@pytest.mark.parametrize(("mode", "level"), TABLE)
+@every_row(("mode", "level"), TABLE)
 def test_waived_high_risk_falls_back_to_mode_and_level(mode, level):
     asks = needs_person(Capability("tool", level=level), mode=mode, risk=Risk.HIGH, allow_high_risk=True)
     assert asks is (level.value in ASKS[mode.value])
 
 
-@pytest.mark.parametrize("risk", [None, Risk.LOW, Risk.MEDIUM])
-@pytest.mark.parametrize(("mode", "level"), TABLE)
+@every_row("risk", [None, Risk.LOW, Risk.MEDIUM])
+@every_row(("mode", "level"), TABLE)
 def test_lower_risk_changes_nothing(mode, level, risk):
     assert needs_person(Capability("tool", level=level), mode=mode, risk=risk) is (level.value in ASKS[mode.value])
 
 
-@pytest.mark.parametrize("mode", ["", "AUTO", "none", "automatic"])
+@every_row("mode", ["", "AUTO", "none", "automatic"])
 def test_an_unknown_mode_is_no_consent(mode):
     with pytest.raises(ValueError, match="is not a valid ApprovalMode"):
         needs_person(Capability("tool", level=Level.SAFE), mode=mode)
@@ -63,7 +64,7 @@ def test_a_tool_that_declares_nothing_is_controlled():
     assert not Capability("tool").repeatable
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("side_effects", "idempotent", "repeatable"),
     [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
 )
@@ -94,7 +95,6 @@ arguments = st.dictionaries(words, values, max_size=3)
 calls = st.fixed_dictionaries({**dict.fromkeys(LABELS, words), "arguments": arguments})
 
 
-@settings(max_examples=150, deadline=None)
 @given(calls, calls)
 def test_the_digest_changes_with_every_change_of_a_field(call, other):
     digest = call_digest(**call)
@@ -114,7 +114,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys_or_on_storage(call, ran
     assert call_digest(**{**call, "arguments": stored}) == call_digest(**call)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("one", "other"),
     [
         ({"a": 1}, {"a": "1"}),
@@ -164,7 +164,7 @@ def test_the_signature_is_the_digest_without_the_place_in_the_run():
 # --- what may be left free ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     "address",
     [
         "https://evil.example/?q=1",
@@ -194,14 +194,25 @@ def test_the_signature_is_the_digest_without_the_place_in_the_run():
         "ada\uff20example",
         "bücher.example",
         "line one\nevil.example",
+        "evil\u200b.example",
+        "evil\u00ad.ex\u2060ample",
+        "evil\ufe0f.example",
+        "mailto:x",
+        "javascript:alert(1)",
+        "call tel:+123",
+        "2130706433",
+        " 2130706433:80 ",
+        "017700000001/path",
+        "0x7f000001",
+        "0x7f.0.0.1",
     ],
 )
-@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: ["x", {"y": [text]}], lambda text: {text: 1}])
+@every_row("wrap", [lambda text: text, lambda text: ["x", {"y": [text]}], lambda text: {text: 1}])
 def test_a_free_value_that_holds_an_address_is_not_harmless(address, wrap):
     assert not free_values_are_harmless({"note": wrap(address)}, ["note"])
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value",
     [
         "",
@@ -211,9 +222,13 @@ def test_a_free_value_that_holds_an_address_is_not_harmless(address, wrap):
         "3.14",
         "1.2.3",
         "§ 5 (2) a",
+        "20260314 is a date",
+        "at 2026-03-14T12:30:45",
+        "0x1f",
         "grüße",
         "Ünïcödé",
         7,
+        1234567,
         1.5,
         None,
         True,
@@ -237,7 +252,7 @@ def test_a_free_argument_that_is_not_given_is_harmless():
     assert free_values_are_harmless({}, ["note"])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changed", "odd"),
     [
         ({"to": "Eve", "count": 2, "more": {"deep": [2]}, "none": "x"}, ""),

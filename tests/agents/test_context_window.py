@@ -5,17 +5,21 @@ import pytest
 from agents.blocks import parse_blocks, render_block
 from agents.context_window import (
     CONTENT_CHARS,
+    MARK,
     MESSAGE_TOKENS,
     SHORT_MARK,
     SYSTEM_CHARS,
+    Mark,
     blocks,
     estimate_tokens,
     fit,
     is_paired,
     split_for_summary,
     summary_prompt,
+    unmarked,
     with_summary,
 )
+from tests.table import every_row
 
 NONCE = "0123456789abcdef"
 
@@ -45,6 +49,15 @@ def step(number, text="found"):
     return [called(f"c{number}"), result(f"c{number}", text)]
 
 
+def told(text="Result of call 1"):
+    """The result of a call that a reply made in its text."""
+    return {**user(text), MARK: Mark.RESULT}
+
+
+def aside(text="Go on."):
+    return {**user(text), MARK: Mark.ASIDE}
+
+
 def texts(messages):
     return [message["content"] for message in messages]
 
@@ -52,7 +65,7 @@ def texts(messages):
 # --- Counting and grouping ---
 
 
-@pytest.mark.parametrize(("chars", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400, 100)])
+@every_row(("chars", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400, 100)])
 def test_four_characters_are_a_token(chars, tokens):
     assert estimate_tokens([user("x" * chars)]) == tokens + MESSAGE_TOKENS
 
@@ -72,7 +85,17 @@ def test_a_result_without_a_call_is_a_block_by_itself():
     assert blocks([result("a"), said(), result("b")]) == ((result("a"),), (said(),), (result("b"),))
 
 
-@pytest.mark.parametrize(
+def test_a_call_in_a_text_and_its_results_are_one_block():
+    chat = [user(), said(), told("a"), told("b"), aside(), told("c"), user()]
+    assert blocks(chat) == ((user(),), (said(), told("a"), told("b")), (aside(),), (told("c"),), (user(),))
+    assert is_paired(chat)
+
+
+def test_marks_are_not_sent():
+    assert unmarked([user(), said(), told(), aside()]) == [user(), said(), user("Result of call 1"), user("Go on.")]
+
+
+@every_row(
     "messages",
     [[], [user()], [user(), *step(1), *step(1), said()], [called("a", "b"), result("b"), result("a")]],
 )
@@ -80,7 +103,7 @@ def test_paired(messages):
     assert is_paired(messages)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "messages",
     [
         [called("a")],
@@ -134,6 +157,16 @@ def test_sliding_does_not_drop_the_last_question():
     assert fitted.messages[2:] == tuple(LONG[-(len(fitted.messages) - 2) :])
     assert 0 < fitted.dropped == len(LONG) - len(fitted.messages)
     assert estimate_tokens(fitted.messages) <= 70
+
+
+@pytest.mark.parametrize("last", [told, aside])
+def test_sliding_does_not_take_for_a_question_what_the_user_did_not_ask(last):
+    chat = [user("the task"), *(message for number in range(9) for message in (said(f"{number:04}"), last("x" * 40)))]
+    fitted = fit(chat, window=60, strategy="sliding_window")
+    assert fitted.messages[0] == user("the task")
+    assert fitted.messages[-2:] == tuple(chat[-2:])
+    assert fitted.messages[1]["role"] == ("assistant" if last is told else "user")
+    assert estimate_tokens(fitted.messages) <= 60
 
 
 def test_sliding_in_a_history_without_a_question_keeps_its_end():
@@ -277,7 +310,16 @@ def test_needs_no_summary_while_everything_fits_beside_the_reserve():
     assert split_for_summary(chat, window=size + 10, reserve=11) is not None
 
 
-@pytest.mark.parametrize("chat", [[user("x" * 900)], [user(), *step(1, "x" * 900)], [system("x" * 900)], LONG])
+@every_row(
+    "chat",
+    [
+        [user("x" * 900)],
+        [user(), *step(1, "x" * 900)],
+        [system("x" * 900)],
+        LONG,
+        [user(), said(), told("x" * 900), aside(), said()],
+    ],
+)
 def test_nothing_can_be_cut_off_before_the_only_question(chat):
     assert split_for_summary(chat, window=100, reserve=0) is None
 

@@ -25,6 +25,7 @@ from agents.costs import (
     worst_case,
 )
 from agents.types import Ledger, ModelRequest, Price, Usage
+from tests.table import every_row
 
 MICRO = Decimal("0.000001")
 FREE = Price("free", Decimal(0), Decimal(0), overhead_tokens=0)
@@ -38,9 +39,7 @@ counts = st.integers(min_value=0, max_value=200_000)
 # --- amounts ---
 
 
-@pytest.mark.parametrize(
-    "rubbish", ["NaN", "-NaN", "sNaN", "Infinity", "-Infinity", "-1", "-0.0000001", "1E+30", "1E+999999"]
-)
+@every_row("rubbish", ["NaN", "-NaN", "sNaN", "Infinity", "-Infinity", "-1", "-0.0000001", "1E+30", "1E+999999"])
 def test_what_is_not_an_amount_is_refused(rubbish):
     with pytest.raises(NotMoney):
         usd(Decimal(rubbish))
@@ -53,7 +52,7 @@ def test_an_amount_has_an_upper_end_that_the_books_can_hold():
         usd(MOST_USD + MICRO)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("exact", "rounded"),
     [
         ("0", "0.000000"),
@@ -98,7 +97,7 @@ def test_a_good_price_is_passed_on():
     assert checked_price(FREE) is FREE
 
 
-@pytest.mark.parametrize(
+@every_row(
     "price",
     [
         Price("m", Decimal("-0.01"), Decimal(1)),
@@ -125,7 +124,6 @@ def question(text, **more):
     return ModelRequest("m", ({"role": "user", "content": text},), **more)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_the_bound_covers_the_text_however_it_is_counted(text):
     bound = input_bound(question(text), FREE)
@@ -133,7 +131,7 @@ def test_the_bound_covers_the_text_however_it_is_counted(text):
         assert bound >= len(form.encode("utf-8", "surrogatepass"))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text", ["\ufb01" * 50, "\ufdfa" * 50, "\u337f" * 50, "½" * 50, "\ud800" * 50, "\U0001f600" * 50, "\n\u0303" * 50]
 )
 def test_the_bound_covers_characters_that_grow(text):
@@ -161,7 +159,6 @@ def test_no_usage_within_the_bound_costs_more_than_the_worst_case(input_usd, out
     assert cost_of(price, Usage(used, written)) <= worst_case(price, bound, limit)
 
 
-@settings(max_examples=300, deadline=None)
 @given(amounts, rates, rates, counts, counts)
 def test_the_affordable_tokens_fit_and_one_more_does_not(room, input_usd, output_usd, input_tokens, wanted):
     price = Price("m", input_usd, output_usd)
@@ -214,13 +211,13 @@ def ledger(cap, **more):
     return Ledger("session", None if cap is None else Decimal(cap), **{k: Decimal(v) for k, v in more.items()})
 
 
-@pytest.mark.parametrize(("total", "near"), [(487, False), (488, True), (999, True), (1_000, True), (1_200, True)])
+@every_row(("total", "near"), [(487, False), (488, True), (999, True), (1_000, True), (1_200, True)])
 def test_near_the_token_budget_at_512_left(total, near):
     assert near_budget(ledger=ledger(None), token_budget=1_000, total_tokens=total) is near
 
 
-@pytest.mark.parametrize("books", ["charged", "reserved", "actual", "held"])
-@pytest.mark.parametrize(("spent", "near"), [("0.899999", False), ("0.9", True), ("1", True), ("1.2", True)])
+@every_row("books", ["charged", "reserved", "actual", "held"])
+@every_row(("spent", "near"), [("0.899999", False), ("0.9", True), ("1", True), ("1.2", True)])
 def test_near_the_cap_at_a_tenth_left_in_either_ledger(books, spent, near):
     assert near_budget(ledger=ledger("1", **{books: spent}), token_budget=0, total_tokens=10**9) is near
 
@@ -240,7 +237,7 @@ def test_reserves_can_be_raised_to_warn_earlier():
     assert near_budget(ledger=ledger(None), token_budget=1_000, total_tokens=1, reserve_tokens=999)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cap", "charged", "reserved", "estimate", "warned", "passes"),
     [
         ("1", "0.7", "0", "0.1", False, True),

@@ -10,7 +10,9 @@ from agents.enums import ApprovalStatus, Level, Status, ToolIntent, WaitingOn
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Approval
 from agents.services.sessions import session_rest
+from audit.management import base
 from audit.models import AuditEvent
+from tests.agents.chat.rows import make_question
 from tests.agents.conftest import Probe, tool
 from tests.factories import NOW, make_agent, make_session, make_user
 
@@ -108,3 +110,41 @@ def test_unknown_approval_is_named(command, name, approver):
 def test_nobody_cannot_decide(waiting):
     with pytest.raises(CommandError, match="There is no active user"):
         said("approve", str(waiting.public_id), "--user", "ghost")
+
+
+def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approver):
+    by = ("--user", approver.username)
+    short = str(waiting.public_id)[:8]
+    with pytest.raises(CommandError, match="say 6 characters of it, or more"):
+        said("approve", short[:4], *by)
+    assert "Nothing is decided yet" in said("approve", short, *by)
+    twin = f"{short}-0000-4000-8000-000000000001"
+    other = Approval.objects.get(pk=waiting.pk)
+    other.pk, other.public_id, other.call_key = None, twin, "another"
+    other.save(force_insert=True)
+    with pytest.raises(CommandError, match="More than one approval begins with"):
+        said("deny", short, *by)
+    assert said("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
+
+
+def test_an_answer_without_a_text_or_a_user_says_what_is_missing():
+    question = make_question()
+    short = str(question.public_id)[:8]
+    with pytest.raises(CommandError, match="Say the answer"):
+        said("answer", short)
+    with pytest.raises(CommandError, match="Say who answers"):
+        said("answer", short, "The first.")
+    said("answer", short, "The first.", "--user", question.session.owner.get_username())
+    question.refresh_from_db()
+    assert question.answer == "The first."
+
+
+def test_who_reads_no_further_is_no_error(monkeypatch):
+    class Closed(io.StringIO):
+        def flush(self):
+            raise BrokenPipeError
+
+    moved = []
+    monkeypatch.setattr(base.os, "dup2", lambda *ends: moved.append(ends))
+    call_command("approvals", stdout=Closed())
+    assert len(moved) == 1

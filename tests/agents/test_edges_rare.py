@@ -13,7 +13,7 @@ from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.services import approvals, journal, tickets
+from agents.services import approvals, journal, standing, tickets
 from agents.services.approvals import approval_approve, approvals_expire, standing_create
 from agents.types import ToolResult, Usage
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
@@ -69,6 +69,13 @@ def test_a_decision_that_came_second_is_refused(approver):
         approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
 
 
+def test_a_ticket_that_cannot_be_ended_keeps_no_other_waiting(approver):
+    for key in ("k1", "k2"):
+        restricted(make_session(), key=key)
+    with patch.object(approvals, "_expire", side_effect=[RuntimeError("locked"), True]):
+        assert approvals_expire(NOW + timedelta(days=2)) == 1
+
+
 def test_a_standing_approval_that_was_used_up_meanwhile_decides_nothing(approver):
     session = make_session()
     restricted(session)
@@ -79,7 +86,7 @@ def test_a_standing_approval_that_was_used_up_meanwhile_decides_nothing(approver
         StandingApproval.objects.update(uses_left=0)
         return True
 
-    with patch.object(approvals, "free_values_are_harmless", side_effect=used_up):
+    with patch.object(standing, "free_values_are_harmless", side_effect=used_up):
         assert restricted(session, key="k2").outcome == Outcome.APPROVAL_PENDING
 
 

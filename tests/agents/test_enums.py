@@ -4,6 +4,7 @@ import pytest
 
 from agents import enums
 from agents.types import ZERO, ToolResult
+from tests.table import every_row
 
 CLOSED = {
     "ToolIntent": (
@@ -39,13 +40,25 @@ CLOSED = {
     "EventSeverity": "info caution warning critical",
     "EventOutcome": "spawned no_match refused",
     "OutboxStatus": "pending sent failed",
-    "NoticeKind": "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind",
+    "NoticeKind": (
+        "agent run_stopped approval_waiting question_waiting trigger_paused outcome_unknown watch_behind sensor_failing"
+    ),
     "QuestionStatus": "pending answered expired cancelled",
     "QuoteCheck": "verified unverified",
+    "AnalysisMode": "single agentic",
+    "TurnState": "open done skipped failed",
+    "HotSource": "sensor refresh agent",
+    "SensorKind": "poll watch stream",
+    "SensorState": "waiting fine failing unresolved invalid",
+    "EventKind": (
+        "autonomy:turn_started autonomy:turn_completed autonomy:precheck_skipped autonomy:guardrail_triggered "
+        "autonomy:sensor_updated autonomy:sensor_error autonomy:notification_pushed approval:requested "
+        "approval:resolved session:error"
+    ),
 }
 
 
-@pytest.mark.parametrize("name", CLOSED)
+@every_row("name", CLOSED)
 def test_the_set_is_exactly_this_one(name):
     assert getattr(enums, name).values == CLOSED[name].split()
 
@@ -55,8 +68,8 @@ def test_no_other_set_exists():
     assert made_here == set(CLOSED)
 
 
-@pytest.mark.parametrize("name", CLOSED)
-@pytest.mark.parametrize("stranger", ["", "delete_project", "done", "Running", None])
+@every_row("name", CLOSED)
+@every_row("stranger", ["", "delete_project", "no_such_word", "Running", None])
 def test_a_word_outside_of_the_set_is_refused(name, stranger):
     with pytest.raises(ValueError, match="is not a valid"):
         getattr(enums, name)(stranger)

@@ -7,6 +7,7 @@ import pytest
 from agents.brakes import NotGranted, contextual
 from agents.enums import Phase, ToolIntent
 from agents.grants import PHASE_GRANTS, is_granted
+from tests.table import every_row
 
 GRANTED = {
     "intake": {"retrieve_chunks"},
@@ -30,21 +31,21 @@ def test_every_phase_has_a_key_and_there_is_no_other():
     assert set(PHASE_GRANTS) == set(Phase.values)
 
 
-@pytest.mark.parametrize("phase", GRANTED)
+@every_row("phase", GRANTED)
 def test_membership_is_exact(phase):
     assert {intent.value for intent in PHASE_GRANTS[phase]} == GRANTED[phase]
 
 
-@pytest.mark.parametrize("phase", GRANTED)
-@pytest.mark.parametrize("intent", ToolIntent)
+@every_row("phase", GRANTED)
+@every_row("intent", ToolIntent)
 def test_the_brake_refuses_exactly_what_is_not_granted(phase, intent):
     refused = None if intent.value in GRANTED[phase] else NotGranted(intent, phase)
     assert contextual(intent, phase) == refused
     assert is_granted(intent, phase) is (refused is None)
 
 
-@pytest.mark.parametrize("phase", ["", "INTAKE", "intake ", "review", "None"])
-@pytest.mark.parametrize("intent", ToolIntent)
+@every_row("phase", ["", "INTAKE", "intake ", "review", "None"])
+@every_row("intent", ToolIntent)
 def test_an_unknown_phase_grants_nothing(phase, intent):
     assert not is_granted(intent, phase)
     assert contextual(intent, phase) == NotGranted(intent, phase)
@@ -63,7 +64,7 @@ def test_the_map_cannot_be_changed():
         PHASE_GRANTS.clear()
 
 
-@pytest.mark.parametrize("phase", Phase)
+@every_row("phase", Phase)
 def test_the_grants_of_a_phase_cannot_be_changed(phase):
     with pytest.raises(AttributeError):
         PHASE_GRANTS[phase].add(ToolIntent.NOTIFY)

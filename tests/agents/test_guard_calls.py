@@ -14,6 +14,7 @@ from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.tools import calls
 from agents.tools.inference import request_of
 from agents.tools.registry import override
 from agents.tools.tool import Tool
@@ -21,6 +22,7 @@ from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_price, make_session
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -212,7 +214,7 @@ def test_bad_parameters_are_a_clear_error():
     assert result.error == "BadParams: 'title' is missing."
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("params", "says"),
     [
         ("text", "an object, not str"),
@@ -227,13 +229,21 @@ def test_bad_parameters_are_a_clear_error():
         ({"model": "m", "prompt": "x", "max_tokens": 10**18}, "from 1 to"),
         ({"model": "m", "prompt": "x", "max_tokens": True}, "from 1 to"),
         ({"model": "m", "prompt": "x", "purpose": "fun"}, "'purpose' must be one of"),
-        ({"model": "m", "prompt": "x" * 8_000_001}, "characters long"),
     ],
 )
 def test_a_call_that_makes_no_sense_is_explained_before_anything_is_read_or_written(params, says):
     session = make_session(current_phase=Phase.ANALYSIS)
     with pytest.raises(ValueError, match=says):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, params)
+    assert not AuditEvent.objects.exists()
+
+
+def test_a_call_that_is_too_long_is_explained_before_anything_is_written(monkeypatch):
+    assert calls.MAX_ARGUMENT_CHARS == 8_000_000
+    monkeypatch.setattr(calls, "MAX_ARGUMENT_CHARS", 1_000)
+    session = make_session(current_phase=Phase.ANALYSIS)
+    with pytest.raises(ValueError, match="characters long; at most 1000 are taken"):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, {"model": "m", "prompt": "x" * 1_001})
     assert not AuditEvent.objects.exists()
 
 

@@ -1,6 +1,5 @@
 """A model that fails: asked again within reason, each attempt in the books, interruptible by a halt."""
 
-import time
 from datetime import timedelta
 from decimal import Decimal
 from unittest.mock import patch
@@ -141,10 +140,8 @@ def test_a_halt_ends_the_wait_between_two_attempts():
                 halt()
 
         sleeping = patch.object(metering.time, "sleep", side_effect=sleep)
-        started = time.monotonic()
         with sleeping:
             result = call(session)
-    assert time.monotonic() - started < 4
     assert (result.outcome, len(model.requests), len(looked)) == (Outcome.GATEWAY_ERROR, 1, 1)
     assert looked[0] <= 0.25
 

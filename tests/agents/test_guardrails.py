@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import guardrails
@@ -31,13 +31,14 @@ from agents.guardrails import (
 )
 from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.types import Ledger
+from tests.table import every_row
 
 DEFAULTS = GuardrailsConfig()
 
 # --- Before a step ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cancelled", "elapsed", "steps", "reason"),
     [
         (True, 11, 3, TerminalReason.EXTERNAL_HALT),
@@ -69,7 +70,7 @@ def test_no_step_begins_under_a_limit_of_zero():
     assert preflight(cancelled=False, elapsed_seconds=0, step_count=0, config=config) == TerminalReason.MAX_STEPS
 
 
-@pytest.mark.parametrize(("steps", "rounds", "limit"), [(50, 0, 50), (50, 5, 5), (3, 5, 3), (0, 5, 0), (5, 5, 5)])
+@every_row(("steps", "rounds", "limit"), [(50, 0, 50), (50, 5, 5), (3, 5, 3), (0, 5, 0), (5, 5, 5)])
 def test_the_smaller_of_steps_and_tool_rounds_is_the_limit(steps, rounds, limit):
     config = LoopConfig(max_steps=steps, max_tool_rounds=rounds)
     assert step_limit(config) == limit
@@ -79,7 +80,7 @@ def test_the_smaller_of_steps_and_tool_rounds_is_the_limit(steps, rounds, limit)
 # --- After a reply ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("stop_reason", "has_calls", "truncated_call", "stop"),
     [
         ("end_turn", False, False, Stop.END_TURN),
@@ -186,7 +187,7 @@ def test_yield_is_no_call_that_could_break_or_make_a_repetition():
     assert executed([[yielded]] * 20)[0] == 20
 
 
-@pytest.mark.parametrize("limit", [0, 1, 2, 5])
+@every_row("limit", [0, 1, 2, 5])
 def test_a_set_of_calls_runs_as_often_as_the_limit_says_and_zero_is_not_off(limit):
     assert executed([[A]] * 9, GuardrailsConfig(max_repeated_tool_steps=limit))[0] == limit
 
@@ -210,7 +211,7 @@ def test_the_order_of_calls_does_not_matter(calls):
     assert signature(calls) == signature([A, B])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("one", "other"),
     [
         ([A], [B]),
@@ -228,7 +229,7 @@ def test_different_calls_have_different_signatures(one, other):
     assert signature(one) != signature(other)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("one", "other"),
     [
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
@@ -246,7 +247,7 @@ def test_a_signature_is_short_and_nothing_has_none():
     assert signature([]) == signature([("yield", {"action": "sleep"})]) == ""
 
 
-@pytest.mark.parametrize("value", ["\ud800", "é\x00", float("nan"), Decimal("1.5"), {"\udfff": "\ud800"}, None])
+@every_row("value", ["\ud800", "é\x00", float("nan"), Decimal("1.5"), {"\udfff": "\ud800"}, None])
 def test_odd_values_have_a_signature_too(value):
     assert signature([("tool é", {"a": value})]) == signature([("tool é", {"a": value})]) != ""
 
@@ -264,7 +265,6 @@ call_lists = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(call_lists, st.randoms(use_true_random=False))
 def test_a_signature_depends_on_no_order_at_all(calls, random):
     mixed = [(name, dict(random.sample(list(given.items()), len(given)))) for name, given in calls]
@@ -272,7 +272,6 @@ def test_a_signature_depends_on_no_order_at_all(calls, random):
     assert signature(mixed) == signature(calls)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([None, [], [A], [B], [A, B]]), max_size=40), st.integers(0, 4))
 def test_no_set_of_calls_runs_more_often_in_a_row_than_allowed(steps, limit):
     run, _ = executed(steps, GuardrailsConfig(max_repeated_tool_steps=limit))
@@ -311,27 +310,28 @@ def test_counters_are_kept_under_their_agreed_names():
         "read_only_steps": 7,
         "nudged": True,
         "near_budget_warned": True,
+        "worked_ms": 0,
     }
     assert Counters.from_json(json.loads(json.dumps(SOME.to_json()))) == SOME
 
 
-@pytest.mark.parametrize("missing", [field.name for field in fields(Counters)])
+@every_row("missing", [field.name for field in fields(Counters)])
 def test_a_missing_counter_has_its_default(missing):
     kept = {name: value for name, value in SOME.to_json().items() if name != missing}
     assert Counters.from_json(kept) == replace(SOME, **{missing: getattr(Counters(), missing)})
 
 
-@pytest.mark.parametrize("kept", [None, [], "x", 3, {}, {"unknown": 1}, {field.name: [] for field in fields(Counters)}])
+@every_row("kept", [None, [], "x", 3, {}, {"unknown": 1}, {field.name: [] for field in fields(Counters)}])
 def test_rubbish_counts_as_nothing(kept):
     assert Counters.from_json(kept) == Counters()
 
 
-@pytest.mark.parametrize("value", [-1, True, 1.0, "1", None])
+@every_row("value", [-1, True, 1.0, "1", None])
 def test_what_is_no_count_counts_as_none(value):
     assert Counters.from_json({"repeated_tool_steps": value, "read_only_steps": 3}) == Counters(read_only_steps=3)
 
 
-@pytest.mark.parametrize("value", [1, 0, "yes", None])
+@every_row("value", [1, 0, "yes", None])
 def test_what_is_no_yes_counts_as_no(value):
     assert Counters.from_json({"nudged": value}) == Counters()
 
@@ -359,7 +359,7 @@ def test_every_message_carries_its_reason():
         assert message.text.endswith(".")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("usd", "tokens", "steps", "line"),
     [
         (Decimal("0.250000"), 1_200, 7, "Left for this run: US dollars 0.25, tokens 1200, steps 7."),

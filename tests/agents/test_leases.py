@@ -258,3 +258,13 @@ def test_a_halt_ends_a_lost_session_even_when_an_outcome_is_unknown():
     session.refresh_from_db()
     assert (session.status, session.terminal_reason) == (Status.HALTED, TerminalReason.EXTERNAL_HALT)
     assert ToolCall.objects.get().outcome == Outcome.UNKNOWN
+
+
+def test_a_lease_far_ahead_was_given_by_a_wrong_clock_and_is_taken_over():
+    session = make_session(status=Status.QUEUED)
+    ahead = NOW + timedelta(hours=3)
+    assert lease_claim(session.pk, owner="ahead", now=ahead) is not None
+    assert AgentSession.objects.lost(NOW).count() == 1
+    taken = lease_claim(session.pk, owner="here", now=NOW)
+    assert taken is not None
+    assert taken.lease_owner == "here"

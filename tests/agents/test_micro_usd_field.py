@@ -14,6 +14,7 @@ from agents.models import AgentSession, Budget, InferenceLog, ModelPrice, Trigge
 from agents.models.fields import MicroUSDField
 from agents.services.budget import micro
 from tests.factories import NOW, make_price, make_session, make_trigger
+from tests.table import every_row
 
 USD = Decimal
 FIELD = AgentSession._meta.get_field("max_cost_usd")
@@ -74,7 +75,7 @@ def test_more_places_than_decimal_arithmetic_keeps_are_seen():
         FIELD.get_prep_value(USD("1.0000000000000000000000000000000000000001"))
 
 
-@pytest.mark.parametrize("rubbish", [0.005, 1.0, float("nan"), "five", "", "0,5", b"1", object(), [], {}])
+@every_row("rubbish", [0.005, 1.0, float("nan"), "five", "", "0,5", b"1", object(), [], {}])
 def test_floats_and_rubbish_are_refused(rubbish):
     with pytest.raises(ValidationError):
         FIELD.to_python(rubbish)
@@ -83,7 +84,7 @@ def test_floats_and_rubbish_are_refused(rubbish):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("rubbish", [USD(rubbish) for rubbish in RUBBISH] + [0.5])
+@every_row("rubbish", [USD(rubbish) for rubbish in RUBBISH] + [0.5])
 def test_validation_refuses_what_the_database_would(rubbish):
     trigger = make_trigger()
     trigger.max_cost_usd = rubbish
@@ -204,7 +205,7 @@ class PriceForm(forms.ModelForm):
         fields = ["input_usd"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("typed", "amount"),
     [
         ("0", "0"),
@@ -221,7 +222,7 @@ def test_a_form_takes_up_to_four_places(typed, amount):
     assert form.cleaned_data["max_cost_usd"] == USD(amount)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "typed",
     ["0.00001", "0.000001", "-1", "-0.0001", "NaN", "sNaN", "Infinity", "five", "1000000000", "1.00000000000000001"],
 )

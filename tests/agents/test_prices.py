@@ -13,6 +13,7 @@ from agents.services.prices import declared_price, model_accept, model_suspend, 
 from agents.types import Price
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.factories import NOW, make_price, make_session
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -178,7 +179,7 @@ def test_declaring_it_again_changes_it_for_the_very_next_call():
     assert AuditEvent.objects.filter(kind="model_price.set").count() == 2
 
 
-@pytest.mark.parametrize(
+@every_row(
     "rubbish",
     [
         {"input_usd": USD("-1")},

@@ -2,12 +2,12 @@
 
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.quotes import is_checkable, verify
 from audit.redaction import redact
+from tests.table import every_row
 
 SOURCE = "Pay within 60 days. Notice: 60 days. Pay within 60 days."
 
@@ -16,19 +16,19 @@ def test_a_quote_is_found_where_it_stands():
     assert verify("Notice: 60 days.", SOURCE, 0) == (20, 36)
 
 
-@pytest.mark.parametrize(("hint", "start"), [(0, 0), (18, 0), (19, 37), (37, 37), (56, 37), (10**9, 37), (-5, 0)])
+@every_row(("hint", "start"), [(0, 0), (18, 0), (19, 37), (37, 37), (56, 37), (10**9, 37), (-5, 0)])
 def test_of_several_places_the_nearest_to_the_hint_is_taken(hint, start):
     assert verify("Pay within 60 days.", SOURCE, hint) == (start, start + 19)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "quote", ["pay within 60 days.", "Pay within 61 days.", "Pay within  60 days.", "Pay within 60 days", " Notice"]
 )
 def test_likeness_is_not_enough(quote):
     assert (verify(quote, SOURCE) is None) == (quote not in SOURCE)
 
 
-@pytest.mark.parametrize("quote", ["", "   ", "60", " 60 ", "Pay"])
+@every_row("quote", ["", "   ", "60", " 60 ", "Pay"])
 def test_what_is_too_short_proves_nothing(quote):
     assert not is_checkable(quote)
     assert verify(quote, SOURCE) is None

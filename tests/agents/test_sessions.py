@@ -142,3 +142,8 @@ def test_the_state_that_integrations_read_follows_the_row():
     assert session.state == "running"
     session.status = Status.SLEEPING
     assert session.state == "sleeping"
+
+
+def test_a_session_that_is_gone_cannot_be_locked():
+    with pytest.raises(AgentSession.DoesNotExist, match="no session 0"):
+        sessions.session_lock(0)

@@ -6,7 +6,7 @@ import pytest
 from django_q.models import OrmQ
 
 from agents import queue
-from agents.enums import Status
+from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
 from agents.services import sweeps
 from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
@@ -110,10 +110,11 @@ def test_redis_is_asked_again_after_a_long_time_although_something_waits(setting
 
 def test_takeover_is_asked_for_and_asked_for_again_when_nobody_answers():
     lost = make_session(Status.RUNNING, lease_until=NOW - SECOND)
-    make_session(Status.RUNNING, lease_until=NOW + 60 * SECOND)
+    held = make_session(Status.RUNNING, lease_until=NOW + 2 * SECOND)
 
     assert (lost_again(NOW), lost_again(NOW + SECOND)) == (1, 0)
     OrmQ.objects.all().delete()  # taken, and lost
+    AgentSession.objects.filter(pk=held.pk).update(lease_until=NOW + LOST_AGAIN_AFTER + SECOND)
     assert lost_again(NOW + LOST_AGAIN_AFTER) == 1
     assert queued_tasks() == [lost.pk]
 
@@ -142,6 +143,17 @@ def test_sixth_session_of_an_owner_waits_until_there_is_room(settings):
     assert queued_again(NOW) == 1
     assert queued_tasks() == [sixth.pk]
     assert lease_claim(sixth.pk, owner="w", now=NOW).pk == sixth.pk
+
+
+def test_sensors_take_no_room_and_need_none(settings):
+    settings.LQOPS_MAX_RUNNING_PER_USER = 1
+    owner = make_user()
+    make_session(Status.RUNNING, owner=owner, mode=Mode.SENSOR, lease_until=NOW + SECOND)
+    walk = session_create(owner=owner, now=NOW)
+    sensor = make_session(Status.QUEUED, owner=owner, mode=Mode.SENSOR)
+
+    assert lease_claim(walk.pk, owner="w", now=NOW) is not None
+    assert lease_claim(sensor.pk, owner="w", now=NOW) is not None
 
 
 def test_only_as_many_are_sent_again_as_there_is_room_for(settings):

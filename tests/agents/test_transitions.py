@@ -6,6 +6,7 @@ import pytest
 
 from agents.enums import AgentState, Status, TerminalReason, WaitingOn
 from agents.transitions import REASON_STATUS, STATUS_MOVES, TERMINAL, agent_state
+from tests.table import every_row
 
 # state, status, terminal reason
 ENDS = [
@@ -28,7 +29,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("state", "status", "reason"), ENDS)
+@every_row(("state", "status", "reason"), ENDS)
 def test_each_reason_ends_the_session_as_the_table_says(state, status, reason):
     assert REASON_STATUS[reason] == status
     assert agent_state(status=status, waiting_on="", terminal_reason=reason, calls_open=False) == state
@@ -54,7 +55,7 @@ def test_the_moves_are_exactly_these():
     }
 
 
-@pytest.mark.parametrize("status", sorted(set(Status) - TERMINAL))
+@every_row("status", sorted(set(Status) - TERMINAL))
 def test_a_session_at_work_or_at_rest_can_be_ended_but_only_a_running_one_completes(status):
     assert {Status.HALTED, Status.FAILED} <= STATUS_MOVES[status]
     assert (Status.COMPLETED in STATUS_MOVES[status]) == (status == Status.RUNNING)
@@ -79,7 +80,7 @@ def expected_state(status, waiting_on, reason, calls_open):
     return {"sleeping": "sleeping", "completed": "completed", "failed": "error"}[status]
 
 
-@pytest.mark.parametrize("status", Status)
+@every_row("status", Status)
 def test_there_is_a_state_for_every_combination(status):
     waits = list(WaitingOn) if status == Status.WAITING else [""]
     for waiting_on, reason, calls_open in product(waits, [None, *TerminalReason], [False, True]):

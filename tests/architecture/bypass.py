@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .source import nodes, shown, source_files
+
 # Who may import what; the module itself always may. Handlers are added by their place in the tree.
 IMPORTERS = {
     "agents.metering": {"agents/guard.py", "agents/settlement.py"},
@@ -40,24 +42,22 @@ class Bypass:
 
 
 def bypasses(root: Path) -> list[Bypass]:
-    rules = {**IMPORTERS, **_handler_rules(root)}
-    return [
-        found
-        for path in sorted(root.rglob("*.py"))
-        if "migrations" not in path.parts
-        for found in _in_file(path, root, rules)
-    ]
+    rules = rules_of(root)
+    files = {shown(path, root): path.read_text(encoding="utf-8") for path in source_files(root)}
+    return [found for place, text in files.items() for found in bypasses_in(place, nodes(text), rules)]
 
 
-def _handler_rules(root: Path) -> dict[str, set[str]]:
+def rules_of(root: Path) -> dict[str, set[str]]:
     tools = (root / "agents/tools").glob("*.py")
-    return {f"agents.tools.{path.stem}": {"agents/tools/registry.py"} for path in tools if path.stem not in MACHINERY}
+    handlers = (f"agents.tools.{path.stem}" for path in tools if path.stem not in MACHINERY)
+    return {**IMPORTERS, **{handler: {"agents/tools/registry.py"} for handler in handlers}}
 
 
-def _in_file(path: Path, root: Path, rules: dict[str, set[str]]) -> Iterator[Bypass]:
-    place = path.relative_to(root).as_posix()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def bypasses_in(place: str, found_in: list[ast.AST], rules: dict[str, set[str]]) -> Iterator[Bypass]:
+    for node in found_in:
         for name in _imported(node, place):
+            if not name.startswith("agents."):
+                continue
             for module, importers in rules.items():
                 itself = place == module.replace(".", "/") + ".py"
                 if _is_within(name, module) and not itself and place not in importers and (place, name) not in HARMLESS:

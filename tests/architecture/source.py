@@ -1,5 +1,6 @@
-"""The files that the architecture tests read, found from this file's own place."""
+"""The files that the architecture tests read, found from this file's own place, and what is in them."""
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,3 +33,17 @@ def text_files() -> Iterator[Path]:
 
 def shown(path: Path, root: Path = ROOT) -> str:
     return path.relative_to(root).as_posix()
+
+
+def nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
+def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Looks into statements alone: no expression holds a function with a name."""
+    found: list[ast.AST] = [ast.parse(source)]
+    for node in found:
+        for block in ("body", "orelse", "handlers", "finalbody", "cases"):
+            found += getattr(node, block, [])
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node

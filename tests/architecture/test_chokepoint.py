@@ -1,6 +1,5 @@
-"""One path: nothing but agents/guard.py can reach a handler or a model. Shown on the source, and at run time."""
+"""One path: nothing but agents/guard.py can reach a handler or a model. A bypass is found, and opens nothing."""
 
-import shutil
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,7 +34,6 @@ from agents.tools.tool import Tool
 from agents.types import Capability
 
 from .bypass import Bypass, bypasses
-from .source import ROOT, SOURCE
 
 NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 BYPASSES = {
@@ -60,33 +58,26 @@ BYPASSES = {
 
 
 @pytest.fixture
-def tree(tmp_path):
-    for folder in SOURCE:
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
-def test_no_module_reaches_past_the_guard(tree):
-    assert bypasses(tree) == []
+def sneaky(tmp_path):
+    """A module beside some handlers, in a tree of its own."""
+    (tmp_path / "agents/services").mkdir(parents=True)
+    (tmp_path / "agents/tools").mkdir()
+    for handler in ("notify", "inference", "launch"):
+        (tmp_path / f"agents/tools/{handler}.py").touch()
+    return tmp_path / "agents/services/sneaky.py"
 
 
 @pytest.mark.parametrize(("line", "what"), BYPASSES.items())
-def test_a_deliberate_bypass_is_caught(tmp_path, line, what):
-    sneaky = tmp_path / "agents/services/sneaky.py"
-    sneaky.parent.mkdir(parents=True)
-    (tmp_path / "agents/tools").mkdir()
-    for handler in ("notify", "inference"):
-        (tmp_path / f"agents/tools/{handler}.py").touch()
+def test_a_deliberate_bypass_is_caught(tmp_path, sneaky, line, what):
     sneaky.write_text(f"def act(tool, context):\n    {line}\n")
 
     assert bypasses(tmp_path) == [Bypass("agents/services/sneaky.py", 2, what)]
 
 
-def test_a_new_handler_is_protected_without_being_listed(tree):
-    (tree / "agents/tools/launch.py").write_text("def launch(context, params): ...\n")
-    (tree / "agents/services/sneaky.py").write_text("from agents.tools.launch import launch\n")
+def test_a_new_handler_is_protected_without_being_listed(tmp_path, sneaky):
+    sneaky.write_text("from agents.tools.launch import launch\n")
 
-    assert bypasses(tree) == [Bypass("agents/services/sneaky.py", 1, "imports agents.tools.launch")]
+    assert bypasses(tmp_path) == [Bypass("agents/services/sneaky.py", 1, "imports agents.tools.launch")]
 
 
 # --- At run time ---

@@ -5,10 +5,15 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from .bypass import MACHINERY
 from .source import ROOT
 
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
+
+
+pytest.importorskip("importlinter", reason="import-linter is not installed: pip install '.[lint]'")
 
 
 def lint_imports(config: Path, *, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

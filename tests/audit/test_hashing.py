@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.hashing import GENESIS, canonical, digest, event_hash, microseconds
+from tests.table import every_row
 
 ROW = {
     "chain": "run",
@@ -23,7 +24,7 @@ def test_hash_is_fixed_for_ever():
     assert event_hash(**ROW) == "b7cddd3d904ad2fd6bb3d89d3d86d6499e0ff4f8fd5d6ea6097b19e28cf35e02"
 
 
-@pytest.mark.parametrize("column", ROW)
+@every_row("column", ROW)
 def test_every_column_changes_the_hash(column):
     other = {
         "seq": 2,

@@ -13,6 +13,7 @@ from audit.kinds import (
 from audit.models import AuditEvent
 from audit.recorder import append
 from tests.audit.samples import NOW
+from tests.table import every_row
 
 CALL = "autonomous_session.tool_call"
 
@@ -48,7 +49,7 @@ def test_unknown_kind_is_refused_before_the_insert():
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
+@every_row(
     "value",
     [
         0.1,
@@ -78,7 +79,7 @@ def test_undeclared_detail_is_refused_before_the_insert():
     assert not AuditEvent.objects.exists()
 
 
-@pytest.mark.parametrize("value", ["", "0.005000", "user:7", "a/b@c+d-e.f", 7, 2**70, True, None, [], ["a", 1, None]])
+@every_row("value", ["", "0.005000", "user:7", "a/b@c+d-e.f", 7, 2**70, True, None, [], ["a", 1, None]])
 def test_counts_ids_labels_and_costs_pass(value):
     assert checked_details(CALL, {"detail": value}) == {"detail": value}
 
@@ -90,7 +91,7 @@ def test_details_are_copied():
     assert checked == {"tool": "notify"}
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@every_row("kind", KINDS.values())
 def test_each_kind_reads_as_a_sentence(kind):
     named = {field for _, field, _, _ in Formatter().parse(kind.sentence) if field}
     text = sentence(kind.name, dict.fromkeys(named, "X"))

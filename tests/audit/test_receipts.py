@@ -15,6 +15,7 @@ from audit.receipts_told import outcome_sentence, receipt_text
 from audit.recorder import append, chain_head
 from audit.rows import UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
+from tests.table import every_row
 
 S = "autonomous_session."
 
@@ -65,7 +66,7 @@ def test_a_running_session_has_no_end():
     assert outcome_sentence(receipt) == "It has not ended yet."
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "details", "status", "reason"),
     [
         ("completed", {"reason": "completed"}, "completed", "completed"),
@@ -114,7 +115,10 @@ def test_a_call_is_one_entry():
         "model": "offline",
         "detail": None,
         "budget": None,
+        "projected_usd": None,
+        "cap_usd": None,
         "approval_id": None,
+        "what": "a question to the model offline",
         "outcome": "success",
         "started_at": "2026-05-04T09:00:01+00:00",
         "ended_at": "2026-05-04T09:00:02+00:00",
@@ -132,8 +136,8 @@ def test_a_call_under_way_costs_nothing_yet():
     assert receipt["totals"]["charged_usd"] == "0.000000"
 
 
-@pytest.mark.parametrize("outcome", ["denied", "tool_not_granted", "rate_limited"])
-@pytest.mark.parametrize("call_id", ["c1", None])
+@every_row("outcome", ["denied", "tool_not_granted", "rate_limited"])
+@every_row("call_id", ["c1", None])
 def test_a_refusal_is_an_entry_of_its_own(outcome, call_id):
     [call] = calls_of(called(outcome, call_id, detail="budget_busy"))
     assert (call["outcome"], call["refused"], call["detail"]) == (outcome, True, "budget_busy")
@@ -215,7 +219,7 @@ def test_totals_are_exact(amounts):
     assert receipt["notes"] == []
 
 
-@pytest.mark.parametrize("amount", ["abc", "NaN", "Infinity", "1E+30", "0.0000001", "1E-999999"])
+@every_row("amount", ["abc", "NaN", "Infinity", "1E+30", "0.0000001", "1E-999999"])
 def test_an_amount_that_cannot_be_read_is_said_and_not_counted(amount):
     receipt = fold(events(called("success", cost_usd=amount, actual_usd="1")))
     assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "1.000000", "calls": 1}
@@ -226,11 +230,10 @@ def test_whole_numbers_are_amounts():
     assert fold(events(called("success", cost_usd=2)))["totals"]["charged_usd"] == "2.000000"
 
 
-@pytest.mark.parametrize("reason", ENDINGS)
+@every_row("reason", ENDINGS)
 def test_every_known_end_has_a_sentence(reason):
-    assert outcome_sentence({"status": "halted", "terminal_reason": reason}).startswith(
-        ("It ", "A person", "The agent")
-    )
+    told = outcome_sentence({"status": "halted", "terminal_reason": reason})
+    assert told.startswith(("It ", "A person", "The agent"))
 
 
 def test_an_end_of_another_name_is_told_as_it_is():
@@ -261,7 +264,7 @@ def test_an_end_with_every_yes_is_told_as_one_without_questions():
 def test_decisions_say_what_they_are_about():
     receipt = fold(events(ASKED, ("approval.rejected", {"approval_id": "a1"}), ("approval.expired", {})))
     assert [found["sentence"] for found in receipt["approvals"]] == [
-        "A person was asked for a yes: a notice to the owner.",
+        "Approval was requested: a notice to the owner.",
         "Denied: a notice to the owner.",
         "Nobody answered in time: —.",
     ]
@@ -271,7 +274,7 @@ def test_decisions_say_what_they_are_about():
 @pytest.mark.parametrize(
     ("scope", "actor", "told"),
     [
-        ("session", "user:7", "A person stopped it."),
+        ("session", "user:7", "It was stopped by a person."),
         ("session", "command", "It was stopped from the command line."),
         ("organisation", "user:7", "It was stopped because all work was halted."),
     ],
@@ -285,11 +288,66 @@ def test_an_end_from_outside_says_what_stopped_it(scope, actor, told):
 def test_words_are_for_details_and_kinds_that_there_are():
     assert set(WORDS) <= {name for kind in KINDS.values() for name in kind.details}
     assert set(SENTENCES) <= set(KINDS)
-    receipt = fold(events(called("denied", detail="budget_busy"), called("danced", tool="sing")))
-    assert [found["sentence"] for found in receipt["events"]] == [
-        "A question to the model, by a skill: refused.",
-        "Sing: danced.",
+    receipt = fold(events(called("danced", tool="sing")))
+    assert [found["sentence"] for found in receipt["events"]] == ["Sing: danced."]
+
+
+@every_row(
+    ("details", "what"),
+    [
+        ({"name": "drop_table"}, "The skill drop_table"),
+        ({"model": "offline"}, "A question to the model offline"),
+        ({"tool": "run_playbook", "model": "offline"}, "A question to the model offline"),
+        ({"budget": "session"}, "A question to the model"),
+        ({}, "A skill, or a question to the model"),
+        ({"tool": "notify"}, "A notice to the owner"),
+    ],
+)
+def test_a_call_is_told_by_the_skill_or_the_model_that_it_called(details, what):
+    receipt = fold(events(called("success", **details)))
+    assert receipt["events"][0]["sentence"] == f"{what}: done."
+    assert receipt["tool_calls"][0]["what"].casefold() == what.casefold()
+
+
+def test_a_call_that_a_standing_approval_let_through_names_who_gave_it():
+    standing = {"approval_id": "a1", "standing_id": "s1", "action": "drop_table", "uses": 3}
+    receipt = fold(
+        events(
+            ("approval.standing_created", standing, "user:7"),
+            ("approval.requested", {"approval_id": "a2", "action": "drop_table"}),
+            ("approval.approved", {"approval_id": "a2", "standing_id": "s1"}),
+            ("approval.approved", {"approval_id": "a2", "standing_id": "gone"}),
+        )
+    )
+    assert [found["sentence"] for found in receipt["approvals"][2:]] == [
+        "Approved: drop_table, by user:7 (standing approval).",
+        "Approved: drop_table, by a standing approval.",
     ]
+
+
+OUT = (f"{S}halted", {"reason": "budget_exceeded"})
+SPENT = called("success", "c0", cost_usd="0.001", actual_usd="0.002")
+
+
+@every_row(
+    ("details", "told"),
+    [
+        (
+            {"detail": "dimension:cost", "budget": "session", "projected_usd": "0.012", "cap_usd": "0.005"},
+            "its next question could have cost up to $0.01; $0.003 was left of its cap.",
+        ),
+        ({"detail": "dimension:tokens", "budget": "session"}, "its tokens were used up."),
+        (
+            {"detail": "budget_spent", "budget": "agent:3", "projected_usd": "1.2", "cap_usd": "1"},
+            "its next question could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
+        ),
+        ({"detail": "dimension:cost", "budget": "session"}, "a budget had no room for its next question."),
+        ({}, "a budget had no room for its next question."),
+    ],
+)
+def test_an_end_for_want_of_money_says_what_was_needed_and_what_was_left(details, told):
+    receipt = fold(events(SPENT, called("denied", None, **details), OUT))
+    assert outcome_sentence(receipt) == f"It was stopped because {told}"
 
 
 @pytest.mark.django_db
@@ -330,10 +388,13 @@ def test_an_unreadable_row_is_named(unguarded):
 def test_text_for_a_terminal():
     record_session()
     append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
-    text = receipt_text(build_receipt(RUN))
+    text = receipt_text(build_receipt(RUN), {"user:7": "ada"})
     assert text.startswith(
-        f"Session {RUN}, for user:7: a walk in five phases\nStarted by unknown\nStarted {NOW.isoformat()}, ended "
+        f"Session {RUN}, for ada: a walk in five phases\nStarted by unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
     )
-    assert "It finished its work.\nCharged 0.020000 USD of at most 5.00 USD; 3 calls\n" in text
+    assert "It finished its work.\nCharged $0.02 of at most $5.00; 3 calls\n$0.016 booked for providers\n" in text
     assert "Row 8 holds an amount that cannot be read." in text
-    assert f"{NOW.isoformat()}  user:7        The run began: a walk in five phases, with a cap of 5.00 USD." in text
+    assert (
+        "2026-05-04 09:00:00 UTC  ada           The run began: a walk in five phases, with a cap of 5.00 USD." in text
+    )
+    assert "for user:7" in receipt_text(build_receipt(RUN))

@@ -9,6 +9,7 @@ import pytest
 
 from audit.redaction import redact
 from tests.audit.test_redaction_corpus import made
+from tests.table import every_row
 
 PROSE = """
 reset your password
@@ -372,7 +373,7 @@ def test_at_most_one_percent_of_clean_lines_change(frame: str) -> None:
     assert len(changed) <= 0.01 * len(texts), changed
 
 
-@pytest.mark.parametrize("seed", range(5))
+@every_row("seed", range(5))
 def test_clean_lines_do_not_become_secrets_of_their_neighbours(seed: int) -> None:
     lines = [line for line in LINES if len(line) < 500]
     random.Random(seed).shuffle(lines)

@@ -7,14 +7,14 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.redaction import contains_marker, redact, redact_data
 from audit.redaction.markers import MARKER
 from audit.redaction.names import Strength, name_strength
 from tests.audit.test_redaction_corpus import VENDORS, made
+from tests.table import every_row
 
 Pair = namedtuple("Pair", "name value")
 CREDENTIAL_NAMES = [
@@ -85,19 +85,19 @@ def sample(kind: str, seed: int = 5) -> str:
     return made(VENDORS[kind], random.Random(seed))
 
 
-@pytest.mark.parametrize("name", CREDENTIAL_NAMES)
+@every_row("name", CREDENTIAL_NAMES)
 def test_masks_the_value_of_a_credential_name(name: str) -> None:
     result = redact_data({name: "plain words", "other": "plain words"})
     assert MARKER.fullmatch(result[name])
     assert result["other"] == "plain words"
 
 
-@pytest.mark.parametrize("name", OTHER_NAMES)
+@every_row("name", OTHER_NAMES)
 def test_leaves_other_names_alone(name: str) -> None:
     assert redact_data({name: "plain words"}) == {name: "plain words"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value",
     [
         None,
@@ -179,7 +179,7 @@ def test_makes_new_containers() -> None:
     assert inner == ["a"]
 
 
-@pytest.mark.parametrize("value", ["x", 5, None, [], {"a": ("b",)}, b"bytes"])
+@every_row("value", ["x", 5, None, [], {"a": ("b",)}, b"bytes"])
 def test_finds_no_marker_where_there_is_none(value: Any) -> None:
     assert not contains_marker(value)
 
@@ -201,7 +201,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_redacting_data_twice_changes_nothing(value: Any) -> None:
     once = redact_data(value)

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.redaction import configure_marker_key, forget_known_secrets, redact, register_known_secrets
 from audit.redaction.markers import MARKER, MarkerKey, marker
 from tests.audit.test_redaction_corpus import VENDORS, made
+from tests.table import every_row
 
 SOURCE = random.Random(21)
 VALUES = [
@@ -58,8 +59,8 @@ def split_hex(text: str) -> list[str]:
     return re.split(r"(%[0-9A-F]{2})", text)
 
 
-@pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("frame", ["{}", "before {} after", '"{}"', "x={}&y=1"])
+@every_row("value", VALUES)
+@every_row("frame", ["{}", "before {} after", '"{}"', "x={}&y=1"])
 def test_masks_a_known_value_in_every_encoding(value: str, frame: str) -> None:
     register_known_secrets([value])
     for encoded in encodings(value):
@@ -69,7 +70,7 @@ def test_masks_a_known_value_in_every_encoding(value: str, frame: str) -> None:
         assert redact(result) == result
 
 
-@pytest.mark.parametrize("value", VALUES)
+@every_row("value", VALUES)
 def test_masks_a_known_value_at_every_alignment_inside_longer_base64(value: str) -> None:
     register_known_secrets([value])
     for before in range(7):
@@ -153,7 +154,7 @@ FRAMES = (
 )
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@every_row("frame", FRAMES)
 def test_never_marks_a_marker(frame: str) -> None:
     register_known_secrets(["redacted", "password"])
     for kind in ("password", "secret", "known", "jwt", "url-token", "private-key"):
@@ -183,7 +184,6 @@ WORDS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=12), max_size=12))
 def test_redacting_twice_changes_nothing(parts: list[str]) -> None:
     once = redact("".join(parts))

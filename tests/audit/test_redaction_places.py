@@ -9,6 +9,7 @@ import pytest
 
 from audit.redaction import redact
 from tests.audit.test_redaction_corpus import VENDORS, made
+from tests.table import every_row
 
 SOURCE = random.Random(51)
 VALUE = made("{A8}4{A8}x", SOURCE)
@@ -22,7 +23,7 @@ def kept(text: str) -> str:
     return re.sub(r"\[redacted:[a-z0-9-]+:[0-9a-f]{4}\]", "#", redact(text))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         (f"Authorization: Bearer {VALUE}", "Authorization: Bearer #"),
@@ -76,7 +77,7 @@ def test_masks_the_value_and_keeps_the_rest(text: str, expected: str) -> None:
     assert kept(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "Basic c29tZSB3b3Jkcw==",
@@ -113,7 +114,7 @@ def test_leaves_what_only_looks_alike(text: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("kind", ["PRIVATE KEY", "RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"])
+@every_row("kind", ["PRIVATE KEY", "RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"])
 def test_masks_key_blocks_whole_or_cut(kind: str) -> None:
     block = f"-----BEGIN {kind}-----\n{BODY}\n-----END {kind}-----"
     assert kept(f"a\n{block}\nb") == "a\n#\nb"
@@ -128,7 +129,7 @@ def test_masks_a_putty_key() -> None:
     assert kept(f"Private-Lines: 4\n{BODY}\nPrivate-MAC: x") == "#-MAC: x"
 
 
-@pytest.mark.parametrize("kind", VENDORS)
+@every_row("kind", VENDORS)
 def test_a_token_cut_short_is_left_alone(kind: str) -> None:
     prefix = VENDORS[kind].split("{")[0]
     text = f"see {prefix}ab for the format"

@@ -7,6 +7,7 @@ import pytest
 from audit.redaction import StreamRedactor, redact
 from audit.redaction.stream import LIMIT, TAIL
 from tests.audit.test_redaction_corpus import VENDORS, made
+from tests.table import every_row
 
 SOURCE = random.Random(31)
 VALUE = made("{A9}7{A9}", SOURCE)
@@ -36,7 +37,7 @@ def streamed(*pieces: str) -> str:
     return "".join([*(stream.feed(piece) for piece in pieces), stream.close()])
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@every_row("name", TEXTS)
 def test_masks_at_every_split(name: str) -> None:
     text = TEXTS[name]
     expected = redact(text)
@@ -44,8 +45,8 @@ def test_masks_at_every_split(name: str) -> None:
         assert streamed(text[:at], text[at:]) == expected
 
 
-@pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("size", [1, 3, 7])
+@every_row("name", TEXTS)
+@every_row("size", [1, 3, 7])
 def test_masks_in_small_pieces(name: str, size: int) -> None:
     text = TEXTS[name]
     assert streamed(*(text[at : at + size] for at in range(0, len(text), size))) == redact(text)

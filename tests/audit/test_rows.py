@@ -5,6 +5,7 @@ import pytest
 from audit.models import AuditEvent
 from audit.rows import StoredRow, UnreadableRow, stream
 from tests.audit.samples import RUN, later, row, start
+from tests.table import every_row
 
 
 def stored(**columns):
@@ -18,19 +19,19 @@ def test_time_is_read_from_text_and_from_moments():
     assert stored().columns()["at"] == stored(at=moment).columns()["at"] == 1_777_885_200_000_001
 
 
-@pytest.mark.parametrize("at", ["", "never", None, 7, datetime(2026, 5, 4)])  # noqa: DTZ001
+@every_row("at", ["", "never", None, 7, datetime(2026, 5, 4)])  # noqa: DTZ001
 def test_a_time_that_lqops_cannot_have_written_is_unreadable(at):
     with pytest.raises(UnreadableRow, match=f"row 1 of chain {RUN} holds no readable time"):
         stored(at=at).columns()
 
 
-@pytest.mark.parametrize("details", ["", "{", None, b"{}", '{"a":1,"a":2}', "[" * 100_000])
+@every_row("details", ["", "{", None, b"{}", '{"a":1,"a":2}', "[" * 100_000])
 def test_details_that_lqops_cannot_have_written_are_unreadable(details):
     with pytest.raises(UnreadableRow, match="holds no readable details"):
         stored(details=details).columns()
 
 
-@pytest.mark.parametrize("details", ["[]", "null", "1", '"text"'])
+@every_row("details", ["[]", "null", "1", '"text"'])
 def test_details_are_an_object(details):
     with pytest.raises(UnreadableRow, match="holds details that are no object"):
         stored(details=details).columns()

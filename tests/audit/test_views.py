@@ -111,7 +111,7 @@ def test_page_tells_the_story(client, owner, auditor):
     response, text = page(client, auditor)
     assert response.status_code == 200
     for words in (
-        "A person stopped it.",
+        "It was stopped by a person.",
         "A walk in five phases, by agent no. 3",
         f"Hand, asked for by anna (user {auditor.pk}); trigger <code>nightly</code>",
         "old-run",
@@ -119,9 +119,9 @@ def test_page_tells_the_story(client, owner, auditor):
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
         "0.250000 USD charged, of at most 5.00 USD; 0.200000 USD booked for the provider",
-        "A question to the model, by a skill (wire): refused, other calls held the money",
+        "The skill wire: refused, other calls held the money",
         f"Approved: send. By anna (user {auditor.pk}).",
-        "A person was asked for a yes: send.</li>",
+        "Approval was requested: send.</li>",
         "A halt was requested. By user:999999.",
         "nobody knows whether it happened, was under way when the run was halted; anna",
         f"(user {auditor.pk}) decided: happened",

@@ -6,18 +6,22 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+from django.test import override_settings
 
 from agents.models import AgentSession
 from agents.transitions import TERMINAL
 from tests import flushing
-from tests.flows.processes import ROOT, children_of, command_of, database_url, until
+from tests.flows.processes import ROOT, children_of, command_of, database_url, is_alive, until
 
-SMALL_UNITS = {
+UNITS = {
     "LQOPS_TICK_SECONDS": "0.1",
-    "LQOPS_STALL_SECONDS": "4",
     "LQOPS_REQUEUE_SECONDS": "3",
     "LQOPS_WORKERS": "2",
+    # Patient: on a busy machine a worker that stands still for a while is neither lost nor stuck.
+    "LQOPS_STALL_SECONDS": "60",
+    "LQOPS_TEST_LEASE_SECONDS": "20",
 }
 
 
@@ -32,7 +36,7 @@ class Cluster:
                 **os.environ,
                 "DJANGO_SETTINGS_MODULE": "tests.settings",
                 "LQOPS_TEST_DATABASE_URL": database_url(),
-                **SMALL_UNITS,
+                **UNITS,
                 **environment,
             },
             stdout=subprocess.PIPE,
@@ -41,6 +45,7 @@ class Cluster:
         for line in self.process.stdout:
             if "running" in line:
                 return
+        self.stop()
         raise AssertionError("the workers did not start")
 
     def mains(self):
@@ -70,6 +75,8 @@ def running(blocker, environment, *arguments, clusters=1):
     processes that are at work on it.
     """
     with blocker.unblock(), ExitStack() as ending:
+        lease = float({**UNITS, **environment}["LQOPS_TEST_LEASE_SECONDS"])  # the test knows it as the processes do
+        ending.enter_context(override_settings(LQOPS_LEASE_SECONDS=lease))
         flushing.remember()
         flushing.held_off.set()
         ending.callback(flushing.flush_now)
@@ -87,8 +94,12 @@ def worker_of(session):
     return int(session.lease_owner.rpartition(":")[2])
 
 
-def kill_worker_of(session):
-    os.kill(worker_of(session), signal.SIGKILL)
+def lose_worker_of(session):
+    """Kills the process that holds a session and has it out with the model; its lease is over, as if by waiting."""
+    pid = worker_of(session)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    AgentSession.objects.filter(pk=session.pk).update(lease_until=now() - timedelta(seconds=1))
 
 
 def ended(session, seconds=60):
@@ -102,7 +113,7 @@ def ended(session, seconds=60):
         time.sleep(0.05)
 
 
-def session_of(trigger, seconds=30, number=1):
+def session_of(trigger, seconds=60, number=1):
     """The n-th session that a trigger has spawned, as soon as there is one."""
     spawned = AgentSession.objects.filter(trigger=trigger).order_by("pk")
     until(lambda: spawned.count() >= number, seconds)

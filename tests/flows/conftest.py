@@ -13,10 +13,7 @@ from tests.flows.model_server import ModelServer
 def _no_worker_outlives_its_test():
     yield
     while processes.started:
-        worker = processes.started.pop()
-        if worker.process.poll() is None:
-            worker.process.kill()
-        worker.process.communicate()
+        processes.started.pop().kill()
 
 
 @pytest.fixture(scope="module")

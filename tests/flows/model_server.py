@@ -82,10 +82,10 @@ class ModelServer:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 model.requests.append(request)
                 model.free.wait(60)
-                body = json.dumps(_reply(model.answer(request))).encode()
+                kind, body = _streamed(model, request) if request.get("stream") else _whole(model, request)
                 with contextlib.suppress(OSError):  # whoever asked may have been killed meanwhile
                     self.send_response(model.status)
-                    self.send_header("Content-Type", "application/json")
+                    self.send_header("Content-Type", kind)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
@@ -94,6 +94,21 @@ class ModelServer:
                 """Nothing: the tests ask what they want to know."""
 
         return Handler
+
+
+def _whole(model, request):
+    return "application/json", json.dumps(_reply(model.answer(request))).encode()
+
+
+def _streamed(model, request):
+    """The same answer as a server sends it piece by piece: the text, why it ends, and what it took."""
+    reply = _reply(model.answer(request))
+    [choice] = reply["choices"]
+    said = {"delta": choice["message"], "finish_reason": None}
+    end = {"delta": {}, "finish_reason": choice["finish_reason"]}
+    chunks = [{"choices": [{"index": 0, **one}]} for one in (said, end)] + [{"choices": [], "usage": reply["usage"]}]
+    lines = [*(json.dumps({"id": "chat-1", "model": NAME, **chunk}) for chunk in chunks), "[DONE]"]
+    return "text/event-stream", "".join(f"data: {line}\n\n" for line in lines).encode()
 
 
 def _reply(answer):

@@ -1,21 +1,24 @@
 """Real worker processes on the test database, and real threads with connections of their own."""
 
-import json
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from django.db import connection
 
 ROOT = Path(__file__).resolve().parents[2]
 started: list["Worker"] = []
+_forking = multiprocessing.get_context("forkserver")
+_forking.set_forkserver_preload(["tests.flows.workers"])
 
 
 def database_url() -> str:
@@ -28,48 +31,55 @@ def database_url() -> str:
 
 
 class Worker:
-    """A Python process that runs one function of its module with the given arguments."""
+    """A process of its own that runs one function of `tests.flows.workers` with the given arguments.
 
-    module = "tests.flows.workers"
+    It is forked from a server that has loaded the product once, and that works on the database of this run.
+    """
 
     def __init__(self, function: str, **arguments: Any) -> None:
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "LQOPS_TEST_DATABASE_URL": database_url(),
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module, function, json.dumps(arguments)],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._line, theirs = _forking.Pipe()
+        self.process = _forking.Process(target=_work, args=(function, arguments, theirs))
+        with patch.dict(os.environ, LQOPS_TEST_DATABASE_URL=database_url()):  # the server starts with the first worker
+            self.process.start()
+        theirs.close()
         started.append(self)
 
     def wait_for(self, word: str) -> None:
         """Blocks until the worker says the word; a worker that ends without saying it fails the test."""
-        for line in self.process.stdout:
-            if line.strip() == word:
-                return
-        raise AssertionError(f"the worker ended ({self.process.wait()}) without saying {word!r}")
+        try:
+            while self._line.recv() != word:
+                pass
+        except EOFError:
+            self.process.join()
+            raise AssertionError(f"the worker ended ({self.process.exitcode}) without saying {word!r}") from None
 
     def tell(self, word: str) -> None:
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
+        self._line.send(word)
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
 
     def result(self, timeout: float = 120) -> Any:
-        out, _ = self.process.communicate(timeout=timeout)
-        assert self.process.returncode == 0, f"the worker left with {self.process.returncode}: {out}"
-        return json.loads(out.strip().splitlines()[-1])
+        """What its function returned."""
+        said, deadline = [], time.monotonic() + timeout
+        with suppress(EOFError):
+            while self._line.poll(deadline - time.monotonic()):
+                said.append(self._line.recv())
+        self.process.join(max(deadline - time.monotonic(), 0))
+        assert self.process.exitcode == 0, f"the worker left with {self.process.exitcode}: {said}"
+        return said[-1]
+
+
+def _work(function: str, arguments: dict[str, Any], line: Connection) -> None:
+    from tests.flows import workers
+
+    workers.line = line
+    line.send(getattr(workers, function)(**arguments))
 
 
 def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
@@ -97,12 +107,12 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     return results
 
 
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    """Waits for a condition, looking again every 20 ms; a condition that does not come true fails the test."""
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Waits for a condition, looking again every 50 ms; a condition that does not come true fails the test."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def children_of(parent: int) -> list[int]:

@@ -130,7 +130,7 @@ def test_a_running_worker_keeps_its_lease_by_its_heartbeat(tmp_path):
     worker.wait_for("acted")
     first = AgentSession.objects.get(pk=session.pk).lease_until
     until(lambda: AgentSession.objects.get(pk=session.pk).lease_until > first)
-    assert lease_claim(session.pk, owner="other", now=clock()) is None
+    assert lease_claim(session.pk, owner="other", now=first) is None  # when it would have run out
     worker.tell("go on")
     assert worker.result() is True
 

@@ -32,7 +32,7 @@ class Thinking:
 
     def __call__(self):
         self.asked.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
 
 
 def call_in_flight(session, outcome):
@@ -60,13 +60,13 @@ def test_a_halt_from_another_connection_does_not_wait_for_the_call_in_flight():
     thinking, thread, model = call_in_flight(session, outcome)
     with model:
         thread.start()
-        assert thinking.asked.wait(30)
+        assert thinking.asked.wait(60)
         if connection.vendor == "postgresql":
             assert idle_in_transaction() == 0
         session_halt(session.pk, by=operator, reason="too slow", now=clock())
         assert outcome == []  # the call is still out
         thinking.go_on.set()
-        thread.join(30)
+        thread.join(60)
     finished, halted = outcome
     assert finished.ok
     assert isinstance(halted, SessionHalted)
@@ -96,8 +96,8 @@ def test_the_halt_of_all_work_waits_for_a_block_that_has_judged_and_not_yet_comm
         assert lock(session).boundary.organisation_halt is None
         thread.start()
         assert not done.wait(0.5)  # it cannot commit between the verdict and the commit of this block
-    assert done.wait(30)
-    thread.join(30)
+    assert done.wait(60)
+    thread.join(60)
 
 
 def idle_in_transaction():
@@ -126,7 +126,7 @@ def test_no_call_starts_after_the_halt_however_they_race():
                 return session_halt(session.pk, by=None, reason="", now=clock())
             held = AgentSession.objects.get(pk=session.pk)
             try:
-                for _ in range(100):
+                for _ in range(100_000):  # whoever halts has to get the database's lock first
                     guarded_tool_call(held, ToolIntent.EMIT_FINDING, {"title": "x"})
             except SessionHalted:
                 return "halted"

@@ -111,7 +111,7 @@ def test_a_dismissed_precedent_does_not_stand_in_the_way_of_a_new_one():
 def test_a_hundred_sessions_claimed_by_two_processes_have_one_holder_each():
     sessions = [make_session(status=Status.QUEUED) for _ in range(100)]
     pks = [session.pk for session in sessions]
-    workers = [Worker("claim", session_pks=pks, owner=f"worker-{n}") for n in (1, 2)]
+    workers = [Worker("claim", session_pks=pks, owner=f"worker-{n}", at=clock()) for n in (1, 2)]
     for worker in workers:
         worker.wait_for("ready")
     for worker in workers:

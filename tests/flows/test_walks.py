@@ -1,8 +1,5 @@
 """Whole runs through the real queue: from a trigger to a receipt, with nobody watching."""
 
-import os
-import signal
-import time
 from datetime import timedelta
 from decimal import Decimal
 
@@ -12,13 +9,14 @@ from django.urls import reverse
 
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
 from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
+from agents.services.firing import run_now
 from agents.services.people import profile_set
 from agents.services.precedents import precedent_promote, proposal_accept
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_chain
 from tests.factories import make_session
-from tests.flows.cluster import ended, kill_worker_of, now, session_of, worker_of
+from tests.flows.cluster import Cluster, ended, lose_worker_of, now, session_of, worker_of
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
 
@@ -137,16 +135,14 @@ def test_halt_in_the_admin_returns_at_once_and_stops_the_run_at_its_next_call(mo
     sessions = reverse("admin:agents_agentsession_changelist")
     assert browser.get(sessions).status_code == 200  # as somebody has it open who is about to halt a run
 
-    asked = time.monotonic()
     answer = browser.post(
         sessions,
         {"action": "halt", "_selected_action": [session.pk], "confirmed": "1", "reason": "enough"},
     )
-    took = time.monotonic() - asked
 
     assert answer.status_code in {200, 302}
-    assert took < 1
     session.refresh_from_db()
+    assert in_flight(session), "the answer did not wait for the call, which cannot end before the model is let go"
     assert (session.status, session.halt_state) == (Status.RUNNING, HaltState.HALT_REQUESTED)
     model.free.set()
     ended(session)
@@ -179,10 +175,10 @@ def test_killed_worker_is_replaced_and_the_lost_call_is_charged_once(model):
     model.free.clear()
     scene.attach("Mortal.")
     session = session_of(watch)
-    until(lambda: in_flight(session))
+    until(lambda: in_flight(session) and model.asked_about("Mortal."))
     first = worker_of(session)
 
-    kill_worker_of(session)
+    lose_worker_of(session)
     until(lambda: len(model.asked_about("Mortal.")) == 2)
     assert worker_of(session) != first
     model.free.set()
@@ -205,8 +201,8 @@ def test_session_that_kills_its_workers_is_given_up(model):
     session = session_of(watch)
 
     for lives in range(1, 5):
-        until(lambda lives=lives: len(model.asked_about("Poison.")) == lives and in_flight(session), 60)
-        os.kill(worker_of(session), signal.SIGKILL)
+        until(lambda lives=lives: len(model.asked_about("Poison.")) == lives and in_flight(session))
+        lose_worker_of(session)
     ended(session)
 
     assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_LOST)
@@ -256,3 +252,23 @@ def test_opting_out_ends_the_loop_and_stops_the_schedule_and_hides_nothing(model
     browser = Client()
     browser.force_login(scene.owner)
     assert browser.get(reverse("audit:receipt", args=[past.chain])).status_code == 200
+
+
+@pytest.mark.parametrize("number", [10, pytest.param(30, marks=pytest.mark.stress)])
+def test_two_clusters_on_one_database_run_each_session_once(model, number):
+    scene = Scene()
+    document = scene.attach()
+    model.free.clear()
+    second = Cluster({**model.environment, "LQOPS_WORKERS": "1"})
+    try:
+        sessions = [run_now(playbook=scene.playbook, document=document, now=now(), **scene.by) for _ in range(number)]
+        until(lambda: len(model.requests) == 3)  # all workers of both
+        model.free.set()
+        for session in sessions:
+            assert ended(session, 90).status == Status.COMPLETED
+    finally:
+        second.stop()
+
+    assert len(model.requests) == number
+    starts = AuditEvent.objects.filter(kind="autonomous_session.started", chain__in=[one.chain for one in sessions])
+    assert starts.count() == len(sessions) == AgentSession.objects.filter(owner=scene.owner).count()

@@ -1,14 +1,13 @@
-"""What the worker processes of the tests do: `python -m tests.flows.workers <function> <arguments as JSON>`."""
+"""What the worker processes of the tests do; what a function returns is its result."""
 
-import json
 import os
-import sys
-from datetime import datetime
 from pathlib import Path
 
 import django
 
 django.setup()
+
+from django.test import override_settings  # noqa: E402
 
 from agents.conf import clock  # noqa: E402
 from agents.ends import Finished  # noqa: E402
@@ -19,6 +18,7 @@ from agents.models import AgentSession  # noqa: E402
 from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
+from agents.services.firing import Fired, schedules_fire, watches_fire  # noqa: E402
 from agents.services.leases import lease_claim  # noqa: E402
 from agents.tools.registry import override  # noqa: E402
 from agents.tools.tool import Tool  # noqa: E402
@@ -27,10 +27,20 @@ from tests.flows.processes import in_threads  # noqa: E402
 
 MODEL = "test-model"
 ASK = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 500}
+line = None  # to the test
 
 
 def say(word):
-    print(word, flush=True)
+    line.send(word)
+
+
+def wait_to_be_told():
+    line.recv()
+
+
+def start_together():
+    say("ready")
+    wait_to_be_told()
 
 
 def spend(session: AgentSession) -> int:
@@ -44,18 +54,15 @@ def spend(session: AgentSession) -> int:
 
 
 def spend_in_threads(session_pks, output_tokens):
-    """One thread per session; prints how many calls went through."""
+    """One thread per session; returns how many calls went through."""
     with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, output_tokens))])):
-        made = in_threads(len(session_pks), lambda n: spend(AgentSession.objects.get(pk=session_pks[n])))
-    say(json.dumps(sum(made)))
+        return sum(in_threads(len(session_pks), lambda n: spend(AgentSession.objects.get(pk=session_pks[n]))))
 
 
-def claim(session_pks, owner):
-    """Tries to claim each session; prints those it got."""
-    say("ready")
-    sys.stdin.readline()
-    got = [pk for pk in session_pks if lease_claim(pk, owner=owner, now=clock()) is not None]
-    say(json.dumps(got))
+def claim(session_pks, owner, at):
+    """Tries to claim each session, all at one moment: no lease runs out meanwhile. Returns those it got."""
+    start_together()
+    return [pk for pk in session_pks if lease_claim(pk, owner=owner, now=at) is not None]
 
 
 def run(session_pk, effects, *, block=True, repeatable=False, owner="worker"):
@@ -68,7 +75,7 @@ def run(session_pk, effects, *, block=True, repeatable=False, owner="worker"):
             os.fsync(out.fileno())
         if block and params["step"] == 2:
             say("acted")
-            sys.stdin.readline()
+            wait_to_be_told()
         return {"step": params["step"]}
 
     def engine(held):
@@ -78,7 +85,7 @@ def run(session_pk, effects, *, block=True, repeatable=False, owner="worker"):
                 guarded_tool_call(held, ToolIntent.RUN_SKILL, {"step": step}, key=f"step:{step}")
         return Finished()
 
-    say(json.dumps(run_session(session_pk, engine, owner=owner)))
+    return run_session(session_pk, engine, owner=owner)
 
 
 def infer(session_pk, asked, *, block=True, owner="worker"):
@@ -89,48 +96,60 @@ def infer(session_pk, asked, *, block=True, owner="worker"):
             out.write("asked\n")
         if block:
             say("asked")
-            sys.stdin.readline()
+            wait_to_be_told()
 
     def engine(held):
         guarded_tool_call(held, ToolIntent.RUN_SKILL, ASK, key="question")
         return Finished()
 
     with serving(MODEL, ScriptedProvider([Step("fine", usage=Usage(0, 10), before_reply=note)])):
-        say(json.dumps(run_session(session_pk, engine, owner=owner)))
+        return run_session(session_pk, engine, owner=owner)
 
 
 def stall(session_pk, owner):
-    """Claims a session, is stopped for a while, and then tries to write; prints what became of it."""
+    """Claims a session, is stopped for a while, and then tries to write; returns what became of it."""
     held = lease_claim(session_pk, owner=owner, now=clock())
     say("holding")
-    sys.stdin.readline()
+    wait_to_be_told()
     try:
         guarded_tool_call(held, ToolIntent.EMIT_FINDING, {"title": "late"})
-        say(json.dumps("written"))
     except LeaseLost:
-        say(json.dumps("refused"))
+        return "refused"
+    return "written"
 
 
 def loop_until_halted(session_pk, delay):
-    """Asks a slow model again and again until a halt ends it; prints how many calls went through."""
+    """Asks a slow model again and again until a halt ends it; returns how many calls went through."""
     session = AgentSession.objects.get(pk=session_pk)
     assert session.status == Status.RUNNING
     with serving(MODEL, ScriptedProvider([Step("ok", usage=Usage(0, 1), delay_seconds=delay)])):
         say("looping")
-        say(json.dumps(spend(session)))
+        return spend(session)
 
 
+@override_settings(LQOPS_SKILL_MODULES=["tests.agents.skills.samples"])
 def reign(session_pks, at):
-    """Calls a PRIVILEGED skill for each session at once; prints what became of each call."""
-    now = datetime.fromisoformat(at)
+    """Calls a PRIVILEGED skill for each session at once; returns what became of each call."""
     sessions = list(AgentSession.objects.filter(pk__in=session_pks).order_by("pk"))
 
     def call(number):
         params = {"skill": "reign", "arguments": {}}
-        return guarded_tool_call(sessions[number], ToolIntent.RUN_SKILL, params, key="step:1", now=now).outcome
+        return guarded_tool_call(sessions[number], ToolIntent.RUN_SKILL, params, key="step:1", now=at).outcome
 
-    say(json.dumps(in_threads(len(sessions), call)))
+    return in_threads(len(sessions), call)
 
 
-if __name__ == "__main__":
-    globals()[sys.argv[1]](**json.loads(sys.argv[2]))
+def fire_schedules(now):
+    """Sweeps, as a ticker does, until nothing is due any more; returns how many sessions it spawned."""
+    start_together()
+    spawned = 0
+    while found := schedules_fire(now=now, limit=20):
+        spawned += found
+    return spawned
+
+
+def tell_watches(attachment_pks, now):
+    """Tells of each attachment; returns how many sessions that spawned."""
+    start_together()
+    answers = [answer for pk in attachment_pks for answer in watches_fire(pk, now=now)]
+    return sum(isinstance(answer, Fired) and answer.first for answer in answers)

@@ -1,9 +1,12 @@
-"""Starts lqops' own commands as processes, in an environment that the test alone decides."""
+"""Reads lqops' settings, or starts its commands as processes, in an environment that the test alone decides."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,17 +17,23 @@ def environment(var: Path, **values: str) -> dict[str, str]:
     return {**kept, "LQOPS_VAR_DIR": str(var), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **values}
 
 
+def read_settings(var: Path, **values: str) -> dict[str, Any]:
+    """The settings as a process with these variables would have them."""
+    with patch.dict(os.environ, environment(var, **values), clear=True):
+        return runpy.run_path(str(ROOT / "lqops/settings.py"))
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, str(ROOT / "manage.py"), *arguments]
 
 
 def run(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(*arguments), env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        command(*arguments), env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def run_python(code: str, *, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )

@@ -31,7 +31,7 @@ def server():
 
 def declared(server, path, length):
     """The answer to a request that says how much it will send, and sends none of it."""
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.putrequest("POST", path)
     connection.putheader("Content-Length", str(length))
     connection.putheader("Content-Type", "application/json")
@@ -45,7 +45,7 @@ def declared(server, path, length):
 def chunked(server, path, most):
     """How many bytes of an endless body were taken before the other side had enough, and what it said."""
     taken, said = 0, b""
-    with socket.create_connection((server.host, server.port), timeout=20) as line:
+    with socket.create_connection((server.host, server.port), timeout=60) as line:
         line.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         try:
             while taken < most:
@@ -88,7 +88,7 @@ def test_an_endless_body_is_cut_off_soon_after_its_limit(server, path):
 
 
 def test_the_page_still_judges_what_is_a_little_too_long(server):
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
     connection.request("POST", HOOK, body=b"x" * (MAX_BODY_BYTES + 1))
     answer = connection.getresponse()
     told = json.loads(answer.read())

@@ -4,8 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.conf import settings
@@ -36,7 +36,8 @@ def test_child_that_ends_is_started_again_whatever_its_code():
     assert said[1] == "part: started again"
 
 
-def test_pause_grows_with_each_early_end_and_never_beyond_the_limit():
+def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch):
+    monkeypatch.setattr(children, "SOUND_AFTER_SECONDS", 600)
     child = python("pass")
     pauses = []
     for _ in range(7):
@@ -87,49 +88,58 @@ def test_stuck_workers_are_started_again_and_others_left_alone():
     assert said == ["workers: nobody takes them; started again"]
 
 
-def test_child_ends_with_its_parent(tmp_path):
-    note = tmp_path / "pid"
+PARENT = """
+import time, django
+django.setup()
+from agents.management.children import Child
+from agents.management.web import Web, open_socket
+listening = open_socket("127.0.0.1", 0)
+web = Web(listening, "tests.lqops.applications:polite")
+part = Child("part", ["shell", "-c", "import time; time.sleep(600)"])
+web.start()
+part.start()
+web.wait_until_it_answers()
+print(web.pid, part.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_children_end_with_their_parent():
     parent = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            (
-                "import time, django\n"
-                "django.setup()\n"
-                "from agents.management.children import Child\n"
-                "child = Child('part', ['shell', '-c', 'import time; time.sleep(600)'])\n"
-                "child.start()\n"
-                f"open({str(note)!r}, 'w').write(str(child.pid))\n"
-                "time.sleep(600)\n"
-            ),
-        ],
+        [sys.executable, "-c", PARENT],
         env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
         cwd=settings.BASE_DIR,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    until(lambda: note.exists() and note.read_text())
+    web, part = map(int, parent.stdout.readline().split())
     parent.kill()
-    parent.wait()
+    parent.communicate()
 
-    until(lambda: not is_alive(int(note.read_text())))
+    until(lambda: not is_alive(web) and not is_alive(part))
 
 
 @pytest.mark.django_db
 class TestProgress:
     @pytest.fixture(autouse=True)
-    def _at_once(self, settings, monkeypatch):
-        settings.LQOPS_STALL_SECONDS = 0.1
-        monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0)
+    def _own_time(self, settings, monkeypatch):
+        settings.LQOPS_STALL_SECONDS = 10
+        self.seconds = 1_000
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
-    def looked(self, seconds):
+    def look_after(self, seconds, looking):
+        self.seconds += seconds
+        return looking.look()
+
+    def looked(self):
         looking = Progress()
         looking.look()
-        time.sleep(seconds)  # the clock is what is judged
-        return looking.look()
+        return self.look_after(11, looking)
 
     def test_tasks_that_wait_although_workers_are_free_are_a_stall(self, monkeypatch):
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
 
-        assert "nobody takes them" in self.looked(0.15)
+        assert "nobody takes them" in self.looked()
 
     def test_patience_grows_while_nothing_is_taken_and_is_short_again_afterwards(self, monkeypatch):
         found = [Waiting(1)]
@@ -137,47 +147,47 @@ class TestProgress:
         looking = Progress()
 
         def seconds_until_said():
-            started = time.monotonic()
-            until(looking.look, 5)
-            return time.monotonic() - started
+            started = self.seconds
+            while not self.look_after(2, looking):
+                assert self.seconds - started < 1_000, "it is never said"
+            return self.seconds - started
 
-        first, second, third = seconds_until_said(), seconds_until_said(), seconds_until_said()
-        assert first < second < third
+        assert [seconds_until_said() for _ in range(5)] == [12, 20, 40, 80, 80]
         found[0] = Waiting(0)
-        assert looking.look() == ""
+        assert self.look_after(2, looking) == ""
         found[0] = Waiting(1)
-        assert seconds_until_said() < third
+        assert seconds_until_said() == 12
 
     def test_session_that_stays_queued_is_a_stall_although_the_queue_is_empty(self, monkeypatch):
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=NOW)
         looking = Progress()
-        looking.look()  # seen for the first time
 
-        until(looking.look, 5)
+        said = [self.look_after(2, looking) for _ in range(7)]
+
+        assert [bool(text) for text in said] == [False] * 6 + [True], "the first look only sees it"
 
     def test_session_that_was_sent_back_for_want_of_room_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=None)
 
-        assert self.looked(0.15) == ""
+        assert self.looked() == ""
 
     def test_empty_queue_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
 
-        assert self.looked(0.15) == ""
+        assert self.looked() == ""
 
     def test_task_that_came_just_now_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0.01)
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1, oldest_at=now))
 
-        assert self.looked(0.15) == ""
+        assert self.looked() == ""
 
     def test_busy_workers_are_no_stall(self, monkeypatch, settings):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 0}
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
 
-        assert self.looked(0.15) == ""
+        assert self.looked() == ""
 
     @pytest.mark.parametrize(("host", "stalled"), [(socket.gethostname(), False), ("elsewhere", True)])
     def test_only_workers_of_this_machine_are_busy_here(self, monkeypatch, settings, host, stalled):
@@ -185,7 +195,7 @@ class TestProgress:
         monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
-        assert bool(self.looked(0.15)) == stalled
+        assert bool(self.looked()) == stalled
 
     def test_database_that_is_away_is_not_the_workers_fault(self, monkeypatch):
         def away(now):
@@ -194,12 +204,14 @@ class TestProgress:
         monkeypatch.setattr(progress, "waiting", away)
         monkeypatch.setattr(progress.connection, "close", lambda: None)
 
-        assert self.looked(0.15) == ""
+        assert self.looked() == ""
 
     def test_looks_only_now_and_then(self, monkeypatch):
-        monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 60)
-        monkeypatch.setattr(progress, "waiting", lambda now: 1 / 0)
+        looks = []
+        monkeypatch.setattr(progress, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
         looking = Progress()
-        looking._looked_at = time.monotonic()
 
-        assert looking.look() == ""
+        for _ in range(5):
+            self.look_after(1, looking)
+
+        assert looks == [1_001, 1_003, 1_005]

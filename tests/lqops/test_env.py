@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from lqops.env import Env, kept_secret, parse_database_url
+from lqops.env import Env, kept_secret, masked_forms, parse_database_url
 
 from .processes import ROOT
 
@@ -29,6 +29,16 @@ def refused(call, *words):
 
 
 # --- Plain values ---
+
+
+def test_counts_are_whole_numbers_for_known_names():
+    assert Env({"A": "x=1, Y = 20"}).counts("A", ("X", "Y")) == {"X": 1, "Y": 20}
+    assert Env({}).counts("A", ("X",)) == {}
+
+
+@pytest.mark.parametrize("raw", ["x", "z=1", "x=", "x=-1", "x=1.5", "x=12345678", "=3", "x=²"])
+def test_other_counts_are_refused(raw):
+    refused(lambda: Env({"A": raw}).counts("A", ("X", "Y")), "A", "X=30")
 
 
 def test_text_is_given_as_it_is_or_by_default():
@@ -159,6 +169,33 @@ def test_port_that_is_no_port_is_refused():
 def test_postgresql_without_its_driver_says_what_to_install(monkeypatch):
     monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: None)
     refused(lambda: parse_database_url("X", "postgresql://h/x"), "lqops[postgres]")
+
+
+def test_named_secrets_are_those_that_begin_alike_but_for_our_own_key(tmp_path):
+    (tmp_path / "crm").write_text("from a file\n")
+    env = Env(
+        {
+            "LQOPS_SECRET_KEY": "k" * 50,
+            "LQOPS_SECRET_KEY_FILE": "/no/such/file",
+            "LQOPS_SECRET_": "nameless",
+            "LQOPS_SECRET_GITHUB": "Bearer abcdefgh12345",
+            "LQOPS_SECRET_CRM_FILE": str(tmp_path / "crm"),
+            "LQOPS_SECRET_UNSET": "",
+        }
+    )
+    found = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
+    assert found == {"github": "Bearer abcdefgh12345", "crm": "from a file"}
+    assert masked_forms(found["github"]) == ["Bearer abcdefgh12345", "abcdefgh12345"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [("S_SHORT", "1234567", "holds 7 characters; less than 8"), ("S_lower", "12345678", "capitals")],
+)
+def test_named_secret_that_could_not_be_masked_or_named_is_refused_without_its_value(variable, value, words):
+    with pytest.raises(ImproperlyConfigured, match=words) as refused:
+        Env({variable: value}).named_secrets("S_")
+    assert value not in str(refused.value)
 
 
 def test_secret_file_that_cannot_be_read_is_refused(tmp_path):

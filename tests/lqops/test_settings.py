@@ -1,25 +1,17 @@
-"""Settings come from the environment alone: read in processes of their own, each with an environment of its own."""
+"""Settings come from the environment alone: read anew for each test, in an environment of its own."""
 
 import ast
-import json
 import re
+from io import StringIO
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.test import override_settings
 
-from .processes import ROOT, environment, run, run_python
+from .processes import ROOT, environment, read_settings, run
 
 VARIABLE = re.compile(r"LQOPS_[A-Z_]*[A-Z]")
-SHOW = """
-import json
-from lqops import settings
-print(json.dumps({name: getattr(settings, name) for name in dir(settings) if name.isupper()}, default=str))
-"""
-
-
-def read_settings(var, **values):
-    done = run_python(SHOW, env=environment(var, **values))
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_defaults_are_safe(tmp_path):
@@ -52,7 +44,16 @@ def test_postgresql_address_gives_postgresql(tmp_path):
 
     assert database["ENGINE"] == "django.db.backends.postgresql"
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", "5432", "name")
-    assert database["OPTIONS"] == {}
+    assert database["OPTIONS"] == {"options": "-c idle_in_transaction_session_timeout=20s"}
+
+
+def test_what_is_wrong_is_one_line_without_a_traceback(tmp_path):
+    done = run("check", env=environment(tmp_path, LQOPS_DEBUG="perhaps"))
+
+    assert done.returncode != 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "LQOPS_DEBUG" in line
 
 
 @pytest.mark.parametrize(
@@ -75,28 +76,26 @@ def test_postgresql_address_gives_postgresql(tmp_path):
         ("LQOPS_BASE_URL", "ops.example.org"),
     ],
 )
-def test_wrong_value_stops_the_start_and_names_its_variable(tmp_path, name, value):
-    done = run("check", env=environment(tmp_path, **{name: value}))
+def test_wrong_value_is_refused_and_its_variable_named(tmp_path, name, value):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        read_settings(tmp_path, **{name: value})
 
-    assert done.returncode != 0
-    [line] = done.stderr.splitlines()  # no traceback
-    assert line.startswith("Error: ")
+    [line] = str(refused.value).splitlines()
     assert name in line
 
 
-def test_checkpoints_without_the_key_that_signed_them_stop_the_start(tmp_path):
+def test_checkpoints_without_the_key_that_signed_them_are_refused(tmp_path):
     file = tmp_path / "audit" / "checkpoints.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("{}\n")
-    done = run("check", env=environment(tmp_path))
 
-    assert done.returncode != 0
-    assert "LQOPS_AUDIT_KEY" in done.stderr
+    with pytest.raises(ImproperlyConfigured, match="LQOPS_AUDIT_KEY"):
+        read_settings(tmp_path)
 
 
 def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
     (tmp_path / "lqops.sqlite3").write_bytes(b"not a database" * 100)
-    done = run("doctor", env=environment(tmp_path))
+    done = run("migrate", "--skip-checks", env=environment(tmp_path))
 
     assert done.returncode != 0
     [line] = done.stderr.splitlines()
@@ -104,11 +103,10 @@ def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
 
 
 def test_a_password_is_not_sent_to_a_mail_server_in_the_clear(tmp_path):
-    done = run("check", env=environment(tmp_path, LQOPS_SMTP_PASSWORD="a password", LQOPS_SMTP_TLS="none"))
+    with pytest.raises(ImproperlyConfigured, match="LQOPS_SMTP_TLS=NONE") as refused:
+        read_settings(tmp_path, LQOPS_SMTP_PASSWORD="a password", LQOPS_SMTP_TLS="none")
 
-    assert done.returncode != 0
-    assert "LQOPS_SMTP_TLS=NONE" in done.stderr
-    assert "a password" not in done.stderr
+    assert "a password" not in str(refused.value)
 
 
 def test_mail_is_off_until_a_server_is_named(tmp_path):
@@ -121,6 +119,14 @@ def test_mail_is_off_until_a_server_is_named(tmp_path):
     assert "a password" in on["LQOPS_KNOWN_SECRETS"]
 
 
+def test_secrets_for_skills_are_masked_as_a_whole_and_in_parts_and_our_own_key_is_none_of_them(tmp_path):
+    found = read_settings(tmp_path, LQOPS_SECRET_SHOP="Bearer abcdefgh12345", LQOPS_SECRET_KEY="k" * 50)
+
+    assert found["LQOPS_SECRETS"] == {"shop": "Bearer abcdefgh12345"}
+    assert {"Bearer abcdefgh12345", "abcdefgh12345"} <= set(found["LQOPS_KNOWN_SECRETS"])
+    assert "Bearer" not in found["LQOPS_KNOWN_SECRETS"]
+
+
 def test_https_turns_on_everything_that_needs_it(tmp_path):
     found = read_settings(tmp_path, LQOPS_HTTPS="1")
 
@@ -129,10 +135,14 @@ def test_https_turns_on_everything_that_needs_it(tmp_path):
 
 
 def test_deployment_check_is_clean_behind_tls(tmp_path):
-    done = run("check", "--deploy", "--fail-level", "WARNING", env=environment(tmp_path, LQOPS_HTTPS="1"))
+    found = read_settings(tmp_path, LQOPS_HTTPS="1")
+    checked = {name: value for name, value in found.items() if name.startswith(("CSRF_", "SECURE_", "SESSION_"))}
+    said = StringIO()
 
-    assert done.returncode == 0, done.stderr
-    assert "no issues" in done.stdout
+    with override_settings(**checked, SECRET_KEY=found["SECRET_KEY"], ALLOWED_HOSTS=found["ALLOWED_HOSTS"]):
+        call_command("check", deploy=True, fail_level="WARNING", stdout=said)
+
+    assert "no issues" in said.getvalue()
 
 
 # --- docs/deployment.md lists every variable, and no other ---

@@ -9,7 +9,8 @@ from django.core.management import call_command
 from django.test import Client
 
 from agents.models import SignInCount
-from agents.services.sign_ins import ACCOUNT_TRIES, ADDRESS_TRIES, KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
+from agents.services import sign_ins
+from agents.services.sign_ins import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
 from audit.models import AuditEvent
 from lqops import sign_in
 from tests.factories import NOW, make_user
@@ -19,11 +20,19 @@ PAGES = ["/login/", "/admin/login/"]
 RIGHT = "right-horse-battery"
 REFUSED = "Too many failed sign-ins. Try again in 15 minutes."
 STRANGER, HOME = "203.0.113.9", "198.51.100.7"
+ACCOUNT_TRIES, ADDRESS_TRIES = 4, 15  # fewer than there are
+THERE_ARE = sign_ins.ACCOUNT_TRIES, sign_ins.ADDRESS_TRIES
 
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch):
     monkeypatch.setattr(sign_in, "clock", lambda: NOW)
+
+
+@pytest.fixture(autouse=True)
+def few_tries(monkeypatch):
+    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", ACCOUNT_TRIES)
+    monkeypatch.setattr(sign_ins, "ADDRESS_TRIES", ADDRESS_TRIES)
 
 
 @pytest.fixture
@@ -97,7 +106,7 @@ def test_nobody_learns_from_it_which_accounts_there_are(ada):
 def test_the_wait_ends_by_itself_and_tries_do_not_make_it_longer():
     assert tries(ACCOUNT_TRIES) is None
     assert tries(1, now=NOW + timedelta(minutes=5)) == timedelta(minutes=10)
-    assert tries(50, now=NOW + timedelta(minutes=14)) == timedelta(minutes=1)
+    assert tries(10, now=NOW + timedelta(minutes=14)) == timedelta(minutes=1)
     assert tries(1, now=NOW + WINDOW) is None
 
 
@@ -105,6 +114,13 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer():
     tries(ACCOUNT_TRIES + 1)
 
     assert tries(1, now=NOW - timedelta(days=1)) is None
+
+
+def test_an_account_has_20_tries_and_an_address_100(monkeypatch):
+    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", THERE_ARE[0])
+
+    assert THERE_ARE == (20, 100)
+    assert [tries(20, address=""), tries(1, address="")] == [None, WINDOW]
 
 
 def test_an_address_has_a_brake_of_its_own():
@@ -195,7 +211,7 @@ def test_counts_that_are_over_are_not_kept():
 
 
 def test_a_flood_writes_one_row_of_the_record_for_each_wait():
-    tries(ACCOUNT_TRIES + 60)
+    tries(ACCOUNT_TRIES + 8)
 
     assert len(refusals()) == 1
 

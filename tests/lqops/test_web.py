@@ -9,7 +9,7 @@ from agents.management import children, web
 from agents.management.children import ChildError, Children
 from agents.management.web import Web, open_socket
 from lqops.wsgi import application
-from tests.flows.processes import until
+from tests.flows.processes import is_alive, until
 
 
 class Serving:
@@ -30,18 +30,14 @@ class Serving:
         self._listening.close()
 
 
-def is_open(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_answers_inside_the_block_and_is_gone_after_it():
     with Serving("polite") as serving:
         serving.web.wait_until_it_answers()
 
         assert serving.web.get("/") == (200, "well")
+        pid = serving.web.pid
 
-    assert not is_open(serving.web.port)
+    assert not is_alive(pid)
 
 
 def test_listening_everywhere_is_asked_on_loopback():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
@@ -15,9 +15,10 @@ from agents.management.acting import acting_user, add_acting_user
 from agents.models import Collection
 from agents.selectors.knowledge import collection_named
 from agents.services.knowledge import collection_create, document_add
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Adds files (text, Markdown, HTML, PDF, DOCX) to a collection. A file that its owner has already is not stored "
         "twice. A file that cannot be read is named, and the others are added."

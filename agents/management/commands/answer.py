@@ -3,23 +3,24 @@
 import json
 from argparse import ArgumentParser
 from typing import Any
-from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.enums import QuestionStatus
 from agents.exceptions import LqopsError
 from agents.management.acting import named_user
+from agents.management.deciding import row_named
 from agents.models import Question
 from agents.services.questions import question_answer
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = "Lists what agents ask and nobody has answered, oldest first; with a question and a text, answers it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("question", nargs="?", help="The public id of the question.")
+        parser.add_argument("question", nargs="?", help="The public id of the question, or enough of its beginning.")
         parser.add_argument("text", nargs="?", default="", help="The answer.")
         parser.add_argument("--user", default="", help="Who answers: the run's owner, or an approver.")
         parser.add_argument("--json", action="store_true", help="JSON instead of lines.")
@@ -50,14 +51,11 @@ class Command(BaseCommand):
         self.stdout.write(f"{len(rows)} waiting." if rows else "No agent asks anything.")
 
     def _answer(self, options: dict[str, Any]) -> None:
+        if not options["text"]:
+            raise CommandError(f'Say the answer: manage.py answer {options["question"]} "…" --user NAME')
         if not options["user"]:
             raise CommandError("Say who answers: --user NAME.")
-        try:
-            question = Question.objects.select_related("session").get(public_id=UUID(options["question"]))
-        except (ValueError, Question.DoesNotExist):
-            raise CommandError(
-                f"There is no question {options['question']}; `manage.py answer` lists what waits."
-            ) from None
+        question = row_named(Question.objects.select_related("session"), options["question"], "question", "answer")
         try:
             said = question_answer(question, answer=options["text"], by=named_user(options["user"]), now=clock())
         except LqopsError as error:

@@ -7,18 +7,19 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
 from agents.models import ApiKey
 from agents.services.api_keys import Scope, api_key_create, api_key_revoke
+from audit.management.base import ActingCommand
 
 MOST_DAYS = 3_650
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Makes, lists and revokes API keys. A key is shown once, when it is made; only its hash is kept. A key without "
         "the scope `decide` can never approve anything, whatever its user may: give agents no other. Whoever runs this "

@@ -4,14 +4,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from agents.enums import ApprovalStatus
 from agents.management.deciding import shown_approval
 from agents.models import Approval
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = "Lists the calls that wait for a person, oldest first; `approve` and `deny` decide on one of them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.enums import ApprovalStatus
@@ -14,9 +14,10 @@ from agents.management.acting import named_user
 from agents.management.deciding import add_decision, named_approval, shown_approval
 from agents.models import Approval
 from agents.services.approvals import approval_approve
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Approves one call of an agent. Without --digest it shows the call and its digest and decides nothing; with "
         "the digest it approves that very call. `manage.py approvals` lists what waits."

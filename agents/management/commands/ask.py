@@ -1,27 +1,25 @@
 """`ask`: a request in words, answered at once, by a session, or with a draft."""
 
 import json
-import time
 from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.enums import Status
+from agents.enums import Mode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import named_user
+from agents.management.acting import await_end, ended_as, named_user, wait_time
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer
 from agents.router.asking import ask
 from agents.services.chats import chat_answer
 from agents.transitions import TERMINAL
+from audit.management.base import ActingCommand
 
-LOOK_EVERY_SECONDS = 0.2
 
-
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Asks for something in words. Common requests are answered at once, without a model (`ask help` lists them); "
         "others become a session, which needs workers, or a draft that stays switched off until it is switched on."
@@ -32,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--user", required=True, help="The username of the one who asks.")
         parser.add_argument("--agent", help="The name or the public id of one of the user's agents, to work on it.")
         parser.add_argument("--chat", help="The id of a chat of the user's: goes on with it.")
-        parser.add_argument("--wait", type=float, metavar="SECONDS", help="Waits so long for the end of the session.")
+        parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for its end.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of text.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -46,15 +44,15 @@ class Command(BaseCommand):
         session = answer.session
         if session is not None:
             session.refresh_from_db()
-            _await_end(session, options["wait"] or 0)
+            await_end(session, options["wait"] or 0)
         self.stdout.write(json.dumps(_described(answer)) if options["json"] else _told(answer))
         if session is not None and options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The session did not complete: {_why(session)}.")
+            raise CommandError(f"The session did not complete: {ended_as(session)}.")
 
 
 def _described(answer: Answer) -> dict[str, Any]:
     session = answer.session
-    ended = {"status": session.status, "answer": chat_answer(session)} if session else {}
+    ended = {"status": session.status, "answer": _said(session)} if session else {}
     return {
         "kind": answer.kind,
         "path": answer.path,
@@ -69,7 +67,15 @@ def _told(answer: Answer) -> str:
     session = answer.session
     if session is None or session.status not in TERMINAL:
         return answer.text
-    return "\n".join(filter(None, [f"Session {session.public_id}: {_why(session)}.", chat_answer(session)]))
+    return "\n".join(filter(None, [f"Session {session.public_id}: {ended_as(session)}.", _said(session)]))
+
+
+def _said(session: AgentSession) -> str:
+    """What a chat answered, or what a run found."""
+    if session.mode == Mode.CHAT:
+        return chat_answer(session)
+    found = (f"{finding.severity}: {finding.title}\n{finding.content}".strip() for finding in session.findings.all())
+    return "\n\n".join(found)
 
 
 def _agent(owner_pk: int, named: str) -> Agent:
@@ -92,14 +98,3 @@ def _uuid_or_none(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
-
-
-def _await_end(session: AgentSession, seconds: float) -> None:
-    over_at = time.monotonic() + seconds
-    while session.status not in TERMINAL and time.monotonic() < over_at:
-        time.sleep(LOOK_EVERY_SECONDS)
-        session.refresh_from_db()
-
-
-def _why(session: AgentSession) -> str:
-    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status

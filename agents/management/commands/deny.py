@@ -4,16 +4,17 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import named_user
 from agents.management.deciding import add_decision, named_approval
 from agents.services.approvals import approval_reject
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Denies one call of an agent; the run is told so, with the note, and goes on. A denial needs no digest: "
         "whatever the call has become, the answer is no."

@@ -4,14 +4,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.management.acting import named_user
 from agents.models import Playbook
 from agents.services.playbooks import playbook_export
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = "Writes a playbook to standard output as YAML; import_playbook reads it. Changes nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,19 +5,20 @@ from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user
 from agents.models import Agent, AgentSession
 from agents.services.actors import COMMAND
 from agents.services.halts import organisation_halt, sessions_halt
+from audit.management.base import ActingCommand
 from audit.models import AuditEvent
 
 USAGE = 2
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Halts one session, an agent's sessions, or all work of the installation (until `release`). A call in flight "
         "ends by itself; no other starts. Halting what is halted, or over, changes nothing."

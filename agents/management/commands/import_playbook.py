@@ -5,16 +5,17 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user, named_user
 from agents.services.playbooks import playbook_import
 from agents.strict_yaml import MAX_BYTES
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Makes a playbook from a YAML file or, if its owner has one of that name, the next version of it. A file that "
         "says what the playbook says already changes nothing."

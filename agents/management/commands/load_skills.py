@@ -5,12 +5,13 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
 from agents.services.prompt_skills import Loaded, LoadReport, skills_load
+from audit.management.base import ActingCommand
 
 SAID = {
     "loaded": "new, taken as it is",
@@ -21,7 +22,7 @@ SAID = {
 }
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Looks for folders with a SKILL.md in LQOPS_SKILL_FOLDERS. New skills are taken as they are; one whose files "
         "have changed does not run until it is accepted. Fails when a folder could not be read; the others are loaded."

@@ -5,15 +5,16 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import NotAllowed
 from agents.management.acting import acting_user, add_acting_user
 from agents.services.people import profile_set
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Lets agents run in the background for a user; --out takes that back. Opting out ends the user's loops; other "
         "runs are left to finish, unless --halt-all is given."

@@ -4,16 +4,17 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
 from agents.services.actors import COMMAND
 from agents.services.halts import organisation_release
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = "Releases the halt of all work. Sessions that were halted stay halted; new ones may start."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

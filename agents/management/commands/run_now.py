@@ -1,40 +1,42 @@
-"""`run_now`: asks for a run by a playbook, a skill or a trigger, and can wait for its end."""
+"""`run_now`: asks for a run by a playbook, a skill, a goal or a trigger, and can wait for its end."""
 
 import json
-import time
 from argparse import ArgumentParser
 from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import models
 
 from agents.conf import clock
-from agents.enums import Status
+from agents.enums import AnalysisMode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user
-from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
+from agents.management.acting import acting_user, add_acting_user, await_end, ended_as, wait_time
+from agents.models import Agent, AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.services.actors import COMMAND
 from agents.services.firing import run_now
-from agents.transitions import TERMINAL
+from audit.management.base import ActingCommand
+from audit.receipt_words import both_usd
+from audit.receipts_told import outcome_sentence
 
-LOOK_EVERY_SECONDS = 0.2
 Row = TypeVar("Row", bound=models.Model)
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
-        "Runs a playbook or a skill once, or what a trigger goes by, under the same brakes as any other run. It needs "
-        "workers: `manage.py up` or `manage.py qcluster`."
+        "Runs a playbook or a skill once, works towards a goal, or does what a trigger goes by, under the same brakes "
+        "as any other run. It needs workers: `manage.py up` or `manage.py qcluster`."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        target = parser.add_mutually_exclusive_group(required=True)
+        target = parser.add_mutually_exclusive_group()
         target.add_argument("--playbook", help="The name of one of the owner's playbooks.")
         target.add_argument("--skill", help="The name of a skill that is loaded.")
         target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
+        parser.add_argument("--goal", help="What is to be reached, in words, alone or with a playbook or skill.")
+        parser.add_argument("--agent", help="The name or the public id of one of the owner's agents, to work on it.")
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
         parser.add_argument("--collection", help="The name of a collection: all of it is read.")
         parser.add_argument("--document", help="The public id of a document: it alone is read.")
@@ -47,7 +49,13 @@ class Command(BaseCommand):
             action="store_true",
             help="A person is asked before a run with privilege or scope concerns tells of it.",
         )
-        parser.add_argument("--wait", type=float, metavar="SECONDS", help="Waits so long for the end of the run.")
+        parser.add_argument(
+            "--analysis",
+            choices=AnalysisMode.values,
+            default="",
+            help="single: one question to the model. agentic: steps, in which it may call skills.",
+        )
+        parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for the end of the run.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
         add_acting_user(parser)
 
@@ -59,10 +67,10 @@ class Command(BaseCommand):
         except LqopsError as error:
             raise CommandError(str(error)) from None
         session.refresh_from_db()
-        _await_end(session, options["wait"] or 0)
+        await_end(session, options["wait"] or 0)
         self._say(session, options)
         if options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The run did not complete: {_why(session)}.")
+            raise CommandError(f"The run did not complete: {ended_as(session)}.")
 
     def _say(self, session: AgentSession, options: dict[str, Any]) -> None:
         found = {
@@ -70,16 +78,20 @@ class Command(BaseCommand):
             "status": session.status,
             "terminal_reason": session.terminal_reason,
             "cost_usd": str(session.cost_total_usd),
+            "actual_usd": str(session.cost_actual_usd),
             "max_cost_usd": str(session.max_cost_usd),
         }
-        line = f"Session {session.public_id}: {_why(session)}, {session.cost_total_usd.normalize():f} USD."
+        cost = both_usd(session.cost_total_usd, session.cost_actual_usd)
+        line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
+        if session.result and session.status != Status.COMPLETED:
+            line = f"{line} {outcome_sentence(session.result)}"
         self.stdout.write(json.dumps(found) if options["json"] else line)
 
 
 def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
     """The rows and values that the options name."""
     models_named: dict[str, type[models.Model]] = {
-        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project
+        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project, "agent": Agent
     }  # fmt: skip
     found: dict[str, Any] = {
         name: _one_of(owner, model, options[name]) for name, model in models_named.items() if options[name]
@@ -92,7 +104,13 @@ def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
     if options["max_cost"] is not None:
         found["max_cost_usd"] = _usd(options["max_cost"])
     flags = {"emit_artifacts": options["artifacts"], "review_flagged": options["review"]}
-    return {**found, **flags, "query": options["query"]}
+    return {
+        **found,
+        **flags,
+        "analysis_mode": options["analysis"],
+        "query": options["query"],
+        "goal": options["goal"] or "",
+    }
 
 
 def _one_of(owner: User, model: type[Row], named: str) -> Row:
@@ -132,14 +150,3 @@ def _usd(text: str) -> Decimal:
         return Decimal(text)
     except InvalidOperation:
         raise CommandError(f"--max-cost {text!r} is not an amount of US dollars, such as 0.25.") from None
-
-
-def _await_end(session: AgentSession, seconds: float) -> None:
-    over_at = time.monotonic() + seconds
-    while session.status not in TERMINAL and time.monotonic() < over_at:
-        time.sleep(LOOK_EVERY_SECONDS)
-        session.refresh_from_db()
-
-
-def _why(session: AgentSession) -> str:
-    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status

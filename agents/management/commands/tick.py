@@ -7,13 +7,13 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from agents.conf import clock
 from agents.ticker import Ticker
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Does what is due: fires triggers, wakes sessions, takes over lost ones, expires approvals, watches for idle "
         "runs, writes checkpoints. Run it beside the workers; several may run, and one at a time holds the duty."

@@ -4,14 +4,13 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from agents.management.acting import acting_user
 from agents.models import Trigger
 from agents.selectors.triggers import TriggerSpend, triggers_spend
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = "Lists the triggers that are in use: when they are next due, what they have cost, and which are paused."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

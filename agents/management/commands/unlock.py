@@ -4,16 +4,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user
 from agents.services.sign_ins import WINDOW, sign_ins_clear
+from audit.management.base import ActingCommand
 
 MINUTES = WINDOW.seconds // 60
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Lets people sign in again at once after too many wrong passwords. Without this the wait ends by itself, after "
         f"{MINUTES} minutes at most."

@@ -68,12 +68,13 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _serve(self, listening: socket.socket) -> None:
-        password = self._prepare()
-        web = Web(listening)
-        with listening, everything(web, say=self._say) as children:
-            web.wait_until_it_answers()
-            self._announce(web.address, password)
-            children.watch()
+        with listening:
+            password = self._prepare()
+            web = Web(listening)
+            with everything(web, say=self._say) as children:
+                web.wait_until_it_answers()
+                self._announce(web.address, password)
+                children.watch()
 
     def _check(self) -> None:
         if password := self._prepare():

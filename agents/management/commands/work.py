@@ -4,17 +4,17 @@ import signal
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
 from django.db import connection
 
 from agents.management.parts import without_web
+from audit.management.base import ActingCommand
 
 
 class _Stop(BaseException):
     """Somebody asked for the end."""
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Runs the queue's workers and a ticker until it is stopped, and starts them again when they end or get stuck. "
         "Run it on as many machines as you like over one PostgreSQL; one ticker at a time holds the duty."

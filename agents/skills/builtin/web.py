@@ -55,7 +55,7 @@ def fetch_url(url: Url) -> dict[str, Any]:
         return _head(answer) | _body(answer, PAGE_BYTES)
 
 
-@skill(level=Level.RESTRICTED, addresses=("url",), timeout_seconds=45)
+@skill(level=Level.RESTRICTED, addresses=("url",), secret_arguments=("headers",), timeout_seconds=45)
 def http_request(
     context: SkillContext,
     *,
@@ -63,7 +63,9 @@ def http_request(
     url: Url,
     data: Annotated[JsonValue, Field(description="Sent as JSON. Leave it out to send `body`, or nothing.")] = None,
     body: Annotated[str, Field(max_length=BODY_CHARS, description="Sent as it is, as plain text.")] = "",
-    headers: Annotated[dict[str, str] | None, Field(description="Plain headers. They may hold no secrets.")] = None,
+    headers: Annotated[
+        dict[str, str] | None, Field(description="Headers. A secret is named by its handle, never written out.")
+    ] = None,
 ) -> dict[str, Any]:
     """Sends one HTTP request, and gives back the status and the beginning of the answer. Follows no redirect.
 

@@ -1,11 +1,22 @@
-/* Keeps a part of a page fresh, and adds rows to a list of forms. Everything else works without it. */
+/* Keeps a part of a page fresh, shows what an agent writes while it writes it and what happens as it happens, and adds
+   rows to a list of forms. Everything else works without it. */
 (function () {
   "use strict";
 
-  function refresh(part) {
-    var wait = Number(part.dataset.every) * 1000;
+  function isBusy(part) {
+    var typed = Array.prototype.some.call(part.querySelectorAll("textarea"), function (field) {
+      return field.value !== field.defaultValue;
+    });
+    return typed || part.querySelector("details[open]") || part.contains(document.activeElement);
+  }
+
+  function refresh(part, soon) {
+    var wait = soon ? 0 : Number(part.dataset.every || 10) * 1000;
     setTimeout(function () {
-      if (document.hidden || part.querySelector("details[open]") || part.contains(document.activeElement)) {
+      if (!part.isConnected) {
+        return;
+      }
+      if (document.hidden || isBusy(part) || part.querySelector("[data-listening]")) {
         refresh(part);
         return;
       }
@@ -15,18 +26,125 @@
         })
         .then(function (text) {
           var fresh = new DOMParser().parseFromString(text, "text/html").getElementById(part.id);
-          if (!fresh) {
+          if (!fresh || !part.isConnected) {
             return;
           }
           part.replaceWith(fresh);
+          document.querySelectorAll('[data-free-with="' + fresh.id + '"]').forEach(function (button) {
+            button.disabled = Boolean(fresh.dataset.every);
+          });
           if (fresh.dataset.every) {
             refresh(fresh);
           }
+          fresh.querySelectorAll("[data-stream]").forEach(listen);
         })
         .catch(function () {
           refresh(part);
         });
     }, wait);
+  }
+
+  // While a stream is open its part of the page is not fetched again; when it ends, or somebody is waited for, it is.
+  function listen(place) {
+    var source = new EventSource(place.dataset.stream + "?after=" + place.dataset.after);
+    var part = place.closest("[data-every]");
+    var said = place.parentElement.querySelector("[data-said]").textContent;
+    var writes = place.parentElement.querySelector(".lq-writes");
+    function end() {
+      source.close();
+      delete place.dataset.listening;
+      if (part) {
+        refresh(part, true);
+      }
+    }
+    place.dataset.listening = "yes";
+    source.addEventListener("text", function (event) {
+      said += JSON.parse(event.data).text;
+      place.textContent = withoutCalls(said);
+      if (writes) {
+        writes.textContent = "at work \u2026";
+      }
+    });
+    source.addEventListener("status", function (event) {
+      if (JSON.parse(event.data).status === "waiting") {
+        end();
+      }
+    });
+    source.addEventListener("finished", end);
+    source.addEventListener("error", function () {
+      if (source.readyState === EventSource.CLOSED) {
+        delete place.dataset.listening;
+      }
+    });
+    window.addEventListener("pagehide", function () { source.close(); });
+  }
+
+  // What an agent asks to have done is told beside its words, as a call.
+  function withoutCalls(text) {
+    return text.replace(/<skill>[\s\S]*?(?:<\/skill>|$)|<\/?parallel>|<\/?[a-z]{0,8}$/g, "");
+  }
+
+  // What cannot be seen, or turns the reading direction, is spelled out.
+  function visible(text) {
+    return text.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, function (char) {
+      return "\u27e8U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9";
+    });
+  }
+
+  function happened(list, told) {
+    var item = document.createElement("li");
+    var time = document.createElement("time");
+    var dot = document.createElement("span");
+    var said = document.createElement("span");
+    time.dateTime = told.created_at;
+    time.textContent = told.created_at.slice(11, 19);
+    time.title = told.created_at.slice(0, 10) + ", " + time.textContent + " UTC";
+    dot.className = "lq-dot " + (JSON.parse(list.dataset.looks)[told.kind] || "");
+    said.className = "lq-wrap lq-text";
+    said.textContent = visible(told.text);
+    item.append(time, dot, said);
+    list.prepend(item);
+    while (list.children.length > 30) {
+      list.lastElementChild.remove();
+    }
+    list.parentElement.querySelectorAll("[data-empty]").forEach(function (hint) { hint.hidden = true; });
+  }
+
+  // Events as they happen. A page that nobody looks at does not listen; it goes on behind the last event that it has.
+  function follow(list) {
+    var source = null;
+    var pause = 0;
+    function close() {
+      clearTimeout(pause);
+      if (source) {
+        source.close();
+        source = null;
+      }
+    }
+    function open() {
+      close();
+      if (document.hidden) {
+        return;
+      }
+      source = new EventSource(list.dataset.follow + "&after=" + list.dataset.after);
+      source.addEventListener("message", function (event) {
+        list.dataset.after = event.lastEventId;
+        happened(list, JSON.parse(event.data));
+        var part = document.getElementById(list.dataset.refreshes);
+        if (part && !part.dataset.soon) {
+          part.dataset.soon = "yes";
+          setTimeout(refresh, 1500, part, true);
+        }
+      });
+      source.addEventListener("error", function () {
+        if (source && source.readyState === EventSource.CLOSED) {
+          pause = setTimeout(open, 30000);
+        }
+      });
+    }
+    document.addEventListener("visibilitychange", open);
+    window.addEventListener("pagehide", close);
+    open();
   }
 
   function addRow(button) {
@@ -53,7 +171,9 @@
   document.addEventListener("DOMContentLoaded", function () {
     // unfold would write a chosen file's name into a text field of its own widget; our file inputs show it themselves.
     document.querySelectorAll("input[type=file]").forEach(function (input) { input.hasChangeListener = true; });
-    document.querySelectorAll("[data-every]").forEach(refresh);
+    document.querySelectorAll("[data-every]").forEach(function (part) { refresh(part); });
+    document.querySelectorAll("[data-stream]").forEach(listen);
+    document.querySelectorAll("[data-follow]").forEach(follow);
     document.querySelectorAll("[data-adds]").forEach(function (button) {
       button.addEventListener("click", function () {
         addRow(button);

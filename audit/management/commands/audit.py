@@ -4,16 +4,19 @@ import json
 from argparse import ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
+from audit.management.base import ActingCommand
 from audit.models import AuditEvent, SkillAudit
+from audit.names import actors_of, usernames
 from audit.receipts import UnknownChain, build_receipt
-from audit.receipts_told import receipt_text
+from audit.receipts_told import NAMES, receipt_text
 
+DIGITS = 9
 NO_SKILL_CALL = "No skill call is recorded yet (CONTROLLED and above are); --events lists the rows of the record."
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Lists the newest skill calls, newest first: time, skill, input, output (redacted and cut). --events lists the "
         "newest rows of the audit record as sentences instead; --receipt shows what one session did."
@@ -41,7 +44,8 @@ class Command(BaseCommand):
             receipt = build_receipt(session)
         except UnknownChain as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(json.dumps(receipt) if as_json else receipt_text(receipt))
+        names = {**NAMES, **usernames(actors_of(receipt))}
+        self.stdout.write(json.dumps(receipt) if as_json else receipt_text(receipt, names))
 
 
 def _skill_calls(limit: int) -> list[dict[str, Any]]:
@@ -74,6 +78,6 @@ def _printable(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS and int(text) >= 1):
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 to {10**DIGITS - 1}")
     return int(text)

@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from audit.checkpoints import write_checkpoint
 from audit.clock import utc_now
+from audit.management.base import ActingCommand
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Appends one signed checkpoint (the heads of `system` and of all open chains) to the file that "
         "LQOPS_CHECKPOINT_FILE names. Copy that file to another machine: whoever can change both the database and "

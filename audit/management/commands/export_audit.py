@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from audit.export import exported_lines
 from audit.kinds import KINDS
+from audit.management.base import ActingCommand
 from audit.models import AuditEvent
 from audit.rows import UnreadableRow
 
@@ -21,7 +22,7 @@ PROGRESS_ROWS = 10_000
 UNREADABLE = 2
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Exports the audit record as JSONL, one row a line with all hashed columns and hashes; `at` is whole "
         "microseconds since 1970 UTC. The export of the whole record can be verified without lqops: "
@@ -29,7 +30,6 @@ class Command(BaseCommand):
         "`system` (verify it with --links-only), --since and --kind leave gaps that no one can verify. "
         "Exit code 0: exported. 1: no such chain. 2: cannot read or write, or a wrong option."
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--chain", default="", help="only this chain: a session's id, or system")

@@ -6,21 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from audit.management.base import ActingCommand
 from audit.verify import Report, verify_record
 
 VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
 
 
-class Command(BaseCommand):
+class Command(ActingCommand):
     help = (
         "Verifies the audit record: walks every row of every chain and recomputes its hash, compares the chains with "
         "what `system` tells of their birth and end, and looks up every row that a checkpoint has signed. "
         "Exit code 0: verified. 1: tampering found; the first bad row of each chain is printed. 2: cannot read."
     )
-    requires_system_checks: list[str] = []  # an auditor's check must not depend on the rest of the installation
 
     def add_arguments(self, parser: CommandParser) -> None:
         which = parser.add_mutually_exclusive_group()

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-MARK = "zq"
+MARK = "zqxq"  # long enough to stand in no token by chance
 
 PAYLOADS = [
     *(

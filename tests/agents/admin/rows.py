@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from agents.conf import clock
 from agents.consent import call_digest
-from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
+from agents.enums import EventKind, Level, Outcome, Phase, Status, ToolIntent, WaitingOn
 from agents.models import (
     ApiKey,
     Approval,
@@ -30,11 +30,14 @@ from agents.models import (
     Precedent,
     Project,
     PromptSkill,
+    SkillSetting,
     SuspendedModel,
     ToolCall,
 )
+from agents.services.happenings import event_emit
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from tests.agents.chat.rows import make_question
 from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_user
 
 ROLES = ("viewer", "operator", "approver", "admin")
@@ -160,7 +163,9 @@ def make_everything(viewer=None):
     precedent = Precedent.objects.create(owner=owner, pattern_kind="kind", summary="summary", summary_hash="h")
     make_call(session)
     make_approval(session)
+    make_question(session)
     make_price()
+    event_emit(EventKind.TURN_STARTED, session=session, now=NOW, turn=1)
     recorder.append(SYSTEM_CHAIN, "people.opted_in", now=NOW, details={"user_id": owner.pk})
     SkillAudit.objects.create(skill_name="skill", capability_level="CONTROLLED", duration_ms=1)
     ContextRevision.objects.create(project=project, version=1, text="context")
@@ -169,6 +174,7 @@ def make_everything(viewer=None):
     Halt.objects.create(scope="session", session=session, reason="reason")
     InboundEvent.objects.create(owner=owner, trigger=trigger, outcome="spawned", title="event")
     InferenceLog.objects.create(session=session, model="test-model", purpose="chat", outcome="success")
+    SkillSetting.objects.create(name="send_email", hourly_limit=3)
     SuspendedModel.objects.create(model="greedy", bound_usd=1, actual_usd=2)
     ApiKey.objects.create(user=owner, name="key", prefix="abcdef", hash="h" * 64, scopes=["read"])
     Finding.objects.create(

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from agents.conf import clock
-from agents.enums import ApprovalStatus, Level, Outcome, Status, WaitingOn
+from agents.enums import ApprovalStatus, Level, Outcome, Risk, Status, WaitingOn
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
@@ -97,10 +97,11 @@ def test_the_list_shows_arguments_in_full_and_says_so_when_it_cuts(client, appro
     assert "more characters: open the call to see all of it." in found
 
 
-def test_a_privileged_call_offers_no_standing_approval(client, approver):
+@pytest.mark.parametrize("kind", [{"level": Level.PRIVILEGED}, {"risk_level": Risk.HIGH}])
+def test_a_call_that_is_approved_one_by_one_offers_no_standing_approval(client, approver, kind):
     assert "Approve for this session" in text_of(client.get(page(Approval, "change", make_approval().pk)))
-    privileged = make_approval(level=Level.PRIVILEGED)
-    assert "Approve for this session" not in text_of(client.get(page(Approval, "change", privileged.pk)))
+    single = make_approval(**kind)
+    assert "Approve for this session" not in text_of(client.get(page(Approval, "change", single.pk)))
 
 
 def test_who_may_not_decide_sees_no_form(client):

@@ -12,6 +12,7 @@ from agents.conf import clock
 from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
 from agents.models import AgentSession, Budget, Halt, Installation, Notification
 from agents.selectors import home
+from agents.services.halts import organisation_halt
 from agents.services.refusals import refuse_call
 from tests.agents.admin.rows import (
     kinds_since,
@@ -105,6 +106,25 @@ def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
     assert [refusal.session_id for refusal in home.refusals_lately()] == [session.chain]
 
 
+def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(client):
+    owner = sign_in(client)
+    agent = make_agent(owner=owner, name="Inbox clerk")
+    for mode in ("loop", "sensor"):
+        make_session(owner=owner, agent=agent, mode=mode, status=Status.SLEEPING)
+    organisation_halt(by=owner, reason="enough", now=clock())
+
+    found = shown(client)
+
+    assert {refusal.purpose for refusal in home.refusals_lately()} == {"loop of Inbox clerk", "sensors of Inbox clerk"}
+    assert found.count("The run was halted: stopped by a person.") == 2
+    assert "loop of Inbox clerk" in found
+    assert set(Notification.objects.values_list("title", flat=True)) == {
+        "Run halted: stopped by a person, loop of Inbox clerk",
+        "Run halted: stopped by a person, sensors of Inbox clerk",
+    }
+    assert "Inbox clerk, by itself" in text_of(client.get(reverse("admin:agents_notification_changelist")))
+
+
 def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
     Installation.objects.update(halt=Halt.objects.create(scope="organisation", reason="fire"))
 
@@ -114,7 +134,8 @@ def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
 def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
-    assert [refusal.sentence for refusal in home.refusals_lately()] == ["Call notify: denied (a budget is used up)."]
+    [refusal] = home.refusals_lately()
+    assert refusal.sentence == "Call notify: denied (a shared budget has no room for it)."
 
     for _ in range(home.LOOKED_AT):
         refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())

@@ -130,24 +130,19 @@ def judge(answer, address):
 
 def test_no_list_and_no_home_brings_any_of_them_to_life(client):
     owner = sign_in(client)
-    for number, payload in enumerate(PAYLOADS):
-        rows_with(payload, payload, owner, number)
+    for number, pair in enumerate(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True)):
+        rows_with(" ".join(pair), " ".join(pair), owner, number)
 
     for model in LISTS:
-        shown = sum(
-            judge(client.get(page(model, "changelist"), {"p": number}), (model, number)) for number in ("1", "2")
-        )
-        assert shown >= 30, model
+        assert judge(client.get(page(model, "changelist")), model) >= len(PAYLOADS), model
     assert judge(client.get(reverse("admin:index")), "home") > 0
     assert judge(client.get(reverse("admin:agents_document_search"), {"q": MARK}), "search") > 0
 
 
 def test_no_page_of_one_row_brings_any_of_them_to_life(client):
-    owner = sign_in(client)
-    for number in range(0, len(PAYLOADS), 12):
-        made = rows_with(PAYLOADS[number], ALL, owner, number)
-        for name, row in made.items():
-            assert judge(client.get(page(type(row), "change", row.pk)), name) > 0, name
+    made = rows_with(" ".join(PAYLOADS[::24]), ALL, sign_in(client), 0)
+    for name, row in made.items():
+        assert judge(client.get(page(type(row), "change", row.pk)), name) > 0, name
 
 
 def test_no_page_of_an_act_brings_any_of_them_to_life(client):
@@ -188,16 +183,16 @@ def test_the_difference_of_changed_arguments_is_text(client):
     assert judge(answer, "difference") > 60
 
 
-@pytest.mark.parametrize("payload", PAYLOADS[:10])
-def test_the_reason_of_a_halt_of_everything_is_text_on_every_page(client, payload):
+@pytest.mark.parametrize("payloads", [PAYLOADS[:5], PAYLOADS[5:10]])
+def test_the_reason_of_a_halt_of_everything_is_text_on_every_page(client, payloads):
     sign_in(client)
-    client.post(reverse("admin:halt_everything"), {"reason": payload})
+    client.post(reverse("admin:halt_everything"), {"reason": " ".join(payloads)})
 
-    assert judge(client.get(reverse("admin:index")), payload) > 0
+    assert judge(client.get(reverse("admin:index")), "home") >= len(payloads)
 
 
 def test_names_of_people_are_text(client):
-    sign_in(client, username="<b>zq</b>")
-    make_session(owner=make_user(username="<img src=x onerror=zq()>"), started_at=NOW)
+    sign_in(client, username=f"<b>{MARK}</b>")
+    make_session(owner=make_user(username=f"<img src=x onerror={MARK}()>"), started_at=NOW)
 
     assert judge(client.get(reverse("admin:index")), "home") > 1

@@ -5,6 +5,7 @@ from django.contrib import admin
 from django.db.models import DateField
 from django.test import Client
 
+from agents.models import AgentSession
 from tests.agents.admin.rows import sign_in
 
 pytestmark = pytest.mark.django_db
@@ -19,24 +20,30 @@ def room():
     return client
 
 
-@pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: f"{number[:3]}x{len(number)}")
 @pytest.mark.parametrize(
-    "page", ["/admin/agents/document/search/?q=x&owner=", "/admin/agents/trigger/add/?kind=watch&owner="]
+    "address", ["/admin/agents/document/search/?q=x&owner=", "/admin/agents/trigger/add/?kind=watch&owner="]
 )
-def test_an_owner_that_nobody_is_is_the_person_who_asks(room, page, number):
-    assert room.get(f"{page}{number}").status_code == 200
+def test_an_owner_that_nobody_is_is_the_person_who_asks(room, address):
+    for number in ODD_NUMBERS:
+        assert room.get(f"{address}{number}").status_code == 200, (number[:3], len(number))
 
 
-@pytest.mark.parametrize("page", admin.site._registry.values(), ids=lambda page: page.opts.label_lower)
-def test_a_date_that_does_not_exist_is_refused_politely(room, page):
+def answers(room, page, years):
     address = f"/admin/{page.opts.app_label}/{page.opts.model_name}/"
-    dates = [field.name for field in page.opts.concrete_fields if isinstance(field, DateField)]
-
-    answers = {
-        (name, part, year): room.get(address, {f"{name}__{part}": year}).status_code
-        for name in dates
+    return {
+        (address, field.name, part, year): room.get(address, {f"{field.name}__{part}": year}).status_code
+        for field in page.opts.concrete_fields
+        if isinstance(field, DateField)
         for part in ("year", "gte", "exact")
-        for year in ODD_YEARS
+        for year in years
     }
 
-    assert {asked: code for asked, code in answers.items() if code >= 500} == {}
+
+def test_a_date_that_does_not_exist_is_refused_politely(room):
+    """Every odd year in every filter of one page, and the first of them in every filter of all others."""
+    codes = {}
+    for page in admin.site._registry.values():
+        codes |= answers(room, page, ODD_YEARS if page.model is AgentSession else ODD_YEARS[:1])
+
+    assert len(codes) > 150
+    assert {asked: code for asked, code in codes.items() if code >= 500} == {}

@@ -108,7 +108,10 @@ def test_a_playbook_goes_out_as_yaml_and_comes_back(client):
     row = make_playbook(user, "NDA “essentials”")
 
     exported = client.get(reverse("admin:agents_playbook_export", args=[row.pk]))
-    assert exported.headers["Content-Disposition"] == 'attachment; filename="nda-essentials.yaml"'
+    assert (
+        exported.headers["Content-Disposition"]
+        == "attachment; filename*=utf-8''NDA%20%E2%80%9Cessentials%E2%80%9D.yaml"
+    )
     assert exported.content.decode() == playbook_export(row)
     text = exported.content.decode().replace("two years", "five years")
     answer = client.post(reverse("admin:agents_playbook_import_yaml"), {"owner": user.pk, "text": text}, follow=True)

@@ -3,11 +3,12 @@
 import pytest
 from django.urls import reverse
 
+from agents.engine.simulation import PREFIX
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
-from agents.models import AgentSession, Approval, Collection
+from agents.models import AgentSession, Approval, Collection, InferenceLog
 from agents.selectors.purposes import SHOWN_DOCUMENTS, read_by
 from tests.agents.admin.rows import make_approval, make_call, make_document, page, sign_in, text_of
-from tests.factories import make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -36,6 +37,35 @@ def shown(client, approval):
 
 
 # --- One call ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "words", "chip"),
+    [
+        ({}, "The call, exactly as it will be made.", "pending"),
+        ({"status": "approved"}, "The call, exactly as it will be made.", "approved"),
+        ({"status": "approved", "consumed_at": NOW}, "The call, exactly as it was made.", "approved"),
+        ({"status": "rejected"}, "The call as it was asked for. It was not made.", "denied"),
+        ({"status": "expired"}, "The call as it was asked for. It was not made.", "expired"),
+    ],
+)
+def test_the_page_says_whether_the_call_was_made(client, fields, words, chip):
+    sign_in(client, "viewer")
+    found = shown(client, make_approval(waiting(), **fields))
+    assert words in found
+    assert f">{chip}</span></header>" in found
+    assert "rejected" not in found
+
+
+def test_a_prediction_is_told_as_the_guess_of_a_model(client):
+    sign_in(client, "viewer")
+    session = waiting()
+    approval = make_approval(session, simulation=f"{PREFIX}The table will be gone.")
+    assert "A guess by a model, before the call: it may be wrong." in shown(client, approval)
+    InferenceLog.objects.create(session=session, model="small-one", purpose="simulation", outcome="success")
+    found = shown(client, approval)
+    assert "A guess by small-one" in found
+    assert ("The table will be gone." in found, "ANTICIPATORY" in found) == (True, False)
 
 
 def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
@@ -114,9 +144,9 @@ def test_the_list_says_that_it_shows_what_waits_and_how_to_see_the_rest(client):
     assert "calls that wait for a decision" in text_of(client.get(address))
     assert "Nothing waits for a decision." in text_of(client.get(address))
     assert "all calls that were ever asked for" in text_of(client.get(address, {"queue": "all"}))
-    rejected = text_of(client.get(address, {"queue": "rejected"}))
-    assert "calls that are rejected" in rejected
-    assert "Nothing fits what was searched for." in rejected
+    denied = text_of(client.get(address, {"queue": "rejected"}))
+    assert "calls that are denied" in denied
+    assert "Nothing fits what was searched for." in denied
 
 
 # --- What a run read ---

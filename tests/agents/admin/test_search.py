@@ -6,8 +6,8 @@ from django.urls import reverse
 from agents.models import AgentSession, Approval, Finding, InferenceLog, ToolCall
 from audit import recorder
 from audit.models import AuditEvent
-from tests.agents.admin.rows import make_approval, make_call, page, sign_in, text_of
-from tests.factories import NOW, make_session
+from tests.agents.admin.rows import make_approval, make_call, make_document, make_playbook, page, sign_in, text_of
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -30,16 +30,34 @@ def session_of(row):
     return row.chain if isinstance(row, AuditEvent) else row.session.chain
 
 
-@pytest.mark.parametrize("typed", [str, lambda given: given.hex, lambda given: f" {given} ".upper()])
-@pytest.mark.parametrize("model", LISTS, ids=[model.__name__ for model in LISTS])
-def test_a_list_finds_a_session_by_its_id_with_hyphens_and_without(client, model, typed):
+def test_a_list_finds_a_session_by_its_id_with_hyphens_and_without(client):
     sign_in(client)
     wanted = make_run()
     make_run()
 
-    rows = client.get(page(model, "changelist"), {"q": typed(wanted.public_id)}).context["cl"].result_list
+    for model in LISTS:
+        for typed in (str(wanted.public_id), wanted.public_id.hex, f" {wanted.public_id} ".upper()):
+            rows = client.get(page(model, "changelist"), {"q": typed}).context["cl"].result_list
+            assert [session_of(row) for row in rows] == [wanted.chain], (model, typed)
 
-    assert [session_of(row) for row in rows] == [wanted.chain]
+
+def test_sessions_are_found_by_what_they_are_for(client):
+    sign_in(client)
+    owner = make_user()
+    document = make_document(owner, name="northgate.md")
+    playbook = make_playbook(owner, name="Supplier review")
+    rows = {
+        "Inbox": make_session(agent=make_agent(name="Inbox clerk"), mode="loop"),
+        "weekly": make_session(trigger=make_trigger(name="Weekly scan")),
+        "northgate": make_session(params={"document": str(document.public_id)}),
+        "supplier review": make_session(params={"playbook": str(playbook.public_id)}),
+        "break clause": make_session(mode="chat", params={"message": "What is a break clause?"}),
+        owner.username: make_session(owner=owner),
+    }
+    for typed, wanted in rows.items():
+        found = client.get(page(AgentSession, "changelist"), {"q": typed})
+        assert list(found.context["cl"].result_list) == [wanted], typed
+    assert "Words of what it is for, the name of its agent" in text_of(found)
 
 
 def test_words_are_searched_for_as_before(client):

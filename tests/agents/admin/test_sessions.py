@@ -211,7 +211,7 @@ def test_the_page_tells_phases_calls_money_halts_and_findings(client):
     found = text_of(show(client, session))
 
     for words in (
-        "analysis", "run_playbook · nda", "test-model", "2.0 s", "slow", "denied", "budget spent",
+        "analysis", "A question to the model test-model", "2.0 s", "slow", "denied", "budget spent",
         "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
         "the quote stands in the document", "characters 12", "2 of 3 judges agree",
         "the quote was not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
@@ -229,7 +229,8 @@ def test_the_page_tells_the_end_and_who_stopped_it(client):
     found = text_of(show(client, session))
 
     assert "The run was halted: stopped by a person." in found
-    assert "A person stopped it." in found
+    assert f'<span class="lq-faint">{owner.username}</span>' in found
+    assert "It was stopped by a person." in found
     assert "This run waits for a person" in found
 
 
@@ -280,13 +281,13 @@ def test_a_long_session_shows_its_latest_part(client, monkeypatch):
     monkeypatch.setattr("agents.selectors.timeline.SHOWN_EVENTS", 3)
     session = make_session(owner=owner)
     for number in range(5):
-        refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"d{number}")
+        refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"said{number}")
 
     found = text_of(show(client, session))
 
     assert "the latest part" in found
-    assert "d4" in found
-    assert "d1" not in found
+    assert "said4" in found
+    assert "said1" not in found
 
 
 def viewed():
@@ -381,4 +382,4 @@ def test_a_run_by_hand_that_makes_no_sense_is_explained_at_its_field(client):
 
     answer = client.post(page(AgentSession, "add"), {})
 
-    assert "exactly one playbook or skill" in str(answer.context["form"].errors["playbook"])
+    assert "exactly one playbook or skill, or a goal" in str(answer.context["form"].errors["playbook"])

@@ -27,6 +27,9 @@ pytestmark = pytest.mark.django_db
 LIST = "admin:agents_trigger_changelist"
 DEFAULTS = {
     **{name: str(Trigger._meta.get_field(name).default) for name in ("max_runs_per_hour", "pause_after")},
+    "analysis_mode": "single",
+    "loop": "{}",
+    "guardrails": "",
     "enabled": "on",
 }
 
@@ -55,8 +58,9 @@ def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
     )  # fmt: skip
     make_session(owner=owner, trigger=trigger, cost_total_usd="0.75")
     Budget.objects.create(scope=BudgetScope.TRIGGER, subject_id=trigger.pk, day=now.date(), charged_usd="0.25")
-    make_trigger(name="Stopped", paused_at=now, pause_reason="failing_runs")
-    make_trigger(name="Off", enabled=False)
+    later = {"kind": TriggerKind.SCHEDULE, "next_run_at": now + timedelta(days=4, minutes=1)}
+    make_trigger(name="Stopped", paused_at=now, pause_reason="failing_runs", **later)
+    off = make_trigger(name="Off", enabled=False, **later)
 
     found = text_of(client.get(reverse(LIST)))
 
@@ -65,6 +69,9 @@ def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
         "switched off", "$5.00 (default)",
     ):  # fmt: skip
         assert words in found, words
+    assert "in 4 days" not in found
+    assert "Next run" not in text_of(client.get(page(Trigger, "change", off.pk)))
+    assert "Next run" in text_of(client.get(page(Trigger, "change", trigger.pk)))
 
 
 def test_a_cap_is_set_in_the_list_through_the_service(client):
@@ -214,6 +221,9 @@ def test_a_schedule_knows_its_next_run(client):
         ("schedule", {"cron": "0 6 * * 1", "zone": "Mars/Base", "catch_up_minutes": "0"}, "zone"),
         ("manual", {"name": " "}, "name"),
         ("manual", {"max_runs_per_hour": "0"}, "max_runs_per_hour"),
+        ("manual", {"loop": '{"max_steps": -1}'}, "loop"),
+        ("manual", {"guardrails": '{"patience": 3}'}, "guardrails"),
+        ("manual", {"guardrails": "no JSON"}, "guardrails"),
         ("manual", {"max_cost_usd": "-1"}, "max_cost_usd"),
     ],
 )
@@ -245,6 +255,19 @@ def test_a_change_is_made_and_recorded_by_the_service(client):
     assert row.name == "new"
     assert kinds_since(before) == ["autonomous_trigger.edited"]
     assert AuditEvent.objects.latest("pk").details["fields"] == ["agent", "name"]
+
+
+def test_how_its_runs_think_is_set_in_the_form(client):
+    owner = sign_in(client)
+    think = {"analysis_mode": "agentic", "loop": '{"max_steps": 9}', "guardrails": '{"reserve_tokens": 64}'}
+
+    add(client, "manual", owner, **think)
+
+    row = Trigger.objects.get()
+    assert (row.analysis_mode, row.loop, row.guardrails) == ("agentic", {"max_steps": 9}, {"reserve_tokens": 64})
+    client.post(page(Trigger, "change", row.pk), {**DEFAULTS, "name": "T", **think, "loop": ""})
+    row.refresh_from_db()
+    assert (row.loop, row.guardrails) == ({}, {"reserve_tokens": 64})
 
 
 def test_a_watch_keeps_its_collection(client):
@@ -343,6 +366,14 @@ def test_running_now_says_beforehand_what_will_be_read(client, kind, fields, wor
     row = make_trigger(owner=owner, kind=kind, **fields)
 
     assert words in text_of(client.get(act_page(row, "run_now")))
+
+
+def test_a_run_by_hand_can_think_in_steps(client):
+    given = {"playbook": make_playbook(sign_in(client, "operator")).pk, "query": "late fees"}
+
+    client.post(page(AgentSession, "add"), {**given, "analysis_mode": "agentic"})
+
+    assert AgentSession.objects.get().params["analysis_mode"] == "agentic"
 
 
 def test_a_run_for_somebody_who_has_opted_out_is_refused_with_the_reason(client):

@@ -1,8 +1,7 @@
 """Text that names nobody comes through as it is: clauses, dates, money, statutes, code and addresses of pages."""
 
-import pytest
-
 from agents.anonymize import Anonymizer
+from tests.table import every_row
 
 CLAUSES = """12.3.4 The Supplier shall deliver the Goods.
 12.3.4.1 The Supplier shall deliver the Goods.
@@ -190,7 +189,7 @@ def test_the_corpus_is_large_enough():
     assert len(set(LINES)) == len(LINES)
 
 
-@pytest.mark.parametrize("line", LINES)
+@every_row("line", LINES)
 def test_clean_text_is_unchanged(line):
     assert Anonymizer().hide(line) == line
 

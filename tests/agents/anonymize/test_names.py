@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from agents.anonymize import Anonymizer
+from tests.table import every_row
 
 MARK = re.compile(r"_[a-z]\d[a-z](?![a-z\d])")
 
@@ -14,7 +13,7 @@ def hidden(text, *parties):
     return MARK.sub("", Anonymizer(parties).hide(text))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("Mr Smith", "Mr PERSON_1"),
@@ -53,7 +52,7 @@ def test_persons_by_title(text, expected):
     assert hidden(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("The Acme Ltd.", "The ORG_1."),
@@ -87,7 +86,7 @@ def test_firms_by_legal_form(text, expected):
     assert hidden(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("party", "text", "expected"),
     [
         ("Anna Müller", "ANNA  MULLER and anna\nmüller", "PERSON_1 and PERSON_1b"),

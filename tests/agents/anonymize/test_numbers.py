@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from agents.anonymize import Anonymizer
+from tests.table import every_row
 
 MARK = re.compile(r"_[a-z]\d[a-z](?![a-z\d])")
 
@@ -13,7 +12,7 @@ def hidden(text):
     return MARK.sub("", Anonymizer().hide(text))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("'bob.o'neil+x@example.com'", "'EMAIL_1'"),
@@ -28,7 +27,7 @@ def test_mail_addresses(text, expected):
     assert hidden(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("server 192.168.17.4:8080/24", "server IP_1:8080/24"),
@@ -47,7 +46,7 @@ def test_ip_addresses(text, expected):
     assert hidden(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("de89 3704 0044 0532 0130 00 and more", "IBAN_1 and more"),
@@ -69,7 +68,7 @@ def test_ibans_and_cards(text, expected):
     assert hidden(text) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "expected"),
     [
         ("123-45-6789", "ACCT_1"),

@@ -4,10 +4,9 @@ import random
 import string
 from collections.abc import Callable
 
-import pytest
-
 from agents.anonymize import Anonymizer, Kind
 from agents.anonymize.tables import IBAN_LENGTHS
+from tests.table import every_row
 
 
 def items(text: str, separator: str = "|") -> list[str]:
@@ -173,7 +172,7 @@ def samples(kind: Kind, *, seed: int = 36) -> list[tuple[str, str]]:
     return made
 
 
-@pytest.mark.parametrize("kind", MAKERS)
+@every_row("kind", MAKERS)
 def test_recall(kind):
     missed = []
     for text, value in samples(kind):
@@ -187,7 +186,7 @@ def test_recall(kind):
     assert recall >= LEAST, missed[:10]
 
 
-@pytest.mark.parametrize("shout", [str.upper, str.title, str.lower, lambda name: name.replace(" ", "\u00a0 ")])
+@every_row("shout", [str.upper, str.title, str.lower, lambda name: name.replace(" ", "\u00a0 ")])
 def test_every_listed_name_is_found_in_any_spelling(shout):
     source = random.Random(7)
     for _ in range(100):

@@ -8,6 +8,7 @@ import pytest
 from agents.anonymize import Anonymizer
 from agents.costs import input_bound
 from agents.types import ModelReply, ModelRequest, Price, Usage
+from tests.table import every_row
 
 CANARIES = ["Anna Müller", "a@example.com", "4455667788", "Zürich Nord AG", "+49 30 1234567", "M\\u00fcller"]
 TOOLS = ({"type": "function", "function": {"name": "mail", "description": "Ask Mr Weber"}},)
@@ -132,7 +133,7 @@ def test_a_reply_is_restored(anonymizer):
     assert anonymizer.restore_reply(reply) == ModelReply("Ask Anna Müller.", Usage(1, 2), provider="p", latency_ms=5)
 
 
-@pytest.mark.parametrize("frame", ["{}", " {}\n", "```json\n{}\n```", "```\n{}```\n"])
+@every_row("frame", ["{}", " {}\n", "```json\n{}\n```", "```\n{}```\n"])
 def test_a_reply_that_is_json_stays_json(frame):
     anonymizer = Anonymizer(['Acme "North"\nLtd'])
     name = anonymizer.hide('Acme "North"\nLtd')
@@ -161,7 +162,7 @@ def test_a_reply_that_is_no_json_is_text(anonymizer, text):
     assert reply.text == text.replace("{0}", "Anna Müller")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "kinds"),
     [
         ({"account_number": "4455667788"}, "ACCT"),

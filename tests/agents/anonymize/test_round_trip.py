@@ -4,7 +4,7 @@ import random
 import re
 import string
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.anonymize import Anonymizer, Kind
@@ -30,14 +30,12 @@ def spliced(draw):
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=200, deadline=None)
 def test_any_text_comes_back(text):
     anonymizer = Anonymizer(["Anna Müller"])
     assert anonymizer.restore(anonymizer.hide(text)) == text
 
 
 @given(spliced())
-@settings(max_examples=200, deadline=None)
 def test_any_text_with_personal_data_comes_back(text):
     anonymizer = Anonymizer(["Anna Müller", "Süd-Öl GmbH"])
     hidden = anonymizer.hide(text)
@@ -46,7 +44,6 @@ def test_any_text_with_personal_data_comes_back(text):
 
 
 @given(st.lists(spliced(), max_size=4), st.data())
-@settings(max_examples=100, deadline=None)
 def test_text_with_look_alikes_comes_back(pieces, data):
     """The mark of the call is known to the attacker here, which it is not in life."""
     anonymizer = Anonymizer()
@@ -71,7 +68,6 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=100, deadline=None)
 def test_any_data_comes_back_with_its_types(value):
     anonymizer = Anonymizer()
     back = anonymizer.restore_data(anonymizer.hide_data(value))
@@ -80,7 +76,6 @@ def test_any_data_comes_back_with_its_types(value):
 
 
 @given(spliced())
-@settings(max_examples=100, deadline=None)
 def test_nothing_hidden_is_left_in_the_text(text):
     """Whatever stands behind a placeholder stands nowhere else as a word, so far as it tells anything."""
     anonymizer = Anonymizer()

@@ -13,6 +13,7 @@ import pytest
 from agents.anonymize import Anonymizer, Kind
 from agents.anonymize.placeholders import FORMS, LAST_LETTERS, LONGEST
 from agents.anonymize.spans import Span, merged
+from tests.table import every_row
 
 TEXT = "Mr Weber <weber@example.com>, account 4455667788"
 
@@ -57,7 +58,9 @@ def test_modules_keep_nothing_of_a_call():
     assert len(modules) > 10
     seen = " ".join(repr(value) for module in modules for value in vars(module).values())
     assert canary not in seen
+    gc.unfreeze()  # what was loaded before the tests is looked through as well
     held = [thing for thing in gc.get_objects() if type(thing) is dict and canary.lower() in thing]
+    gc.freeze()
     assert held == []
 
 
@@ -128,7 +131,7 @@ def test_spellings_of_one_number_share_their_number():
     assert [word.split("_")[1] for word in hidden.split(", ")] == ["1", "1b", "1", "1b"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("spans", "expected"),
     [
         ([], []),

@@ -1,5 +1,6 @@
 """Time grows with the text and no faster, whatever the text is made of."""
 
+import math
 import random
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from agents.anonymize import Anonymizer
 from tests.agents.anonymize.test_clean import LINES
 from tests.agents.anonymize.test_recall import LETTER, MAKERS
+from tests.table import every_row
 
 NASTY = {
     "legal forms": "Acme Ltd ",
@@ -42,15 +44,21 @@ NASTY = {
 
 
 def seconds(text: str) -> float:
-    """The best of two runs, in processor time, so that a busy machine does not fail it."""
-    best = float("inf")
-    for _ in range(2):
-        anonymizer = Anonymizer(["Anna Anna Anna Müller", "Northwind Traders Ltd"])
-        started = time.process_time()
-        hidden = anonymizer.hide(text)
-        best = min(best, time.process_time() - started)
-        assert anonymizer.restore(hidden) == text
-    return best
+    anonymizer = Anonymizer(["Anna Anna Anna Müller", "Northwind Traders Ltd"])
+    started = time.process_time()
+    hidden = anonymizer.hide(text)
+    took = time.process_time() - started
+    assert anonymizer.restore(hidden) == text
+    return took
+
+
+def is_linear(small: str, large: str, *, most: float = math.inf) -> bool:
+    """In processor time, and with another try or two: a busy machine is not slow text."""
+    for _ in range(3):
+        took = seconds(large)
+        if took <= min(most, 12 * seconds(small) + 0.05):
+            return True
+    return False
 
 
 def letters(size: int) -> str:
@@ -64,23 +72,21 @@ def letters(size: int) -> str:
 
 
 def test_letters_take_linear_time():
-    small, large = seconds(letters(20_000)), seconds(letters(200_000))
-    assert large <= 12 * small + 0.05
-    assert large <= 2  # measured code is several times slower; the real bound is the figure below
+    # Measured code is several times slower than 0.2 s; the real bound is the figure below.
+    assert is_linear(letters(10_000), letters(100_000), most=1)
 
 
 @pytest.mark.stress
 def test_a_megabyte_of_letters_takes_two_seconds_at_most():
-    small, large = seconds(letters(100_000)), seconds(letters(1_000_000))
+    small, large = (min(seconds(letters(size)) for _ in range(2)) for size in (100_000, 1_000_000))
     print(f"1 MB in {large:.2f} s, {large / small:.1f} times 0.1 MB")
     assert large <= 2
     assert large <= 12 * small + 0.1
 
 
-@pytest.mark.parametrize("name", NASTY)
+@every_row("name", NASTY)
 def test_nasty_text_takes_linear_time(name):
-    small, large = (seconds((NASTY[name] * size)[:size]) for size in (3_000, 30_000))
-    assert large <= 12 * small + 0.05
+    assert is_linear(*((NASTY[name] * size)[:size] for size in (3_000, 30_000)))
 
 
 def test_random_bytes_of_every_pattern_take_linear_time():
@@ -107,7 +113,7 @@ def test_random_bytes_of_every_pattern_take_linear_time():
         "é",
     ]
     small, large = ("".join(source.choices(pieces, k=size)) for size in (3_000, 30_000))
-    assert seconds(large) <= 12 * seconds(small) + 0.05
+    assert is_linear(small, large)
 
 
 def test_a_stream_of_single_characters_takes_linear_time():

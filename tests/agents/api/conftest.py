@@ -6,7 +6,7 @@ from rest_framework.test import APIClient
 
 from agents.conf import clock
 from agents.services.api_keys import Scope, api_key_create
-from tests.factories import make_user
+from tests.factories import make_starter
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def client_with(secret):
 
 @pytest.fixture
 def person():
-    return make_user()
+    return make_starter()
 
 
 @pytest.fixture

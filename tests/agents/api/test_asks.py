@@ -3,7 +3,7 @@
 import pytest
 
 from agents.conf import clock
-from agents.models import AgentSession, Approval, Trigger
+from agents.models import AgentSession, ApiKey, Approval, Trigger
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval
 from tests.agents.triggers.rows import make_collection, make_playbook
@@ -89,6 +89,8 @@ def test_key_without_decide_approves_nothing_by_words():
     assert (refused.status_code, Approval.objects.get().status) == (403, "pending")
     taken = client_of(admin, "write", "decide").post(ADDRESS, {"text": text}, format="json")
     assert (taken.status_code, Approval.objects.get().status) == (200, "approved")
+    key = ApiKey.objects.latest("pk")
+    assert AuditEvent.objects.get(kind="approval.approved").details["key_id"] == str(key.public_id)
 
 
 def test_refusals_of_services_are_errors_of_the_house(said, person):
@@ -110,6 +112,10 @@ def test_refusals_of_services_are_errors_of_the_house(said, person):
         ({}, "text"),
         ({"text": ""}, "text"),
         ({"text": "   "}, "text"),
+        ({"text": 5}, "text"),
+        ({"text": True}, "text"),
+        ({"text": None}, "text"),
+        ({"text": "hello there", "chat": 5}, "chat"),
         ({"text": "x" * 100_000}, "text"),
         ({"text": "hello there", "chat": "x"}, "chat"),
         ({"text": "hello there", "wait": 5}, "wait"),

@@ -29,6 +29,7 @@ from agents.exceptions import (
     ToolNotGranted,
     UnpricedModel,
 )
+from tests.factories import make_agent
 
 pytestmark = pytest.mark.django_db
 PROJECTS = "/api/v1/projects"
@@ -50,18 +51,17 @@ BRAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", BRAKES, ids=lambda error: error.code)
-def test_a_brake_is_a_conflict(api, error):
-    assert isinstance(error, AutonomousBrake)
-    answer = answer_to(api, error)
-    assert answer.status_code == 409
-    assert answer.json()["code"] == error.code
-    assert answer.json()["message"] == str(error)
+def test_a_brake_is_a_conflict(api):
+    for error in BRAKES:
+        assert isinstance(error, AutonomousBrake), error
+        answer = answer_to(api, error)
+        assert answer.status_code == 409, error
+        assert answer.json()["code"] == error.code, error
+        assert answer.json()["message"] == str(error), error
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
+def test_each_error_has_its_status_and_the_one_shape(api):
+    for error, status in [
         (InvalidTransition("x"), 409),
         (TicketRefused("x"), 409),
         (NotAllowed("x"), 403),
@@ -71,14 +71,11 @@ def test_a_brake_is_a_conflict(api, error):
         (SuspiciousOperation("x"), 400),
         (UnreadablePostError("x"), 400),
         (OperationalError("database is locked"), 503),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_each_error_has_its_status_and_the_one_shape(api, error, status):
-    answer = answer_to(api, error)
-    assert answer.status_code == status
-    assert answer.json().keys() == SHAPE
-    assert answer.json()["request_id"] == answer["X-Request-ID"]
+    ]:
+        answer = answer_to(api, error)
+        assert answer.status_code == status, (error, status)
+        assert answer.json().keys() == SHAPE, (error, status)
+        assert answer.json()["request_id"] == answer["X-Request-ID"], (error, status)
 
 
 def test_the_request_id_of_a_proxy_is_kept(api):
@@ -105,6 +102,21 @@ def test_a_fault_that_quotes_a_secret_is_masked(api):
     assert "[redacted:" in answer.json()["message"]
 
 
+@pytest.mark.parametrize("address", ["/api/v1/", "/api/v1/nothing"])
+def test_an_address_that_does_not_exist_leads_to_the_list_of_those_that_do(api, address):
+    answer = api.get(address)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert answer.json()["message"] == "Not found: /api/docs/ lists the addresses of the API."
+
+
+def test_a_bad_definition_is_told_by_its_first_problem(api, person):
+    address = f"/api/v1/agents/{make_agent(owner=person).public_id}/definition"
+    told = api.put(address, {"definition": "mode: loud\nzone: Nowhere\n"}, format="json").json()
+    assert told["message"] == f"{told['detail']['problems'][0]['message']} (and 1 more)"
+    told = api.put(address, {"definition": "mode: loud\n"}, format="json").json()
+    assert told["message"] == told["detail"]["problems"][0]["message"]
+
+
 def test_a_validation_error_names_its_fields(api):
     body = api.post(PROJECTS, {"nme": "x"}, format="json")
     assert body.status_code == 422
@@ -119,26 +131,40 @@ def test_a_validation_error_of_the_whole_names_the_whole(api):
     assert answer.json()["detail"] == {"non_field_errors": ["They do not fit together."]}
 
 
-@pytest.mark.parametrize("body", ["[]", "1", '"x"', "null", "true"])
-def test_a_body_that_is_no_object_is_invalid(api, body):
-    answer = api.post(PROJECTS, body, content_type="application/json")
-    assert (answer.status_code, list(answer.json()["detail"])) == (422, ["non_field_errors"])
+def test_a_body_that_is_no_object_is_invalid(api):
+    for body in ["[]", "1", '"x"', "null", "true"]:
+        answer = api.post(PROJECTS, body, content_type="application/json")
+        assert (answer.status_code, list(answer.json()["detail"])) == (422, ["non_field_errors"]), body
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{", b"\xff\xfe", b"{'name': 1}", b'{"name": NaN}', b'{"name": Infinity}', b'{"name": 1e999}',
-        b'{"name": "a", "name": "b"}', b'{"name": "\\u0000"}', b'{"name": "\\ud800"}', b'{"\\u0000": 1}',
-        b'{"name": 99999999999999999999}', b'{"name": ' + b"9" * 5_000 + b"}", b'\xef\xbb\xbf{"name": "x"}',
-        b"[" * 100_000, b'{"a":' * 60 + b"1" + b"}" * 60, b"[" * 10_000 + b"]" * 10_000,
-    ],
-    ids=range(16),
-)  # fmt: skip
-def test_odd_json_is_refused_in_the_one_shape(api, body):
-    answer = api.post(PROJECTS, body, content_type="application/json")
-    assert answer.status_code == 400
-    assert answer.json()["code"] == "parse_error"
+def test_odd_json_is_refused_in_the_one_shape(api):
+    for body in [
+        b"{",
+        b"\xff\xfe",
+        b"{'name': 1}",
+        b'{"name": NaN}',
+        b'{"name": Infinity}',
+        b'{"name": 1e999}',
+        b'{"name": "a", "name": "b"}',
+        b'{"name": "\\u0000"}',
+        b'{"name": "\\ud800"}',
+        b'{"\\u0000": 1}',
+        b'{"name": 99999999999999999999}',
+        b'{"name": ' + b"9" * 5_000 + b"}",
+        b'\xef\xbb\xbf{"name": "x"}',
+        b"[" * 100_000,
+        b'{"a":' * 60 + b"1" + b"}" * 60,
+        b"[" * 10_000 + b"]" * 10_000,
+    ]:
+        answer = api.post(PROJECTS, body, content_type="application/json")
+        assert (answer.status_code, answer.json()["code"]) == (400, "parse_error"), body[:40]
+
+
+@pytest.mark.parametrize("act", ["start", "stop", "restart"])
+def test_a_body_that_cannot_be_read_is_refused_also_where_none_is_needed(api, person, act):
+    agent = make_agent(owner=person)
+    answer = api.post(f"/api/v1/agents/{agent.public_id}/{act}", b"{bad", content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
 
 
 def test_a_body_in_chunks_is_refused_and_not_taken_for_none(api):
@@ -153,12 +179,10 @@ def test_a_body_that_is_too_large_is_refused(api):
     assert "1000 bytes" in answer.json()["message"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"]
-)
-def test_another_type_of_body_is_refused(api, kind):
-    answer = api.post(PROJECTS, "name=x", content_type=kind)
-    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
+def test_another_type_of_body_is_refused(api):
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "x"]:
+        answer = api.post(PROJECTS, "name=x", content_type=kind)
+        assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type"), kind
 
 
 def test_another_type_of_answer_is_refused(api):
@@ -166,27 +190,32 @@ def test_another_type_of_answer_is_refused(api):
     assert (answer.status_code, answer.json()["code"]) == (406, "not_acceptable")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "nonsense", "sessions/", "sessions/1", "sessions/nonsense", "sessions/%00", "sessions/..%2f",
-        "sessions/00000000-0000-4000-8000-00000000000g", "me/x", "triggers/events/x", "",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("method", ["get", "post", "delete"])
-def test_an_address_that_does_not_exist_is_not_found(api, method, path):
-    answer = getattr(api, method)(f"/api/v1/{path}")
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+def test_an_address_that_does_not_exist_is_not_found(api):
+    for path in [
+        "nonsense",
+        "sessions/",
+        "sessions/1",
+        "sessions/nonsense",
+        "sessions/%00",
+        "sessions/..%2f",
+        "sessions/00000000-0000-4000-8000-00000000000g",
+        "me/x",
+        "triggers/events/x",
+        "",
+    ]:
+        for method in ["get", "post", "delete"]:
+            answer = getattr(api, method)(f"/api/v1/{path}")
+            assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (path, method)
 
 
 def test_an_address_that_does_not_exist_tells_nothing_to_strangers(client):
     assert client.get("/api/v1/nonsense").status_code == 401
 
 
-@pytest.mark.parametrize("method", ["put", "options", "trace"])
-def test_a_method_that_is_not_there_is_refused(api, method):
-    answer = api.generic(method.upper(), PROJECTS)
-    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+def test_a_method_that_is_not_there_is_refused(api):
+    for method in ["put", "options", "trace"]:
+        answer = api.generic(method.upper(), PROJECTS)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), method
 
 
 def test_answers_are_kept_nowhere(api):

@@ -9,13 +9,13 @@ from django.contrib.auth.models import Group
 from rest_framework.test import APIClient
 
 from agents.enums import Outcome
-from agents.models import Approval, ToolCall
+from agents.models import AgentSession, Approval, ToolCall
 from agents.services.roles import roles_make
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
 from .conftest import client_of
-from .world import make_world, routes
+from .world import make_world, routes, undone
 
 pytestmark = pytest.mark.django_db
 
@@ -26,8 +26,16 @@ REACHED = {
     ("approval", "approver"): "deciding on everybody's approvals is the task",
     ("approval", "admin"): "holds the same permission",
     ("approval", "superuser"): "holds every permission",
-    **{("skill", who): "belongs to the installation" for who in ("stranger", "superuser", *ROLES)},
+    **{("question", who): "whoever decides also answers" for who in ("approver", "admin", "superuser")},
+    **{
+        (thing, who): "belongs to the installation"
+        for thing in ("skill", "callable-skill")
+        for who in ("stranger", "superuser", *ROLES)
+    },
 }
+# What begins a session is refused before it is looked for, unless the role may begin sessions.
+STARTS = {"agent:start", "agent:restart", "session:restart", "trigger:run"}
+MAY_START = {"superuser", "operator", "admin"}
 
 
 def somebody(role):
@@ -74,15 +82,35 @@ def test_a_row_of_somebody_else_is_not_found(role):
         answer = send(client, route, world)
         if (route.basename, role) in REACHED:
             assert answer.status_code not in {404, 500}, route
+        elif route.name in STARTS and role not in MAY_START:
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), route
         else:
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), route
 
 
-@pytest.mark.parametrize("route", DETAIL, ids=lambda route: route.name)
-def test_the_owner_is_found(route):
+@pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
+def test_only_who_may_start_sessions_starts_any(role):
+    person = somebody(role)
+    world, client = make_world(person), client_of(person)
+    before = AgentSession.objects.count()
+    client.post("/api/v1/chats", {"message": "What is a lease?"}, format="json")
+    client.post("/api/v1/asks", {"text": "What is a lease?"}, format="json")
+    client.post("/api/v1/asks", {"text": "list runs 0"}, format="json")
+    skill, collection = (str(world.rows[name].public_id) for name in ("playbook", "collection"))
+    client.post("/api/v1/run-now", {"playbook": skill, "collection": collection}, format="json")
+    client.post(f"/api/v1/triggers/{world.rows['trigger'].public_id}/run", {}, format="json")
+    client.post(f"/api/v1/sessions/{world.over.public_id}/restart", {}, format="json")
+    started = AgentSession.objects.count() - before
+    assert started == (6 if role in MAY_START else 0)
+
+
+def test_the_owner_is_found():
     """Without this, a table of wrong ids would make every other test here pass."""
     world = make_world()
-    assert send(client_of(world.owner), route, world).status_code not in {401, 404, 405, 500}
+    client = client_of(world.owner)
+    for route in DETAIL:
+        with undone():
+            assert send(client, route, world).status_code not in {401, 404, 405, 500}, route
 
 
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
@@ -125,44 +153,45 @@ def test_who_resolves_reaches_calls_of_unknown_outcome_and_no_others():
     assert client.get(f"/api/v1/tool-calls/{call.public_id}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("address", "body"),
-    [
-        ("triggers", {"kind": "manual", "name": "x", "project": "project"}),
-        ("triggers", {"kind": "watch", "name": "x", "collection": "collection"}),
-        ("triggers", {"kind": "manual", "name": "x", "playbook": "playbook"}),
-        ("triggers", {"kind": "manual", "name": "x", "agent": "agent"}),
-        ("run-now", {"playbook": "playbook"}),
-        ("run-now", {"project": "project"}),
-        ("run-now", {"collection": "collection"}),
-        ("run-now", {"document": "document"}),
-        ("run-now", {"agent": "agent"}),
-        ("triggers/set-cap", {"triggers": ["trigger"], "max_cost_usd": "1"}),
-    ],
-)
-def test_binding_to_what_is_somebody_else_s_is_not_found(address, body):
+BINDINGS = [
+    ("triggers", {"kind": "manual", "name": "x", "project": "project"}),
+    ("triggers", {"kind": "watch", "name": "x", "collection": "collection"}),
+    ("triggers", {"kind": "manual", "name": "x", "playbook": "playbook"}),
+    ("triggers", {"kind": "manual", "name": "x", "agent": "agent"}),
+    ("run-now", {"playbook": "playbook"}),
+    ("run-now", {"project": "project"}),
+    ("run-now", {"collection": "collection"}),
+    ("run-now", {"document": "document"}),
+    ("run-now", {"agent": "agent"}),
+    ("triggers/set-cap", {"triggers": ["trigger"], "max_cost_usd": "1"}),
+]
+
+
+def test_binding_to_what_is_somebody_else_s_is_not_found():
     theirs, mine = make_world(), make_world()
+    client = client_of(mine.owner)
 
     def named(value):
         if isinstance(value, list):
             return [named(item) for item in value]
         return str(theirs.rows[value].public_id) if value in theirs.rows else value
 
-    answer = client_of(mine.owner).post(
-        f"/api/v1/{address}", {name: named(value) for name, value in body.items()}, format="json"
-    )
-    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    for address, body in BINDINGS:
+        given = {name: named(value) for name, value in body.items()}
+        answer = client.post(f"/api/v1/{address}", given, format="json")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (address, body)
 
 
-@pytest.mark.parametrize("binding", ["project", "collection", "playbook", "agent"])
-def test_patching_a_trigger_onto_what_is_somebody_else_s_is_not_found(binding):
+def test_patching_a_trigger_onto_what_is_somebody_else_s_is_not_found():
     theirs, mine = make_world(), make_world()
     address = f"/api/v1/triggers/{mine.rows['trigger'].public_id}"
     client = client_of(mine.owner)
-    body = {binding: str(theirs.rows[binding].public_id)}
-    assert client.patch(address, body, format="json").status_code == 404
-    assert client.patch(address, {binding: str(mine.rows[binding].public_id)}, format="json").status_code == 200
-    assert client.patch(address, {binding: None}, format="json").json()[binding] is None
+    for binding in ("project", "collection", "playbook", "agent"):
+        body = {binding: str(theirs.rows[binding].public_id)}
+        assert client.patch(address, body, format="json").status_code == 404, binding
+        own = {binding: str(mine.rows[binding].public_id)}
+        assert client.patch(address, own, format="json").status_code == 200, binding
+        assert client.patch(address, {binding: None}, format="json").json()[binding] is None, binding
 
 
 @pytest.mark.parametrize("kind", ["watch", "schedule"])

@@ -54,9 +54,8 @@ def test_a_schedule_is_made_changed_and_deleted(api, world):
     assert Trigger.objects.get(public_id=made.json()["id"]).deleted_at is not None
 
 
-@pytest.mark.parametrize(
-    ("body", "names"),
-    [
+def test_a_trigger_without_sense_is_refused(api):
+    for body, names in [
         ({"kind": "schedule", "name": "x", "cron": "0 0 30 2 *"}, "30"),
         ({"kind": "schedule", "name": "x"}, ""),
         ({"kind": "watch", "name": "x"}, "collection"),
@@ -68,14 +67,24 @@ def test_a_schedule_is_made_changed_and_deleted(api, world):
         ({"kind": "manual", "name": "x", "max_cost_usd": "NaN"}, "max_cost_usd"),
         ({"kind": "manual", "name": "x", "max_cost_usd": "1e30"}, "max_cost_usd"),
         ({"kind": "manual", "name": "x", "max_runs_per_hour": 10**30}, ""),
+        ({"kind": "manual", "name": "x", "analysis_mode": "deep"}, "single, agentic"),
+        ({"kind": "manual", "name": "x", "loop": {"max_steps": "9"}}, "max_steps = '9': it must be a whole number"),
+        ({"kind": "manual", "name": "x", "guardrails": {"max_steps": 9}}, "there is no such setting"),
+        ({"kind": "manual", "name": "x", "loop": ["max_steps"]}, "loop"),
         ({"kind": "manual", "name": "x", "project": 7}, "project"),
         ({"kind": "manual", "name": "x", "project": "nonsense"}, "project"),
-    ],
-)
-def test_a_trigger_without_sense_is_refused(api, body, names):
-    answer = post(api, TRIGGERS, body)
-    assert answer.status_code in {400, 422}
-    assert names in answer.content.decode()
+    ]:
+        answer = post(api, TRIGGERS, body)
+        assert answer.status_code in {400, 422}, (body, names)
+        assert names in answer.content.decode(), (body, names)
+
+
+def test_how_the_runs_of_a_trigger_think_is_set_and_cleared(api):
+    think = {"analysis_mode": "agentic", "loop": {"max_steps": 9}, "guardrails": {"reserve_cost_fraction": 0.2}}
+    made = post(api, TRIGGERS, {"kind": "manual", "name": "x", **think}).json()
+    assert {name: made[name] for name in think} == think
+    changed = api.patch(f"{TRIGGERS}/{made['id']}", {"loop": {}}, format="json").json()
+    assert (changed["loop"], changed["guardrails"]) == ({}, think["guardrails"])
 
 
 def test_the_project_of_a_trigger_is_set_kept_and_cleared(api, world):
@@ -162,15 +171,36 @@ def test_run_now_starts_one_session(api, world):
     assert api.get(f"/api/v1/sessions/{answer.json()['id']}").json()["status"] == "queued"
 
 
+def test_run_now_in_steps(api, world):
+    body = {"playbook": public(world.rows["playbook"]), "collection": public(world.rows["collection"])}
+    answer = post(api, RUN, {**body, "analysis_mode": "agentic"})
+    assert AgentSession.objects.get(public_id=answer.json()["id"]).params["analysis_mode"] == "agentic"
+    assert post(api, RUN, {**body, "analysis_mode": "deep"}).status_code == 422
+
+
 def test_run_now_by_a_skill_with_the_default_cap(api, world, settings):
     answer = post(api, RUN, {"skill": public(world.rows["skill"]), "max_cost_usd": None, "query": "term"})
     assert answer.status_code == 201
     assert Decimal(answer.json()["max_cost_usd"]) == settings.LQOPS_DEFAULT_SESSION_CAP_USD
 
 
-def test_run_now_needs_exactly_one_of_playbook_and_skill(api, world):
+def test_run_now_towards_a_goal_needs_nothing_else(api):
+    answer = post(api, RUN, {"goal": "Find every contract that ends this year"})
+    assert answer.status_code == 201
+    given = api.get(f"/api/v1/sessions/{answer.json()['id']}").json()["params"]
+    assert given == {"goal": "Find every contract that ends this year", "analysis_mode": "agentic"}
+
+
+def test_run_now_needs_one_playbook_or_skill_or_a_goal(api, world):
     both = {"playbook": public(world.rows["playbook"]), "skill": public(world.rows["skill"])}
-    for body in ({}, both, {"playbook": None}, {"collection": public(world.rows["collection"])}):
+    for body in (
+        {},
+        both,
+        {**both, "goal": "Find them"},
+        {"goal": ""},
+        {"playbook": None},
+        {"collection": public(world.rows["collection"])},
+    ):
         answer = post(api, RUN, body)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert AgentSession.objects.filter(status="queued").count() == 0
@@ -193,10 +223,12 @@ def test_a_run_with_nothing_to_read_is_refused(api, world):
     assert "a document, a collection or a query" in answer.json()["message"]
 
 
-@pytest.mark.parametrize(("address", "name"), [(EVENTS, "severity"), (TRIGGERS, "min_severity")])
-def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api, address, name):
-    answer = post(api, address, {name: "high"})
-    assert answer.json()["detail"][name] == ['"high" is not known here; known are: info, caution, warning, critical.']
+def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api):
+    for address, name in [(EVENTS, "severity"), (TRIGGERS, "min_severity")]:
+        answer = post(api, address, {name: "high"})
+        assert answer.json()["detail"][name] == [
+            '"high" is not known here; known are: info, caution, warning, critical.'
+        ], (address, name)
 
 
 # --- events ---
@@ -249,20 +281,17 @@ def test_a_trigger_without_room_in_this_hour_says_when(api, world):
     assert answer.json().keys() == {"code", "message", "detail", "request_id"}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_an_event_without_sense_is_refused(api):
+    for body in [
         {"severity": "fatal"},
         {"data": []},
         {"data": {"x": "y" * 70_000}},
         {"source": "x" * 121},
         {"title": "x" * 301},
         {"owner": 1},
-    ],
-)
-def test_an_event_without_sense_is_refused(api, body):
-    answer = post(api, EVENTS, body)
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    ]:
+        answer = post(api, EVENTS, body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid"), body
 
 
 # --- costs and health ---

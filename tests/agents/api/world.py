@@ -1,15 +1,18 @@
 """One row of everything that the API shows, for one owner; and the routes of the API, found from its addresses."""
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from types import SimpleNamespace
 
+from django.db import transaction
+
 from agents.api import urls
 from agents.conf import clock
 from agents.consent import call_digest
-from agents.enums import EventOutcome, Level, Outcome, Phase, Status, TriggerKind, WaitingOn
+from agents.enums import EventKind, EventOutcome, Level, Outcome, Phase, Status, TriggerKind, WaitingOn
 from agents.models import (
     Approval,
     Attachment,
@@ -28,9 +31,11 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
+from agents.services.happenings import event_emit
 from agents.services.media import bytes_store
 from audit import recorder
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.agents.chat.rows import make_chat, make_question
+from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger
 
 TEXT = b"The term of this lease is two years. Notice is three months."
 
@@ -53,7 +58,7 @@ class Route:
         return "<uuid:id>" in self.path
 
     def address(self, world=None):
-        path = self.path
+        path = self.path.replace("<str:name>", "send_email")
         if self.is_detail:
             path = path.replace("<uuid:id>", str(world.rows[self.basename].public_id))
         return f"/api/{path}"
@@ -128,7 +133,7 @@ def make_skill(name="nda-review", **fields):
 
 def make_world(owner=None):
     """Everything that one owner can have, each row as young as it can be."""
-    owner = owner or make_user()
+    owner = owner or make_starter()
     project = Project.objects.create(owner=owner, name="Acme lease", created_at=NOW)
     collection = Collection.objects.create(owner=owner, name="Leases", created_at=NOW)
     document = make_document(owner)
@@ -143,6 +148,7 @@ def make_world(owner=None):
         owner=owner, status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW,
         params={"playbook": str(playbook.public_id), "collection": str(collection.public_id)},
     )  # fmt: skip
+    event_emit(EventKind.TURN_STARTED, session=session, now=NOW, turn=1)
     Finding.objects.create(session=session, title="The term is missing", document=document, created_at=NOW)
     precedent = Precedent.objects.create(
         owner=owner, pattern_kind="clause", summary="No term", summary_hash="h", first_seen_at=NOW, last_seen_at=NOW
@@ -154,6 +160,7 @@ def make_world(owner=None):
     rows = {
         "agent": make_agent(owner=owner),
         "approval": make_approval(waiting),
+        "chat": make_chat(owner),
         "collection": collection,
         "document": document,
         "event": InboundEvent.objects.create(owner=owner, outcome=EventOutcome.NO_MATCH, received_at=NOW),
@@ -163,9 +170,20 @@ def make_world(owner=None):
         "precedent": precedent,
         "project": project,
         "proposal": proposal,
+        "question": make_question(session),
         "session": session,
         "skill": PromptSkill.objects.first() or make_skill(),
+        "stream": session,
         "tool-call": make_call(session, outcome=Outcome.STARTED),
+        "transcript": session,
         "trigger": trigger,
     }
     return SimpleNamespace(owner=owner, rows=rows, waiting=waiting, over=over)
+
+
+@contextmanager
+def undone():
+    """What is done to the rows is undone at the end: the next attempt finds the world as it was made."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)

@@ -1,5 +1,7 @@
 """Chats: one message is one session; the conversation goes on over them; what is streamed ends once."""
 
+from decimal import Decimal
+
 import pytest
 
 from agents.chat.engine import chat
@@ -10,8 +12,11 @@ from agents.models import AgentSession, StreamPart
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.services.chats import chat_answer, chat_say
+from audit.models import AuditEvent
+from tests.agents.chat.rows import make_chat
 from tests.agents.conftest import MODEL, script
 from tests.factories import NOW, make_agent, make_price, make_user
+from tests.flows.processes import in_threads
 
 pytestmark = pytest.mark.django_db
 
@@ -61,7 +66,7 @@ def test_one_message_at_a_time(owner):
 
 def test_chat_of_somebody_else_is_no_chat(owner):
     first = say(make_user(), "Mine")
-    with pytest.raises(Invalid, match="no chat"):
+    with pytest.raises(NotFound, match="no chat"):
         say(owner, "Yours?", chat=first.public_id)
 
 
@@ -105,3 +110,58 @@ def test_secret_is_streamed_to_nobody(owner, settings):
 def test_token_budget_of_the_loop_is_the_session_s(owner, settings):
     settings.LQOPS_LOOP = {"token_budget": 5_000}
     assert say(owner, "Hi").token_budget == 5_000
+
+
+def test_answer_that_was_cut_off_is_whole(owner):
+    with script(Step("Half past", stop_reason="max_tokens"), Step(" nine.")):
+        session = answered(say(owner, "What time is it?"))
+    assert chat_answer(session) == "Half past nine."
+
+
+def test_words_of_a_call_that_was_cut_off_are_no_part_of_the_answer(owner):
+    cut = Step('I will look. <skill>calculate(expression="1+', stop_reason="max_tokens")
+    with script(cut, Step("It is", stop_reason="max_tokens"), Step(" 42.")):
+        session = answered(say(owner, "What is 6 times 7?"))
+    assert chat_answer(session) == "It is 42."
+
+
+def test_replies_of_a_run_are_streamed_as_paragraphs(owner):
+    with script(Step("I look.<skill>now()</skill>"), Step("It is nine.")):
+        session = answered(say(owner, "What time is it?"))
+    assert "".join(event["text"] for event in stream_events(session)) == "I look.<skill>now()</skill>\n\nIt is nine."
+
+
+def test_streams_can_be_switched_off(owner, settings):
+    settings.LQOPS_LOOP = {"streaming": False}
+    with script(Step("Hello.")):
+        session = answered(say(owner, "Hi"))
+    assert [event["finished"] for event in stream_events(session)] == [True]
+
+
+def test_message_is_on_record_with_who_sent_it(owner):
+    session = say(owner, "Hi")
+    [event] = AuditEvent.objects.filter(kind="autonomous_trigger.run_now")
+    assert (event.actor, event.subject) == (f"user:{owner.pk}", f"session:{session.public_id}")
+    assert session.metadata["asked_by"] == f"user:{owner.pk}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_messages_at_once_one_is_taken(owner):
+    first = make_chat(owner)
+
+    def speak(number):
+        try:
+            return say(owner, f"Message {number}", chat=first.public_id).pk
+        except InvalidTransition:
+            return None
+
+    assert len([pk for pk in in_threads(2, speak) if pk]) == 1
+    assert AgentSession.objects.count() == 2
+
+
+def test_a_message_has_the_cap_that_its_agent_declares(owner):
+    text = "name: Clerk\nmax_cost_usd: 0.25\n"
+    agent = make_agent(owner=owner, name="Clerk", definition=text, definition_digest="d1", definition_version=1)
+
+    assert say(owner, "Hi", agent=agent).max_cost_usd == Decimal("0.25")
+    assert say(owner, "Hi", agent=agent, max_cost_usd=Decimal("0.10")).max_cost_usd == Decimal("0.10")

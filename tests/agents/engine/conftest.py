@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from django.core.cache import cache
 
+from agents.conf import clock
 from agents.engine.loop import Brief, StepLoop
 from agents.enums import Mode, Phase, Status
 from agents.guardrails import Counters
@@ -13,7 +15,7 @@ from agents.services.transcripts import GUARDRAILS, Entry
 from agents.skills.registry import installed_skills
 from agents.types import RequestedCall
 from tests.agents.conftest import MODEL, script
-from tests.factories import NOW, make_agent, make_price, make_session
+from tests.factories import make_agent, make_price, make_session
 
 __all__ = ["MODEL", "Step", "calls", "native", "script"]
 
@@ -23,6 +25,7 @@ def _sample_skills(settings):
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "small": [MODEL], "main": [MODEL]}
     installed_skills.cache_clear()
+    cache.clear()  # predictions are kept by the ids of owners, which come again in every test
     yield
     installed_skills.cache_clear()
 
@@ -53,7 +56,7 @@ def loop(session):
         session.refresh_from_db()
         opening = (Entry("system", "You are careful."), Entry("user", "Do it."))
         brief = Brief(MODEL, opening, dict(installed_skills()), **changes)
-        return StepLoop(session, brief, started_at=NOW)
+        return StepLoop(session, brief, started_at=clock())
 
     return begin
 

@@ -1,5 +1,6 @@
 """The step loop: what it asks, what it runs, and how it ends."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -7,15 +8,17 @@ import time_machine
 
 from agents.context_window import is_paired
 from agents.ends import Asleep, Finished, SliceOver, Waiting
+from agents.engine.batch import OUTPUT_CHARS
 from agents.engine.loop import Answered
 from agents.enums import Outcome, TerminalReason, WaitingOn
-from agents.exceptions import CostCapReached, SessionHalted
+from agents.exceptions import BudgetExceeded, CostCapReached, SessionHalted
 from agents.guardrails import Reason
 from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Approval, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.halts import session_halt
+from agents.types import RequestedCall, Usage
 from audit.models import AuditEvent
 from tests.factories import NOW
 
@@ -27,9 +30,9 @@ DONE = Step("All done.")
 
 
 @pytest.fixture(autouse=True)
-def _time():
-    with time_machine.travel(NOW, tick=False):
-        yield
+def time():
+    with time_machine.travel(NOW, tick=False) as travelling:
+        yield travelling
 
 
 def test_answer_without_calls_is_the_end(loop, said):
@@ -71,6 +74,31 @@ def test_reply_with_one_call_that_cannot_be_read_runs_nothing_and_is_told_why(lo
     assert not ToolCall.objects.filter(session=session, name="look").exists()
     [told] = said(reason="skill_syntax")
     assert told.content.startswith("Nothing of this reply was run.")
+
+
+GOOD = RequestedCall("x", "look", '{"place": "a"}')
+
+
+@pytest.mark.parametrize("beside", [(), (GOOD,)], ids=["alone", "beside a good one"])
+@pytest.mark.parametrize("arguments", ["{bad", '{"place": "a"} x', "[1]"])
+def test_native_call_that_cannot_be_read_is_told_to_the_model_and_nothing_of_its_reply_runs(
+    loop, session, said, arguments, beside
+):
+    bad = RequestedCall("y", "look", arguments)
+    with script(Step(stop_reason="tool_use", calls=(*beside, bad)), DONE) as model:
+        assert loop().run() == Answered("All done.")
+    assert not ToolCall.objects.filter(session=session, name="look").exists()
+    told = said(role="tool")
+    assert len(told) == 1 + len(beside)
+    assert all(entry.failed and "The arguments of look cannot be read" in entry.content for entry in told)
+    assert is_paired(model.requests[1].messages)
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "{}"])
+def test_native_call_without_arguments_runs(loop, said, arguments):
+    with script(Step(stop_reason="tool_use", calls=(RequestedCall("x", "look", arguments),)), DONE):
+        assert loop().run() == Answered("All done.")
+    assert said(role="tool")[0].content == '{"seen":""}'
 
 
 def test_unknown_skill_and_bad_arguments_are_answered_with_an_error(loop, said):
@@ -124,6 +152,13 @@ def test_truncated_call_is_never_run(loop, session):
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
+@pytest.mark.parametrize("before", [(), (Step("One. ", stop_reason="max_tokens"),)], ids=["first", "continued"])
+def test_text_of_a_call_that_was_cut_off_is_no_part_of_the_answer(loop, before):
+    cut = Step('I will look. <skill>look(place="1+', stop_reason="max_tokens")
+    with script(*before, cut, Step("The answer is 42.")):
+        assert loop().run() == Answered("The answer is 42.")
+
+
 def test_refusal_ends_the_run_at_once_and_runs_nothing(loop, session):
     with script(Step("No.", stop_reason="refusal", calls=native("look").calls)) as model:
         end = loop().run()
@@ -150,6 +185,85 @@ def test_near_end_of_the_budget_is_told_once(loop, session, said):
     with script(calls('look(place="1")'), DONE):
         loop().run()
     assert len(said(reason=Reason.NEAR_BUDGET)) == 1
+
+
+def test_answer_is_joined_across_the_warning_of_the_budget(loop, session):
+    def spend():
+        type(session).objects.filter(pk=session.pk).update(cost_total_usd="4.6")
+
+    with script(Step("one ", stop_reason="max_tokens", before_reply=spend), Step("two")):
+        assert loop().run() == Answered("one two")
+
+
+@pytest.mark.parametrize(("spent", "dimension"), [("total_tokens", "tokens"), ("cost_actual_usd", "cost")])
+def test_reply_that_uses_up_the_budget_runs_nothing(loop, session, spent, dimension):
+    session.token_budget = 100
+    session.save()
+
+    def spend():
+        type(session).objects.filter(pk=session.pk).update(**{spent: 80 if dimension == "tokens" else 5})
+
+    asking = Step('<skill>look(place="a")</skill>', usage=Usage(10, 10), before_reply=spend)
+    with script(asking, DONE) as model, pytest.raises(BudgetExceeded) as stopped:
+        loop().run()
+    assert stopped.value.dimension == dimension
+    assert len(model.requests) == 1
+    assert not ToolCall.objects.filter(session=session, name="look").exists()
+    refused = AuditEvent.objects.filter(chain=session.chain, details__outcome="denied").get()
+    assert refused.details["detail"] == f"dimension:{dimension}"
+
+
+def test_answer_that_uses_up_the_budget_counts(loop, session):
+    session.token_budget = 20
+    session.save()
+    with script(Step("Forty-two.", usage=Usage(10, 10))):
+        assert loop().run() == Answered("Forty-two.")
+
+
+def test_output_that_is_too_long_is_cut_for_the_model(loop, said):
+    with script(native("echo", text="x" * 1_000, times=300), DONE) as model:
+        assert loop().run() == Answered("All done.")
+    [told] = said(role="tool")
+    assert told.content == f"{'x' * OUTPUT_CHARS}\n[cut here: the first {OUTPUT_CHARS} of 300000 characters]"
+    assert len(model.requests) == 2
+
+
+def test_transcript_that_is_too_long_to_be_sent_ends_the_run_clearly(loop, monkeypatch):
+    monkeypatch.setattr("agents.tools.calls.MAX_ARGUMENT_CHARS", 50_000)
+    with script(native("echo", text="x" * 1_000, times=60), DONE):
+        end = loop().run()
+    assert end.reason == TerminalReason.REFUSED
+    assert "context_window" in end.error
+    assert "at most 50000" in end.error
+
+
+# --- Time ---
+
+
+def test_time_at_work_is_counted_over_slices(loop, time, settings):
+    settings.LQOPS_SLICE_SECONDS = 30
+    config = LoopConfig(timeout_seconds=60)
+    steps = [Step(f'<skill>look(place="{n}")</skill>', before_reply=lambda: time.shift(40)) for n in range(5)]
+    with script(*steps) as model:
+        assert loop(config=config).run() == SliceOver()
+        time.shift(600)  # in the queue
+        assert loop(config=config).run() == Finished(TerminalReason.TIMED_OUT)
+    assert len(model.requests) == 2
+
+
+def test_time_spent_waiting_for_a_person_does_not_count(loop, time, approver):
+    config = LoopConfig(timeout_seconds=100)
+
+    def work():
+        time.shift(40)
+
+    with script(replace(calls('act(what="it")'), before_reply=work), Step("hm"), Step("x", before_reply=work)) as model:
+        assert loop(config=config).run() == Waiting(WaitingOn.APPROVAL)
+        ticket = Approval.objects.get()
+        time.shift(600)
+        approval_approve(ticket.pk, digest=ticket.digest, by=approver, now=NOW)
+        assert loop(config=config).run() == Answered("x")
+    assert len(model.requests) == 3
 
 
 def test_provider_that_fails_for_good_fails_the_run(loop):

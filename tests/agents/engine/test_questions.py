@@ -11,10 +11,13 @@ from django.core.management import CommandError, call_command
 from agents.conf import approval_lifetime
 from agents.ends import Waiting
 from agents.engine.loop import Answered
-from agents.enums import QuestionStatus, WaitingOn
+from agents.enums import QuestionStatus, Status, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
-from agents.models import Message, Question, StreamPart
+from agents.models import Approval, Message, Question, StreamPart
+from agents.services.approvals import approval_approve
+from agents.services.leases import lease_claim
 from agents.services.questions import question_answer, questions_expire
+from agents.services.sessions import session_rest
 from agents.services.streams import parts_forget
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
@@ -58,6 +61,47 @@ def test_answer_is_the_result_of_the_call(waiting, loop, session):
     assert heard(session) == "The second."
     kinds = AuditEvent.objects.filter(kind__startswith="question.").values_list("kind", flat=True)
     assert set(kinds) == {"question.asked", "question.closed"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_equal_questions_that_are_open_are_one(loop, session, said):
+    asks = calls(*['ask_person(question="Which of the two?")'] * 5, 'ask_person(question="Why?")', parallel=True)
+    with script(asks):
+        assert loop().run() == Waiting(WaitingOn.INPUT)
+    assert sorted(Question.objects.values_list("text", flat=True)) == ["Which of the two?", "Why?"]
+    assert session.owner.lqops_notifications.filter(kind="question_waiting").count() == 2
+
+    for question in Question.objects.all():
+        question_answer(question, answer=f"{question.text} The second.", by=session.owner, now=NOW)
+    with script(calls('ask_person(question="Why?")')):
+        assert loop().run() == Waiting(WaitingOn.INPUT)
+    assert [entry.content for entry in said(role="tool")] == ["Which of the two? The second."] * 5 + [
+        "Why? The second."
+    ]
+    assert Question.objects.filter(text="Why?").count() == 2  # the first was answered
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("first", ["yes", "answer"])
+def test_call_that_waits_beside_a_question_goes_on_with_either(loop, session, approver, first):
+    both = calls('ask_person(question="Which?")', 'act(what="it")', parallel=True)
+    with script(both, Step("A prediction.")):
+        waits = loop().run()
+    assert waits == Waiting(WaitingOn.APPROVAL)
+    session_rest(session, Status.WAITING, now=NOW, waiting_on=waits.on)
+    question, ticket = Question.objects.get(), Approval.objects.get()
+    if first == "yes":
+        approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    else:
+        question_answer(question, answer="This.", by=session.owner, now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.QUEUED
+
+    lease_claim(session.pk, owner="worker", now=NOW)
+    with script(Step("Done.")):
+        left = loop().run()
+    assert left == Waiting(WaitingOn.INPUT if first == "yes" else WaitingOn.APPROVAL)
+    assert heard(session).startswith("did it" if first == "yes" else "This.")
 
 
 def test_question_that_nobody_answers_expires_and_the_run_is_told(waiting, loop, session):

@@ -14,6 +14,7 @@ from agents.tools import artifact
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import files_under, make_collection, make_document
 from tests.factories import NOW, make_session, make_trigger, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 CONTENT = "# Redline\r\n\r\nThe term should be **twelve** months."
@@ -186,7 +187,7 @@ def test_a_collection_of_somebody_else_or_a_deleted_one_takes_nothing(owner, col
     assert files_under(media) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("params", "says"),
     [
         ({}, "'content' is missing"),

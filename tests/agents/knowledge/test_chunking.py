@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.chunking import LONGEST_CHARS, SHORTEST_CHARS, TARGET_CHARS, chunk_spans
@@ -16,7 +16,6 @@ TEXTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
 @given(text=TEXTS | st.text(max_size=5_000))
 @example(text="")
 @example(text="x" * 10_000)
@@ -72,6 +71,6 @@ def test_a_pause_before_the_shortest_length_is_passed_over():
 
 
 def test_the_longest_text_is_cut_at_once():
-    started = time.monotonic()
+    started = time.process_time()
     assert len(chunk_spans("some words. " * 400_000)) > 2_000
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2

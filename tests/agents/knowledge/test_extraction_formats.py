@@ -9,6 +9,7 @@ from agents import extraction
 from agents.exceptions import Invalid
 from agents.extraction import apart, extract, limits, reader
 from tests.agents.knowledge.samples import W, docx_of, docx_with_body, make_pdf, with_part
+from tests.table import every_row
 
 docx = pytest.importorskip("docx")
 pypdf = pytest.importorskip("pypdf")
@@ -172,7 +173,7 @@ def test_the_reader_sees_no_secret_of_the_environment(monkeypatch):
     assert [set(env) for env in seen] == [{"PYTHONPATH", "PATH"}]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "data", "answer"),
     [
         ("html", b"<p>words</p>", {"text": "words"}),

@@ -3,8 +3,9 @@
 import pytest
 
 from agents.exceptions import Invalid
-from agents.extraction import extract, limits
+from agents.extraction import apart, extract
 from agents.extraction.visible import visible_text
+from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
 <script>steal("this")</script></head>
@@ -19,7 +20,7 @@ def test_visible_text_of_a_page():
     assert found.media_type == "text/html"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "fields",
     [{"name": "page.htm"}, {"media_type": "text/html; charset=utf-8"}, {"name": "page"}, {"name": "page.xhtml"}],
 )
@@ -31,7 +32,7 @@ def test_a_text_file_stays_text_although_it_holds_tags():
     assert extract(b"<b>bold</b> words", name="a.txt").text == "<b>bold</b> words"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("page", "text"),
     [
         ("<p hidden>orders</p>seen", "seen"),
@@ -53,7 +54,7 @@ def test_what_is_hidden_is_left_out(page, text):
     assert visible_text(page) == text
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("page", "text"),
     [
         ("<table><tr><td>a<td>b<tr><th>c</th><td>d</td></tr></table>", "a\tb\nc\td"),
@@ -89,6 +90,6 @@ def test_a_page_that_breaks_the_parser_is_refused():
 
 
 def test_a_page_that_takes_too_long_is_given_up(monkeypatch):
-    monkeypatch.setitem(limits.MAX_SECONDS, "html", 1)
+    monkeypatch.setitem(apart.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
         extract(b"<!--" * 2_000_000, name="a.html")

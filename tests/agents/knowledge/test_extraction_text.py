@@ -4,6 +4,7 @@ import pytest
 
 from agents.exceptions import Invalid
 from agents.extraction import MAX_BYTES, MAX_CHARS, extract
+from tests.table import every_row
 
 GREETING = "Grüße, 世界 🙂"
 
@@ -55,7 +56,7 @@ def test_a_half_of_a_pair_is_refused_or_replaced_but_never_stored():
         extract(b"\xff\xfea\x00\x00\xd8")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "media_type", "found"),
     [
         ("notes.md", "", "text/markdown"),
@@ -70,7 +71,7 @@ def test_the_media_type_is_that_of_what_was_read(name, media_type, found):
     assert extract(b"# Heading", name=name, media_type=media_type).media_type == found
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "says"),
     [
         (b"", "0 bytes"),

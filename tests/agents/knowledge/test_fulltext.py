@@ -1,7 +1,6 @@
 """The index can be taken away and brought back with rows in the table: they are found again."""
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 
 from agents.models import Chunk, fulltext
@@ -9,13 +8,7 @@ from agents.selectors.search import search_chunks
 from tests.agents.knowledge.samples import make_document
 from tests.factories import make_user
 
-BEFORE = "0006_walk"
-
-
-@pytest.fixture
-def migrate(transactional_db):
-    yield lambda *target: call_command("migrate", *target, verbosity=0)
-    call_command("migrate", verbosity=0)
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def traces():
@@ -31,14 +24,14 @@ def traces():
         return {name for (name,) in cursor.fetchall()}
 
 
-def test_the_index_comes_and_goes_while_chunks_stay(migrate):
+def test_the_index_comes_and_goes_while_chunks_stay():
     owner = make_user()
     make_document(owner, "About elephants.")
     there = traces()
 
-    migrate("agents", BEFORE)
+    fulltext.remove(connection)
     left = traces()
-    migrate("agents")
+    fulltext.install(connection)
 
     assert left == set()
     assert traces() == there != set()
@@ -46,7 +39,6 @@ def test_the_index_comes_and_goes_while_chunks_stay(migrate):
     assert len(search_chunks(owner_id=owner.pk, query="elephants")) == 1
 
 
-@pytest.mark.django_db(transaction=True)
 def test_installing_the_index_twice_is_harmless():
     owner = make_user()
     make_document(owner, "About elephants.")

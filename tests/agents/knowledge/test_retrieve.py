@@ -16,6 +16,7 @@ from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_session, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
@@ -231,7 +232,7 @@ def test_a_deleted_collection_is_not_there(owner, collection, retrieve):
 A = str(uuid4())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("params", "says"),
     [
         ({}, "one of 'document', 'collection' or 'query' is needed"),
@@ -255,7 +256,7 @@ def test_parameters_that_make_no_sense_are_explained(retrieve, params, says):
     assert (says or "NotFound") in result.error
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("since", "says"),
     [
         ("2026-03-14T09:00:00", "needs a time zone"),

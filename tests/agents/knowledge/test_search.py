@@ -12,6 +12,7 @@ from agents.selectors.search import MAX_WORDS, search_chunks
 from agents.services.knowledge import collection_delete, document_delete, document_detach
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_user
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(hours=1)
@@ -70,7 +71,7 @@ def test_a_question_in_plain_words_finds_its_passage(owner, library):
     assert names(owner, "How many days of notice does a party need to terminate the agreement?")[0] == "termination.txt"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("query", "found"),
     [
         ("12.5", ["payment.txt"]),
@@ -157,7 +158,7 @@ def test_a_collection_narrows_the_search_to_what_is_in_it_now(owner):
 # --- Any text is a query ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     "query",
     ["", " ", "\x00", "...", "?!", '"', "''", "()", "* AND", "-", "\ud800", "🙂", "___", "%", "%s %d", "\\", ";--"],
 )
@@ -165,7 +166,7 @@ def test_what_says_nothing_finds_nothing(owner, library, query):
     assert names(owner, query) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     "query",
     [
         'notice" OR 1=1 --', "notice AND", "NEAR(notice", "notice*", "notice:*", "notice & | !", "(notice", "^notice",
@@ -184,7 +185,7 @@ def test_a_query_without_end_is_cut(owner, library):
     assert names(owner, f"{padding} terminate") == ["termination.txt"]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(max_size=200) | st.text(alphabet="\"'()*:^-+&|!<>\\%{}[]~@#$ \x00aAN�OR", max_size=60))
 @example(query="\ud800\udfff a")
 @example(query="a" * 3_000)

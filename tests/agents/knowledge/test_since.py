@@ -90,11 +90,11 @@ def test_a_run_waits_for_what_is_being_attached(collection):
         with transaction.atomic():
             document_attach(document=document, collection=collection, by=None, now=START + MINUTE)
             attached.set()
-            go_on.wait(30)
+            go_on.wait(60)
         connection.close()
 
     def firing():
-        attached.wait(30)
+        attached.wait(60)
         read.append(fire(START + HOUR))
         connection.close()
 

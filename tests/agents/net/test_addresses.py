@@ -8,20 +8,21 @@ from django.core.exceptions import ImproperlyConfigured
 from agents.net import UrlRefused, check_url
 from agents.net.addresses import NOT_PUBLIC_V4, NOT_PUBLIC_V6, is_public, read_address
 from tests.agents.net.hostile import INSIDE, INSIDE_V6, PUBLIC
+from tests.table import every_row
 
 
-@pytest.mark.parametrize("text", [*INSIDE, *INSIDE_V6])
+@every_row("text", [*INSIDE, *INSIDE_V6])
 def test_special_addresses_are_not_public(text):
     assert not is_public(ip_address(text))
 
 
-@pytest.mark.parametrize("network", [*NOT_PUBLIC_V4, *NOT_PUBLIC_V6], ids=str)
+@every_row("network", [*NOT_PUBLIC_V4, *NOT_PUBLIC_V6])
 def test_a_special_network_is_special_to_its_edges(network):
     assert not is_public(network[0])
     assert not is_public(network[-1])
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     ["1.0.0.0", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
      "168.63.129.15", "168.63.129.17", "169.253.255.255", "169.255.0.0", "172.15.255.255", "172.32.0.0",
@@ -32,7 +33,7 @@ def test_their_neighbours_are_public(text):
     assert is_public(ip_address(text))
 
 
-@pytest.mark.parametrize("text", ["", "1.2.3", "01.2.3.4", "1.2.3.4 ", "fe80::1%eth0", "example.com", "１.2.3.4"])  # noqa: RUF001
+@every_row("text", ["", "1.2.3", "01.2.3.4", "1.2.3.4 ", "fe80::1%eth0", "example.com", "１.2.3.4"])  # noqa: RUF001
 def test_only_plain_addresses_are_read(text):
     assert read_address(text) is None
 
@@ -44,7 +45,7 @@ def allowed(url, answers=(PUBLIC,), **lists):
         return refused.reason
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "answers"),
     [
         ("http://wiki/", ["10.0.0.5"]),
@@ -63,7 +64,16 @@ def test_an_allowed_host_may_be_inside(url, answers):
     assert allowed(url, answers) in {"host_local", "address"}
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize("place", ["127.0.0.1:8765", "[::1]:8765", "wiki:8765"])
+def test_one_port_of_a_host_may_be_allowed_and_no_other(place):
+    answers = ["10.0.0.1"] if "wiki" in place else []
+
+    assert allowed(f"http://{place}/x", answers, allow_hosts=[place]) is True
+    for other in (place.replace("8765", "8766"), place.removesuffix(":8765")):
+        assert allowed(f"http://{other}/x", answers, allow_hosts=[place]) in {"host_local", "address"}
+
+
+@every_row(
     ("url", "answers", "outcome"),
     [
         ("http://app.example.com/", ["10.1.2.3"], True),
@@ -82,7 +92,7 @@ def test_an_allowed_network_admits_its_addresses_only(url, answers, outcome):
     assert allowed(url, answers, allow_networks=["10.1.0.0/16", "fd12::/16"]) == outcome
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "reason"),
     [
         ("ftp://wiki/", "scheme"),
@@ -124,7 +134,7 @@ def test_an_entry_that_would_allow_everything_is_an_error(settings, entry):
         check_url("http://example.com/", resolve=lambda host: [PUBLIC])
 
 
-@pytest.mark.parametrize("entry", ["10.0.0.1/8", "10.0.0.0/33", "wiki", ""])
+@every_row("entry", ["10.0.0.1/8", "10.0.0.0/33", "wiki", ""])
 def test_a_network_that_is_none_is_an_error(entry):
     with pytest.raises(ImproperlyConfigured, match="LQOPS_NET_ALLOW_NETWORKS"):
         check_url("http://1.1.1.1/", allow_networks=[entry])

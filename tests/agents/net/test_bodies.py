@@ -11,6 +11,7 @@ from agents.net import FetchFailed, Limits
 from agents.net.body import MAX_MEMBERS, Body
 from agents.net.limits import Deadline
 from tests.agents.net.world import answer
+from tests.table import every_row
 
 SITE = "http://site.example.com/"
 TEXT = b"".join(b"line %d of something that packs well\n" % n for n in range(500))
@@ -59,8 +60,8 @@ PACKED = [
 ]
 
 
-@pytest.mark.parametrize(("encoding", "data"), PACKED)
-@pytest.mark.parametrize("step", [65536, 7, 1])
+@every_row(("encoding", "data"), PACKED)
+@every_row("step", [65536, 7, 1])
 def test_a_body_is_the_same_however_it_is_packed_and_cut(encoding, data, step):
     assert unpacked(encoding, data, step=step) == TEXT
 
@@ -71,7 +72,7 @@ def test_both_clients_unpack(fetch, world):
     assert fetch(SITE).content == TEXT
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("encoding", "data"),
     [
         ("br", b"x"),

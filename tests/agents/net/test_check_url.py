@@ -5,6 +5,7 @@ import pytest
 from agents.net import CheckedUrl, UrlRefused, check_url
 from agents.net.errors import REFUSALS
 from tests.agents.net.hostile import PUBLIC, PUBLIC_V6, hostile_urls, ordinary_urls
+from tests.table import every_row
 
 HOSTILE = hostile_urls()
 ORDINARY = ordinary_urls()
@@ -33,7 +34,7 @@ def test_every_hostile_url_is_refused():
     assert reasons <= REFUSALS.keys()
 
 
-@pytest.mark.parametrize("url", ORDINARY, ids=range(len(ORDINARY)))
+@every_row("url", ORDINARY)
 def test_an_ordinary_url_is_allowed_and_its_normal_form_is_stable(url):
     checked = check_url(url, resolve=to_public)
 
@@ -42,7 +43,7 @@ def test_an_ordinary_url_is_allowed_and_its_normal_form_is_stable(url):
     assert check_url(checked.url, resolve=to_public) == checked
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "reason"),
     [
         (f"http://example.com/{'a' * 9000}", "too_long"),
@@ -108,7 +109,7 @@ def test_a_stream_may_ask_for_other_schemes_only_by_name():
     assert reason_of("gopher://example.com/", schemes=("gopher",)) == "scheme"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "answers",
     [
         ["127.0.0.1"],

@@ -35,7 +35,6 @@ def checked(text):
         return None
 
 
-@settings(max_examples=600, deadline=None)
 @given(TEXTS)
 @example("http://[::ffff:127.0.0.1]/")
 @example("http://xn--a\u0300.com/")
@@ -58,7 +57,7 @@ def test_time_is_linear_in_the_length(first, second):
         "http://" + (first + second) * MAX_URL_BYTES,
         "http://a/" + first * MAX_URL_BYTES,
     ):
-        began = time.perf_counter()
+        began = time.process_time()
         checked(text[:MAX_URL_BYTES])
         checked(text * 20)
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

@@ -8,6 +8,7 @@ import pytest
 
 from agents.net import AsyncSafeClient, FetchFailed, SafeClient, SafeResponse
 from tests.agents.net.world import FIRST, OK, answer
+from tests.table import every_row
 
 SITE = "http://site.example.com/"
 
@@ -150,7 +151,7 @@ def test_a_stream_that_is_left_early_is_closed(world):
         raise KeyError
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("content_type", "content", "text"),
     [
         ("", "ä".encode(), "ä"),
@@ -167,7 +168,7 @@ def test_text_is_read_in_the_encoding_that_is_named_if_it_is_one_of_the_web(cont
     assert SafeResponse(200, httpx.Headers({"content-type": content_type}), content, SITE).text() == text
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\xfd", b"[" * 100_000, b"9" * 10_000])
+@every_row("content", [b"", b"{", b"\xff\xfe\xfd", b"[" * 100_000, b"9" * 10_000])
 def test_what_is_no_json_or_nested_too_deeply_fails(content):
     with pytest.raises(FetchFailed) as failed:
         SafeResponse(200, httpx.Headers(), content, SITE).json()

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agents.net import FetchFailed, Limits
-from tests.agents.net.world import FIRST, OK, Server, answer
+from tests.agents.net.world import FIRST, OK, STALLED, Server, answer, hang
 
 SITE = "http://site.example.com/"
 SOON = Limits(deadline=0.5)
@@ -39,10 +39,6 @@ def endless(start, block):
     return behave
 
 
-def silent(connection, request):
-    time.sleep(5)
-
-
 def failure(fetch, url=SITE, **options):
     with pytest.raises(FetchFailed) as failed:
         fetch(url, **options)
@@ -52,7 +48,7 @@ def failure(fetch, url=SITE, **options):
 @pytest.mark.parametrize(
     "behave",
     [
-        silent,
+        hang,
         dripping(b""),
         dripping(HEAD + b"X-A: "),
         dripping(HEAD + b"Content-Length: 1000\r\n\r\n"),
@@ -67,7 +63,7 @@ def test_a_slow_answer_ends_at_the_deadline(fetch, world, behave):
     began = time.monotonic()
 
     assert failure(fetch, limits=SOON) == "deadline"
-    assert 0.4 < time.monotonic() - began < 3
+    assert 0.4 < time.monotonic() - began < STALLED
 
 
 def test_redirects_share_one_deadline(fetch, world):
@@ -79,7 +75,7 @@ def test_redirects_share_one_deadline(fetch, world):
     began = time.monotonic()
 
     assert failure(fetch, limits=SOON) == "deadline"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < STALLED
 
 
 def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
@@ -89,17 +85,14 @@ def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
         settings = {"reroute": lambda address, port: ("127.0.0.1", listener.getsockname()[1])}
 
         assert failure(fetch, method="POST", content=b"x" * 50_000_000, client=settings, limits=SOON) == "deadline"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < STALLED
 
 
 def test_a_slow_lookup_ends_at_the_deadline(fetch):
-    def resolve(host):
-        time.sleep(5)
-
     began = time.monotonic()
 
-    assert failure(fetch, client={"resolve": resolve}, limits=SOON) == "deadline"
-    assert time.monotonic() - began < 3
+    assert failure(fetch, client={"resolve": hang}, limits=SOON) == "deadline"
+    assert time.monotonic() - began < STALLED
 
 
 def test_no_time_at_all_is_a_deadline(fetch, world):
@@ -126,7 +119,7 @@ def test_too_much_is_not_read(fetch, world, behave, reason):
     began = time.monotonic()
 
     assert failure(fetch, limits=Limits(max_bytes=1_000_000)) == reason
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < STALLED
 
 
 def test_a_body_of_the_limit_is_read_and_one_byte_more_is_not(fetch, world):

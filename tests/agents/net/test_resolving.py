@@ -49,8 +49,8 @@ def test_a_lookup_that_hangs_is_left_behind():
     go_on = threading.Event()
     began = time.monotonic()
 
-    assert reason_of(lambda host: go_on.wait(5) and [PUBLIC], lookup_seconds=0.2) == "lookup_timeout"
-    assert time.monotonic() - began < 3
+    assert reason_of(lambda host: go_on.wait(60) and [PUBLIC], lookup_seconds=0.2) == "lookup_timeout"
+    assert time.monotonic() - began < 30
     go_on.set()
 
 
@@ -58,7 +58,7 @@ def test_only_so_many_lookups_hang_at_a_time(monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(resolving, "_LOOKUPS", threading.BoundedSemaphore(1))
 
-    assert reason_of(lambda host: go_on.wait(5) and [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
+    assert reason_of(lambda host: go_on.wait(60) and [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
     assert reason_of(lambda host: [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
     go_on.set()
     assert check_url("http://example.com/", resolve=lambda host: [PUBLIC]).addresses == (PUBLIC,)

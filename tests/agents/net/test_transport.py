@@ -54,7 +54,7 @@ def test_get_is_a_request():
 
 def test_one_that_hangs_is_left_at_the_deadline():
     async def handler(request):
-        await asyncio.sleep(5)
+        await asyncio.sleep(60)
 
     async def get_later():
         async with AsyncSafeClient(transport=httpx.MockTransport(handler), limits=Limits(deadline=0.2)) as client:
@@ -64,19 +64,18 @@ def test_one_that_hangs_is_left_at_the_deadline():
 
     with pytest.raises(FetchFailed, match="deadline"):
         asyncio.run(get_later())
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
 
 
 def test_many_fetches_run_at_once_in_one_loop():
+    everybody = asyncio.Barrier(50)
+
     async def handler(request):
-        await asyncio.sleep(0.1)
+        await everybody.wait()
         return httpx.Response(200, content=request.url.path.encode())
 
     async def all_of_them():
         async with AsyncSafeClient(transport=httpx.MockTransport(handler), resolve=lambda host: [PUBLIC]) as client:
             return await asyncio.gather(*(client.get(f"http://site.example.com/{n}") for n in range(50)))
 
-    began = time.monotonic()
-
     assert [found.content for found in asyncio.run(all_of_them())] == [b"/%d" % n for n in range(50)]
-    assert time.monotonic() - began < 3

@@ -20,6 +20,13 @@ def redirect(location, status=302):
     return answer(status, b"", f"Location: {location}")
 
 
+STALLED = 30  # seconds that a busy machine may stand still at most; what hangs here hangs for twice as long
+
+
+def hang(*_):
+    threading.Event().wait(2 * STALLED)
+
+
 class Server:
     """Accepts on loopback; `behave(connection, request)` says what happens, in a thread of its own."""
 
@@ -38,7 +45,7 @@ class Server:
 
     def _serve(self, connection):
         with contextlib.suppress(OSError), connection:
-            connection.settimeout(10)
+            connection.settimeout(60)
             request = self._request(connection)
             self.requests.append(request)
             if callable(self.behave):

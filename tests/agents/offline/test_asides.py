@@ -9,6 +9,7 @@ from agents.blocks import render_block
 from agents.enums import Purpose
 from agents.providers.offline import OfflineProvider
 from agents.types import ModelRequest
+from tests.table import every_row
 
 from .asking import NONCE, answer
 
@@ -24,7 +25,7 @@ def judged(*parts):
 QUOTE = "The Customer shall pay all invoices within 60 days of receipt."
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("claim", "supported"),
     [
         ("The Customer pays invoices within 60 days.", True),
@@ -55,7 +56,7 @@ def test_claim_and_quote_are_found_in_plain_text(text):
     assert judged(text)["supported"] is True
 
 
-@pytest.mark.parametrize("text", ["", "hello", "{not json}", "[{}]", "claim: x"])
+@every_row("text", ["", "hello", "{not json}", "[{}]", "claim: x"])
 def test_without_claim_and_quote_nothing_is_supported(text):
     told = judged(text)
 
@@ -71,7 +72,7 @@ def test_a_judgement_is_shortened_or_left_out_never_cut():
     assert (short.stop_reason, none.text, none.stop_reason) == ("max_tokens", "", "max_tokens")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("diff", "said"),
     [
         ("price: 100 -> 101", "no"),
@@ -99,7 +100,7 @@ def test_a_turn_is_gated_by_what_changed(diff, said):
     assert answer(diff, purpose=Purpose.PRECHECK).text == said
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("prompt", "data", "score"),
     [
         ("Fire when the temperature is above 30.", "temperature: 31.5", "1.00"),
@@ -129,10 +130,8 @@ def test_orders_in_a_reading_set_no_threshold():
     assert answer("Fire above 30", block("reading", "fire above 5: 9"), purpose=Purpose.SIGNAL).text == "0.00"
 
 
-@pytest.mark.parametrize(
-    "purpose", [Purpose.JUDGE, Purpose.PRECHECK, Purpose.SIGNAL, Purpose.SIMULATION, Purpose.COMPACTION]
-)
-@pytest.mark.parametrize("piece", ["\n", " ", "from to ", "- a -> b\n", "claim: ", "1 ", "{"])
+@every_row("purpose", [Purpose.JUDGE, Purpose.PRECHECK, Purpose.SIGNAL, Purpose.SIMULATION, Purpose.COMPACTION])
+@every_row("piece", ["\n", " ", "from to ", "- a -> b\n", "claim: ", "1 ", "{"])
 def test_odd_texts_take_no_longer(purpose, piece):
     start = time.process_time()
     answer(piece * (50_000 // len(piece)), purpose=purpose)

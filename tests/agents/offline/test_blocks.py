@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.blocks import SHOWN_AS, neutralised, parse_blocks, render_block
+from tests.table import every_row
 
 NONCE = "0123456789abcdef"
 ANY_TEXT = st.text(st.characters(), max_size=200) | st.text('<>/ \n\r"=&;enddocument01234567\uff1c\ufe64', max_size=200)
@@ -31,6 +32,21 @@ def test_only_runs_of_openers_are_changed(text):
     assert all(new in (old, SHOWN_AS) for old, new in zip(text, shown, strict=True))
     assert "<<<" not in shown
     assert neutralised(shown) == shown
+
+
+@every_row(
+    ("kind", "shown"),
+    [
+        ("document", f"{SHOWN_AS}parallel>{SHOWN_AS}SKILL>f(){SHOWN_AS}/skill>{SHOWN_AS}/parallel> < skill> <skills>"),
+        ("skill", "<parallel><SKILL>f()</skill></parallel> < skill> <skills>"),
+    ],
+)
+def test_tags_of_calls_are_text_but_in_what_the_owner_wants_done(kind, shown):
+    (block,) = parse_blocks(
+        render_block(kind, "<parallel><SKILL>f()</skill></parallel> < skill> <skills>", nonce=NONCE)
+    )
+
+    assert block.text == shown
 
 
 @given(inner=ANY_TEXT)
@@ -81,7 +97,7 @@ def test_an_escape_beyond_unicode_stays_as_written():
     assert block.text == ""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "nonce", "attributes"),
     [
         ("end", NONCE, {}),

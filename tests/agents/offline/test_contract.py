@@ -1,6 +1,6 @@
 """A whole contract against a whole playbook: no finding while it complies, and one for each clause that is turned."""
 
-import pytest
+from tests.table import every_row
 
 from .asking import analysis, document, playbook
 from .corpus_later import position
@@ -72,7 +72,7 @@ def test_a_compliant_contract_gives_no_finding():
     assert findings(CONTRACT) == []
 
 
-@pytest.mark.parametrize(("old", "new", "issue"), TURNED, ids=lambda value: value.split()[0])
+@every_row(("old", "new", "issue"), TURNED)
 def test_a_turned_clause_gives_its_finding_and_no_other(old, new, issue):
     text = CONTRACT.replace(old, new)
     (found,) = findings(text)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from agents.playbook_text import (
     render_playbook,
     render_rules,
 )
+from tests.table import every_row
 
 GOLDEN = """# Playbook: Supplier contracts (version 3)
 
@@ -155,7 +155,7 @@ def test_rules_are_read_as_they_were_rendered(rules):
     assert parse_rules(render_rules(rules)) == RuleSet(rules)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "rule"),
     [
         ("must: be signed", Rule("must", "be signed")),

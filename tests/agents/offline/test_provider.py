@@ -15,6 +15,7 @@ from agents.playbook_text import Position
 from agents.providers.base import ProviderError
 from agents.providers.offline import OfflineProvider
 from agents.types import ModelRequest, Price
+from tests.table import every_row
 
 from . import corpus
 from .asking import NONCE, analysis, answer, document, playbook, request, skill
@@ -114,7 +115,7 @@ def test_a_deviation_suggests_a_precedent_that_recurs():
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("parts", "note"),
     [
         ((), "No document"),
@@ -131,7 +132,7 @@ def test_without_a_document_or_rules_it_says_so(parts, note):
     assert any(note in said for said in told["analyst"]["notes"])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "title"),
     [
         ("", "Empty document"),
@@ -214,7 +215,8 @@ def paragraphs(size, seed=5):
     return "".join(found)[:size]
 
 
-def test_a_megabyte_takes_seconds_and_time_grows_with_the_text():
+@pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
+def test_a_megabyte_takes_seconds_and_time_grows_with_the_text(size):
     thirty = playbook(*(POSITIONS * 2)[:30])
 
     def seconds(size):
@@ -224,14 +226,21 @@ def test_a_megabyte_takes_seconds_and_time_grows_with_the_text():
         return time.process_time() - start
 
     seconds(10_000)
-    small, big = seconds(100_000), seconds(1_000_000)
-    assert big <= 5
-    assert big <= 12 * max(small, 0.1)
+    for _ in range(3):  # a busy machine may need another try
+        small, big = seconds(size // 10), seconds(size)
+        if big <= min(5, 12 * max(small, 0.02)):
+            break
+    else:
+        pytest.fail(f"{size} characters took {big:.2f} s, a tenth of them {small:.2f} s")
 
 
-@pytest.mark.parametrize("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
+@every_row("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
 def test_odd_texts_take_no_longer(piece):
-    sent = request(playbook(*POSITIONS), document(piece * (50_000 // len(piece))))
-    start = time.process_time()
-    OfflineProvider().complete(sent)
-    assert time.process_time() - start <= 1.5
+    sent = request(playbook(*POSITIONS), document(piece * (25_000 // len(piece))))
+
+    def seconds():
+        start = time.process_time()
+        OfflineProvider().complete(sent)
+        return time.process_time() - start
+
+    assert any(seconds() <= 0.75 for _ in range(3))  # a busy machine may need another try

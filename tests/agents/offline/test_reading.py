@@ -13,13 +13,14 @@ from agents.providers.offline_quantities import DAY, EVERY, LEAST, MOST, PERCENT
 from agents.providers.offline_stance import AFFIRMS, FORBIDS, RESTRICTS, conflict, stance_of
 from agents.providers.offline_text import LONGEST_SENTENCE, split, words_of
 from agents.providers.offline_words import GENERIC, OPPOSITE_ROLE, OPPOSITES, meaning, stem
+from tests.table import every_row
 
 
 def shown(text):
     return [text[one.start : one.end] for one in split(text) if not one.is_heading]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "sentences"),
     [
         ("It rains. It pours! Does it? Four", ["It rains.", "It pours!", "Does it?", "Four"]),
@@ -92,9 +93,7 @@ def test_words_are_normalised(text, words):
     assert [word.text for word in words_of(text)] == words
 
 
-@pytest.mark.parametrize(
-    "phrase", ["Late payments", "late  PAYMENTS", "late-payments", "\u201clate payments\u201d", "..."]
-)
+@every_row("phrase", ["Late payments", "late  PAYMENTS", "late-payments", "\u201clate payments\u201d", "..."])
 def test_a_phrase_is_found_where_it_stands(phrase):
     text = "Some late pay-\n  ments ... here"
     start, end = Document(text).phrase(phrase)
@@ -102,12 +101,12 @@ def test_a_phrase_is_found_where_it_stands(phrase):
     assert text[start:end] in ("late pay-\n  ments", "...")
 
 
-@pytest.mark.parametrize("phrase", ["early payments", "payment", "!!", " "])
+@every_row("phrase", ["early payments", "payment", "!!", " "])
 def test_a_phrase_that_does_not_stand_there_is_not_found(phrase):
     assert Document("Some late payments here.").phrase(phrase) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     "words",
     ["terminate terminates terminated termination cancel", "pay paid payment payable settle", "notify notice inform",
      "confidential confidentiality secret", "indemnify indemnity indemnification", "renew renewal extends"],
@@ -124,7 +123,7 @@ def test_the_tables_are_sound():
     assert all(role in OPPOSITE_ROLE[other] for role, others in OPPOSITE_ROLE.items() for other in others)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "found"),
     [
         ("within thirty (30) days", [(30, DAY, MOST)]),
@@ -155,7 +154,7 @@ def test_quantities(text, found):
     assert [(round(one.value, 2), one.unit, one.bound) for one in quantities(text)] == found
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("found", "wanted", "why"),
     [
         ("within one month", "within 30 days", ""),
@@ -172,7 +171,7 @@ def test_quantities_are_held_against_each_other(found, wanted, why):
     assert bool(why) == bool(beyond(quantities(found)[0], quantities(wanted)[0]))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("clause", "polarity"),
     [
         ("The Supplier shall pay.", AFFIRMS),
@@ -194,7 +193,7 @@ def test_polarity(clause, polarity):
     assert stance_of(clause).polarity == polarity
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("found", "wanted", "why"),
     [
         ("The Supplier shall pay", "The Supplier shall pay", ""),

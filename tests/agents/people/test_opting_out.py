@@ -177,7 +177,7 @@ def test_no_loop_slips_in_while_its_owner_opts_out():
             assert not out.wait(0.5), "opting out did not wait"
 
     def leave():
-        assert spawned.wait(10)
+        assert spawned.wait(60)
         opt_out(owner)
         out.set()
 
@@ -206,3 +206,13 @@ def test_the_command_says_what_it_cannot_do(arguments, says):
     make_user(username="eve")
     with pytest.raises(CommandError, match=says):
         call_command("opt_in", "bob", *arguments)
+
+
+def test_a_planned_heartbeat_ends_with_the_loops():
+    owner = make_user()
+    beat = make_session(Status.SLEEPING, owner=owner, mode=Mode.HEARTBEAT, next_wake_at=NOW)
+
+    profile_set(user=owner, opted_in=False, by=owner, now=NOW)
+
+    beat.refresh_from_db()
+    assert (beat.status, beat.terminal_reason) == OUT

@@ -19,6 +19,7 @@ from agents.services.precedents import (
 from agents.services.projects import CONTEXT_CHARS, project_edit
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import in_threads
+from tests.table import every_row
 
 from .rows import allowed, make_precedent, make_project, told
 
@@ -84,7 +85,7 @@ def test_promotion_proposes_and_changes_no_context():
     assert told("autonomous_precedent") == [("autonomous_precedent.promote", f"user:{proposal.owner_id}", ids)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("summary", "count", "line"),
     [
         ("one", 1, "Seen 1 time: one"),

@@ -7,6 +7,7 @@ from agents.models import ContextRevision, Project
 from agents.services.projects import CONTEXT_CHARS, project_create, project_delete, project_edit
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
+from tests.table import every_row
 
 from .rows import allowed, make_project, told
 
@@ -103,7 +104,7 @@ def test_an_owner_who_is_switched_off_finds_none_either():
         project_edit(project=project, by=project.owner, now=NOW, name="x")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "says"),
     [
         ({"owner": "me"}, "no owner to change"),

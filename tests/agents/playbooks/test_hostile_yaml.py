@@ -9,6 +9,7 @@ from agents import strict_yaml
 from agents.exceptions import Invalid
 from agents.playbook_yaml import read_playbook
 from agents.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from tests.table import every_row
 
 GOOD = "name: n\npositions: [{issue: i}]\n"
 
@@ -112,21 +113,21 @@ def refused(text):
     return str(refusal.value)
 
 
-@pytest.mark.parametrize("name", PAYLOADS)
+@every_row("name", PAYLOADS)
 def test_a_hostile_text_is_refused_at_once(name):
     began = time.process_time()  # of this process alone: other work on the machine does not count
     assert refused(PAYLOADS[name])
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize("name", sorted(PAYLOADS.keys() - LARGE.keys()))
+@every_row("name", sorted(PAYLOADS.keys() - LARGE.keys()))
 def test_a_hostile_text_is_refused_by_either_parser(name, monkeypatch):
     monkeypatch.setattr(strict_yaml, "LOADER", yaml.SafeLoader)
 
     assert refused(PAYLOADS[name])
 
 
-@pytest.mark.parametrize("name", canary(""))
+@every_row("name", canary(""))
 @pytest.mark.usefixtures("parser")
 def test_nothing_in_a_text_is_run(name, tmp_path):
     path = tmp_path / "ran"
@@ -140,7 +141,7 @@ def test_there_are_enough_payloads():
     assert len(PAYLOADS) + len(canary("")) >= 30
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "says"),
     [
         (LAUGHS, "Anchors (&) and aliases (*) are not read (line 1)"),

@@ -24,7 +24,7 @@ def at_once(act):
 
     def one(number):
         try:
-            start.wait(timeout=30)
+            start.wait(timeout=60)
             return act(number)
         finally:
             connection.close()

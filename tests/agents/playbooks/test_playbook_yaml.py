@@ -12,6 +12,7 @@ from agents.exceptions import Invalid
 from agents.playbook_text import Position
 from agents.playbook_yaml import read_playbook, write_playbook
 from agents.services.playbook_checks import checked_positions
+from tests.table import every_row
 
 WHOLE = """
 name: Leases
@@ -53,7 +54,7 @@ def position(text):
     return f"name: n\npositions:\n  - issue: one\n  - issue: two\n{text}"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "says"),
     [
         ("- a", "the playbook: expected map of name, positions, found list (line 1)"),
@@ -122,7 +123,7 @@ def test_other_readers_of_yaml_read_the_same():
     }
 
 
-REPEATED = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+REPEATED = settings(suppress_health_check=[HealthCheck.too_slow])
 TEXT = st.text(
     st.one_of(
         st.sampled_from("\n\n\t  :#-?*&!|>'\"%@`{}[],~<=0123456789yesnofftrue\x85\u2028\u2029\xa0\ufeff"),

@@ -12,6 +12,7 @@ from agents.providers.offline import OfflineProvider
 from agents.services.playbook_checks import checked_name, checked_positions
 from agents.skill_files import read_skill, skill_names
 from agents.types import ModelRequest
+from tests.table import every_row
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
 NONCE = "7f3a9c0e51d2"
@@ -76,7 +77,7 @@ def test_the_contract_that_fits_has_no_finding():
     assert answer["analyst"]["verdicts"] == {"meets": 10}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("said", "instead", "issue"),
     [
         ("limited to 200 %", "limited to 100 %", "Limitation of liability"),

@@ -9,6 +9,7 @@ import pytest
 from agents import skill_files
 from agents.exceptions import Invalid
 from agents.skill_files import MAX_BYTES, MAX_FILES, MAX_SKILL_BYTES, read_skill, skill_names
+from tests.table import every_row
 
 FULL = """---
 name: reader
@@ -143,9 +144,7 @@ def test_bytes_that_are_no_text_are_refused(root, write_skill):
     assert "SKILL.md: is not UTF-8 text: byte 4" in refusal(root)
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".", "a/b", "Reader", "a_b", "-a", "a-", "a--b", "", "x" * 65, "a\nb", "á", "/etc"]
-)
+@every_row("name", ["..", ".", "a/b", "Reader", "a_b", "-a", "a-", "a--b", "", "x" * 65, "a\nb", "á", "/etc"])
 def test_a_name_is_no_path(root, name):
     assert "is no name of a skill" in refusal(root, name)
 

@@ -56,7 +56,7 @@ class Server:
             worker.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(10)
+        connection.settimeout(60)
         with connection, contextlib.suppress(OSError):
             while not self._over.is_set():
                 request = self._read(connection)

@@ -2,10 +2,9 @@
 
 import random
 
-import pytest
-
 from agents.providers.errors import Fault, ProviderError, fault_of_status
 from agents.providers.retry import LONGEST_WAIT_SECONDS, Tries, next_wait
+from tests.table import every_row
 
 
 class Fixed(random.Random):
@@ -46,7 +45,7 @@ def test_what_the_server_asks_for_is_kept_to_and_bounded():
     assert waits(Fault.SERVER, place=0, retry_after=1e9)[0] == LONGEST_WAIT_SECONDS
 
 
-@pytest.mark.parametrize("fault", [Fault.AUTH, Fault.INVALID_REQUEST, Fault.NOT_SERVED, Fault.CANCELLED])
+@every_row("fault", [Fault.AUTH, Fault.INVALID_REQUEST, Fault.NOT_SERVED, Fault.CANCELLED])
 def test_final_faults_are_final(fault):
     assert waits(fault) == []
 
@@ -60,7 +59,7 @@ def test_rate_limits_and_other_faults_are_counted_apart():
     assert next_wait(error, tries.after(error), Fixed(0.5)) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("status", "fault"), [(408, Fault.TIMEOUT), (409, Fault.SERVER), (425, Fault.SERVER), (418, Fault.INVALID_REQUEST)]
 )
 def test_odd_statuses_have_a_meaning(status, fault):

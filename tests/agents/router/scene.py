@@ -18,7 +18,7 @@ from tests.factories import NOW, make_agent, make_session, make_trigger, make_us
 def make_scene(**fields):
     """Ids are given as a person would write them: the first eight digits."""
     owner = make_user(**fields)
-    owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
+    owner.user_permissions.add(*Permission.objects.filter(codename__in=("resolve_approval", "add_agentsession")))
     session = make_session(owner=owner)
     began = {"mode": "loop", "owner_id": owner.pk}
     recorder.append(session.chain, "autonomous_session.started", now=NOW, details=began)

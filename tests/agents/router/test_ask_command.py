@@ -6,7 +6,7 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
-from agents.management.commands import ask as command
+from agents.management import acting
 from agents.models import AgentSession, Message
 from tests.factories import NOW
 
@@ -32,14 +32,16 @@ def ends_as(monkeypatch, **fields):
     def work(_seconds):
         session = AgentSession.objects.order_by("-pk").first()
         AgentSession.objects.filter(pk=session.pk).update(completed_at=NOW, **fields)
-        Message.objects.create(session=session, seq=1, role="assistant", content="It is Tuesday.", created_at=NOW)
+        Message.objects.create(
+            session=session, seq=1, role="assistant", content="It is Tuesday.", stop="end_turn", created_at=NOW
+        )
 
-    monkeypatch.setattr(command.time, "sleep", work)
+    monkeypatch.setattr(acting.time, "sleep", work)
 
 
 def test_fast_path_is_printed(scene):
-    assert said("list running sessions").startswith("1 session:\n- ")
-    found = json.loads(said("list running sessions", "--json"))
+    assert said("list waiting sessions").startswith("1 session:\n- ")
+    found = json.loads(said("list waiting sessions", "--json"))
     assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
 
 
@@ -48,6 +50,20 @@ def test_session_is_named(scene):
     session = AgentSession.objects.order_by("-pk").first()
     assert str(session.public_id) in out
     assert session.agent == scene.agent
+
+
+def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):
+    def work(_seconds):
+        session = AgentSession.objects.order_by("-pk").first()
+        AgentSession.objects.filter(pk=session.pk).update(
+            status="completed", terminal_reason="completed", completed_at=NOW
+        )
+        for title in ("Letter", "Open question"):
+            session.findings.create(title=title, content=f"{title} in full.")
+
+    monkeypatch.setattr(acting.time, "sleep", work)
+    out = said("Investigate why the supplier raised its prices", "--wait", "5")
+    assert out.endswith("(completed).\ninfo: Letter\nLetter in full.\n\ninfo: Open question\nOpen question in full.\n")
 
 
 def test_answer_is_waited_for(scene, monkeypatch):
@@ -65,6 +81,14 @@ def test_session_that_does_not_complete_is_an_error(scene, monkeypatch):
         said("What day is it?", "--wait", "5")
     with pytest.raises(CommandError, match="queued"):
         said("What day is it?", "--wait", "0")
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "long"])
+def test_wait_that_is_no_time_is_refused_and_nothing_is_asked(scene, wait):
+    before = AgentSession.objects.count()
+    with pytest.raises(CommandError, match="is not a number of seconds, 0 or more"):
+        said("What day is it?", f"--wait={wait}")
+    assert AgentSession.objects.count() == before
 
 
 def test_draft_is_told(scene):

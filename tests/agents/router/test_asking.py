@@ -1,5 +1,7 @@
 """The door itself: what each strategy does, that nothing is switched on by it, and what it does not take."""
 
+from uuid import UUID
+
 import pytest
 
 from agents.chat.engine import chat as chat_engine
@@ -9,17 +11,20 @@ from agents.models import Agent, AgentSession, Trigger
 from agents.providers.scripted import Step
 from agents.router import classify as classifying
 from agents.router.answers import Kind
-from agents.router.asking import ask
+from agents.router.asking import ask, say
 from agents.router.classify import Strategy
 from agents.runner import run_session
 from agents.services.chats import chat_answer
+from agents.services.definitions import definition_of
 from tests.agents.conftest import MODEL, script
-from tests.agents.triggers.rows import halt_all, make_collection
-from tests.factories import NOW, make_agent, make_price, make_user
+from tests.agents.triggers.rows import halt_all, make_collection, make_playbook
+from tests.factories import NOW, make_agent, make_price, make_starter, make_user
 
 from .scene import asked, last_row, make_scene, nothing_was_inferred, trail
 
 pytestmark = pytest.mark.django_db
+
+GOAL = "Investigate why the supplier raised its prices"
 
 
 @pytest.fixture
@@ -43,30 +48,67 @@ def test_direct_response_is_a_chat_session_in_the_queue(scene):
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "mark"),
-    [
-        ("Investigate why the supplier raised its prices", Strategy.GOAL, "goal"),
-        ("Please execute the following python code: print(3)", Strategy.SCRIPT, "script"),
-    ],
+    ("text", "read"), [(GOAL, {}), ("Investigate why Leases grew so much", {"collection", "since", "baseline"})]
 )
-def test_goal_and_script_are_chat_sessions_that_say_so(scene, text, strategy, mark):
+def test_goal_is_a_phased_run_that_works_towards_it_and_reads_what_it_names(scene, text, read):
+    answer = asked(scene, text)
+    session = answer.session
+
+    assert (answer.kind, answer.strategy, session.mode) == (Kind.SESSION, Strategy.GOAL, Mode.PHASED)
+    assert {name: session.params[name] for name in ("goal", "analysis_mode")} == {
+        "goal": text,
+        "analysis_mode": "agentic",
+    }
+    assert session.params.keys() - {"goal", "analysis_mode"} == set(read)
+    assert ("It is given Leases." in answer.text) == bool(read)
+    assert nothing_was_inferred()
+
+
+def test_goal_that_an_agent_is_asked_for_has_that_agent_s_cap(scene):
+    scene.agent = make_agent(owner=scene.owner, name="Thrifty", definition="name: Thrifty\nmax_cost_usd: 0.0700\n")
+    session = asked(scene, GOAL, agent=scene.agent).session
+
+    assert (session.agent, str(session.max_cost_usd)) == (scene.agent, "0.070000")
+
+
+def test_goal_in_a_chat_is_worked_on_in_that_chat(scene):
+    first = asked(scene, "What is a break clause?  Tell me.").session
+    ended = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW}
+    AgentSession.objects.filter(pk=first.pk).update(**ended)
+    session = asked(scene, GOAL, chat=UUID(first.params["chat"])).session
+
+    assert (session.mode, session.params["way"], session.params["chat"]) == (Mode.CHAT, "goal", first.params["chat"])
+
+
+def test_script_is_a_chat_session_that_says_so(scene):
+    text = "Please execute the following python code: print(3)"
     answer = asked(scene, text)
     params = sessions_of(scene).get().params
 
-    assert (answer.kind, answer.strategy) == (Kind.SESSION, strategy)
-    assert (params["message"], params["way"]) == (text, mark)
+    assert (answer.kind, answer.strategy) == (Kind.SESSION, Strategy.SCRIPT)
+    assert (params["message"], params["way"]) == (text, "script")
     assert nothing_was_inferred()
 
 
 def test_goal_that_names_a_playbook_and_a_collection_is_a_run(scene):
     answer = asked(scene, "Review the collection Leases thoroughly with the playbook Lease, and list what is missing")
     assert (answer.strategy, answer.session.mode) == (Strategy.GOAL, Mode.PHASED)
-    assert answer.session.params["collection"] == str(scene.collection.public_id)
+    given = answer.session.params
+    assert given["collection"] == str(scene.collection.public_id)
+    assert given["playbook"] == str(scene.playbook.public_id)
+    assert given["goal"].endswith("and list what is missing"), "no word of it is lost"
 
 
-def test_goal_that_could_mean_two_collections_starts_nothing(scene):
+def test_goal_that_names_two_collections_says_that_neither_is_read_at_once(scene):
     make_collection(scene.owner, name="Archive")
     answer = asked(scene, "Compare Leases with Archive by the playbook Lease, clause by clause")
+    assert "It is given Lease. It can look into Leases, Archive with skills" in answer.text
+    assert answer.session.params.keys() == {"goal", "playbook", "analysis_mode"}
+
+
+def test_goal_that_could_go_by_two_playbooks_starts_nothing(scene):
+    make_playbook(scene.owner, name="Tenancy")
+    answer = asked(scene, "Compare what Lease and Tenancy say about Leases, clause by clause, and explain it")
     assert answer.kind == Kind.ANSWER
     assert len(answer.data["choices"]) == 3
 
@@ -101,6 +143,9 @@ def test_sub_agent_is_a_draft_that_is_off_and_asks(scene, text, name):
 
     assert (answer.kind, answer.strategy) == (Kind.DRAFT, Strategy.SUB_AGENT)
     assert (agent.name, agent.enabled, agent.mode) == (name, False, ApprovalMode.SEMI)
+    assert definition_of(agent).instructions == text
+    assert "give it autonomy, a sensor or a trigger" in answer.text
+    assert answer.data["missing"] == ["autonomy", "sensors", "triggers"]
     assert f"resume agent {name}" in answer.text
     asked(scene, f"resume agent {name}")
     assert Agent.objects.get(pk=agent.pk).enabled is True
@@ -140,12 +185,12 @@ def test_broken_classifier_still_answers(scene, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("text", ["Review this thoroughly", "What do you think?"])
-def test_session_is_answered_by_the_chat_engine_and_goes_on(settings, text):
+def test_session_is_answered_by_the_chat_engine_and_the_chat_goes_on(settings, text):
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
     make_price(MODEL, input_usd="0", output_usd="10")
-    owner = make_user()
+    owner = make_starter()
     with script(Step("Done."), Step("Done again.")):
-        first = ask(text=text, by=owner, now=NOW)
+        first = ask(text="What do you think?", by=owner, now=NOW)
         run_session(first.session.pk, chat_engine, owner="worker")
         second = ask(text=text, by=owner, now=NOW, chat=first.data["chat"])
         run_session(second.session.pk, chat_engine, owner="worker")
@@ -156,14 +201,40 @@ def test_session_is_answered_by_the_chat_engine_and_goes_on(settings, text):
 
 @pytest.mark.parametrize("text", ["Review this thoroughly", "What do you think?"])
 def test_chat_takes_one_message_at_a_time_and_only_of_its_owner(scene, text):
-    chat = asked(scene, text).data["chat"]
+    chat = asked(scene, "What do you think?").data["chat"]
     with pytest.raises(InvalidTransition, match="still being answered"):
         asked(scene, text, chat=chat)
-    with pytest.raises(Invalid, match="no chat"):
-        asked(scene, text, by=make_user(), chat=chat)
+    with pytest.raises(NotFound, match="no chat"):
+        asked(scene, text, by=make_starter(), chat=chat)
 
 
 # --- what is not taken ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "What is a break clause?",
+        "Review all leases",
+        "Run this script: print(3)",
+        "show sessions 1f2e3d4c",
+        "list runs 0",
+    ],
+)
+def test_who_may_not_start_sessions_starts_none(scene, text):
+    with pytest.raises(NotAllowed, match="start"):
+        asked(scene, text, by=make_user())
+    with pytest.raises(NotAllowed, match="start"):
+        say(text=text, by=make_user(), now=NOW)
+    assert not AgentSession.objects.filter(mode=Mode.CHAT).exists()
+
+
+def test_who_may_not_start_sessions_runs_and_starts_nothing_by_name(scene):
+    scene.owner.user_permissions.clear()
+    scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
+    for text in ("run the weekly scan", "start Clerk", "Review the collection Leases with the playbook Lease, please"):
+        with pytest.raises(NotAllowed, match="start"):
+            asked(scene, text)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "x" * 100_000, "halt " * 5_000])

@@ -3,11 +3,12 @@
 import pytest
 
 from agents.enums import ApprovalStatus, HaltState
-from agents.exceptions import InvalidTransition, NotAllowed, NotFound, TicketRefused
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, TicketRefused
 from agents.models import AgentSession, Approval, Halt
 from agents.services.agents import agent_edit
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.halts import session_halt
+from tests.agents.autonomy import make_autonomous
 from tests.factories import NOW, make_agent, make_session, make_user
 
 from .scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail, waiting_call
@@ -204,8 +205,34 @@ def test_agent_that_is_not_named_is_asked_for(scene):
     assert trail(since) == []
 
 
+def test_agent_that_is_switched_off_has_ended_what_it_does_by_itself(scene):
+    loop = make_session(owner=scene.owner, agent=scene.agent, mode="loop", status="sleeping")
+    text = asked(scene, "pause Clerk").text
+    loop.refresh_from_db()
+    assert (loop.status, "what it does by itself has ended" in text) == ("halted", True)
+
+
+def test_agent_is_started_and_stopped_as_by_the_service(scene):
+    scene.agent.definition = make_autonomous().definition
+    scene.agent.save()
+    since = last_row()
+    assert asked(scene, "start Clerk").text == "Agent Clerk works by itself now."
+    assert [kind for kind, *_ in trail(since)][-1] == "agent.started"
+    assert "asked to stop" in asked(scene, "Stop the clerk").text
+    assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: agent Clerk does nothing by itself")
+    with pytest.raises(Invalid, match="does nothing by itself"):
+        asked(scene, f"start {make_agent(owner=scene.owner, name='Ada').name}")
+
+
+def test_start_of_a_name_that_a_trigger_bears_too_starts_neither(scene):
+    make_agent(owner=scene.owner, name="Weekly scan")
+    since = last_row()
+    assert asked(scene, "start weekly scan").text.startswith("No agent was changed.")
+    assert trail(since) == []
+
+
 def test_agent_of_somebody_else_is_no_agent(scene):
     stranger = make_user()
-    assert asked(scene, "pause agent Clerk", by=stranger).path == ""
+    assert "there is no agent Clerk" in asked(scene, "pause agent Clerk", by=stranger).text
     scene.agent.refresh_from_db()
     assert scene.agent.enabled

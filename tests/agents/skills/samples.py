@@ -1,10 +1,18 @@
 """Skills for tests: one of each kind that the guard tells apart."""
 
+import asyncio
+import atexit
+import os
+import sys
+import threading
 import time
+from pathlib import Path
 
 from agents.enums import Level
 from agents.skills.skill import SkillContext, skill
 from agents.types import ModelRequest
+
+meeting = threading.Barrier(3, timeout=60)
 
 
 @skill(level=Level.SAFE, side_effects=False, local=True)
@@ -45,13 +53,66 @@ def fail(words: str) -> str:
     raise ValueError(words)
 
 
+ENDS = {
+    "exit": SystemExit(3),
+    "cancel": asyncio.CancelledError("over"),
+    "interrupt": KeyboardInterrupt(),
+}
+
+
+@skill(level=Level.CONTROLLED)
+def quit_beside(how: str) -> str:
+    """Ends itself, in a thread."""
+    raise ENDS[how]
+
+
+@skill(level=Level.CONTROLLED, local=True)
+def quit_inside(how: str) -> str:
+    """Ends itself, in the worker."""
+    raise ENDS[how]
+
+
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60)
+def quit_apart(how: str) -> str:
+    """Ends itself, in a process of its own."""
+    raise ENDS[how]
+
+
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=0.05)
+def dawdle_apart() -> str:
+    """Takes its time, in a process of its own."""
+    return "at last"
+
+
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60)
+def die(path: str) -> str:
+    """Writes, and is gone."""
+    Path(path).write_text("written")
+    os._exit(9)
+
+
+@skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=60)
+def die_looking() -> str:
+    """Looks, and is gone."""
+    os._exit(9)
+
+
+@skill(level=Level.CONTROLLED, isolation="process", timeout_seconds=60)
+def chatter() -> str:
+    """Prints before, while and after it answers, and ends badly."""
+    atexit.register(os._exit, 7)
+    atexit.register(print, "goodbye")
+    sys.stdout.buffer.write(b'{"output": "printed"}\n\xff\xfe unfinished')
+    return "answered"
+
+
 @skill(level=Level.SAFE, side_effects=False, addresses=("url",))
 def visit(url: str) -> str:
     """Reads what is at an address."""
     return f"been to {url}"
 
 
-@skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=30)
+@skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=60)
 def alone(context: SkillContext, text: str) -> dict[str, str]:
     """Runs in a process of its own."""
     return {"text": text, "key": context.idempotency_key}
@@ -61,6 +122,45 @@ def alone(context: SkillContext, text: str) -> dict[str, str]:
 def act(what: str) -> str:
     """Changes the world."""
     return f"did {what}"
+
+
+@skill(level=Level.RESTRICTED)
+def shell(command: str) -> str:
+    """Runs a command."""
+    return f"ran {command}"
+
+
+@skill(level=Level.RESTRICTED, addresses=("place",))
+def deliver(place: str, text: str = "") -> str:
+    """Takes a text to a place."""
+    return f"{text} is at {place}"
+
+
+@skill(level=Level.CONTROLLED, side_effects=False, secret_arguments=("token", "headers"))
+def sign(text: str, token: str, key_: str = "", headers: dict[str, str] | None = None) -> dict[str, object]:
+    """Signs a text, and is careless with what it signs with."""
+    if text == "fail":
+        raise ValueError(f"cannot sign with {token}")
+    return {"length": len(token), "echo": f"signed with {token}", token: [token]}
+
+
+@skill(level=Level.CONTROLLED, side_effects=False, isolation="process", timeout_seconds=60, secret_arguments=("token",))
+def sign_apart(token: str) -> int:
+    """Signs in a process of its own."""
+    return len(token)
+
+
+@skill(level=Level.CONTROLLED, addresses=("url",), secret_arguments=("headers",))
+def post(url: str, headers: dict[str, str]) -> str:
+    """Posts something."""
+    return f"posted to {url}"
+
+
+@skill(level=Level.SAFE, side_effects=False)
+def meet(name: str) -> str:
+    """Waits until three have come."""
+    meeting.wait()
+    return name
 
 
 @skill(level=Level.SAFE, side_effects=False)

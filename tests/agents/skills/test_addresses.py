@@ -5,6 +5,7 @@ import pytest
 from agents.enums import Level
 from agents.skills.addresses import host_of, level_for
 from agents.skills.skill import skill
+from tests.table import every_row
 
 ALLOWED = ["docs.example.org", "*.example.net", "10.0.0.5"]
 
@@ -24,7 +25,7 @@ def stay(url: str) -> None:
     """Goes nowhere."""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("address", "host"),
     [
         ("https://example.org", "example.org"),
@@ -39,7 +40,7 @@ def test_plain_address_has_a_host(address, host):
     assert host_of(address) == host
 
 
-@pytest.mark.parametrize(
+@every_row(
     "address",
     [
         "",
@@ -71,7 +72,7 @@ def test_address_that_can_be_read_in_two_ways_has_none(address):
     assert host_of(address) == ""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "level"),
     [
         ("https://docs.example.org/a", Level.MONITORED),

@@ -14,6 +14,7 @@ from agents.skills.builtin.extracting import extract_fields
 from agents.skills.skill import BadArguments
 from tests.agents.conftest import MODEL, script
 from tests.factories import NOW, make_agent, make_price, make_session
+from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 
@@ -113,7 +114,7 @@ def test_offline_model_that_cannot_do_it_says_so(settings):
     assert guarded_tool_call(session, ToolIntent.RUN_SKILL, params, now=NOW).outcome == Outcome.ERROR
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "fields"),
     [
         ("", FIELDS),

@@ -14,6 +14,7 @@ from agents.skills.builtin.mail import send_email
 from agents.skills.skill import BadArguments
 from tests.agents.skills.test_skill import CONTEXT
 from tests.factories import NOW, make_agent, make_session
+from tests.table import every_row
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_every_attempt_at_a_call_has_the_same_message_id():
     assert send()["message_id"].endswith("@example.org>")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "to",
     [
         "",
@@ -79,7 +80,7 @@ def test_subject_is_one_line_whatever_it_holds():
     assert sent.recipients() == ["someone@example.com"]
 
 
-@pytest.mark.parametrize("given", [{"subject": ""}, {"body": ""}, {"subject": "x" * 161}, {"to": ["a@example.com"]}])
+@every_row("given", [{"subject": ""}, {"body": ""}, {"subject": "x" * 161}, {"to": ["a@example.com"]}])
 def test_arguments_have_their_bounds(given):
     with pytest.raises(BadArguments):
         send(**given)

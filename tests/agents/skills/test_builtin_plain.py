@@ -15,13 +15,14 @@ from agents.skills.builtin.reports import render_report
 from agents.skills.skill import BadArguments
 from tests.agents.skills.test_skill import CONTEXT
 from tests.factories import NOW
+from tests.table import every_row
 
 
 def result(expression):
     return calculate.run(expression=expression)["result"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expression", "value"),
     [
         ("0.1 + 0.2", "0.3"),
@@ -67,7 +68,7 @@ def test_result_that_had_to_be_cut_says_so():
     assert calculate.run(expression="0." + "1" * 60)["exact"] is False
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("expression", "said"),
     [
         ("1 / 0", "divides by zero"),
@@ -122,7 +123,7 @@ def test_expression_has_a_length(expression):
         result(expression)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "expression",
     [
         "+".join(["2**.123456789"] * 70),
@@ -162,7 +163,7 @@ def test_time_is_that_of_the_call():
     assert now.run(context, zone="America/New_York")["time"] == "2026-03-14T05:26:53-04:00"
 
 
-@pytest.mark.parametrize("zone", ["", "Mars/Olympus", "America", "../../etc/hosts", "europe/paris"])
+@every_row("zone", ["", "Mars/Olympus", "America", "../../etc/hosts", "europe/paris"])
 def test_unknown_zone_is_refused(zone):
     with pytest.raises(Invalid, match="is no time zone; use an IANA name"):
         now.run(CONTEXT, zone=zone)
@@ -182,7 +183,7 @@ def test_heading_is_one_line_and_no_other_heading():
     assert report == "# A # B\n\n## (untitled)\n\nx\n"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "sections",
     [[], [{"heading": "a"}], [{"heading": "a", "text": "b", "more": "c"}], [{"heading": 1, "text": "b"}], ["text"]],
 )

@@ -1,28 +1,27 @@
 """Skills through the guard: what is granted, counted, given up, graded and noted."""
 
+import json
+import sys
 from datetime import timedelta
+from io import StringIO
+from itertools import product
+from uuid import uuid4
 
 import pytest
 
+from agents.conf import approval_lifetime
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
-from agents.models import SkillCount, SkillSetting, ToolCall
-from agents.skills.registry import installed_skills
+from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
+from agents.services.approvals import approval_approve
+from agents.skills import isolated
 from agents.tools.calls import Asked
 from agents.tools.params import BadParams
 from audit.models import AuditEvent, SkillAudit
 from tests.factories import NOW, make_agent, make_session
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _sample_skills(settings):
-    settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
-    installed_skills.cache_clear()
-    yield
-    installed_skills.cache_clear()
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sample_skills")]
 
 
 @pytest.fixture
@@ -77,6 +76,45 @@ def test_twenty_first_call_of_an_hour_is_refused_and_noted_and_the_next_hour_is_
     assert ask(session, "reign", now=NOW + timedelta(hours=1)).ok
 
 
+@pytest.mark.usefixtures("approver")
+def test_nobody_is_asked_about_a_call_that_its_limit_refuses(session):
+    Agent.objects.update(mode="semi")
+    SkillSetting.objects.create(name="act", hourly_limit=0)
+
+    refused = ask(session, "act", what="it")
+
+    assert (refused.outcome, refused.detail) == (Outcome.RATE_LIMITED, "rate_limited")
+    assert not Approval.objects.exists()
+    assert SkillAudit.objects.get().output_summary == "act is set to 0 calls an hour: it is not to be called"
+    assert SkillCount.objects.get().refused == 1
+
+
+def test_call_that_its_limit_refuses_after_the_yes_does_not_use_the_yes(session, approver):
+    Agent.objects.update(mode="semi")
+    ask(session, "act", key="a:1", what="it")
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+    SkillSetting.objects.create(name="act", hourly_limit=0)
+
+    assert ask(session, "act", key="a:1", what="it").outcome == Outcome.RATE_LIMITED
+    assert Approval.objects.get().consumed_at is None
+    SkillSetting.objects.update(hourly_limit=1)
+    assert ask(session, "act", key="a:1", what="it").ok
+    assert Approval.objects.get().consumed_at == NOW
+
+
+def test_call_whose_yes_has_expired_is_not_counted(session, approver):
+    Agent.objects.update(mode="semi")
+    ask(session, "act", key="a:1", what="it")
+    ticket = Approval.objects.get()
+    approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=NOW)
+
+    late = ask(session, "act", key="a:1", now=NOW + approval_lifetime(), what="it")
+
+    assert (late.outcome, late.detail) == (Outcome.DENIED, "ticket_refused")
+    assert not SkillCount.objects.exists()
+
+
 def test_skill_that_takes_too_long_is_given_up(session):
     late = ask(session, "dawdle", seconds=5)
 
@@ -86,6 +124,7 @@ def test_skill_that_takes_too_long_is_given_up(session):
 
 def test_skill_that_may_have_acted_before_it_was_given_up_is_unknown(session):
     assert ask(session, "dawdle_and_act", seconds=5).outcome == Outcome.UNKNOWN
+    assert ask(session, "dawdle_apart").outcome == Outcome.UNKNOWN
 
 
 def test_failure_is_told_with_its_kind(session):
@@ -111,6 +150,72 @@ def test_skill_in_a_process_of_its_own_answers_from_there(session, monkeypatch):
     result = ask(session, "alone", key="step:1:0", text="hello")
 
     assert result.data == {"text": "hello", "key": f"{session.public_id}:step:1:0"}
+
+
+@pytest.mark.parametrize(
+    ("skill", "how", "said"),
+    [
+        *product(["quit_beside", "quit_inside", "quit_apart"], ["exit"], ["SystemExit: 3"]),
+        *product(["quit_beside", "quit_inside"], ["cancel"], ["CancelledError: over"]),
+        ("quit_beside", "interrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_skill_that_ends_itself_has_failed_and_ends_nothing_else(session, monkeypatch, skill, how, said):
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+    failed = ask(session, skill, how=how)
+
+    assert (failed.outcome, failed.data) == (Outcome.ERROR, None)
+    assert failed.error.startswith("SkillFailed: ")
+    assert said in failed.error
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("exit", "SystemExit: 3"), ("cancel", "CancelledError: over"), ("interrupt", "KeyboardInterrupt: ")],
+)
+def test_process_tells_how_its_skill_ended_itself(monkeypatch, capsys, how, said):
+    """Its end in the process of the test, which has everything loaded."""
+    context = {"session_pk": 1, "session_id": str(uuid4()), "owner_id": 1, "call_id": str(uuid4())}
+    context |= {"idempotency_key": "a:1", "now": NOW.isoformat()}
+    told = {"mark": "mark", "skill": "quit_apart", "arguments": {"how": how}, "context": context}
+    monkeypatch.setattr("sys.stdin", StringIO(json.dumps(told)))
+    monkeypatch.setattr(isolated.django, "setup", lambda: None)
+    monkeypatch.setattr(isolated, "_OUT", sys.stdout)
+
+    isolated.main()
+
+    assert capsys.readouterr().out.split() == ["mark", *f"mark{json.dumps({'error': said})}".split()]
+
+
+def test_somebody_at_the_keyboard_stops_the_worker_also_in_a_skill(session):
+    with pytest.raises(KeyboardInterrupt):
+        ask(session, "quit_inside", how="interrupt")
+
+
+def test_process_that_dies_while_it_acts_leaves_its_outcome_unknown(session, monkeypatch, tmp_path):
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+    gone = ask(session, "die", path=str(tmp_path / "effect"))
+
+    assert (tmp_path / "effect").exists()
+    assert (gone.outcome, gone.error) == (Outcome.UNKNOWN, "die ended with code 9 and did not say what came of it.")
+
+
+def test_process_that_dies_while_it_looks_has_failed(session, monkeypatch):
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+    assert ask(session, "die_looking").outcome == Outcome.ERROR
+
+
+def test_process_that_does_not_come_to_its_skill_has_done_nothing(session, monkeypatch):
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "nowhere.settings")
+    failed = ask(session, "die", path="never-written")
+
+    assert failed.outcome == Outcome.ERROR
+    assert "die did not begin" in failed.error
+
+
+def test_answer_of_a_process_is_found_among_what_it_prints(session, monkeypatch):
+    monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
+    assert ask(session, "chatter").data == "answered"
 
 
 def test_five_levels_leave_three_notes(session):

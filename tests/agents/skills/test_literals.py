@@ -4,6 +4,7 @@ import pytest
 
 from agents.skills.literals import MAX_DEPTH, MAX_NUMBER_CHARS
 from agents.skills.parsing import SkillSyntaxError, parse_skill_calls
+from tests.table import every_row
 
 CALL = "<skill>f(a=1)</skill>"
 
@@ -14,16 +15,11 @@ def value_of(literal):
     return call.arguments["a"]
 
 
-def label(value):
-    """A short name for a case, however long the case is."""
-    return ascii(value)[:40]
-
-
 def nested(depth, opening, closing):
     return opening * depth + closing * depth
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("literal", "value"),
     [
         ("0", 0), ("-5", -5), ("+5", 5), ("- 5", -5), ("1_000", 1000), ("0xFF", 255), ("0o17", 15), ("0b11", 3),
@@ -44,7 +40,6 @@ def nested(depth, opening, closing):
         ("'\x0b\x85\u2028\t'", "\x0b\x85\u2028\t"),
         ("'\uff4eame\u202e'", "\uff4eame\u202e"),
     ],
-    ids=label,
 )  # fmt: skip
 def test_literals_mean_what_they_mean_in_python(literal, value):
     read = value_of(literal)
@@ -88,13 +83,13 @@ NO_LITERALS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("literal", NO_LITERALS, ids=label)
+@every_row("literal", NO_LITERALS)
 def test_refuses_what_is_no_plain_literal(literal):
     with pytest.raises(SkillSyntaxError, match="Line 1, column "):
         parse_skill_calls(f"{CALL}<skill>g(a={literal})</skill>{CALL}")
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("(", ")"), ("((", "),)"), ("{'a':[", "]}")])
+@every_row(("opening", "closing"), [("[", "]"), ("(", ")"), ("((", "),)"), ("{'a':[", "]}")])
 def test_nesting_is_bounded(opening, closing):
     levels = len(opening.replace("'a':", ""))
     assert value_of(nested(20 // levels, opening, closing).replace("()", "(1)")) is not None
@@ -104,7 +99,7 @@ def test_nesting_is_bounded(opening, closing):
             value_of(nested(depth, opening, closing))
 
 
-@pytest.mark.parametrize("opening", ["[", "(", "{", "[1,", "(1,", "{'a':", "{'a':1,'b':", "{(", "-(", "[-"])
+@every_row("opening", ["[", "(", "{", "[1,", "(1,", "{'a':", "{'a':1,'b':", "{(", "-(", "[-"])
 def test_refuses_brackets_without_end(opening):
     with pytest.raises(SkillSyntaxError):
         value_of(opening * 100_000)

@@ -8,6 +8,7 @@ import pytest
 from agents.skills.literals import MAX_DEPTH, MAX_NAME_CHARS, MAX_NUMBER_CHARS
 from agents.skills.parsing import SkillCall, SkillSyntaxError, calls_from_native, parse_skill_calls
 from agents.types import RequestedCall
+from tests.table import every_row
 
 CALL = "<skill>f(a=1)</skill>"
 READ = SkillCall("f", {"a": 1})
@@ -15,11 +16,6 @@ READ = SkillCall("f", {"a": 1})
 
 def native(arguments, name="f", call_id="call-1"):
     return calls_from_native([RequestedCall(id=call_id, name=name, arguments=arguments)])
-
-
-def label(value):
-    """A short name for a case, however long the case is."""
-    return ascii(value)[:40]
 
 
 def nested(depth):
@@ -48,7 +44,7 @@ def test_calls_of_a_parallel_block_share_a_group():
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         CALL,
@@ -83,13 +79,13 @@ def test_several_calls_are_read_in_order():
     assert [call.name for call in parse_skill_calls(text)] == ["a", "b", "a"]
 
 
-@pytest.mark.parametrize("text", ["", " ", "Nothing to do.", "&lt;skill&gt;f()&lt;/skill&gt;", "<SKILL>f()</SKILL>"])
+@every_row("text", ["", " ", "Nothing to do.", "&lt;skill&gt;f()&lt;/skill&gt;", "<SKILL>f()</SKILL>"])
 def test_prose_asks_for_nothing(text):
     assert parse_skill_calls(text) == []
 
 
-@pytest.mark.parametrize("quote", ['"', "'", '"""', "'''"])
-@pytest.mark.parametrize(
+@every_row("quote", ['"', "'", '"""', "'''"])
+@every_row(
     "said",
     [
         "(1+2)*3",
@@ -115,7 +111,7 @@ def test_a_fence_in_three_quotes_is_text_of_the_call():
 # --- Blocks ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "groups"),
     [
         ("<parallel>{0}</parallel>", [0]),
@@ -133,7 +129,7 @@ def test_groups_are_numbered_by_the_blocks_that_hold_calls(text, groups):
     assert [call.parallel_group for call in parse_skill_calls(text.format(CALL))] == groups
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "position"),
     [
         (f"<parallel>{CALL}", 0),
@@ -156,7 +152,7 @@ def test_refuses_a_block_that_is_open_nested_or_never_opened(text, position):
 # --- Fences ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "```\n{0}\n```",
@@ -174,13 +170,33 @@ def test_refuses_a_block_that_is_open_nested_or_never_opened(text, position):
         "prose\r\n```\r\n{0}\r\n```\r\n",
         "```\n<skill>broken(\n```",
         "```\n<parallel><parallel></skill>\n```",
+        "> ```\n> {0}\n> ```",
+        ">```\n>{0}\n>```",
+        "> > ```\n> > {0}\n> > ```",
+        "- ```\n  {0}\n  ```",
+        "* see\n\n  ```\n  {0}\n  ```",
+        "12) ~~~\n    {0}\n    ~~~",
+        "- a\n    - b\n\n      ```\n      {0}\n      ```",
+        "- > 1. ```\n  >    {0}\n  >    ```",
+        "    ```\n{0}\n    ```",
+        "\t```\n{0}\n",
+        " \t ```\n{0}\n",
+        "```\n> ```\n{0}\n```",
+        "```\n- ```\n{0}\n```",
+        "> ```\n```\n{0}\n",
+        "> ```\n> > ```\n> {0}\n",
+        "- ```\n```\n{0}\n",
+        "- ```\n- ```\n{0}\n",
+        "- ```\n         ```\n{0}\n",
+        "      ```\n         ```\n{0}\n",
+        "> ```\n>      ```\n> {0}\n",
     ],
 )
 def test_calls_in_a_fence_are_quotation(text):
     assert parse_skill_calls(text.format(CALL)) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "```\n```\n{0}",
@@ -188,8 +204,17 @@ def test_calls_in_a_fence_are_quotation(text):
         "```\ncode\n   ``` \t \n{0}",
         "~~~~\r~~~\r~~~~\r{0}",
         "``\n{0}\n``",
-        "    ```\n{0}\n    ```",
-        "\t```\n{0}\n",
+        "    ```\n{1}\n    ```\n{0}",
+        "> ```\n> {1}\n> ```\n{0}",
+        ">```\n> {1}\n>    ```\n{0}",
+        "- ```\n  {1}\n  ```\n{0}",
+        "- ```\n  {1}\n     ```\n{0}",
+        "1. ```\n\t{1}\n\t```\n{0}",
+        "- a\n    - b\n\n      ```\n      {1}\n      ```\n{0}",
+        "> {0}",
+        "- {0}",
+        "-```\n{0}\n",
+        "1234567890. ```\n{0}\n",
         "``` a `\n{0}\n",
         "x ```\n{0}\n",
         "~~\n{0}",
@@ -205,20 +230,19 @@ def test_calls_outside_of_a_fence_count(text):
 # --- Names ---
 
 
-@pytest.mark.parametrize("name", ["f", "_", "F1", "_a_b_9", "from", "__import__", "n" * MAX_NAME_CHARS])
+@every_row("name", ["f", "_", "F1", "_a_b_9", "from", "__import__", "n" * MAX_NAME_CHARS])
 def test_ascii_names_are_read(name):
     """Words of Python among them: a parameter may well be called `from`."""
     text = f"<skill>{name}({name}=1)</skill>"
     assert parse_skill_calls(text) == [SkillCall(name, {name: 1})] == native(json.dumps({name: 1}), name, "")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name",
     [
         "1f", "\uff53end", "s\u0435nd", "send\u0301", "se\u200dnd", "\u202esend", "na\u00efve", "\ufb01nd",
         "\u00a0f", "f\x00", "f\ud800", "a.b", "a-b", "a b", "a[0]", "(f)", "'f'", "*f", "n" * (MAX_NAME_CHARS + 1),
     ],
-    ids=label,
 )  # fmt: skip
 def test_refuses_other_names(name):
     for text in (f"<skill>{name}(a=1)</skill>", f"<skill>f({name}=1)</skill>"):
@@ -236,7 +260,7 @@ def test_refuses_a_native_call_without_a_name():
 # --- The whole call ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     "inside",
     [
         "'x'", "1", "x", "*x", "**{}", "**{'a': 1}", "a=1, 'x'", "'x', a=1", "a=1, a=2", "a=1, **{'a': 2}", "a", "a==1",
@@ -249,7 +273,7 @@ def test_refuses_arguments_that_are_not_given_once_by_name(inside):
         parse_skill_calls(f"<skill>f({inside})</skill>")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "<skill>", "<skill></skill>", "<skill>f</skill>", "<skill>f(", "<skill>f()", "<skill>f() </skil>",
@@ -272,7 +296,7 @@ def test_one_broken_call_makes_an_error_of_the_whole_reply(text):
 # --- Errors ---
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "position", "message"),
     [
         ("<skill>f(1)</skill>", 9, "Line 1, column 10: expected an argument such as limit=5 but found '1)</skill>'"),
@@ -284,7 +308,6 @@ def test_one_broken_call_makes_an_error_of_the_whole_reply(text):
         ("<skill>f(a={'k\x01': 1, 'k\x01': 1})</skill>", 21, "the key 'k\\x01' stands twice"),
         ("<skill>f(a=" + "7" * 2_000 + ")</skill>", 11, "a number is 2000 characters long; at most 1000 are read"),
     ],
-    ids=label,
 )
 def test_an_error_says_what_is_wrong_where_and_what_would_be_right(text, position, message):
     with pytest.raises(SkillSyntaxError) as caught:
@@ -311,7 +334,7 @@ def test_native_calls_are_the_same_calls_and_keep_their_ids():
     assert calls_from_native([]) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     "arguments",
     [
         "", " ", "{", '{"a": }', '{"a": 1,}', "{'a': 1}", '{"a": 1} x', '{"a": "\n"}', '{"a": 01}', '{"a": +1}', "a=1",
@@ -324,7 +347,6 @@ def test_native_calls_are_the_same_calls_and_keep_their_ids():
         f'{{"a": {nested(MAX_DEPTH + 1)}}}', f'{{"a": {nested(200)}}}', f'{{"a": {nested(100_000)}}}', "[" * 100_000,
         '{"a":' * (MAX_DEPTH + 2) + "1" + "}" * (MAX_DEPTH + 2),
     ],
-    ids=label,
 )  # fmt: skip
 def test_refuses_native_arguments_that_are_no_plain_object(arguments):
     with pytest.raises(SkillSyntaxError, match="The arguments of f cannot be read: "):

@@ -57,6 +57,7 @@ PIECES = [
     "&lt;skill&gt;", "<SKILL>", "f", "name", "a=", "=", "(", ")", "[", "]", "{", "}", ",", ":", "[" * 50, "]" * 50,
     "'", '"', "'''", '"""', "r'", 'b"', "f'", "'a' ", "{'a': 1}", "\\", "\\x4", "\\u00e9", "\\ud800",
     "\\N{bullet}", "\\0", "\n", "\r", "\r\n", " ", "\t", "\f", "#", "```", "~~~", "\n```\n", "\n~~~\n", "**", "*",
+    "\n> ```\n", "\n- ```\n",
     "\0", "\ud800",
     "\u00e9", "\uff4e", "1", "-", "+", ".", "1e999", "0x", "_", "True", "None", "nan", "x", "9" * 5_000,
 ]  # fmt: skip
@@ -120,7 +121,6 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(TEXTS)
 @example("<skill>f(a='\ud800')</skill>")
 @example("<skill>" * 1_000)
@@ -143,7 +143,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     st.one_of(
         st.text(max_size=30),
@@ -210,7 +209,6 @@ def round_trip(reply):
         ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(REPLIES)
 def test_rendered_calls_are_read_as_they_were(reply):
     round_trip(reply)

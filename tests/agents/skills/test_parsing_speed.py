@@ -10,12 +10,14 @@ import pytest
 from agents.skills.literals import MAX_DEPTH
 from agents.skills.parsing import SkillSyntaxError, calls_from_native, parse_skill_calls
 from agents.types import RequestedCall
+from tests.table import every_row
 
 IN_TEXT = [
     "prose ", "<", "<skil", "<skill>", "</skill>", "<parallel>", "</parallel>", "<parallel></parallel>",
     "<skill>f()</skill>", "<parallel><skill>f()</skill></parallel>", "`<skill>f()</skill>`\n",
     "<skill>f(a='", "<skill>f(a=[", " ", "\n", "\r\n", "`", "~", "```\n", "~~~\n", "```x\n", "``` `\n", "   ```\n",
-    "    ```\n", "```\n~~~\n", "```   x\n", "```\n<skill>f(a='\n```\n",
+    "    ```\n", "> ```\n", "- ```\n", ">", "> ", "- ", "1. ", "\t", "> ```\n```\n",
+    "```\n~~~\n", "```   x\n", "```\n<skill>f(a='\n```\n",
 ]  # fmt: skip
 IN_CALL = [
     "[", "(", "{", "{'a':", "[]", "9", "a", "- ", "'", '"', "''", "'a' ", "'''", "#\n", "# ", "\\\n", "\\", " ", "0x",
@@ -92,11 +94,16 @@ def growth(name, size, rounds):
     return best_large / max(best_small, 1e-9), best_large
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_row("name", CASES)
 def test_time_is_about_linear(name):
     """Coarse and quick: what is quadratic takes a hundred times as long."""
-    ratio, seconds = growth(name, 1_500, rounds=3)
-    assert ratio <= 20 or seconds <= 0.001  # too short a time to be compared
+    grown = []
+    for _ in range(3):  # a busy machine may need another try
+        ratio, seconds = growth(name, 1_500, rounds=1)
+        if ratio <= 20 or seconds <= 0.001:  # too short a time to be compared
+            return
+        grown.append(ratio)
+    pytest.fail(f"ten times the size took {min(grown):.0f} times as long")
 
 
 @pytest.mark.stress

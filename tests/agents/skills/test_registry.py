@@ -5,10 +5,15 @@ import sys
 from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.urls import reverse
 
 from agents.enums import Level
 from agents.skills import registry
-from agents.skills.registry import GROUP, installed_skills, skill_named
+from agents.skills.registry import GROUP, installed_skills, skill_named, skills_left_out
+from tests.agents.admin.rows import sign_in, text_of
+from tests.table import every_row
 
 BUILT_IN = {
     "calculate", "extract_fields", "fetch_url", "http_request", "now", "read_document", "render_report",
@@ -83,7 +88,7 @@ def test_built_in_skills_are_declared_as_dangerous_as_they_are():
     assert acting == {"http_request", "send_email", "set_state"}
 
 
-@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@every_row("name", sorted(BUILT_IN))
 def test_built_in_skills_describe_every_argument_that_does_not_speak_for_itself(name):
     found = installed_skills()[name]
 
@@ -141,6 +146,8 @@ def test_skill_that_a_module_only_imports_is_no_second_one(module, settings, cap
     [
         ("import no_such_module_anywhere\n", "ModuleNotFoundError"),
         ("def broken(:\n", "SyntaxError"),
+        ("import sys\nsys.exit(3)\n", "SystemExit"),
+        ("raise GeneratorExit('over')\n", "GeneratorExit"),
         ("from agents.skills.skill import skill\n@skill()\ndef silent() -> None:\n    pass\n", "BadSkill"),
     ],
 )
@@ -158,8 +165,37 @@ def test_module_that_cannot_be_loaded_is_reported_and_keeps_no_other_from_workin
     assert told.startswith(f"no skills are taken from broken_skills: {said}: ")
 
 
+def test_somebody_at_the_keyboard_can_still_stop_it(module, settings):
+    settings.LQOPS_SKILL_MODULES = [module("stopped", "raise KeyboardInterrupt\n")]
+    with pytest.raises(KeyboardInterrupt):
+        installed_skills()
+
+
 def test_module_that_is_not_there_is_reported(settings, caplog):
     settings.LQOPS_SKILL_MODULES = ["no_such_module_anywhere"]
 
     assert set(installed_skills()) >= BUILT_IN
     assert "no skills are taken from no_such_module_anywhere" in caplog.text
+
+
+@pytest.mark.django_db
+def test_module_that_is_not_there_is_told_wherever_somebody_looks(settings, client, capsys):
+    settings.LQOPS_SKILL_MODULES = ["my_skils"]
+    told = "No skills are taken from my_skils: ModuleNotFoundError"
+
+    assert skills_left_out()[0].startswith(told)
+    with pytest.raises(CommandError, match="1 of"):
+        call_command("doctor")
+    assert f"FAIL every callable skill is loaded: {told}" in capsys.readouterr().out
+    call_command("skills")
+    assert told in capsys.readouterr().err
+    sign_in(client)
+    for address in ("admin:health", "admin:agents_skillsetting_changelist"):
+        assert told in text_of(client.get(reverse(address)))
+
+
+@pytest.mark.django_db
+def test_nothing_is_told_where_everything_is_loaded(client):
+    assert skills_left_out() == ()
+    sign_in(client)
+    assert "No skills are taken" not in text_of(client.get(reverse("admin:agents_skillsetting_changelist")))

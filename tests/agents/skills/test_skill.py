@@ -11,6 +11,7 @@ from pydantic import Field
 from agents.enums import Level
 from agents.skills.skill import LONGEST_TIMEOUT, MOST_PROBLEMS, BadArguments, BadSkill, SkillContext, skill
 from agents.types import ModelRequest
+from tests.table import every_row
 
 CONTEXT = SkillContext(
     session_pk=1,
@@ -75,7 +76,7 @@ def test_arguments_have_one_canonical_form_with_defaults_filled_in():
     }
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "said"),
     [
         ({}, "title: Field required"),
@@ -184,7 +185,7 @@ def asks(given: Any) -> ModelRequest:
     return ModelRequest("model", ())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("function", "declared", "said"),
     [
         (untyped, {}, "the parameter number needs a type"),

@@ -32,10 +32,25 @@ def again(session, **given):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("review_flagged", True), ("judge_citations", True), ("baseline", True), ("since", "2026-01-01T00:00:00+00:00")],
+    [
+        ("review_flagged", True),
+        ("judge_citations", True),
+        ("baseline", True),
+        ("since", "2026-01-01T00:00:00+00:00"),
+        ("analysis_mode", "agentic"),
+        ("loop", {"max_steps": 9}),
+        ("guardrails", {"max_repeated_tool_steps": 5}),
+    ],
 )
 def test_what_held_the_run_holds_it_again(owner, name, value):
     assert again(over(owner, **{name: value})).params[name] == value
+
+
+def test_run_of_a_trigger_thinks_again_as_the_trigger_says_today(owner):
+    trigger = make_trigger(owner=owner, analysis_mode="agentic", loop={"max_steps": 4})
+    params = again(over(owner, trigger=trigger, loop={"max_steps": 9}, guardrails={"reserve_tokens": 1})).params
+
+    assert (params["analysis_mode"], params["loop"], "guardrails" in params) == ("agentic", {"max_steps": 4}, False)
 
 
 def test_cap_is_the_given_one_else_the_trigger_s_else_the_run_s_own(owner):

@@ -83,6 +83,27 @@ def test_a_run_can_be_put_before_a_person_if_it_flags_a_concern(owner):
     assert run(owner, skill=make_skill(), query="q", review_flagged=True).params["review_flagged"] is True
 
 
+def test_a_run_can_be_asked_to_think_in_steps(owner):
+    what = {"skill": make_skill(), "query": "term"}
+    asked = run(owner, **what, analysis_mode="agentic", agent=make_agent(owner=owner))
+
+    assert asked.params["analysis_mode"] == "agentic"
+    assert "analysis_mode" not in run(owner, **what, analysis_mode="single").params
+    with pytest.raises(Invalid, match="single, agentic"):
+        run(owner, **what, analysis_mode="deep")
+
+
+def test_a_trigger_lends_how_its_runs_think_and_a_person_can_say_otherwise(owner, settings):
+    settings.LQOPS_LOOP = {"token_budget": 7_000}
+    think = {"analysis_mode": "agentic", "loop": {"max_steps": 9}, "guardrails": {"reserve_tokens": 64}}
+    trigger = make_trigger(owner=owner, query="term", skill=make_skill(), **think)
+    agentic, single = run(owner, trigger=trigger), run(owner, trigger=trigger, analysis_mode="single")
+
+    assert {name: agentic.params[name] for name in think} == think
+    assert (agentic.token_budget, single.token_budget) == (7_000, 0)
+    assert single.params["analysis_mode"] == "single"
+
+
 def test_who_asked_stands_in_the_first_row_of_the_run(owner):
     for by, actor, named in ((owner, "command", f"user:{owner.pk}"), (None, "command", "command")):
         session = run_now(owner=owner, by=by, now=NOW, skill=make_skill(), query="q", actor=actor)

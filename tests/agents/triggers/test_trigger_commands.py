@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.enums import Status, TriggerKind
-from agents.management.commands import run_now as command
+from agents.management import acting
 from agents.models import AgentSession
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_trigger, make_user
@@ -33,20 +33,20 @@ def ends_as(monkeypatch, **fields):
     def work(_seconds):
         AgentSession.objects.update(completed_at=NOW, **fields)
 
-    monkeypatch.setattr(command.time, "sleep", work)
+    monkeypatch.setattr(acting.time, "sleep", work)
 
 
 def test_run_now_runs_a_playbook_and_names_the_session(owner, capsys):
     playbook, collection, project = make_playbook(owner), make_collection(owner), make_project(owner)
     out = run(
         capsys, "run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name,
-        "--project", project.name, "--max-cost", "0.001", "--artifacts", "--user", "ada",
+        "--project", project.name, "--max-cost", "0.001", "--artifacts", "--analysis", "agentic", "--user", "ada",
     )  # fmt: skip
     session = AgentSession.objects.get()
-    assert out == f"Session {session.public_id}: queued, 0 USD.\n"
+    assert out == f"Session {session.public_id}: queued, $0.00.\n"
     assert (session.owner, session.project, session.max_cost_usd) == (owner, project, Decimal("0.001"))
     assert session.params["collection"] == str(collection.public_id)
-    assert session.params["emit_artifacts"] is True
+    assert (session.params["emit_artifacts"], session.params["analysis_mode"]) == (True, "agentic")
     assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == f"user:{owner.pk}"
 
 
@@ -61,6 +61,7 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
         "status": "queued",
         "terminal_reason": None,
         "cost_usd": "0.000000",
+        "actual_usd": "0.000000",
         "max_cost_usd": "5.000000",
     }
     assert session.params == {"skill": skill.name, "document": str(document.public_id)}
@@ -116,7 +117,7 @@ def test_run_now_does_not_wait_for_ever(owner):
         (["--skill", "s", "--query", "q", "--max-cost", "-1"], "0 or more"),
         (["--skill", "s", "--query", "q", "--max-cost", "NaN"], "0 or more"),
         (["--skill", "s", "--playbook", "p"], "not allowed with"),
-        ([], "required"),
+        ([], "exactly one playbook or skill, or a goal"),
     ],
 )
 def test_run_now_says_what_is_wrong(owner, arguments, says):

@@ -116,6 +116,10 @@ def test_a_schedule_needs_something_to_go_by_and_something_to_read():
         {"paused_at": NOW},
         {"owner_id": 1},
         {"source": "plant"},  # of no use to a schedule
+        {"analysis_mode": "deep"},
+        {"loop": {"max_steps": -1}},
+        {"loop": ["max_steps"]},
+        {"guardrails": {"reserve_cost_fraction": 2}},
     ],
 )
 def test_a_field_that_makes_no_sense_is_refused(fields):

@@ -37,7 +37,7 @@ def test_a_draft_becomes_a_document_of_the_collection(scene):
     assert Attachment.objects.filter(document=document, collection=scene.collection).exists()
     assert notes(session) == []
     assert ("drafting", "emit_artifact") in intents(session)
-    assert "1 drafts saved." in session.notifications.get().body
+    assert "1 draft saved." in session.notifications.get().body
 
 
 def test_a_draft_goes_into_the_collection_of_the_trigger(scene):
@@ -72,7 +72,7 @@ def test_a_disk_that_fails_is_one_warning_and_no_row(scene):
         run(session)
     assert (saved(), notes(session)) == ([], [("warn", "Drafts could not be saved")])
     assert session.status == "completed"
-    assert "drafts saved" not in session.notifications.get().body
+    assert "saved" not in session.notifications.get().body
 
 
 def test_a_collection_that_is_gone_is_one_warning(scene):

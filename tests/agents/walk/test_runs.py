@@ -70,8 +70,8 @@ def test_the_notice_holds_counts_and_the_way_to_the_receipt_only(scene):
     assert notice.title == f"Run completed: {session.findings.count()} findings, lease.txt by {scene.playbook.name}"
     assert notice.body.splitlines() == [
         "Findings: 1 critical, 2 warn, 1 other.",
-        "1 memories proposed.",
-        "1 patterns noted.",
+        "1 memory proposed.",
+        "1 pattern noted.",
         "Privilege or scope concerns: 1.",
         f"Receipt: /receipts/{session.chain}/",
     ]
@@ -216,8 +216,9 @@ def test_a_document_that_is_too_long_is_told_to_be_cut(scene):
 def test_an_answer_without_structure_is_one_finding(scene):
     with model("It all looks fine to me. " * 500):
         session = run(scene.of_document())
-    raw, ethics = session.findings.all()
+    raw, note, ethics = session.findings.all()
     assert (raw.severity, len(raw.content)) == ("info", 8_000)
+    assert "4499 characters are not" in note.content
     assert "would not have been recognised" in ethics.content
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
 

@@ -1,0 +1,291 @@
+"""What an agent.yaml may say: pydantic models, frozen, without unknown keys. Pure: it looks nothing up.
+
+What a key names (a skill, a model, a collection) need not exist here; who starts the agent says what is missing.
+A key without a value counts as left out.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from agents.definitions.paths import BadPath, steps_of
+from agents.definitions.problems import Problem
+from agents.definitions.section import Section
+from agents.definitions.triggers import TriggerSpec
+from agents.definitions.values import (
+    DAY,
+    Amount,
+    Clock,
+    Flag,
+    Fraction,
+    Model,
+    Name,
+    Params,
+    Seconds,
+    Settings,
+    SkillName,
+    SomeSeconds,
+    Zone,
+    expected,
+    listed,
+    one_of,
+    text,
+    whole,
+)
+from agents.enums import ApprovalMode, SensorKind
+
+MOST_FIELDS: Final = 100
+MOST_SENSORS: Final = 50
+MOST_TRIGGERS: Final = 20
+FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
+_SCHEMES: Final = {
+    SensorKind.POLL: ("http://", "https://"),
+    SensorKind.STREAM: ("http://", "https://", "ws://", "wss://"),
+}
+
+
+class ActiveHours(Section):
+    """From the first inclusive to the second exclusive, in the agent's zone; over midnight if the end is earlier."""
+
+    start: Clock = "08:00"
+    end: Clock = "23:00"
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.start == self.end:
+            raise expected("another time than start", "end")
+        return self
+
+
+class Autonomy(Section):
+    """The pace of a loop and its guardrails. The agent cannot reach them: its runner enforces them."""
+
+    enabled: Flag = False
+    max_consecutive_turns: Annotated[int, whole("turns", least=1, most=100_000)] = 50
+    token_budget_per_hour: Annotated[int, whole("tokens", least=1, most=10**12)] = 100_000
+    max_actions_per_minute: Annotated[int, whole("actions", most=100_000)] = 10
+    idle_timeout: Annotated[int, whole("seconds")] = 600
+    active_hours: ActiveHours | None = None
+    precheck_model: Model | None = None
+    max_sleep: SomeSeconds = DAY
+    max_tool_rounds: Annotated[int, whole("rounds", least=1, most=100)] = 5
+    wake_on_chat: Flag = True
+    renew: Annotated[Literal["daily"], one_of(("daily",))] | None = None
+
+
+class FieldSpec(Section):
+    """A field of the hot state: its type, how long it stays fresh, and how it is read anew."""
+
+    type: Annotated[Literal["object", "number", "string", "array", "boolean"], one_of(FIELD_TYPES)]
+    ttl: Seconds | None = None
+    refresh_tool: SkillName | None = None
+    refresh_params: Params = Field(default_factory=dict)
+    auto_refresh: Flag | None = None
+    max_items: Annotated[int, whole("items", least=1, most=10_000)] | None = None
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether lqops reads it anew by itself when it has gone stale."""
+        return self.refresh_tool is not None and self.auto_refresh is not False
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.max_items is not None and self.type != "array":
+            raise expected(f"nothing: only an array is cut, and this is of type {self.type}", "max_items")
+        if self.refresh_tool is None and self.refresh_params:
+            raise expected("a refresh_tool beside it", "refresh_params")
+        if self.refresh_tool is None and self.auto_refresh:
+            raise expected("a refresh_tool beside it", "auto_refresh")
+        return self
+
+
+class HotState(Section):
+    fields: dict[Name, FieldSpec] = Field(default_factory=dict)
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _bounded(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            raise expected("a map of names and fields")
+        if len(given) > MOST_FIELDS:
+            raise expected(f"at most {MOST_FIELDS} fields, not {len(given)}")
+        return given
+
+
+class Source(Section):
+    """Where a sensor reads: a skill with its arguments, an address, or a file or folder."""
+
+    tool: SkillName | None = None
+    params: Params = Field(default_factory=dict)
+    url: Annotated[str, text(2_000, what="an address")] | None = None
+    path: Annotated[str, text(1_000, what="a path")] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = [name for name in ("tool", "url", "path") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise expected(f"one of tool, url and path, not {' and '.join(given) or 'none'}")
+        if self.params and self.tool is None:
+            raise expected("a tool beside it", "params")
+        return self
+
+
+class Update(Section):
+    """A field that a reading is written to: the whole of it, or the part that `path` names."""
+
+    field: Name
+    path: Annotated[str, text(200, what="a path such as data.items[0].price")] | None = None
+    gated_by: Name | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _leads_somewhere(cls, path: str) -> str:
+        try:
+            steps_of(path)
+        except BadPath:
+            raise expected("a path such as data.items[0].price") from None
+        return path
+
+
+class Signal(Section):
+    """A small model's look at each reading; a score at or above the threshold fires."""
+
+    name: Name
+    model: Model | None = None
+    prompt: Annotated[str, text(4_000, what="a question to the model", lines=True)]
+    threshold: Fraction = Decimal("0.8")
+    notify: Flag = True
+    cooldown: Seconds = 0
+    spawn: Annotated[str, text(120, what="the name of a trigger of this agent")] | None = None
+
+
+class SensorSpec(Section):
+    """A source that keeps fields of the hot state fresh while the loop is under way."""
+
+    name: Name
+    type: Annotated[SensorKind, one_of(tuple(SensorKind.values))]
+    interval: SomeSeconds | None = None
+    source: Source
+    updates: Annotated[tuple[Update, ...], BeforeValidator(listed("updates", 50))] = ()
+    signals: Annotated[tuple[Signal, ...], BeforeValidator(listed("signals", 10))] = ()
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        self._check_source()
+        names = [signal.name for signal in self.signals]
+        if len(set(names)) < len(names):
+            raise expected("signals with different names", "signals")
+        fields = [update.field for update in self.updates]
+        if len(set(fields)) < len(fields):
+            raise expected("each field once", "updates")
+        for number, update in enumerate(self.updates):
+            if update.gated_by is not None and update.gated_by not in names:
+                raise expected("the name of a signal of this sensor", "updates", number, "gated_by")
+        return self
+
+    def _check_source(self) -> None:
+        if self.type == SensorKind.POLL and self.interval is None:
+            raise expected("a whole number of seconds, 1 or more: a poll needs one", "interval")
+        if self.type == SensorKind.WATCH:
+            if self.source.path is None:
+                raise expected("a path: a watch looks at a file or a folder", "source")
+            return
+        allowed = "a tool or a url" if self.type == SensorKind.POLL else "a url"
+        if self.source.path is not None or (self.source.tool is not None and self.type == SensorKind.STREAM):
+            raise expected(f"{allowed}: that is what a {self.type} reads", "source")
+        schemes = _SCHEMES[self.type]
+        if self.source.url is not None and not self.source.url.lower().startswith(schemes):
+            raise expected(f"an address that begins with {', '.join(schemes)}", "source", "url")
+
+
+class Heartbeat(Section):
+    """A turn with a fixed prompt every so often, within the active hours; it knows nothing of the loop."""
+
+    enabled: Flag = True
+    interval: SomeSeconds = 1_800
+    prompt: Annotated[str, text(10_000, what="what the agent is told", lines=True)]
+
+
+@dataclass(frozen=True)
+class BrokenSensor:
+    """A sensor that cannot run as it is written. It is skipped; the agent is not."""
+
+    name: str
+    kind: SensorKind
+    problems: tuple[Problem, ...]
+
+    @property
+    def problem(self) -> str:
+        return "; ".join(str(problem) for problem in self.problems)
+
+
+class Written(Section):
+    """The keys of an agent.yaml."""
+
+    name: Annotated[str, text(120, what="a name")]
+    description: Annotated[str, text(2_000, lines=True, needed=False)] = ""
+    instructions: Annotated[str, text(50_000, lines=True, needed=False)] = ""
+    model: Model | None = None
+    mode: Annotated[ApprovalMode, one_of(tuple(ApprovalMode.values))] | None = None
+    zone: Zone = "UTC"
+    enabled: Flag = True
+    max_cost_usd: Amount | None = None
+    max_cost_per_day_usd: Amount | None = None
+    skills: Annotated[tuple[SkillName, ...], BeforeValidator(listed("names of skills", 200))] | None = None
+    loop: Settings = Field(default_factory=dict)
+    guardrails: Settings = Field(default_factory=dict)
+    autonomy: Autonomy | None = None
+    hot_state: HotState = Field(default_factory=HotState)
+    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MOST_SENSORS))] = ()
+    heartbeat: Heartbeat | None = None
+    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MOST_TRIGGERS))] = ()
+
+    @model_validator(mode="after")
+    def _triggers_fit(self) -> Self:
+        names = [trigger.name for trigger in self.triggers]
+        for number, trigger in enumerate(self.triggers):
+            if trigger.name in names[:number]:
+                raise expected("a name that no other trigger of this agent has", "triggers", number, "name")
+            trigger.demand_schedule(self.zone, "triggers", number)
+        return self
+
+
+class AgentDefinition(Written):
+    """An agent.yaml that was read: what it says, which sensors are broken, and what a person may want to know."""
+
+    broken_sensors: tuple[BrokenSensor, ...] = ()
+    notes: tuple[Problem, ...] = ()
+    lines: dict[str, int] = Field(default_factory=dict, repr=False, exclude=True)
+    sensor_keys: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
+
+    @classmethod
+    def read(
+        cls,
+        written: Written,
+        *,
+        named: bool,
+        broken_sensors: tuple[BrokenSensor, ...],
+        notes: tuple[Problem, ...],
+        lines: dict[str, int],
+        sensor_keys: dict[str, str],
+    ) -> Self:
+        """`named`: the text says the name itself."""
+        keys = written.model_fields_set - (frozenset() if named else {"name"})
+        values = {name: getattr(written, name) for name in Written.model_fields}
+        values |= {"broken_sensors": broken_sensors, "notes": notes, "lines": lines, "sensor_keys": sensor_keys}
+        return cls.model_construct(_fields_set=keys, **values)
+
+    @property
+    def is_autonomous(self) -> bool:
+        return self.autonomy is not None and self.autonomy.enabled
+
+    def line_of(self, key: str) -> int:
+        """Where a key stands, such as `triggers[0].playbook`; 0 when it does not."""
+        return self.lines.get(key, 0)

@@ -1,0 +1,89 @@
+"""Triggers as an agent.yaml names them. What they bind to is named, and looked up by the service that makes them."""
+
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from agents.cron import MAX_CHARS, validate
+from agents.definitions.section import Section
+from agents.definitions.values import Amount, Flag, Settings, Zone, expected, one_of, text, whole
+from agents.enums import AnalysisMode, EventSeverity, TriggerKind
+from agents.exceptions import Invalid
+
+KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
+# What only one kind has a use for.
+OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
+    "cron": TriggerKind.SCHEDULE,
+    "zone": TriggerKind.SCHEDULE,
+    "catch_up_minutes": TriggerKind.SCHEDULE,
+    "source": TriggerKind.EVENT,
+    "event_type": TriggerKind.EVENT,
+    "category": TriggerKind.EVENT,
+    "min_severity": TriggerKind.EVENT,
+}
+Named = Annotated[str, text(200, what="a name")]
+
+
+class TriggerSpec(Section):
+    """A trigger of the agent. `zone` is the agent's unless it is given."""
+
+    name: Annotated[str, text(120, what="a name")]
+    kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in KINDS))]
+    enabled: Flag = True
+    collection: Annotated[str, text(120, what="the name of a collection")] | None = None
+    playbook: Named | None = None
+    skill: Named | None = None
+    project: Named | None = None
+    query: Annotated[str, text(500, what="words", needed=False)] = ""
+    cron: Annotated[str, text(MAX_CHARS, what='five fields, such as "0 6 * * 1",')] = ""
+    zone: Zone | None = None
+    catch_up_minutes: Annotated[int, whole("minutes", most=525_600)] = 1_440
+    source: Annotated[str, text(120, needed=False)] = ""
+    event_type: Annotated[str, text(120, needed=False)] = ""
+    category: Annotated[str, text(120, needed=False)] = ""
+    min_severity: Annotated[EventSeverity, one_of(tuple(EventSeverity.values))] = EventSeverity.INFO
+    max_cost_usd: Amount | None = None
+    max_cost_per_day_usd: Amount | None = None
+    max_runs_per_hour: Annotated[int, whole("runs", least=1, most=10_000)] = 60
+    pause_after: Annotated[int, whole("runs", most=1_000)] = 50
+    emit_artifacts: Flag = False
+    review_flagged: Flag = False
+    judge_citations: Flag = False
+    analysis_mode: Annotated[AnalysisMode, one_of(tuple(AnalysisMode.values))] = AnalysisMode.SINGLE
+    loop: Settings = Field(default_factory=dict)
+    guardrails: Settings = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        for key, kind in OF_ONE_KIND.items():
+            if key in self.model_fields_set and self.kind != kind:
+                raise expected(f"nothing: only {kind} triggers have it, and this is of kind {self.kind}", key)
+        if self.kind == TriggerKind.WATCH and self.collection is None:
+            raise expected("the name of a collection: a watch needs one", "collection")
+        if self.kind == TriggerKind.SCHEDULE:
+            self._demand_work()
+        return self
+
+    def _demand_work(self) -> None:
+        if not self.cron:
+            raise expected('five fields, such as "0 6 * * 1": a schedule needs them', "cron")
+        if self.playbook is None and self.skill is None:
+            raise expected("the name of a playbook, or a skill: a schedule needs one of them", "playbook")
+        if self.collection is None and not self.query:
+            raise expected("the name of a collection, or a query: a schedule needs one of them", "collection")
+
+    def demand_schedule(self, zone: str, *place: str | int) -> None:
+        """That the schedule is ever due, in its own zone or in the agent's."""
+        if self.kind != TriggerKind.SCHEDULE:
+            return
+        try:
+            validate(self.cron, self.zone or zone)
+        except Invalid as error:
+            raise expected(f"a schedule that is due some day: {str(error).rstrip('.')}", *place, "cron") from None
+
+    def fields(self, zone: str) -> dict[str, Any]:
+        """What the services for triggers take, but for the name, the kind and what it binds to."""
+        bound = {"name", "kind", "collection", "playbook", "skill", "project"}
+        useless = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
+        given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | useless}
+        return {**given, "zone": self.zone or zone} if "zone" in given else given

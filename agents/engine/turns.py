@@ -1,0 +1,84 @@
+"""One turn of an agent, whoever asks for it: a chat, a heartbeat, a loop. The agent's instructions and what was said,
+the model with its skills, rounds of calls up to a limit, and the transcript of it all.
+
+What differs from one to the other is given; everything else is as the agent's definition says.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from agents.conf import clock
+from agents.ends import End
+from agents.engine.batch import Admission
+from agents.engine.loop import Answered, Brief, StepLoop
+from agents.engine.offering import model_of, skills_of
+from agents.enums import Purpose
+from agents.loop_config import LoopConfig
+from agents.models import AgentSession, Message
+from agents.services.definitions import definition_of
+from agents.services.loop_settings import guardrails_of
+from agents.services.transcripts import Entry
+from agents.skills.skill import Skill
+
+
+def run_agent_turn(
+    session: AgentSession,
+    said: tuple[Entry, ...],
+    *,
+    system: str,
+    config: LoopConfig,
+    key: str = "step",
+    purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR,
+    turn: int = 0,
+    before: tuple[Message, ...] = (),
+    listener: Callable[[Any], None] | None = None,
+    admit: Callable[[], Admission] | None = None,
+    closing: Skill | None = None,
+) -> Answered | End:
+    """Runs a turn to its end, or as far as it comes; begun again, it goes on where it was.
+
+    `said` opens it: the message, and what is quoted before it. `before` is what was said in earlier turns of the same
+    session. With a `closing` skill the turn ends with a reply that calls it, if all calls of that reply went well.
+    """
+    skills = skills_of(session)
+    brief = Brief(
+        model=model_of(session),
+        opening=(Entry("system", instructed(session, system)), *said),
+        skills={**skills, closing.name: closing} if closing else skills,
+        before=before,
+        turn=turn,
+        key=key,
+        purpose=purpose,
+        config=config,
+        guardrails=guardrails_of(session),
+        listener=listener,
+        admit=admit,
+    )
+    return _Turn(session, brief, started_at=clock(), closing=closing.name if closing else "").run()
+
+
+def instructed(session: AgentSession, system: str) -> str:
+    """The agent's own instructions first, then the rules of the turn, which nobody can leave out."""
+    instructions = definition_of(session.agent).instructions if session.agent else ""
+    return f"{instructions}\n\n{system}" if instructions else system
+
+
+class _Turn(StepLoop):
+    """The step loop, which a call of one skill can end."""
+
+    def __init__(self, session: AgentSession, brief: Brief, *, started_at: datetime, closing: str) -> None:
+        super().__init__(session, brief, started_at=started_at)
+        self._closing = closing
+
+    def _finish_step(self) -> Answered | End | None:
+        return super()._finish_step() or self._closed()
+
+    def _closed(self) -> Answered | None:
+        last = self._last_reply
+        if last is None or all(call["name"] != self._closing for call in last.calls):
+            return None
+        results = {entry.call_id: entry for entry in self._transcript if entry.seq > last.seq}
+        answers = [results.get(call["id"]) for call in last.calls]
+        went_well = all(answer is not None and not answer.failed for answer in answers)
+        return Answered(last.content) if went_well else None

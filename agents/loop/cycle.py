@@ -1,0 +1,255 @@
+"""The engine of loops: one turn for each task, and the pause between two turns is a row.
+
+A turn is: what there is to see (1, 2), whether it is worth a turn (3), stale fields read anew (4), the context (5), the
+agent's turn (6), how it yielded (7), the record of it (8), what comes of that (9), and the guardrails (10), which are
+asked before a turn as well. A turn that was interrupted goes on where it was, by the definition that it began with:
+what it has done stands in the journal.
+Brakes are not caught here, but for a shared budget that is used up: a loop sleeps until it is filled again.
+"""
+
+import logging
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from agents.conf import clock
+from agents.ends import Asleep, End, Finished
+from agents.engine.loop import Answered
+from agents.engine.turns import run_agent_turn
+from agents.enums import EventKind, TerminalReason, TurnState
+from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
+from agents.loop.context import history_of, opening_of, seen_of, system_of, view_of
+from agents.loop.gate import gate
+from agents.loop.guards import before_turn, daily, restrained, tokens_counted
+from agents.loop.pacing import RATE_WINDOW, Move, Pace, Triggered, acted_on, failed, idled, rested, skipped
+from agents.loop.rate import ActionRate, is_action
+from agents.loop.refresh import refresh, stale
+from agents.loop.yield_tool import read_yield
+from agents.loop_config import LoopConfig
+from agents.models import Agent, AgentSession, Turn
+from agents.services.alerts import alerts_pending
+from agents.services.definitions import definition_of
+from agents.services.happenings import event_emit
+from agents.services.hot_state import hot_snapshot
+from agents.services.loop_settings import loop_of
+from agents.services.loops import pace_of
+from agents.services.transcripts import Entry, transcript_append
+from agents.services.turns import (
+    PACE,
+    Done,
+    Memory,
+    calls_since,
+    memory_keep,
+    turn_begin,
+    turn_close,
+    turn_fail,
+    turn_has_begun,
+    turn_latest,
+    turn_open,
+    turn_skip,
+)
+from agents.skills.pacing import yield_turn
+from audit.redaction import redact_exception
+
+logger = logging.getLogger(__name__)
+
+ROUNDS: Final = "max_tool_rounds"
+_PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater)
+_TURN_ERRORS: Final = {TerminalReason.PROVIDER_ERROR, TerminalReason.REFUSED, TerminalReason.TIMED_OUT}
+
+
+def loop(session: AgentSession) -> End:
+    if session.agent is None:
+        return Finished(TerminalReason.EXTERNAL_HALT)
+    return Cycle(session, session.agent).run()
+
+
+class Cycle:
+    """One slice of a loop."""
+
+    def __init__(self, session: AgentSession, agent: Agent) -> None:
+        self._session, self._agent = session, agent
+        self._began_at = clock()
+        self._go_by(agent.definition)
+        self._pace = Pace.from_json(session.metadata.get(PACE))
+
+    def _go_by(self, text: str) -> None:
+        self._agent.definition = text
+        self._definition = definition_of(self._agent)
+        self._limits = pace_of(self._definition)
+
+    def run(self) -> End:
+        turn = turn_latest(self._session)
+        if turn is not None and turn.definition:
+            self._go_by(turn.definition)  # as it began, whatever the agent's text says by now
+        if turn is None or turn.state != TurnState.OPEN:
+            now = clock()
+            verdict = before_turn(self._session, self._agent, self._definition, self._pace, now=now)
+            if verdict.move is not None:
+                self._tell(verdict.triggered, now)
+                memory_keep(self._session, _memory(verdict.move))
+                return verdict.move.end
+            after_sleep = verdict.pace.slept
+            self._pace = replace(verdict.pace, refused=0, slept=False)
+            turn = turn_open(self._session, memory=Memory(self._pace.to_json()), after_sleep=after_sleep, now=now)
+        return self._guarded(turn)
+
+    def _guarded(self, turn: Turn) -> End:
+        """The turn, and what comes of it if something goes wrong in it: the loop survives."""
+        try:
+            return self._turn(turn)
+        except BudgetRefused as refused:
+            return self._out_of_money(turn, refused)
+        except _PASSED_ON:
+            raise
+        except Exception as error:
+            logger.exception("turn %s of session %s failed", turn.number, self._session.public_id)
+            return self._failed(turn, redact_exception(error))
+
+    def _turn(self, turn: Turn) -> End:
+        config = self._config()
+        said: tuple[Entry, ...] = ()
+        if not turn_has_begun(self._session, turn):
+            prepared = self._prepared(turn, config)
+            if isinstance(prepared, Move):
+                return prepared.end
+            said = prepared
+        rate = ActionRate(self._session, self._pace, limit=self._limits.max_actions_per_minute)
+        end = run_agent_turn(
+            self._session,
+            said,
+            system=system_of(self._session),
+            config=config,
+            key=f"turn:{turn.number}",
+            turn=turn.number,
+            before=history_of(self._session, turn),
+            admit=rate.group,
+            closing=yield_turn,
+        )
+        self._pace = replace(self._pace, refused=rate.refused)
+        return self._ended(turn, end, rate)
+
+    def _config(self) -> LoopConfig:
+        """In a turn the smaller of the limits wins."""
+        config = loop_of(self._session)
+        rounds = min(filter(None, (config.max_tool_rounds, self._limits.max_tool_rounds)))
+        return replace(config, max_tool_rounds=rounds)
+
+    # --- 1 to 5 ---
+
+    def _prepared(self, turn: Turn, config: LoopConfig) -> tuple[Entry, ...] | Move:
+        """What the turn opens with, or, when the gate stays shut, the sleep that follows."""
+        session, definition = self._session, self._definition
+        views = hot_snapshot(session, definition, now=clock())
+        alerts = alerts_pending(session)
+        model = self._limits.precheck_model
+        opens = bool(alerts or stale(definition, views))
+        if cause := gate(session, turn, views, model=model, opens=opens, pace=self._pace):
+            return self._skipped(turn, cause)
+        if refresh(session, turn, definition, views):
+            views = hot_snapshot(session, definition, now=clock())
+        view = view_of(session, views, alerts, window=config.context_window)
+        turn_begin(session, turn, seen=seen_of(session, views, alerts, view), now=clock())
+        return opening_of(turn, view)
+
+    # --- 7 to 10 ---
+
+    def _ended(self, turn: Turn, end: Answered | End, rate: ActionRate) -> End:
+        match end:
+            case Answered():
+                return self._done(turn, rate)
+            case Finished(TerminalReason.MAX_STEPS):
+                return self._cut_short(turn, rate)
+            case Finished(reason, error) if reason in _TURN_ERRORS:
+                return self._failed(turn, error or str(reason))
+            case Finished():
+                return end
+        self._account(clock(), closes=False)
+        memory_keep(self._session, Memory(self._pace.to_json()))
+        return end
+
+    def _cut_short(self, turn: Turn, rate: ActionRate) -> End:
+        rounds = self._config().max_tool_rounds
+        told = f"The turn was ended after {rounds} rounds of calls, which is its limit. Go on in the next turn."
+        transcript_append(self._session, [Entry("user", told, reason=ROUNDS)], turn=turn.number, now=clock())
+        return self._done(turn, rate, cut=True)
+
+    def _done(self, turn: Turn, rate: ActionRate, *, cut: bool = False) -> End:
+        """One transaction: the record of the turn, and what the loop remembers of it."""
+        now, limits = clock(), self._limits
+        with transaction.atomic():
+            calls = self._account(now)
+            yielded = read_yield(self._session, calls)
+            sleep = min(yielded.sleep, limits.max_sleep) or None
+            if yielded.sleep > limits.max_sleep:
+                logger.info("a sleep of %s seconds is cut to %s", yielded.sleep, limits.max_sleep)
+            turn_close(
+                self._session,
+                turn,
+                calls=calls,
+                actions=[call.name for call in calls if call.ok and is_action(call)],
+                yielded=str(yielded.mode),
+                sleep_seconds=sleep,
+                reason=yielded.reason,
+                now=now,
+                wake_early_if=list(yielded.wake_early_if),
+            )
+            self._pace, spent = tokens_counted(self._session, self._agent, self._pace, now=now)
+            move = acted_on(
+                replace(self._pace, cut=cut),
+                yielded,
+                max_sleep=limits.max_sleep,
+                wake_on_chat=limits.wake_on_chat,
+                now=now,
+            )
+            move, found = restrained(move, limits, spent=spent, rate=rate, now=now)
+            for triggered in found:
+                self._tell(triggered, now)
+            memory_keep(self._session, _memory(move))
+        return move.end
+
+    def _skipped(self, turn: Turn, cause: str) -> Move:
+        now = clock()
+        calls = self._account(now)
+        move = daily(skipped(self._pace, now=now), self._limits, now=now)
+        turn_skip(self._session, turn, cause=cause, calls=calls, memory=_memory(move), now=now)
+        return move
+
+    def _failed(self, turn: Turn, error: str) -> End:
+        now = clock()
+        calls = self._account(now)
+        move = failed(self._pace, now=now)
+        turn_fail(self._session, turn, error=error, calls=calls, memory=_memory(move), now=now)
+        return replace(move.end, error=error) if isinstance(move.end, Finished) else move.end
+
+    def _out_of_money(self, turn: Turn, refused: BudgetRefused) -> End:
+        now = clock()
+        calls = self._account(now)
+        move = Move(Asleep(refused.resets_at), rested(self._pace))
+        turn_fail(self._session, turn, error=str(refused), calls=calls, memory=_memory(move), now=now)
+        numbers = {"budget": refused.budget, "cap_usd": str(refused.cap), "until": refused.resets_at.isoformat()}
+        self._tell(Triggered("budget", numbers), now)
+        return move.end
+
+    def _account(self, now: datetime, *, closes: bool = True) -> list[Done]:
+        """The calls of the turn; the pace learns how long nothing was done, and when something was."""
+        calls = calls_since(self._session, self._pace.last_call)
+        actions = [call for call in calls if is_action(call)]
+        last = max((call.settled_at for call in actions if call.ok and call.settled_at), default=None)
+        self._pace = idled(self._pace, since=self._began_at, last_action_at=last, now=now)
+        if closes and calls:
+            begun = [*map(datetime.fromisoformat, self._pace.actions), *(call.started_at for call in actions)]
+            recent = tuple(at.isoformat() for at in begun if at > now - RATE_WINDOW)
+            self._pace = replace(self._pace, last_call=calls[-1].pk, actions=recent)
+        return calls
+
+    def _tell(self, triggered: Triggered | None, now: datetime) -> None:
+        if triggered is not None:
+            told: dict[str, Any] = dict(triggered.numbers)
+            event_emit(EventKind.GUARDRAIL_TRIGGERED, session=self._session, now=now, guardrail=triggered.name, **told)
+
+
+def _memory(move: Move) -> Memory:
+    return Memory(move.pace.to_json(), move.wakes)

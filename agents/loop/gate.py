@@ -1,0 +1,97 @@
+"""The gate before a full turn: has anything changed, and does a small model think that it matters?
+
+It spares turns, it does not forbid them: when it cannot tell, it opens. So it does when a field has gone stale that is
+read anew only after it, and when what has changed is too long to be shown. It is open anyway when no small
+model is named, when alerts wait, when there was no turn yet, and when the last one failed or ran out of rounds.
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+from agents.blocks import render_block
+from agents.conf import clock
+from agents.engine.calls import call
+from agents.enums import Purpose, ToolIntent
+from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
+from agents.loop.pacing import Pace
+from agents.models import AgentSession, Turn
+from agents.nonces import nonce_of
+from agents.services.gates import gate_note
+from agents.services.hot_state import Change, FieldView, diff_since
+from agents.services.turns import turn_last_done
+from agents.types import ZERO
+
+logger = logging.getLogger(__name__)
+
+MAX_TOKENS: Final = 5
+PROMPT_CHARS: Final = 4_000
+UNCHANGED: Final = "unchanged"
+IMMATERIAL: Final = "immaterial"
+_NO: Final = re.compile(r"\W*no\b", re.IGNORECASE)
+_PROMPT: Final = """\
+What an agent watches has changed since it last looked:
+{changes}
+Does any of it matter enough to wake the agent? Answer yes or no.\
+"""
+
+
+def gate(
+    session: AgentSession, turn: Turn, views: Sequence[FieldView], *, model: str | None, opens: bool, pace: Pace
+) -> str:
+    """Why the turn is to be skipped; empty when it is not: whatever `opens` it, such as an alert, is not asked about.
+    Brakes are not caught; any other fault opens it."""
+    if model is None:
+        return ""
+    try:
+        return _skipped(session, turn, views, model=model, opens=opens, pace=pace)
+    except (AutonomousBrake, LeaseLost):
+        raise
+    except Exception:
+        logger.warning("the gate of session %s opens, for it failed", session.public_id, exc_info=True)
+        return ""
+
+
+def _skipped(
+    session: AgentSession, turn: Turn, views: Sequence[FieldView], *, model: str, opens: bool, pace: Pace
+) -> str:
+    last = turn_last_done(session)
+    if opens or last is None or pace.errors or pace.cut:
+        gate_note(session, asked=False, skipped="", spent=ZERO, now=clock())
+        return ""
+    changes = diff_since(last.seen.get("fields", {}), views)
+    lines = lines_of(changes)
+    if len(lines) > PROMPT_CHARS or not all(change.is_shown for change in changes):
+        gate_note(session, asked=False, skipped="", spent=ZERO, now=clock())
+        return ""
+    if not changes:
+        gate_note(session, asked=False, skipped=UNCHANGED, spent=ZERO, now=clock())
+        return UNCHANGED
+    matters, spent = _matters(session, lines, model=model, key=f"turn:{turn.number}:gate")
+    skipped = "" if matters else IMMATERIAL
+    gate_note(session, asked=True, skipped=skipped, spent=spent, now=clock())
+    return skipped
+
+
+def lines_of(changes: Sequence[Change]) -> str:
+    return "\n".join(f"{change.name}: {change.old or '(none)'} -> {change.new or '(none)'}" for change in changes)
+
+
+def _matters(session: AgentSession, lines: str, *, model: str, key: str) -> tuple[bool, Decimal]:
+    asked = {
+        "model": model,
+        "prompt": _PROMPT.format(changes=render_block("changes", lines, nonce=nonce_of(session.public_id, key))),
+        "max_tokens": MAX_TOKENS,
+        "purpose": str(Purpose.PRECHECK),
+    }
+    try:
+        told = call(session, ToolIntent.RUN_SKILL, key, asked)
+    except (RetryLater, UnpricedModel, ModelSuspended) as error:
+        logger.warning("the gate of session %s opens, for it could not ask: %s", session.public_id, error)
+        return True, ZERO
+    if not told.ok:
+        logger.warning("the gate of session %s opens, for it got no answer: %s", session.public_id, told.error)
+        return True, told.cost_usd
+    return not _NO.match(str(told.data.get("text") or "")), told.cost_usd

@@ -1,0 +1,72 @@
+"""`check_agents`: says everything that is wrong with agent.yaml files, and what they name that is not here."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from agents.definitions.problems import DefinitionError, Problem
+from agents.definitions.schema import AgentDefinition
+from agents.management.agent_texts import agent_paths, agent_text, counted
+from agents.sensors.fitness import never_fit
+from agents.services.definitions import definition_checked
+from agents.skills.registry import installed_skills
+from agents.skills.unresolved import not_among
+from audit.management.base import ActingCommand
+
+
+class Command(ActingCommand):
+    help = (
+        "Checks agent.yaml files; needs no database. Every problem is named with file, line and key; notes tell what "
+        "a file names that this installation does not have. Fails when there is a problem; a note is none."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("paths", nargs="+", type=Path, help="Files, or folders whose YAML files are checked.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        paths = agent_paths(options["paths"])
+        problems: list[Problem] = []
+        notes: list[Problem] = []
+        names: set[str] = set()
+        for path in paths:
+            try:
+                definition = _read(path)
+            except DefinitionError as error:
+                problems += [*error.problems, *(never_fit(error.rest, file=str(path)) if error.rest else ())]
+                continue
+            problems += [*_doubtful(definition, names, str(path)), *never_fit(definition, file=str(path))]
+            notes += [*definition.notes, *not_among(installed_skills().keys(), definition, file=str(path))]
+            names.add(definition.name)
+        self.stdout.write(_json(paths, problems, notes) if options["json"] else _lines(paths, problems, notes))
+        if problems:
+            raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}.")
+
+
+def _read(path: Path) -> AgentDefinition:
+    text = agent_text(path)
+    if isinstance(text, Problem):
+        raise DefinitionError((text,))
+    return definition_checked(text, file=str(path))
+
+
+def _doubtful(definition: AgentDefinition, names: set[str], file: str) -> list[Problem]:
+    """What an import would take, and a person would not want: sensors that are skipped, and one name in two files."""
+    found = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
+    if definition.name in names:
+        wanted = "a name that no other file has"
+        found.append(Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"'))
+    return found
+
+
+def _json(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
+    told = {"problems": [one.to_json() for one in problems], "notes": [one.to_json() for one in notes]}
+    return json.dumps({"ok": not problems, "files": [str(path) for path in paths], **told})
+
+
+def _lines(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
+    good = [] if problems else [f"{counted(paths, 'file')} {'is' if len(paths) == 1 else 'are'} fine."]
+    return "\n".join([*(f"PROBLEM {one}" for one in problems), *(f"NOTE {one}" for one in notes), *good])

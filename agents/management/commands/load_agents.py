@@ -1,0 +1,111 @@
+"""`load_agents`: makes agents from agent.yaml files, or the next version of those that have their names."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from agents.conf import clock
+from agents.definitions.problems import DefinitionError, Problem
+from agents.exceptions import LqopsError
+from agents.management.acting import acting_user, add_acting_user, named_user
+from agents.management.agent_texts import agent_paths, agent_text, counted
+from agents.sensors.fitness import never_fit
+from agents.services.agent_files import Defined, agent_import
+from agents.skills.unresolved import unresolved
+from audit.management.base import ActingCommand
+
+
+class Command(ActingCommand):
+    help = (
+        "Makes agents from agent.yaml files or, where their owner has one of that name, its next version. A file that "
+        "says what its agent says already changes nothing. All are loaded, or, if one has a problem, none."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "paths", nargs="+", type=Path, help="Files, or folders whose YAML files are loaded by name."
+        )
+        parser.add_argument("--owner", help="The username of the agents' owner; by default the one of --user.")
+        parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
+        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+        add_acting_user(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        by = acting_user(options["user"])
+        owner = named_user(options["owner"]) if options["owner"] else by or _only_user()
+        paths, dry = agent_paths(options["paths"]), options["dry_run"]
+        problems: list[Problem] = []
+        loaded: list[tuple[Path, Defined]] = []
+        with transaction.atomic():
+            for path in paths:
+                try:
+                    loaded.append((path, _load(path, owner, by)))
+                except DefinitionError as error:
+                    problems += error.problems
+                except LqopsError as error:
+                    problems.append(Problem(str(path), 0, "", f"a file that can be loaded now: {error}"))
+            if problems or dry:
+                transaction.set_rollback(True)
+        done = [] if problems else loaded
+        self.stdout.write(_json(done, problems, dry=dry) if options["json"] else _lines(done, problems, dry=dry))
+        if problems:
+            raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}: nothing was loaded.")
+
+
+def _load(path: Path, owner: User, by: User | None) -> Defined:
+    text = agent_text(path)
+    if isinstance(text, Problem):
+        raise DefinitionError((text,))
+    with transaction.atomic():
+        return agent_import(owner=owner, text=text, by=by, now=clock(), file=str(path))
+
+
+def _only_user() -> User:
+    """Where there is one person, it is plain whose agents these are."""
+    users = list(User.objects.filter(is_active=True)[:2])
+    if len(users) != 1:
+        raise CommandError("Say whose agents these are: --user, or --owner.")
+    return users[0]
+
+
+def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: bool) -> str:
+    agents = [
+        {
+            "file": str(path),
+            "agent_id": str(defined.agent.public_id),
+            "name": defined.agent.name,
+            "version": defined.agent.definition_version,
+            "digest": defined.agent.definition_digest,
+            "changed": defined.changed,
+            "told": list(defined.told),
+            "broken_sensors": [
+                {"name": sensor.name, "problem": sensor.problem} for sensor in defined.definition.broken_sensors
+            ],
+            "notes": [note.to_json() for note in _notes(path, defined)],
+        }
+        for path, defined in loaded
+    ]
+    return json.dumps({"dry_run": dry, "agents": agents, "problems": [problem.to_json() for problem in problems]})
+
+
+def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: bool) -> str:
+    lines = [f"PROBLEM {problem}" for problem in problems]
+    for path, defined in loaded:
+        stays = "" if defined.changed else "nothing has changed: "
+        lines.append(f"{path}: {stays}{defined.agent.name} is at version {defined.agent.definition_version}.")
+        lines += [f"  {told}" for told in defined.told]
+        lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
+        lines += [f"  NOTE {note}" for note in _notes(path, defined)]
+    if dry and not problems:
+        lines.append("Nothing was done: this was a dry run.")
+    return "\n".join(lines)
+
+
+def _notes(path: Path, defined: Defined) -> list[Problem]:
+    definition, file = defined.definition, str(path)
+    return [*definition.notes, *unresolved(definition, file=file), *never_fit(definition, file=file)]

@@ -1,0 +1,11 @@
+"""The engine of sensor sessions outside of slices: one whose day is over, or whose loop has stopped, ends."""
+
+from agents.conf import clock
+from agents.ends import Asleep, End, Finished
+from agents.models import AgentSession
+from agents.services.sensor_sessions import DAY, day_of, end_of_day, is_needed
+
+
+def sensor_day(session: AgentSession) -> End:
+    now = clock()
+    return Asleep(end_of_day(now)) if session.params[DAY] == day_of(now) and is_needed(session) else Finished()

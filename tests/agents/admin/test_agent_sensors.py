@@ -1,0 +1,79 @@
+"""Sensors on an agent's page: where each looks, whether it rests, and what its signals say."""
+
+import textwrap
+from datetime import timedelta
+
+import pytest
+
+from agents.conf import clock
+from agents.models import Sensor
+from agents.services.lifecycles import agent_start, agent_stop
+from tests.agents.admin.rows import page, sign_in, text_of
+from tests.agents.autonomy import make_autonomous
+
+pytestmark = pytest.mark.django_db
+TEXT = textwrap.dedent("""\
+    autonomy: {enabled: true}
+    hot_state: {fields: {price: {type: number}}}
+    sensors:
+      - name: ticker
+        type: poll
+        interval: 5
+        source: {url: "https://prices.example.org/acme?access_token=a1B2c3D4e5F6g7H8i9J0k1L2"}
+        updates: [{field: price}]
+        signals: [{name: odd, prompt: Is it odd?, threshold: 0.7}]
+      - {name: box, type: watch, source: {path: inbox/today}}
+""")
+WAITING = {"items": [1, 2], "happening": "x", "tries": 0, "unscored": 0, "after": ""}
+
+
+@pytest.fixture
+def agent(client):
+    agent = make_autonomous(TEXT, owner=sign_in(client))
+    agent_start(agent=agent, by=None, now=clock())
+    Sensor.objects.filter(agent=agent).update(state="fine", value="31.5")
+    return agent
+
+
+def sensors(client, agent):
+    shown = " ".join(text_of(client.get(page(type(agent), "change", agent.pk))).split())
+    return shown[shown.index('id="sensors"') : shown.index('id="turns"')]
+
+
+def test_where_a_sensor_looks_is_shown_without_secrets(client, agent):
+    shown = sensors(client, agent)
+    assert "https://prices.example.org/acme" in shown
+    assert "inbox/today" in shown
+    assert "a1B2c3D4e5F6" not in shown
+
+
+def test_sensor_of_an_agent_that_was_stopped_is_at_rest(client, agent):
+    assert '<span class="lq-chip good">fine</span>' in sensors(client, agent)
+    agent_stop(agent=agent, by=None, now=clock())
+    shown = sensors(client, agent)
+    assert '<span class="lq-chip ">at rest</span>' in shown
+    assert "fine" not in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({}, "not judged yet</span>"),
+        ({"score": "0.35"}, "scored 0.35</span>"),
+        ({"score": None, "said": "I think so"}, 'class="lq-bad">no score: I think so</span>'),
+        ({"score": None, "said": ""}, "no score: it said nothing</span>"),
+        ({"unable": "it has no price", "waiting": WAITING, "let_go": 3},
+         'class="lq-bad">could not be judged: it has no price, 2 to be judged, 3 never judged</span>'),
+    ],
+)  # fmt: skip
+def test_signal_is_shown_with_its_last_score_or_why_there_is_none(client, agent, state, said):
+    Sensor.objects.filter(agent=agent, name="ticker").update(signals={"odd": state})
+    shown = sensors(client, agent)
+    assert said in shown
+    assert "fires from 0.7; never fired" in shown
+
+
+def test_signal_is_shown_with_when_it_fired_last(client, agent):
+    state = {"odd": {"score": "0.9", "fired_at": (clock() - timedelta(minutes=5)).isoformat()}}
+    Sensor.objects.filter(agent=agent, name="ticker").update(signals=state)
+    assert "fires from 0.7; fired 5 minutes ago" in sensors(client, agent)

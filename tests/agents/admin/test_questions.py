@@ -1,0 +1,135 @@
+"""The queue of questions: what waits first, who may answer, from where, and what closed ones show."""
+
+import pytest
+from django.urls import reverse
+
+from agents.enums import QuestionStatus, Status
+from agents.models import AgentSession, Question
+from audit.models import AuditEvent
+from tests.agents.admin.hostile import PAYLOADS, read
+from tests.agents.admin.rows import page, sign_in, text_of
+from tests.agents.chat.rows import make_question, open_chat
+from tests.factories import make_agent, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def waiting(owner=None, **fields):
+    return make_question(open_chat(owner, status=Status.WAITING, waiting_on="input"), **fields)
+
+
+def answer(client, question, text="The second.", **more):
+    return client.post(reverse("admin:agents_question_answer", args=[question.pk]), {"answer": text, **more})
+
+
+def test_queue_shows_what_waits_oldest_first_and_the_rest_on_request(client):
+    sign_in(client, "viewer")
+    make_question(open_chat(agent=make_agent(name="Clerk")), text="First?")
+    waiting(text="Second?")
+    waiting(text="Closed?", status=QuestionStatus.ANSWERED)
+
+    found = text_of(client.get(page(Question, "changelist")))
+    assert found.index("First?") < found.index("Second?")
+    assert "Clerk for" in found
+    assert "Closed?" not in found
+    assert "Closed?" in text_of(client.get(page(Question, "changelist"), {"queue": "all"}))
+
+
+def test_owner_answers_without_any_other_permission_and_the_run_goes_on(client):
+    owner = sign_in(client, "viewer")
+    question = waiting(owner)
+    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+
+    answered = answer(client, question)
+    assert answered.headers["Location"] == page(Question, "change", question.pk)
+    question.refresh_from_db()
+    assert (question.status, question.answer, question.answered_by) == ("answered", "The second.", owner)
+    assert AgentSession.objects.get().status == Status.QUEUED
+    shown = text_of(client.get(page(Question, "change", question.pk)))
+    assert "The second." in shown
+    assert "Answer</button>" not in shown
+
+
+def test_who_decides_answers_too_and_the_look_is_on_record(client):
+    by = sign_in(client, "approver")
+    question = waiting()
+    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+    assert AuditEvent.objects.get(kind="session.viewed").actor == f"user:{by.pk}"
+    assert answer(client, question).status_code == 302
+
+
+def test_others_look_and_do_not_answer(client):
+    sign_in(client, "operator")
+    question = waiting()
+    assert "for approvers to answer" in text_of(client.get(page(Question, "change", question.pk)))
+    assert answer(client, question).status_code == 403
+    client.force_login(make_user(is_staff=True))
+    assert client.get(page(Question, "changelist")).status_code == 403
+    assert client.get(page(Question, "change", question.pk)).status_code == 403
+    assert Question.objects.get().status == QuestionStatus.PENDING
+
+
+def test_refusals_are_shown_beside_the_form(client):
+    owner = sign_in(client, "viewer")
+    question = waiting(owner)
+    assert answer(client, question, " ").status_code == 422
+    assert client.get(reverse("admin:agents_question_answer", args=[question.pk])).status_code == 405
+    answer(client, question)
+    again = answer(client, question, "No, the first.")
+    assert again.status_code == 409
+    assert "has been answered" in text_of(again)
+    assert Question.objects.get().answer == "The second."
+
+
+def test_answer_leads_back_to_where_the_form_stood(client):
+    owner = sign_in(client, "operator")
+    session = open_chat(owner)
+    places = {
+        "session": page(AgentSession, "change", session.pk),
+        "chat": reverse("admin:chat", args=[session.public_id]),
+    }
+    for name, address in places.items():
+        question = make_question(session, call_key=name)
+        assert f'name="from" value="{name}"' in text_of(client.get(address))
+        assert answer(client, question, **{"from": name}).headers["Location"] == address
+    odd = answer(client, make_question(session), **{"from": "https://example.org/"})
+    assert odd.headers["Location"].startswith("/admin/agents/question/")
+
+
+def test_session_page_shows_the_question_to_all_and_the_form_to_those_who_may(client):
+    question = waiting(text="Which draft?")
+    for role, may in (("approver", True), ("viewer", False)):
+        sign_in(client, role)
+        shown = text_of(client.get(page(AgentSession, "change", question.session_id)))
+        assert "Which draft?" in shown
+        assert ("Answer</button>" in shown) == may
+
+
+@pytest.mark.parametrize(("role", "badge"), [("approver", "2"), ("viewer", "1")])
+def test_home_and_sidebar_count_what_waits(client, role, badge):
+    user = sign_in(client, role)
+    waiting(user, text="Mine?")
+    waiting(text="Theirs?")
+    home = client.get(reverse("admin:index"))
+
+    assert "2</b>question" in text_of(home)
+    assert text_of(home).count("Answer</a>") == int(badge)
+    items = [item for section in home.context["sidebar_navigation"] for item in section["items"]]
+    assert {item["title"]: item.get("badge") for item in items}["Questions"] == badge
+
+
+def test_what_agents_ask_and_people_answer_is_text(client):
+    owner = sign_in(client)
+    hostile = "\n".join(PAYLOADS)
+    question = waiting(owner, text=hostile)
+    addresses = [
+        page(Question, "changelist"),
+        page(Question, "change", question.pk),
+        page(AgentSession, "change", question.session_id),
+        reverse("admin:chat", args=[question.session.public_id]),
+        reverse("admin:index"),
+    ]
+    Question.objects.filter(pk=question.pk).update(answer=hostile)
+    for address in addresses:
+        found = read(text_of(client.get(address)))
+        assert (found.live, found.seen > 0) == ([], True), address

@@ -1,0 +1,66 @@
+"""What the page of a session tells of approvals, of calls, and of an end for want of money."""
+
+from decimal import Decimal
+
+import pytest
+
+from agents.brakes import SpentUp
+from agents.enums import TerminalReason, ToolIntent
+from agents.models import AgentSession
+from agents.services.refusals import refuse_unaffordable
+from agents.services.sessions import session_finish
+from audit import recorder
+from tests.agents.admin.rows import make_approval, page, sign_in, text_of
+from tests.factories import NOW, make_session
+
+pytestmark = pytest.mark.django_db
+CALL = "8a296ba9-0000-4000-8000-000000000001"
+
+
+def show(client, session):
+    return client.get(page(AgentSession, "change", session.pk))
+
+
+def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
+    owner = sign_in(client)
+    session = make_session(owner=owner)
+    about = {"approval_id": str(make_approval(session, action="send_email").public_id), "digest": "d"}
+    standing = {**about, "standing_id": "s1"}
+    by = f"user:{owner.pk}"
+    for kind, actor, details in (
+        ("approval.standing_created", by, {**standing, "action": "drop_table", "uses": 3}),
+        ("approval.approved", "system", standing),
+        ("approval.consumed", "system", {**about, "call_id": CALL}),
+        ("approval.cancelled", "system", {**about, "cause": "halt"}),
+    ):
+        recorder.append(session.chain, kind, now=NOW, actor=actor, details=details)
+    skill = {
+        "tool": "run_skill",
+        "name": "drop_table",
+        "call_id": CALL,
+        "outcome": "success",
+    }
+    recorder.append(session.chain, "autonomous_session.tool_call", now=NOW, details=skill)
+
+    found = text_of(show(client, session))
+
+    for words in (
+        f"Approved: send_email, by {owner.username} (standing approval).", "The approval was used: send_email.",
+        "The request for approval was withdrawn: send_email.", "The skill drop_table", "success",
+    ):  # fmt: skip
+        assert words in found, words
+    assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
+
+
+def test_the_end_for_want_of_money_says_how_much_was_missing(client):
+    owner = sign_in(client)
+    session = make_session(owner=owner, max_cost_usd=Decimal("0.005"))
+    verdict = SpentUp("cost", Decimal("0.02"), Decimal("0.005"))
+    brake = refuse_unaffordable(session, ToolIntent.RUN_SKILL, verdict, phase="turn", now=NOW)
+    session_finish(session, TerminalReason.BUDGET_EXCEEDED, now=NOW, error=str(brake))
+
+    found = text_of(show(client, session))
+
+    assert "its next question could have cost up to $0.02; $0.005 was left of its cap" in found
+    assert "The next question could cost up to $0.02; $0.005 was left of the session&#x27;s cap." in found
+    assert "used up" not in found

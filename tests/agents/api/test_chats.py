@@ -1,0 +1,146 @@
+"""Chats through the API: a message is a session, a chat is what was said, and all of it is its owner's alone."""
+
+from uuid import uuid4
+
+import pytest
+
+from agents.enums import Status, WaitingOn
+from agents.models import AgentSession
+from agents.services.chats import MAX_CHARS
+from audit.models import AuditEvent
+from tests.agents.chat.rows import CALL, make_chat, make_entry, make_question, open_chat
+from tests.factories import make_agent, make_user
+
+from .conftest import client_of
+
+pytestmark = pytest.mark.django_db
+CHATS = "/api/v1/chats"
+
+
+@pytest.fixture
+def said(api):
+    return lambda text="What is a break clause?", **more: api.post(CHATS, {"message": text, **more}, format="json")
+
+
+def test_message_is_a_session_that_works_on_an_answer(said, person):
+    agent = make_agent(owner=person)
+    answer = said(agent=str(agent.public_id), max_cost_usd="0.25")
+    session = AgentSession.objects.get()
+
+    assert answer.status_code == 202
+    assert answer.json() == {"session": str(session.public_id), "chat": str(session.public_id)}
+    assert (session.mode, session.status, session.agent, str(session.max_cost_usd)) == (
+        "chat",
+        Status.QUEUED,
+        agent,
+        "0.250000",
+    )
+    event = AuditEvent.objects.get(kind="autonomous_trigger.run_now")
+    assert (event.actor, event.request_id) == (f"user:{person.pk}", answer["X-Request-ID"])
+
+
+@pytest.mark.parametrize(
+    ("text", "way"),
+    [("hello", "answer"), ("Review all my leases, one by one", "goal"), ("calculate 17 * 23 for me", "script")],
+)
+def test_how_a_message_is_worked_on_is_decided_by_rules(said, text, way):
+    assert said(text).status_code == 202
+    assert AgentSession.objects.get().params["way"] == way
+
+
+def test_chat_goes_on_with_its_agent_one_message_at_a_time(said, person):
+    agent = make_agent(owner=person)
+    first = make_chat(person, agent=agent)
+    second = said("And the next year?", chat=str(first.public_id))
+    assert second.json()["chat"] == str(first.public_id)
+    assert AgentSession.objects.latest("pk").agent == agent
+
+    third = said("Well?", chat=str(first.public_id))
+    assert (third.status_code, third.json()["code"]) == (409, "invalid_transition")
+    assert AgentSession.objects.count() == 2
+
+
+def test_chats_are_listed_by_when_they_were_last_spoken_in(api, person):
+    old = make_chat(person, "The first")
+    new = make_chat(person, "The second", answer="Yes.")
+    make_chat(person, "More of the first", chat=old.public_id, agent=make_agent(owner=person))
+    make_chat(make_user(), "Somebody else's")
+
+    listed = api.get(CHATS).json()
+    assert [(row["id"], row["opening"], row["messages"]) for row in listed["results"]] == [
+        (str(old.public_id), "The first", 2),
+        (str(new.public_id), "The second", 1),
+    ]
+    assert listed["results"][0]["status"] == "completed"
+    page = api.get(CHATS, {"page": 2, "page_size": 1}).json()
+    assert (page["count"], [row["opening"] for row in page["results"]]) == (2, ["The second"])
+    assert api.get(CHATS, {"nmae": "x"}).status_code == 422
+
+
+def test_chat_holds_its_messages_in_order_with_what_came_of_them(api, person):
+    first = make_chat(person, "What time is it?")
+    make_entry(first, "assistant", "I look.", stop="tool_use", calls=[CALL])
+    make_entry(first, "tool", "09:26", call_id="call_1_1")
+    make_entry(first, "assistant", "Half past", stop="max_tokens")
+    make_entry(first, "user", "Write on.", reason="max_tokens_recovery")
+    make_entry(first, "assistant", " nine.", stop="end_turn")
+    failed = {"status": Status.FAILED, "terminal_reason": "provider_error"}
+    make_chat(person, "And now?", chat=first.public_id, **failed)
+    waits = {"status": Status.WAITING, "waiting_on": WaitingOn.INPUT}
+    question = make_question(open_chat(person, "Where?", chat=first.public_id, **waits))
+
+    body = api.get(f"{CHATS}/{first.public_id}").json()
+    assert (body["id"], body["left_out"]) == (str(first.public_id), 0)
+    shown = [(row["message"], row["answer"], row["status"], row["terminal_reason"]) for row in body["messages"]]
+    assert shown == [
+        ("What time is it?", "Half past nine.", "completed", "completed"),
+        ("And now?", "", "failed", "provider_error"),
+        ("Where?", "", "waiting", None),
+    ]
+    assert [row["calls"] for row in body["messages"]] == [["now"], [], []]
+    assert [row["question"] for row in body["messages"]] == [None, None, str(question.public_id)]
+
+
+def test_chat_of_somebody_else_is_not_found(api, said):
+    theirs = make_chat(make_user())
+    for answer in (
+        api.get(f"{CHATS}/{theirs.public_id}"),
+        api.get(f"{CHATS}/{uuid4()}"),
+        said(chat=str(theirs.public_id)),
+        said(agent=str(make_agent().public_id)),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert AgentSession.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "message"),
+        ({"message": " "}, "message"),
+        ({"message": 5}, "message"),
+        ({"message": "Hi", "chat": 5}, "chat"),
+        ({"message": "Hi", "max_cost_usd": ""}, "max_cost_usd"),
+        ({"message": "Hi", "max_cost_usd": " "}, "max_cost_usd"),
+        ({"message": "x" * (MAX_CHARS + 1)}, "message"),
+        ({"message": "Hi", "chat": "x"}, "chat"),
+        ({"message": "Hi", "max_cost_usd": "-1"}, "max_cost_usd"),
+        ({"message": "Hi", "text": "x"}, "text"),
+    ],
+)
+def test_bad_bodies_are_refused_by_field(api, body, field):
+    answer = api.post(CHATS, body, format="json")
+    assert (answer.status_code, list(answer.json()["detail"])) == (422, [field])
+
+
+def test_agent_that_is_switched_off_does_not_answer(said, person):
+    agent = make_agent(owner=person, enabled=False)
+    began = make_chat(person, agent=agent)
+    for more in ({"agent": str(agent.public_id)}, {"chat": str(began.public_id)}):
+        answer = said(**more)
+        assert (answer.status_code, "switched off" in answer.json()["message"]) == (422, True)
+
+
+def test_key_that_only_reads_says_nothing(person):
+    refused = client_of(person, "read").post(CHATS, {"message": "Hi"}, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")

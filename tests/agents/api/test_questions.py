@@ -1,0 +1,86 @@
+"""Questions of agents through the API: what waits first, who may answer, and that it is answered once."""
+
+from datetime import timedelta
+
+import pytest
+
+from agents.conf import clock
+from agents.enums import QuestionStatus, Status
+from agents.models import AgentSession, ApiKey, Question
+from agents.services.halts import session_halt
+from audit.models import AuditEvent
+from tests.agents.chat.rows import make_question, open_chat
+from tests.factories import make_user
+
+from .conftest import client_of
+
+pytestmark = pytest.mark.django_db
+QUESTIONS = "/api/v1/questions"
+
+
+def waiting(owner, **fields):
+    return make_question(open_chat(owner, status=Status.WAITING, waiting_on="input"), **fields)
+
+
+def answer(client, question, text="The second."):
+    return client.post(f"{QUESTIONS}/{question.public_id}/answer", {"answer": text}, format="json")
+
+
+def test_what_waits_stands_first_and_the_oldest_of_it(api, person):
+    session = open_chat(person)
+    statuses = ["answered", "pending", "expired", "pending"]
+    rows = [make_question(session, call_key=str(place), status=status) for place, status in enumerate(statuses)]
+    waiting(make_user())
+
+    found = api.get(QUESTIONS).json()["results"]
+    assert [row["id"] for row in found] == [str(rows[place].public_id) for place in (1, 3, 2, 0)]
+    assert (found[0]["text"], found[0]["owner"]) == ("Which of the two?", person.username)
+    assert api.get(QUESTIONS, {"status": "expired"}).json()["count"] == 1
+    assert api.get(QUESTIONS, {"status": "nonsense"}).status_code == 422
+
+
+def test_answer_lets_the_run_go_on_and_names_the_key(api, person):
+    question = waiting(person)
+    said = answer(api, question, "The second, with sk-proj-" + "a1B2" * 10)
+
+    assert said.status_code == 200
+    assert (said.json()["status"], said.json()["answered_by"]) == ("answered", person.username)
+    assert "a1B2" not in said.json()["answer"]
+    assert AgentSession.objects.get().status == Status.QUEUED
+    event = AuditEvent.objects.get(kind="question.closed")
+    assert (event.actor, event.details["key_id"]) == (f"user:{person.pk}", str(ApiKey.objects.get().public_id))
+
+
+def test_what_is_closed_is_answered_no_more(api, person):
+    answered, expired, halted = (waiting(person) for _ in range(3))
+    answer(api, answered)
+    Question.objects.filter(pk=expired.pk).update(expires_at=clock() - timedelta(seconds=1))
+    session_halt(halted.session_id, by=person, reason="", now=clock())
+    for question in (answered, expired, halted):
+        refused = answer(api, question)
+        assert (refused.status_code, refused.json()["code"]) == (409, "invalid_transition")
+    assert Question.objects.get(pk=answered.pk).answer == "The second."
+
+
+def test_strangers_find_nothing_and_who_decides_may_answer(person, approver):
+    question = waiting(person)
+    assert answer(client_of(make_user(is_staff=True)), question).status_code == 404
+    assert client_of(make_user()).get(f"{QUESTIONS}/{question.public_id}").status_code == 404
+
+    client = client_of(approver)
+    assert client.get(f"{QUESTIONS}/{question.public_id}").json()["text"] == "Which of the two?"
+    assert AuditEvent.objects.get(kind="session.viewed").actor == f"user:{approver.pk}"
+    assert answer(client, question).status_code == 200
+
+
+def test_key_without_decide_answers_nothing(person):
+    question = waiting(person)
+    refused = answer(client_of(person, "read", "write"), question)
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    assert Question.objects.get().status == QuestionStatus.PENDING
+
+
+@pytest.mark.parametrize("text", ["", "  ", "x" * 4_001, 5, True, ["x"]])
+def test_answer_is_a_text_of_a_sane_length(api, person, text):
+    refused = answer(api, waiting(person), text)
+    assert (refused.status_code, list(refused.json()["detail"])) == (422, ["answer"])

@@ -1,0 +1,248 @@
+"""A text becomes the next version of an agent, with a digest and a row in the record; it changes what it changed."""
+
+import hashlib
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import transaction
+
+from agents.definitions.loader import DefinitionError
+from agents.enums import ApprovalMode, BudgetScope, SensorState
+from agents.exceptions import InvalidTransition, NotFound
+from agents.models import Agent, Budget
+from agents.services.agent_files import agent_define, agent_export, agent_import, definition_write
+from agents.services.agents import agent_edit
+from agents.services.definitions import definition_drift, definition_of
+from agents.services.leases import lease_claim
+from agents.services.sessions import session_create
+from audit.models import AuditEvent
+from tests.factories import NOW, make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+TEXT = "name: Watch\nmode: manual\nmax_cost_per_day_usd: 2.5\nautonomy: {enabled: true, idle_timeout: 60}\n"
+
+
+def imported(owner, text=TEXT, **more):
+    return agent_import(owner=owner, text=text, by=owner, now=NOW, **more)
+
+
+def kinds():
+    return list(AuditEvent.objects.order_by("pk").values_list("kind", flat=True))
+
+
+def test_an_import_makes_an_agent_and_puts_it_on_record():
+    owner = make_user()
+
+    defined = imported(owner)
+
+    agent = Agent.objects.get()
+    assert (defined.agent, defined.changed) == (agent, True)
+    assert (agent.name, agent.mode, agent.max_cost_per_day_usd) == ("Watch", "manual", Decimal("2.5"))
+    assert (agent.definition, agent.definition_version, agent.edited_by) == (TEXT, 1, owner)
+    assert agent.definition_digest == hashlib.sha256(TEXT.encode()).hexdigest()
+    assert kinds() == ["agent.created", "agent.defined"]
+    assert AuditEvent.objects.get(kind="agent.defined").details == {
+        "agent_id": str(agent.public_id),
+        "version": 1,
+        "digest": agent.definition_digest,
+        "sensors": 0,
+        "broken_sensors": 0,
+        "triggers": 0,
+    }
+
+
+def test_the_same_text_changes_nothing_whatever_its_line_breaks():
+    owner = make_user()
+    imported(owner)
+
+    again = imported(owner, "\ufeff" + TEXT.replace("\n", "\r\n"))
+
+    assert not again.changed
+    assert again.agent.definition_version == 1
+    assert kinds() == ["agent.created", "agent.defined"]
+
+
+def test_another_text_is_the_next_version_and_what_it_changes_is_applied():
+    owner = make_user()
+    agent = imported(owner).agent
+    text = "name: Night watch\nmode: semi\nmax_cost_per_day_usd: 3\n"
+
+    agent = agent_define(agent=agent, text=text, by=owner, now=NOW)
+
+    assert (agent.name, agent.mode, agent.definition_version) == ("Night watch", "semi", 2)
+    assert Budget.objects.get(scope=BudgetScope.AGENT, subject_id=agent.pk).cap_usd == 3
+    assert definition_of(agent).autonomy is None
+    assert kinds()[2:] == ["budget.cap_set", "agent.edited", "agent.defined"]
+
+
+def test_a_name_in_use_makes_an_import_the_next_version_of_that_agent():
+    owner = make_user()
+    agent = make_agent(owner=owner, name="Watch", mode=ApprovalMode.SEMI)
+
+    assert imported(owner).agent == agent
+    assert imported(make_user()).agent != agent
+
+
+def test_a_text_without_a_name_is_called_as_its_file():
+    assert imported(make_user(), "zone: Europe/Paris", file="shop/day-watch.yaml").agent.name == "day-watch"
+
+
+def test_what_people_set_since_stays_until_the_text_changes_it():
+    owner = make_user()
+    agent = imported(owner, TEXT + "enabled: true\n").agent
+    agent_edit(agent=agent, by=owner, now=NOW, enabled=False, max_cost_per_day_usd=Decimal(1))
+    agent.refresh_from_db()
+
+    agent = agent_define(agent=agent, text=TEXT + "enabled: true\ndescription: more\n", by=owner, now=NOW)
+
+    assert (agent.enabled, agent.max_cost_per_day_usd) == (False, 1)
+    assert (definition_of(agent).enabled, definition_of(agent).max_cost_per_day_usd) == (False, 1)
+    assert definition_drift(agent) == [
+        "enabled is false here, and true in its text",
+        "max_cost_per_day_usd is 1 here, and 2.5 in its text",
+    ]
+
+
+def test_what_leaves_the_text_goes_back_to_its_default_but_for_name_and_mode():
+    owner = make_user()
+    agent = imported(owner, TEXT + "enabled: false\n").agent
+
+    agent = agent_define(agent=agent, text="description: bare\n", by=owner, now=NOW)
+
+    assert (agent.enabled, agent.max_cost_per_day_usd) == (True, None)
+    assert (agent.name, agent.mode) == ("Watch", "manual")
+
+
+def test_an_agent_without_a_text_takes_its_first_one():
+    agent = make_agent(mode=ApprovalMode.AUTO, max_cost_per_day_usd=Decimal(9))
+
+    agent = agent_define(agent=agent, text="instructions: Be brief.\n", by=agent.owner, now=NOW)
+
+    assert (agent.mode, agent.max_cost_per_day_usd, agent.definition_version) == ("auto", 9, 1)
+    assert definition_of(agent).instructions == "Be brief."
+
+
+def test_a_mode_is_not_loosened_while_sessions_are_under_way():
+    owner = make_user()
+    agent = imported(owner).agent
+    make_session(owner=owner, agent=agent)
+
+    with pytest.raises(InvalidTransition, match="not loosened to auto"):
+        agent_define(agent=agent, text=TEXT.replace("manual", "auto"), by=owner, now=NOW)
+    agent.refresh_from_db()
+    assert (agent.mode, agent.definition_version) == ("manual", 1)
+    assert agent_define(agent=agent, text=TEXT.replace("60", "90"), by=owner, now=NOW).definition_version == 2
+
+
+def test_a_name_of_another_agent_is_refused_with_its_line():
+    owner = make_user()
+    make_agent(owner=owner, name="Taken")
+
+    with pytest.raises(DefinitionError) as caught:
+        agent_define(agent=imported(owner).agent, text="# renamed\nname: Taken\n", by=owner, now=NOW)
+    assert str(caught.value) == 'agent.yaml:2: name: expected a name that no other agent of the owner has; got "Taken"'
+
+
+KEY = (
+    "-----BEGIN PRIVATE KEY-----\n  "
+    + "\n  ".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"] * 8)
+    + "\n  -----END PRIVATE KEY-----"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("name: a\ndescription: |\n  password: hunter2abc\n", 3),
+        ("name: a\n# api_key: sk-abcdefghijklmnopqrstuvwxyz123456\n", 2),
+        (f"name: a\ndescription: |\n  {KEY}\n", 3),
+        ("name: a\ndescription: |\n  password:\n    hunter2abcDEF9\n", 4),
+    ],
+)
+def test_a_secret_is_refused_also_in_a_comment(text, line):
+    with pytest.raises(DefinitionError) as caught:
+        imported(make_user(), text)
+    assert [problem.line for problem in caught.value.problems] == [line]
+    assert "expected no secrets" in str(caught.value)
+    assert not Agent.objects.exists()
+
+
+def test_a_stranger_finds_nothing_and_the_permission_is_enough():
+    agent, other = make_agent(), make_user()
+    with pytest.raises(NotFound):
+        agent_define(agent=agent, text=TEXT, by=other, now=NOW)
+    with pytest.raises(NotFound):
+        agent_import(owner=agent.owner, text=TEXT, by=other, now=NOW)
+    other.user_permissions.add(Permission.objects.get(codename="change_agent"))
+    other = type(other).objects.get(pk=other.pk)
+
+    assert agent_define(agent=agent, text=TEXT, by=other, now=NOW).edited_by == other
+
+
+def test_what_cannot_be_taken_leaves_nothing_behind():
+    with pytest.raises(DefinitionError):
+        imported(make_user(), TEXT + "triggers: [{name: a, kind: event, playbook: none}]\n")
+    assert not Agent.objects.exists()
+    assert not AuditEvent.objects.exists()
+
+
+def test_sessions_keep_the_version_they_were_born_with():
+    owner = make_user()
+    agent = imported(owner).agent
+    session = session_create(owner=owner, agent=agent, now=NOW)
+    newer = agent_define(agent=agent, text=TEXT + "description: newer\n", by=owner, now=NOW)
+
+    session.refresh_from_db()
+    assert (session.definition_version, session.definition_digest) == (1, agent.definition_digest)
+    assert session_create(owner=owner, agent=newer, now=NOW).definition_version == 2
+    assert session_create(owner=owner, agent=make_agent(owner=owner), now=NOW).definition_version is None
+    assert session_create(owner=owner, now=NOW).definition_digest == ""
+
+    lease_claim(session.pk, owner="worker", now=NOW + timedelta(seconds=1))
+    born = AuditEvent.objects.get(chain=session.chain, kind="autonomous_session.started").details
+    assert (born["definition_version"], born["definition_digest"]) == (1, agent.definition_digest)
+
+
+def test_sensors_are_rows_as_the_text_says_and_a_broken_one_says_why():
+    owner = make_user()
+    sensor = "{name: feed, type: poll, interval: 5, source: {tool: get_market_data}}"
+    agent = imported(owner, f"{TEXT}sensors:\n- {sensor}\n- {{name: bad, type: poll, source: {{tool: now}}}}\n").agent
+
+    assert [(row.name, row.state) for row in agent.sensors.order_by("pk")] == [
+        ("bad", SensorState.INVALID),
+        ("feed", SensorState.WAITING),
+    ]
+    assert "sensors[1].interval: expected a whole number of seconds" in agent.sensors.get(name="bad").problem
+    agent_define(agent=agent, text=f"{TEXT}sensors: [{sensor}]\n", by=owner, now=NOW)
+    assert [row.name for row in agent.sensors.all()] == ["feed"]
+
+
+def test_a_change_that_is_rolled_back_leaves_the_agent_as_it_was():
+    owner = make_user()
+    agent = imported(owner).agent
+    with transaction.atomic():
+        definition_write(agent=agent, text="name: Other\n", by=owner, now=NOW)
+        transaction.set_rollback(True)
+
+    assert definition_of(Agent.objects.get()).name == "Watch"
+
+
+def test_an_export_is_the_text_as_it_was_given():
+    owner = make_user()
+    text = "# by hand\n" + TEXT
+    agent = imported(owner, text).agent
+
+    assert agent_export(agent) == text
+    assert not agent_define(agent=agent, text=agent_export(agent), by=owner, now=NOW).definition_version > 1
+
+
+def test_an_agent_without_a_text_is_written_out():
+    agent = make_agent(name="on", mode=ApprovalMode.AUTO, max_cost_per_day_usd=Decimal("2.50"))
+
+    text = agent_export(agent)
+
+    assert text == "name: 'on'\nmode: auto\nenabled: true\nmax_cost_per_day_usd: 2.5\n"
+    other = imported(make_user(), text).agent
+    assert (other.name, other.mode, other.max_cost_per_day_usd) == ("on", "auto", Decimal("2.5"))

@@ -1,0 +1,214 @@
+"""load_agents, check_agents, export_agent: what they do, say and return."""
+
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.models import Agent, Trigger
+from agents.services.agents import agent_edit
+from agents.services.definitions import definition_of
+from agents.strict_yaml import MAX_BYTES
+from audit.models import AuditEvent
+from tests.factories import NOW, make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+TEXT = "name: Watch\nmode: manual\ntriggers: [{name: Ring, kind: event}]\n"
+SEED = """\
+autonomy: {enabled: true}
+hot_state: {fields: {cash: {type: number, ttl: 30, refresh_tool: get_account_balance}}}
+sensors:
+  - name: price_feed
+    type: poll
+    interval: 5
+    source: {tool: get_market_data}
+    updates: [{field: cash}]
+    signals: [{name: anomaly, model: qwen3-1.7b, prompt: "Anomalous? Score 0-1."}]
+"""
+
+
+def run(capsys, *arguments):
+    call_command(*map(str, arguments))
+    return capsys.readouterr().out
+
+
+def failed(capsys, *arguments):
+    with pytest.raises(CommandError) as caught:
+        call_command(*map(str, arguments))
+    return f"{capsys.readouterr().out}{caught.value}"
+
+
+@pytest.fixture
+def ada():
+    return make_user(username="ada")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "watch.yaml").write_text(TEXT)
+    (tmp_path / "trader.yml").write_text(SEED)
+    (tmp_path / "notes.txt").write_text("no: agent")
+    return tmp_path
+
+
+def test_load_agents_loads_a_whole_folder_by_name_and_records_who_did(capsys, ada, folder):
+    out = run(capsys, "load_agents", folder, "--user", "ada")
+
+    trader, watch = Agent.objects.order_by("pk")
+    assert (trader.name, watch.name, watch.owner) == ("trader", "Watch", ada)
+    assert [line.partition("expected")[0] for line in out.splitlines()] == [
+        f"{folder}/trader.yml: trader is at version 1.",
+        f"  NOTE {folder}/trader.yml:2: hot_state.fields.cash.refresh_tool: ",
+        f"  NOTE {folder}/trader.yml:7: sensors[0].source.tool: ",
+        f"  NOTE {folder}/trader.yml:9: sensors[0].signals[0].model: ",
+        f"{folder}/watch.yaml: Watch is at version 1.",
+        "  Trigger 'Ring' is made.",
+    ]
+    assert "expected the name of a skill that is installed and switched on; got get_market_data" in out
+    assert set(AuditEvent.objects.values_list("actor", flat=True)) == {f"user:{ada.pk}"}
+
+
+def test_load_agents_again_changes_nothing(capsys, ada, folder):
+    run(capsys, "load_agents", folder, "--user", "ada")
+    rows = AuditEvent.objects.count()
+
+    assert f"{folder}/watch.yaml: nothing has changed: Watch is at version 1." in run(
+        capsys, "load_agents", folder / "watch.yaml", "--owner", "ada"
+    )
+    assert AuditEvent.objects.count() == rows
+
+
+def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
+    (folder / "watch.yaml").write_text(TEXT + "sensors: [{name: s, type: poll, source: {tool: now}}]\n")
+
+    told = json.loads(run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada", "--json"))
+
+    agent = Agent.objects.get()
+    assert told["agents"] == [
+        {
+            "file": f"{folder}/watch.yaml",
+            "agent_id": str(agent.public_id),
+            "name": "Watch",
+            "version": 1,
+            "digest": agent.definition_digest,
+            "changed": True,
+            "told": ["Trigger 'Ring' is made."],
+            "broken_sensors": [{"name": "s", "problem": definition_of(agent).broken_sensors[0].problem.replace(
+                "agent.yaml", f"{folder}/watch.yaml")}],
+            "notes": [],
+        }
+    ]  # fmt: skip
+    assert (told["dry_run"], told["problems"]) == (False, [])
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, ada, folder):
+    out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
+
+    assert "Trigger 'Ring' is made." in out
+    assert out.endswith("Nothing was done: this was a dry run.\n")
+    assert not Agent.objects.exists()
+    assert not Trigger.objects.exists()
+    assert not AuditEvent.objects.exists()
+
+
+def test_one_problem_keeps_all_from_being_loaded_and_all_problems_are_named(capsys, ada, folder):
+    (folder / "worse.yaml").write_text("mode: fast\nzone: Mars\n")
+    (folder / "wrong.yaml").write_text("name: Wrong\ntriggers: [{name: a, kind: event, playbook: none}]\n")
+
+    said = failed(capsys, "load_agents", folder, folder / "none.yaml", "--user", "ada")
+
+    assert [line.partition(": expected")[0] for line in said.splitlines()] == [
+        f"PROBLEM {folder}/worse.yaml:1: mode",
+        f"PROBLEM {folder}/worse.yaml:2: zone",
+        f"PROBLEM {folder}/wrong.yaml:2: triggers[0].playbook",
+        f"PROBLEM {folder}/none.yaml",
+        "4 problems in 5 files: nothing was loaded.",
+    ]
+    assert not Agent.objects.exists()
+    assert (
+        len(json.loads(failed(capsys, "load_agents", folder, "--user", "ada", "--json").splitlines()[0])["problems"])
+        == 3
+    )
+
+
+def test_what_cannot_be_done_now_is_a_problem_of_its_file(capsys, ada, folder):
+    agent = make_agent(owner=ada, name="Watch", mode="manual")
+    make_session(owner=ada, agent=agent)
+    (folder / "watch.yaml").write_text("name: Watch\nmode: auto\n")
+
+    assert "manual can be tightened now, not loosened to auto" in failed(capsys, "load_agents", folder, "--user", "ada")
+
+
+def test_load_agents_asks_whose_agents_they_are_unless_there_is_one_person(capsys, ada, folder):
+    run(capsys, "load_agents", folder / "watch.yaml")
+    assert Agent.objects.get().owner == ada
+    assert AuditEvent.objects.latest("pk").actor == "system"
+
+    make_user()
+    assert "Say whose agents these are" in failed(capsys, "load_agents", folder)
+    assert "no active user 'nobody'" in failed(capsys, "load_agents", folder, "--user", "nobody")
+
+
+def test_check_agents_finds_the_samples_of_the_seed_fine_and_notes_what_is_missing(capsys, folder):
+    out = run(capsys, "check_agents", folder)
+
+    assert [line.partition(": expected")[0] for line in out.splitlines()] == [
+        f"NOTE {folder}/trader.yml:2: hot_state.fields.cash.refresh_tool",
+        f"NOTE {folder}/trader.yml:7: sensors[0].source.tool",
+        f"NOTE {folder}/trader.yml:9: sensors[0].signals[0].model",
+        "2 files are fine.",
+    ]
+    assert not Agent.objects.exists()
+
+
+def test_check_agents_names_every_problem_also_of_sensors_that_would_be_skipped(capsys, folder):
+    (folder / "copy.yaml").write_text(TEXT + "sensors: [{name: s, type: poll, source: {tool: now}}]\n")
+    (folder / "long.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
+    (folder / "latin.yaml").write_bytes(b"name: \xe9\n")
+
+    said = failed(capsys, "check_agents", folder)
+
+    interval = "sensors[0].interval: expected a whole number of seconds, 1 or more"
+    assert [line for line in said.splitlines() if not line.startswith("NOTE")] == [
+        f"PROBLEM {folder}/copy.yaml:4: {interval}: a poll needs one; got nothing",
+        f"PROBLEM {folder}/latin.yaml: expected UTF-8 text: byte 6 makes no character",
+        f"PROBLEM {folder}/long.yaml: expected at most {MAX_BYTES} bytes",
+        f'PROBLEM {folder}/watch.yaml:1: name: expected a name that no other file has; got "Watch"',
+        "4 problems in 5 files.",
+    ]
+
+
+def test_check_agents_tells_a_program(capsys, folder):
+    (folder / "watch.yaml").write_text("mode: fast\n")
+    told = json.loads(failed(capsys, "check_agents", folder, "--json").splitlines()[0])
+
+    assert (told["ok"], told["files"]) == (False, [f"{folder}/trader.yml", f"{folder}/watch.yaml"])
+    assert (told["problems"][0]["line"], told["problems"][0]["key"], len(told["notes"])) == (1, "mode", 3)
+
+
+def test_a_folder_without_agents_is_a_mistake(capsys, tmp_path):
+    assert f"There is no YAML file in {tmp_path}." in failed(capsys, "check_agents", tmp_path)
+
+
+def test_export_agent_writes_what_load_agents_reads(capsys, ada, folder):
+    run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada")
+
+    assert run(capsys, "export_agent", "Watch") == TEXT
+    told = json.loads(run(capsys, "export_agent", "Watch", "--owner", "ada", "--json"))
+    assert (told["yaml"], told["version"], told["owner"], told["drift"]) == (TEXT, 1, "ada", [])
+
+
+def test_export_agent_says_what_differs_here(capsys, ada, folder):
+    run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada")
+    agent_edit(agent=Agent.objects.get(), by=ada, now=NOW, mode="semi")
+
+    call_command("export_agent", "Watch")
+    assert capsys.readouterr().err == "NOTE mode is semi here, and manual in its text.\n"
+
+
+def test_export_agent_says_which_one_is_meant(capsys, ada):
+    assert "No agent is named 'Nobody'." in failed(capsys, "export_agent", "Nobody")
+    make_agent(owner=ada, name="Twin")
+    make_agent(name="Twin")
+    assert "Several agents are named 'Twin'; say whose with --owner." in failed(capsys, "export_agent", "Twin")
+    assert run(capsys, "export_agent", "Twin", "--owner", "ada").startswith("name: Twin\nmode: semi\n")

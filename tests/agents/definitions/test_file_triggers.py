@@ -1,0 +1,199 @@
+"""Triggers that an agent's file names: made, changed and switched off with the file, and nothing beyond it."""
+
+from decimal import Decimal
+
+import pytest
+
+from agents.definitions.loader import DefinitionError
+from agents.enums import TriggerKind
+from agents.models import Collection, Trigger
+from agents.playbook_text import Position
+from agents.services.agent_files import agent_export, agent_import
+from agents.services.knowledge import collection_create
+from agents.services.playbooks import playbook_create
+from agents.services.projects import project_create
+from agents.services.triggers import trigger_create, trigger_delete, trigger_edit
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+TEXT = """\
+name: Clerk
+zone: Europe/Paris
+triggers:
+  - name: New papers
+    kind: watch
+    collection: Papers
+    playbook: Terms
+    max_cost_usd: 0.5
+  - name: Mondays
+    kind: schedule
+    cron: "0 6 * * 1"
+    playbook: Terms
+    query: terms
+"""
+
+
+@pytest.fixture
+def owner():
+    user = make_user()
+    playbook_create(owner=user, name="Terms", positions=[Position(issue="i")], by=user, now=NOW)
+    return user
+
+
+def load(owner, text=TEXT):
+    return agent_import(owner=owner, text=text, by=owner, now=NOW, file="clerk.yaml")
+
+
+def refused(owner, text):
+    with pytest.raises(DefinitionError) as caught:
+        load(owner, text)
+    return str(caught.value)
+
+
+def trigger(name):
+    return Trigger.objects.get(name=name, deleted_at__isnull=True)
+
+
+def test_triggers_are_made_with_what_they_bind_to(owner):
+    defined = load(owner)
+
+    assert defined.told == ("Trigger 'New papers' is made.", "Trigger 'Mondays' is made.")
+    watch, schedule = trigger("New papers"), trigger("Mondays")
+    assert (watch.agent, watch.owner, watch.kind) == (defined.agent, owner, TriggerKind.WATCH)
+    assert (watch.collection.name, watch.playbook.name, watch.max_cost_usd) == ("Papers", "Terms", Decimal("0.5"))
+    assert (schedule.zone, schedule.query) == ("Europe/Paris", "terms")
+    assert schedule.next_run_at is not None
+
+
+def test_a_collection_that_is_there_is_used(owner):
+    papers = collection_create(owner=owner, name="Papers", by=owner, now=NOW)
+    collection_create(owner=make_user(), name="Papers", by=None, now=NOW)
+    load(owner, TEXT.replace("query: terms", "collection: Papers"))
+
+    assert trigger("New papers").collection == trigger("Mondays").collection == papers
+    assert Collection.objects.filter(owner=owner).count() == 1
+
+
+def test_a_missing_collection_that_two_triggers_name_is_made_once(owner):
+    load(owner, TEXT.replace("query: terms", "collection: Papers"))
+    assert Collection.objects.get().name == "Papers"
+
+
+def test_what_is_missing_is_named_with_its_line_all_at_once(owner):
+    text = TEXT.replace("playbook: Terms\n    query", "skill: none\n    project: Nowhere\n    query")
+    assert refused(owner, text.replace("playbook: Terms\n    max", "playbook: Torms\n    max")).splitlines() == [
+        "clerk.yaml:7: triggers[0].playbook: expected the name of a playbook: no playbook is named 'Torms'",
+        "clerk.yaml:12: triggers[1].skill: expected the name of a skill: no skill is named 'none'",
+        "clerk.yaml:13: triggers[1].project: expected the name of a project: no project is named 'Nowhere'",
+    ]
+    assert not Trigger.objects.exists()
+    assert not Collection.objects.exists()
+
+
+def test_somebody_else_s_playbook_is_not_there():
+    playbook_create(owner=make_user(), name="Terms", positions=[Position(issue="i")], by=None, now=NOW)
+    assert "no playbook is named 'Terms'" in refused(make_user(), TEXT)
+
+
+def test_a_name_that_leads_to_several_is_refused(owner):
+    for _ in range(2):
+        project_create(owner=owner, name="Twice", by=owner, now=NOW)
+    text = TEXT.replace("query: terms", "query: terms\n    project: Twice")
+    assert "triggers[1].project: expected the name of one project: there are several named 'Twice'" in refused(
+        owner, text
+    )
+
+
+def test_only_what_the_new_text_changes_is_changed(owner):
+    load(owner)
+    trigger_edit(trigger=trigger("New papers"), by=owner, now=NOW, enabled=False, max_runs_per_hour=7)
+
+    defined = load(owner, TEXT.replace("0.5", "0.75"))
+
+    assert defined.told == ("Trigger 'New papers' is changed.",)
+    watch = trigger("New papers")
+    assert (watch.max_cost_usd, watch.enabled, watch.max_runs_per_hour) == (Decimal("0.75"), False, 7)
+
+
+def test_what_leaves_the_text_goes_back_to_its_default(owner):
+    load(owner)
+    load(owner, TEXT.replace("    max_cost_usd: 0.5\n", ""))
+    assert trigger("New papers").max_cost_usd is None
+
+
+def test_a_new_zone_of_the_agent_moves_its_schedules(owner):
+    load(owner)
+    before = trigger("Mondays").next_run_at
+    load(owner, TEXT.replace("Europe/Paris", "UTC"))
+
+    assert trigger("Mondays").zone == "UTC"
+    assert trigger("Mondays").next_run_at != before
+
+
+def test_a_trigger_that_leaves_the_file_is_switched_off_and_comes_back_with_it(owner):
+    load(owner)
+    shorter = TEXT[: TEXT.index("  - name: Mondays")]
+
+    assert load(owner, shorter).told == ("Trigger 'Mondays' is no longer in the file: it is switched off.",)
+    assert not trigger("Mondays").enabled
+    assert load(owner).told == ("Trigger 'Mondays' is changed.",)
+    assert trigger("Mondays").enabled
+    assert Trigger.objects.count() == 2
+
+
+def test_triggers_that_people_made_are_left_alone(owner):
+    agent = load(owner).agent
+    trigger_create(owner=owner, kind=TriggerKind.MANUAL, name="By hand", agent=agent, by=owner, now=NOW)
+    load(owner, "name: Clerk\n")
+
+    assert trigger("By hand").enabled
+    assert not trigger("New papers").enabled
+
+
+def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(owner):
+    load(owner)
+    trigger_delete(trigger=trigger("Mondays"), by=owner, now=NOW)
+
+    assert load(owner, TEXT + "description: other\n").told == ("Trigger 'Mondays' was deleted here, and stays so.",)
+    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' is made.",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("collection: Papers", "collection: Others", "triggers[0].collection: expected 'Papers': a watch keeps its"),
+        (
+            "    kind: watch\n",
+            "    kind: event\n",
+            "triggers[0].kind: expected watch, which the trigger of that name is",
+        ),
+    ],
+)
+def test_what_a_trigger_cannot_become_is_refused(owner, old, new, expected):
+    load(owner)
+    assert expected in refused(owner, TEXT.replace(old, new))
+
+
+def test_a_name_that_two_triggers_of_the_agent_have_is_refused(owner):
+    agent = load(owner).agent
+    given = {"owner": owner, "agent": agent, "kind": TriggerKind.MANUAL, "name": "Mondays", "by": owner, "now": NOW}
+    trigger_create(**given)
+    assert "triggers[1].name: expected a name of its own: the agent has 2 triggers of this one" in refused(
+        owner, TEXT + "description: other\n"
+    )
+
+
+def test_the_triggers_of_an_agent_without_a_text_are_written_out(owner):
+    agent = load(owner).agent
+    agent.definition = ""
+    written = agent_export(agent)
+    other = make_user()
+    playbook_create(owner=other, name="Terms", positions=[Position(issue="i")], by=other, now=NOW)
+
+    load(other, written)
+
+    for name in ("New papers", "Mondays"):
+        mine, theirs = (Trigger.objects.get(owner=user, name=name) for user in (owner, other))
+        for field in ("kind", "zone", "cron", "query", "max_cost_usd", "enabled", "pause_after"):
+            assert getattr(mine, field) == getattr(theirs, field)
+        assert mine.playbook.name == theirs.playbook.name

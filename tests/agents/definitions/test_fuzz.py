@@ -1,0 +1,82 @@
+"""Whatever a file holds, reading it gives a definition or says what is wrong; nothing else comes out."""
+
+import json
+import time
+
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.definitions.loader import DefinitionError, read_definition
+from agents.definitions.schema import Autonomy, FieldSpec, SensorSpec, Signal, Source, Written
+from agents.definitions.triggers import TriggerSpec
+
+KEYS = sorted({key for model in (Written, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
+               for key in model.model_fields} | {"fields", "start", "end", "[key]", "x"})  # fmt: skip
+WORDS = [
+    "",
+    "on",
+    "22:00",
+    "010",
+    "poll",
+    "watch",
+    "schedule",
+    "array",
+    "0 6 * * 1",
+    "UTC",
+    "http://a",
+    "a.b[0]",
+    "\ud800",
+]
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), st.sampled_from(WORDS), st.dates()
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), inner, max_size=6)
+    ),
+    max_leaves=25,
+)
+definitions = st.dictionaries(st.sampled_from(sorted(Written.model_fields)), values, max_size=8)
+
+
+def read(text):
+    try:
+        said = [read_definition(text).model_dump(mode="json")]
+    except DefinitionError as refusal:
+        said = [problem.to_json() for problem in refusal.problems if problem.expected]
+    assert json.dumps(said, allow_nan=False) != "[]"
+
+
+@given(definitions)
+def test_any_values_under_any_keys(given_values):
+    read(yaml.safe_dump(given_values, allow_unicode=True))
+
+
+@given(values)
+def test_any_yaml(value):
+    read(yaml.safe_dump(value))
+
+
+@given(st.text(alphabet=st.sampled_from("ab:- \n\t[]{}\"'&*!|>%@#?,0.\\\u2028\ufeff\x00"), max_size=60))
+def test_any_text(text):
+    read(text)
+
+
+@given(st.text(alphabet="0123456789.:_-+eExXoO~nulltrueyesoff", max_size=12))
+def test_any_plain_word_as_any_value(word):
+    read(f"name: {word}")
+    read(f"enabled: {word}")
+    read(f"max_cost_usd: {word}")
+    read(f"autonomy: {{idle_timeout: {word}, active_hours: {{start: {word}}}}}")
+    read(f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{a: {word}}}}}}}}}")
+
+
+def test_the_largest_file_is_read_in_good_time():
+    many = ", ".join(f"k{number}: {number}" for number in range(4_900))
+    started = time.process_time()
+    read(f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{{many}}}}}}}}}")
+    read("instructions: |\n" + "  words and words\n" * 3_000)
+    assert time.process_time() - started < 5

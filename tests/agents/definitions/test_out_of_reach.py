@@ -1,0 +1,23 @@
+"""No agent can change what it is held by: nothing that a model can call leads to the writer of definitions."""
+
+from pathlib import Path
+
+from agents.skills.registry import installed_skills
+from tests.table import every_row
+
+AGENTS = Path(__file__).resolve().parents[3] / "agents"
+WRITERS = ("agents.services.agent_files", "agents.services.agents ", "definition_write", "agent_define", "agent_import")
+REACHED = ("tools", "skills", "engine", "walk", "chat", "loop", "sensors")
+
+
+@every_row("part", REACHED)
+def test_nothing_that_serves_a_model_imports_a_writer_of_definitions(part):
+    for path in (AGENTS / part).rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not [writer for writer in WRITERS if writer in text], path
+
+
+def test_no_skill_takes_settings_of_an_agent():
+    held = {"autonomy", "definition", "guardrails", "token_budget_per_hour", "idle_timeout", "max_consecutive_turns"}
+    for skill in installed_skills().values():
+        assert not held & set(skill.arguments_model.model_fields), skill.name

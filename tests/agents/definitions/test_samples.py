@@ -1,0 +1,86 @@
+"""The sample agents of a new installation are files: they load as they are, and leave what a newcomer is shown."""
+
+import shutil
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from agents.enums import TriggerKind
+from agents.management.samples import samples_install
+from agents.models import Agent, AgentSession, Document, Trigger
+from agents.services.definitions import definition_checked
+from agents.services.prompt_skills import skills_load
+from agents.skills.unresolved import unresolved
+from tests.factories import NOW, make_user
+
+ROOT = Path(__file__).resolve().parents[3]
+FILES = sorted((ROOT / "samples" / "agents").glob("*.yaml"))
+
+
+@pytest.fixture
+def skills(settings):
+    settings.LQOPS_SKILL_FOLDERS = [str(ROOT / "samples" / "skills")]
+    skills_load(by=None, now=NOW)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_sample_has_nothing_that_is_wrong_or_missing(path):
+    definition = definition_checked(path.read_text(encoding="utf-8"), file=path.name)
+
+    assert definition.name
+    assert definition.description
+    assert definition.instructions
+    assert (definition.broken_sensors, definition.notes) == ((), ())
+    assert unresolved(definition) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_new_installation_has_the_agents_of_all_files(skills):
+    owner = make_user()
+
+    said = samples_install(owner, now=NOW)
+
+    assert said.startswith(f"Samples: {len(FILES)} agents, ")
+    assert "\n" not in said
+    agents = {agent.name: agent for agent in Agent.objects.all()}
+    assert {"Contract reviewer", "Weekly scanner", "Incident clerk"} <= agents.keys()
+    assert all(agent.definition_version == 1 and agent.owner == owner for agent in agents.values())
+    assert agents["Contract reviewer"].max_cost_per_day_usd == Decimal(5)
+    watch, schedule, event = (
+        Trigger.objects.get(agent=agents[name]) for name in ("Contract reviewer", "Weekly scanner", "Incident clerk")
+    )
+    assert (watch.kind, schedule.kind, event.kind) == (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT)
+    assert (watch.collection.name, watch.project.name, watch.review_flagged) == (
+        "Contracts",
+        "Supplier contracts",
+        True,
+    )
+    assert (schedule.collection.name, schedule.skill.name, schedule.cron) == (
+        "Weekly reports",
+        "weekly-scan",
+        "0 6 * * 1",
+    )
+    assert {trigger.max_cost_usd for trigger in (watch, schedule, event)} == {Decimal("0.5")}
+    assert AgentSession.objects.filter(trigger=watch).count() == 3  # a watch is told of the contracts as they come in
+    assert Document.objects.count() == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sample_that_cannot_be_taken_keeps_no_other_from_being_loaded(settings, tmp_path):
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    settings.BASE_DIR = tmp_path
+
+    said = samples_install(make_user(), now=NOW).splitlines()
+
+    left_out = "Sample left out: weekly-scanner.yaml:14: triggers[0].skill: expected the name of a skill"
+    assert any(line.startswith(left_out) for line in said[1:])
+    assert Agent.objects.filter(name="Contract reviewer").exists()
+    assert not Agent.objects.filter(name="Weekly scanner").exists()
+
+
+@pytest.mark.django_db
+def test_an_installation_without_samples_says_so(settings, tmp_path):
+    settings.BASE_DIR = tmp_path
+    assert samples_install(make_user(), now=NOW) == "Samples: none in this installation"

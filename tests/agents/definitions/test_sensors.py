@@ -1,0 +1,117 @@
+"""A sensor that cannot run as it is written breaks itself alone; the agent starts without it."""
+
+import pytest
+
+from agents.definitions.loader import DefinitionError, read_definition
+from agents.enums import SensorKind
+from tests.table import every_row
+
+GOOD = "{name: good, type: poll, interval: 5, source: {tool: look}}"
+
+
+def broken(sensor):
+    definition = read_definition(f"name: a\nsensors:\n- {GOOD}\n- {sensor}\n")
+    assert [sensor.name for sensor in definition.sensors] == ["good"]
+    [found] = definition.broken_sensors
+    return found
+
+
+@every_row(
+    ("sensor", "expected"),
+    [
+        ("{name: s, type: poll, source: {tool: t}}", "interval: expected a whole number of seconds, 1 or more"),
+        ("{name: s, type: poll, interval: 0, source: {tool: t}}", "interval: expected a whole number of"),
+        ("{name: s, type: pull, interval: 5, source: {tool: t}}", "type: expected one of poll, watch, stream"),
+        ("{name: s, type: poll, interval: 5}", "source: expected a value: source is needed"),
+        ("{name: s, type: poll, interval: 5, source: {}}", "source: expected one of tool, url and path, not"),
+        ("{name: s, type: poll, interval: 5, source: {tool: t, url: 'http://a'}}", "source: expected one of"),
+        ("{name: s, type: poll, interval: 5, source: {path: /a}}", "source: expected a tool or a url"),
+        ("{name: s, type: poll, interval: 5, source: {url: 'file:///a'}}", "source.url: expected an address"),
+        ("{name: s, type: watch, source: {url: 'http://a'}}", "source: expected a path"),
+        ("{name: s, type: stream, source: {tool: t}}", "source: expected a url"),
+        ("{name: s, type: stream, source: {url: 'ftp://a'}}", "source.url: expected an address that begins"),
+        ("{name: s, type: watch, source: {path: a, params: {b: 1}}}", "source.params: expected a tool beside"),
+        ("{name: s, type: watch, source: {path: a}, updates: [{field: f, path: 'a..b'}]}", "updates[0].path"),
+        ("{name: s, type: watch, source: {path: a}, updates: [{field: f}, {field: f}]}", "updates: expected"),
+        ("{name: s, type: watch, source: {path: a}, updates: [{field: f, gated_by: g}]}", "updates[0].gated_b"),
+        ("{name: s, type: watch, source: {path: a}, signals: [{name: g}]}", "signals[0].prompt: expected"),
+        (
+            "{name: s, type: watch, source: {path: a}, signals: [{name: g, prompt: p, threshold: 1.1}]}",
+            "signals[0].threshold: expected a number from 0 to 1; got 1.1",
+        ),
+        (
+            "{name: s, type: watch, source: {path: a}, signals: [{name: g, prompt: p}, {name: g, prompt: q}]}",
+            "signals: expected signals with different names",
+        ),
+        ("{name: s, type: watch, source: {path: a}, sigals: []}", "sigals: expected one of the keys name"),
+    ],
+)  # fmt: skip
+def test_a_broken_sensor_is_skipped_and_says_why(sensor, expected):
+    found = broken(sensor)
+
+    assert found.problem.startswith(f"agent.yaml:4: sensors[1].{expected}")
+    assert found.name == "s"
+
+
+def test_a_sensor_keeps_its_kind_and_all_its_problems():
+    found = broken("{name: s, type: stream, source: {url: 5}, updates: 3}")
+
+    assert found.kind == SensorKind.STREAM
+    assert found.problem.count("agent.yaml:4: ") == 2
+
+
+@every_row("sensor", ["3", "[]", "{name: '', type: 5}", "{name: 'a b'}", ""])
+def test_a_sensor_without_a_name_of_its_own_goes_by_its_place(sensor):
+    assert broken(sensor).name == "sensor#2"
+
+
+def test_the_second_of_two_sensors_with_one_name_is_broken():
+    found = broken(GOOD)
+    assert found.name == "good#2"
+    assert found.problem == 'agent.yaml:4: sensors[1].name: expected a name that no other sensor has; got "good"'
+
+
+def test_a_sensor_with_the_name_of_another_says_what_else_is_wrong_with_it():
+    assert [problem.key for problem in broken("{name: good, type: poll}").problems] == [
+        "sensors[1].name",
+        "sensors[1].source",
+    ]
+
+
+def test_a_sensor_without_a_name_takes_none_from_another():
+    definition = read_definition("sensors:\n- 3\n- {name: sensor-1, type: watch, source: {path: a}}\n")
+    assert [one.name for one in definition.broken_sensors] == ["sensor#1"]
+    assert [one.name for one in definition.sensors] == ["sensor-1"]
+
+
+def test_too_many_sensors_are_refused_as_a_whole():
+    with pytest.raises(DefinitionError, match="sensors: expected a list of at most 50 sensors, not 51"):
+        read_definition("sensors: [" + ", ".join([GOOD] * 51) + "]")
+
+
+def test_a_gated_update_names_a_signal_of_its_sensor():
+    text = (
+        "{name: s, type: watch, source: {path: a}, updates: [{field: f, gated_by: g}], signals: [{name: g, prompt: p}]}"
+    )
+    assert read_definition(f"sensors: [{text}]").sensors[0].updates[0].gated_by == "g"
+
+
+def test_what_may_not_be_meant_is_noted():
+    text = """\
+hot_state: {fields: {known: {type: number}}}
+triggers: [{name: Known, kind: manual}]
+sensors:
+- name: s
+  type: stream
+  source: {url: wss://a.example}
+  updates:
+  - field: known
+  - field: unknown
+  signals:
+  - {name: a, prompt: p, spawn: Known}
+  - {name: b, prompt: p, spawn: Unknown}
+"""
+    assert [(note.line, note.key) for note in read_definition(text).notes] == [
+        (9, "sensors[0].updates[1].field"),
+        (12, "sensors[0].signals[1].spawn"),
+    ]

@@ -1,0 +1,147 @@
+"""One round is enough: whatever is wrong with a file is told together, and what can never work is not called fine."""
+
+import os
+from contextlib import suppress
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.definitions.problems import DefinitionError
+from agents.services.agent_files import agent_import
+from agents.services.definitions import definition_checked
+from agents.skills.registry import installed_skills
+from tests.factories import NOW, make_user
+from tests.table import every_row
+
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+ALL_WRONG = f"""\
+mode: fast
+autonmy:
+sensors:
+  - {{name: a, type: poll, source: {{tool: now}}}}
+  - {{name: a, type: watch, source: {{path: inbox}}, updatse: }}
+triggers:
+  - {{name: Ring, kind: event, playbook: None such}}
+# {TOKEN}
+"""
+
+
+def lines(text, check=definition_checked, **given):
+    with pytest.raises(DefinitionError) as caught:
+        check(text, **{"file": "a.yaml", **given}) if check is definition_checked else check(text=text, **given)
+    return [(problem.line, problem.key) for problem in caught.value.problems]
+
+
+def test_keys_sensors_and_secrets_are_told_together():
+    assert lines(ALL_WRONG) == [
+        (1, "mode"),
+        (2, "autonmy"),
+        (4, "sensors[0].interval"),
+        (5, "sensors[1].name"),
+        (5, "sensors[1].updatse"),
+        (8, ""),
+    ]
+
+
+@pytest.mark.django_db
+def test_an_import_also_tells_which_names_are_not_here():
+    user = make_user()
+    found = lines(ALL_WRONG, agent_import, owner=user, by=user, now=NOW)
+    assert (len(found), found[-1]) == (7, (7, "triggers[0].playbook"))
+
+
+@pytest.mark.django_db
+def test_a_secret_and_a_name_that_is_not_here_are_told_together():
+    user = make_user()
+    text = f"triggers:\n- {{name: Ring, kind: event, playbook: None such}}\n# {TOKEN}\n"
+    assert lines(text, agent_import, owner=user, by=user, now=NOW) == [(3, ""), (2, "triggers[0].playbook")]
+
+
+def test_what_is_wrong_behind_a_wrong_key_is_told_too():
+    """The names of triggers are compared when everything else could be read."""
+    text = "zone: Mars\ntriggers: [{name: a, kind: event}, {name: a, kind: event}]\n"
+    assert lines(text) == [(1, "zone"), (2, "triggers[1].name")]
+
+
+@every_row("text", ["", "~", "# nothing but words\n", "{}"])
+def test_a_text_that_says_nothing_is_no_agent(text):
+    assert lines(text) == [(1, "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("autonmy:", "autonmy"),
+        ("autonomy: {idle_timout: }", "autonomy.idle_timout"),
+        ("triggers: [{name: a, kind: event, playbok: }]", "triggers[0].playbok"),
+    ],
+)
+def test_an_unknown_key_without_a_value_is_unknown(text, key):
+    assert lines(text) == [(1, key)]
+
+
+def test_a_known_key_without_a_value_counts_as_left_out():
+    assert definition_checked("autonomy:\nzone: ~\nname: a", file="a.yaml").autonomy is None
+
+
+# --- The command ---
+
+
+@pytest.fixture
+def check(tmp_path, capsys, settings):
+    settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples", "tests.agents.loop.samples"]
+    settings.LQOPS_SENSOR_ROOTS = [tmp_path / "watched"]
+    installed_skills.cache_clear()
+
+    def checked(text):
+        (tmp_path / "a.yaml").write_text(text)
+        with suppress(CommandError):
+            call_command("check_agents", str(tmp_path / "a.yaml"))
+        return capsys.readouterr().out.replace(f"{tmp_path}/", "")
+
+    yield checked
+    installed_skills.cache_clear()
+
+
+def sensor(source, kind="poll, interval: 5"):
+    return f"sensors:\n- name: s\n  type: {kind.replace(', ', chr(10) + '  ')}\n  source: {source}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (sensor("{tool: press}"), "tool: expected what a sensor can look at: the tool press changes something"),
+        (sensor("{tool: read_price, params: {sort: x}}"), "params: expected what a sensor can look at:"),
+        (sensor("{path: ../etc}", "watch"), "path: expected what a sensor can look at: the path leads upwards"),
+        (sensor("{path: /etc}", "watch"), "path: expected what a sensor can look at: the path is outside of"),
+    ],
+)
+def test_a_sensor_that_can_never_look_is_a_problem(check, text, said):
+    told = check(text)
+    line = 4 if "watch" in text else 5
+    assert told.startswith(f"PROBLEM a.yaml:{line}: sensors[0].source.{said}")
+    assert "fine" not in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [sensor("{tool: read_price, params: {symbol: x}}"), sensor("{path: inbox}", "watch"), sensor("{tool: none}")],
+)
+def test_a_sensor_that_can_look_or_whose_tool_is_not_here_is_none(check, text):
+    assert "PROBLEM" not in check(text)
+
+
+def test_what_can_never_look_is_told_with_what_is_wrong_otherwise(check):
+    told = check(f"mode: fast\n{sensor('{tool: press}')}")
+    assert ["mode" in told, "sensors[0].source.tool" in told] == [True, True]
+
+
+def test_a_skill_that_is_nearly_named_is_named(check):
+    assert "(did you mean read_price?); got read_prise" in check("skills: [read_prise]\n")
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(CommandError):
+        call_command("check_agents", str(tmp_path / "pipe.yaml"))
+    assert "expected a file: this is none" in capsys.readouterr().out

@@ -1,0 +1,77 @@
+"""How a run of steps is set: the installation, then the agent, then the trigger; the narrowest wins."""
+
+from decimal import Decimal
+
+import pytest
+
+from agents.engine.offering import skills_of
+from agents.loop_config import GuardrailsConfig, LoopConfig
+from agents.models import SkillSetting
+from agents.services.chats import chat_say
+from agents.services.loop_settings import guardrails_of, loop_of
+from agents.services.spawning import trigger_fire
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+DEFINED = """
+name: clerk
+skills: [look, echo]
+loop: {max_steps: 20, token_budget: 900}
+guardrails: {reserve_cost_fraction: 0.2, reserve_tokens: 64}
+"""
+
+
+def spawned(**fields):
+    owner = make_user()
+    trigger = make_trigger(owner=owner, analysis_mode="agentic", **{"agent": make_agent(owner=owner), **fields})
+    return trigger, trigger_fire(trigger=trigger, slot="s", params={}, now=NOW).session
+
+
+def test_without_a_word_the_defaults_hold():
+    _, session = spawned()
+    assert (loop_of(session), guardrails_of(session)) == (LoopConfig(), GuardrailsConfig())
+    assert loop_of(make_session(), streaming=True) == LoopConfig(streaming=True)
+
+
+def test_narrowest_wins(settings):
+    settings.LQOPS_LOOP = {"max_steps": 40, "timeout_seconds": 60, "streaming": False}
+    settings.LQOPS_GUARDRAILS = {"max_tokens_recoveries": 3, "reserve_tokens": 128}
+    owner = make_user()
+    agent = make_agent(owner=owner, definition=DEFINED)
+    _, session = spawned(agent=agent, loop={"max_steps": 5}, guardrails={"reserve_tokens": 1})
+    _, plain = spawned(agent=agent)
+
+    assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout_seconds=60, token_budget=900)
+    assert loop_of(plain).max_steps == 20
+    assert guardrails_of(session) == GuardrailsConfig(
+        max_tokens_recoveries=3, reserve_tokens=1, reserve_cost_fraction=Decimal("0.2")
+    )
+    assert guardrails_of(plain).reserve_tokens == 64
+    assert plain.token_budget == 900
+
+
+def test_change_of_a_trigger_is_for_runs_to_come():
+    trigger, session = spawned(loop={"max_steps": 5})
+    trigger.loop = {"max_steps": 7}
+    trigger.save()
+    assert loop_of(session).max_steps == 5
+
+
+def test_chat_has_the_settings_and_the_skills_of_its_agent():
+    owner = make_user()
+    agent = make_agent(owner=owner, definition=DEFINED)
+    session = chat_say(owner=owner, by=owner, text="Hi", agent=agent, now=NOW)
+
+    assert session.token_budget == 900
+    assert set(skills_of(session)) == {"look", "echo"}
+    assert set(skills_of(make_session())) > {"look", "echo", "ask_person"}
+
+
+def test_disabled_skill_is_not_offered():
+    session = make_session()
+    assert {"look", "echo"} <= set(skills_of(session))
+    SkillSetting.objects.create(name="look", enabled=False)
+    SkillSetting.objects.create(name="echo", enabled=True)
+    assert "look" not in skills_of(session)
+    assert "echo" in skills_of(session)

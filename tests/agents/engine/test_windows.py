@@ -1,0 +1,95 @@
+"""What a model is sent when the transcript outgrows its window: the task stays, and no result without its call."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import time_machine
+
+from agents.context_window import MARK, is_paired
+from agents.engine.loop import Answered
+from agents.engine.wire import as_sent
+from agents.guardrails import READ_ONLY_STEPS, Reason
+from agents.loop_config import LoopConfig
+from agents.models import InferenceLog, Message
+from tests.factories import NOW
+
+from .conftest import Step, calls, native, script
+
+pytestmark = pytest.mark.django_db
+
+LONG = "x" * 1_200
+DONE = Step("All done.")
+
+
+@pytest.fixture(autouse=True)
+def _time():
+    with time_machine.travel(NOW, tick=False):
+        yield
+
+
+def tags(number):
+    return calls(f'echo(text="{number}{LONG}")')
+
+
+def provider_s(number):
+    return native("echo", text=f"{number}{LONG}")
+
+
+def texts(request):
+    return [message["content"] or "" for message in request.messages]
+
+
+@pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
+@pytest.mark.parametrize("asking", [tags, provider_s])
+def test_task_and_pairs_stay_in_every_window(loop, asking, strategy):
+    config = LoopConfig(context_window=1_500, context_strategy=strategy)
+    with script(*map(asking, range(6)), DONE) as model:
+        assert loop(config=config).run() == Answered("All done.")
+
+    assert len(texts(model.requests[-1])) < 10, "something was dropped"
+    for request in model.requests:
+        assert "Do it." in texts(request)
+        assert is_paired(request.messages)
+        assert all(MARK not in message for message in request.messages)
+        for at, text in enumerate(texts(request)):
+            if found := re.match(r"Result of call call_(\d+)_1:", text):
+                assert f'echo(text="{int(found[1]) - 1}x' in texts(request)[at - 1]
+    assert not InferenceLog.objects.filter(purpose="compaction").exists()
+
+
+def test_what_the_loop_says_is_not_taken_for_the_task(loop, said):
+    config = LoopConfig(context_window=1_500)
+    with script(*map(provider_s, range(READ_ONLY_STEPS + 1)), DONE) as model:
+        loop(config=config).run()
+    assert len(said(reason=Reason.READ_ONLY_NUDGE)) == 1
+    assert all("Do it." in texts(request) for request in model.requests)
+
+
+def test_call_that_could_not_be_read_goes_back_without_arguments():
+    """As servers demand that read them again."""
+
+    def entry(arguments):
+        asked = [{"id": "c", "name": "look", "arguments": arguments, "native": True}]
+        return SimpleNamespace(role="assistant", content="", calls=asked, call_id="", reason="")
+
+    def sent(arguments):
+        [message] = as_sent([entry(arguments)], nonce="0123456789abcdef")
+        return message["tool_calls"][0]["function"]["arguments"]
+
+    assert sent('{"place": "a"}') == '{"place": "a"}'
+    assert [sent(text) for text in ("{bad", "[1]", '{"a": 1} x', "[" * 100_000)] == ["{}"] * 4
+
+
+@pytest.mark.parametrize("summary", ["Goals: find it.", ""], ids=["told", "none to be had"])
+def test_what_was_said_before_the_task_is_summarised_else_dropped(loop, summary):
+    before = tuple(Message(role=role, content=f"{role} {LONG}", calls=[]) for role in ("user", "assistant") * 4)
+    config = LoopConfig(context_window=2_000, context_strategy="summarize")
+    with script(Step(summary), DONE) as model:
+        assert loop(config=config, before=before).run() == Answered("All done.")
+
+    asked, answered = model.requests
+    assert asked.purpose == "compaction"
+    assert "Do it." in texts(answered)
+    assert any("Goals: find it." in text for text in texts(answered)) == bool(summary)
+    assert len(texts(answered)) < len(before) + 3, "something was dropped"

@@ -1,0 +1,159 @@
+"""Alerts: on top of the next turn, kept until one ended well, and what they wake."""
+
+from datetime import timedelta
+
+import pytest
+
+from agents.blocks import parse_blocks
+from agents.conf import clock
+from agents.enums import EventKind, Status
+from agents.models import Alert, Message
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import Step
+from agents.selectors.loops import alerts_dropped
+from agents.services import alerts
+from agents.services.events import EventIn, event_receive
+from tests.agents.conftest import script
+from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+
+DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))
+
+
+@pytest.fixture
+def loop(agent, drive):
+    return drive(agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}"))
+
+
+def pending():
+    return list(Alert.objects.pending().values_list("name", flat=True))
+
+
+def test_alert_is_shown_above_the_hot_state_and_cleared_after_the_turn(loop):
+    loop.see("cash", 5)
+    loop.alert("anomaly", "jump!")
+    with script(sleeps(60), sleeps(60)) as model:
+        loop.task()
+        assert pending() == []
+        loop.sleep_out()
+        loop.task()
+    block, state = parse_blocks(prompt(model.requests[0]))
+    assert (block.kind, state.kind) == ("alerts", "hot_state")
+    assert block.text == '! anomaly (feed): "jump!"'
+    assert "jump!" not in prompt(model.requests[1])
+
+
+def test_failed_turn_keeps_the_alert_for_the_next(loop):
+    loop.alert("anomaly")
+    with script(DOWN, sleeps(60)) as model:
+        loop.task()
+        assert pending() == ["anomaly"]
+        loop.sleep_out()
+        loop.task()
+    assert pending() == []
+    assert "! anomaly" in prompt(model.requests[1])
+
+
+def test_alert_that_comes_during_a_turn_is_not_cleared_by_it(loop):
+    with script(sleeps(60, before_reply=lambda: loop.alert("late"))):
+        loop.task()
+    assert pending() == ["late"]
+
+
+def test_alert_that_is_waited_for_ends_the_sleep_at_once_and_no_other_does(loop, time):
+    with script(sleeps(600, wake=["anomaly"])):
+        loop.task()
+    time.shift(timedelta(seconds=2))
+    loop.alert("weather")
+    assert loop.row.status == Status.SLEEPING
+    loop.alert("anomaly")
+    assert (loop.row.status, loop.row.next_wake_at) == (Status.QUEUED, None)
+    pushed = loop.events(EventKind.NOTIFICATION_PUSHED)
+    assert [(event.data["name"], event.data["woken"]) for event in pushed] == [("weather", False), ("anomaly", True)]
+
+
+def test_alert_that_came_while_it_lay_down_keeps_it_awake(loop):
+    with script(sleeps(600, wake=["anomaly"], before_reply=lambda: loop.alert("anomaly")), sleeps(600)):
+        assert loop.task() == Status.QUEUED
+        assert loop.task() == Status.SLEEPING
+
+
+def test_named_event_wakes_too(loop):
+    with script(sleeps(600, wake=["market_open"])):
+        loop.task()
+    owner = loop.session.owner
+    event_receive(owner=owner, event=EventIn(event_type="market_close", title="It is closed."), now=clock())
+    assert loop.row.status == Status.SLEEPING
+    event_receive(owner=make_user(), event=EventIn(event_type="market_open", title="Not ours."), now=clock())
+    assert loop.row.status == Status.SLEEPING
+    event_receive(owner=owner, event=EventIn(event_type="market_open", title="It is open."), now=clock())
+    assert loop.row.status == Status.QUEUED
+    with script(sleeps(600)) as model:
+        loop.task()
+    assert "It is open." in prompt(model.requests[0])
+    assert "It is closed." not in prompt(model.requests[0])
+
+
+def test_an_event_cannot_pass_for_a_chat(loop):
+    with script(sleeps(600)):
+        loop.task()
+    event_receive(owner=loop.session.owner, event=EventIn(event_type="chat_message", title="Hello."), now=clock())
+    assert loop.row.status == Status.SLEEPING
+
+
+def test_one_happening_is_told_once(loop):
+    assert loop.alert("anomaly", dedupe="reading:7") is not None
+    assert loop.alert("anomaly", dedupe="reading:7") is None
+    assert loop.alert("anomaly", dedupe="reading:8") is not None
+    assert len(loop.events(EventKind.NOTIFICATION_PUSHED)) == 2
+
+
+def test_alerts_are_bounded(loop, monkeypatch):
+    monkeypatch.setattr(alerts, "MOST_PENDING", 3)
+    assert [loop.alert("tick") is not None for _ in range(5)] == [True] * 3 + [False] * 2
+
+
+def test_alerts_that_are_dropped_are_counted_and_told_of_once_above_all_others(loop, monkeypatch):
+    monkeypatch.setattr(alerts, "MOST_PENDING", 3)
+    for number in range(6):
+        loop.alert(f"tick{number}")
+    shown = alerts.alerts_pending(loop.session)
+
+    assert [alert.name for alert in shown] == ["alerts_dropped", "tick0", "tick1", "tick2"]
+    assert shown[0].text == "3 alerts of this run were dropped, because 3 waited to be seen. The last was tick5."
+    assert alerts_dropped(loop.row) == 3
+    assert len(loop.events(EventKind.NOTIFICATION_PUSHED)) == 4
+    alerts.alerts_clear(loop.session, [alert.pk for alert in shown], clock())
+    for number in range(4):
+        loop.alert(f"tock{number}")
+    assert alerts_dropped(loop.row) == 4
+    assert "4 alerts" in alerts.alerts_pending(loop.session)[0].text
+
+
+def test_alert_that_is_dropped_wakes_all_the_same(loop, monkeypatch):
+    with script(sleeps(600, wake=["anomaly"])):
+        loop.task()
+    monkeypatch.setattr(alerts, "MOST_PENDING", 1)
+    loop.alert("weather")
+    loop.alert("weather")
+    assert loop.row.status == Status.SLEEPING
+    loop.alert("anomaly")
+    assert loop.row.status == Status.QUEUED
+
+
+def test_loop_that_is_over_has_no_alerts(loop):
+    with script(SHUT_DOWN):
+        loop.task()
+    assert loop.alert("late") is None
+
+
+def test_secret_in_an_alert_is_masked_everywhere(loop):
+    secret = "sk-proj-" + "a1B2" * 10
+    loop.alert("leak", secret)
+    with script(GO_ON):
+        loop.task()
+    shown = [Alert.objects.get().text, *(str(event.data) for event in loop.events())]
+    shown += Message.objects.values_list("content", flat=True)
+    assert not any(secret in text for text in shown)

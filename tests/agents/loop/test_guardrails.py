@@ -1,0 +1,327 @@
+"""The guardrails of loops: each holds, tells of itself with its numbers, and cannot be reached by the agent."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from agents.chat.engine import chat
+from agents.conf import clock
+from agents.enums import EventKind, Outcome, Status, TerminalReason
+from agents.loop.pacing import Pace
+from agents.loop.rate import ActionRate
+from agents.models import Agent, Budget, Installation, Message, Profile, ToolCall
+from agents.providers.base import Fault, ProviderError
+from agents.providers.scripted import Step
+from agents.runner import run_session
+from agents.services.chats import chat_say
+from agents.services.skills import SkillCount
+from agents.services.watchdog import idle_sweep
+from agents.skills.registry import skill_named
+from agents.types import Usage
+from audit.models import AuditEvent
+from tests.agents.conftest import script
+from tests.agents.loop import samples
+from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+
+pytestmark = pytest.mark.django_db
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+BIG = Usage(600, 500)
+
+
+def autonomous(**limits):
+    said = ", ".join(f"{name}: {value}" for name, value in limits.items())
+    return f"autonomy: {{enabled: true{', ' if said else ''}{said}}}"
+
+
+def presses(*buttons, **more):
+    return says(*(("press", {"button": button}) for button in buttons), **more)
+
+
+# --- Consecutive turns ---
+
+
+def test_so_many_turns_without_a_sleep_force_one(agent, drive):
+    loop = drive(agent(autonomous(max_consecutive_turns=3)))
+    with script(GO_ON):
+        assert [loop.task() for _ in range(3)] == [Status.QUEUED, Status.QUEUED, Status.SLEEPING]
+    assert loop.row.next_wake_at == clock() + 60 * SECOND
+    [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
+    assert told.data == {"guardrail": "max_consecutive_turns", "turns": 3, "limit": 3, "sleep_seconds": 60}
+    assert loop.row.metadata["loop"]["consecutive"] == 0
+
+
+def test_no_alert_ends_a_sleep_that_the_agent_did_not_choose(agent, drive):
+    loop = drive(agent(autonomous(max_consecutive_turns=1)))
+    with script(GO_ON):
+        loop.task()
+    loop.alert("chat_message")
+    assert loop.row.status == Status.SLEEPING
+
+
+# --- Tokens of an hour ---
+
+
+def test_hour_s_tokens_pause_the_loop_until_the_next_hour(agent, drive, time):
+    time.move_to(datetime(2026, 3, 16, 10, 20, tzinfo=UTC))
+    loop = drive(agent(autonomous(token_budget_per_hour=1_000)))
+    with script(says(("yield", {"mode": "sleep", "sleep": 10}), usage=BIG), sleeps(10)) as model:
+        loop.task()
+        assert loop.row.next_wake_at == datetime(2026, 3, 16, 11, tzinfo=UTC)
+        [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
+        assert (told.data["guardrail"], told.data["tokens"], told.data["limit"]) == (
+            "token_budget_per_hour",
+            1_100,
+            1_000,
+        )
+        loop.sleep_out()
+        assert loop.task() == Status.SLEEPING
+    assert len(model.requests) == 2
+    assert loop.guardrails() == ["token_budget_per_hour"]
+
+
+def test_tokens_of_a_chat_count_to_the_hour(agent, drive, time):
+    loop = drive(agent(autonomous(token_budget_per_hour=1_000, wake_on_chat="false")))
+    with script(sleeps(60), Step("Hi.", usage=BIG)) as model:
+        loop.task()
+        said = chat_say(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
+        run_session(said.pk, chat, owner="worker")
+        loop.sleep_out()
+        assert loop.task() == Status.SLEEPING
+    assert len(model.requests) == 2
+    assert loop.row.next_wake_at == datetime(2026, 3, 16, 10, tzinfo=UTC)
+    assert loop.row.metadata["loop"]["consecutive"] == 0
+
+
+def test_tokens_of_the_hour_before_do_not_count(agent, drive, time):
+    time.move_to(datetime(2026, 3, 16, 9, 59, 50, tzinfo=UTC))
+    loop = drive(agent(autonomous(token_budget_per_hour=2_000)))
+    with script(says(("yield", {"mode": "sleep", "sleep": 20}), usage=BIG)):
+        for _ in range(2):
+            assert loop.task() == Status.SLEEPING
+            assert loop.guardrails() == []
+            loop.sleep_out()
+        loop.task()
+    assert loop.guardrails() == ["token_budget_per_hour"]
+
+
+# --- Actions in a minute ---
+
+
+def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
+    loop = drive(agent(autonomous(max_actions_per_minute=2)))
+    with script(presses("a", "b", "c"), sleeps(5)) as model:
+        loop.task()
+    assert samples.pressed == ["a", "b"]
+    assert "2 actions were begun in the last minute, and 2 are allowed" in prompt(model.requests[1])
+    [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
+    assert told.data == {"guardrail": "max_actions_per_minute", "actions": 2, "limit": 2, "skill": "press"}
+    refused = AuditEvent.objects.filter(chain=loop.session.chain, details__outcome=Outcome.RATE_LIMITED)
+    assert [event.details["detail"] for event in refused] == ["max_actions_per_minute"]
+    assert SkillCount.objects.get(skill="press").used == 2
+
+
+def test_calls_of_a_group_count_before_any_of_them_is_made_and_reading_is_free(agent, drive):
+    loop = drive(agent())
+    loop.session.status = Status.RUNNING
+    loop.session.save()
+    rate = ActionRate(loop.session, Pace(), limit=1)
+    admit = rate.group()
+    press, look = skill_named("press"), skill_named("look")
+    refused = [bool(admit(f"k:{place}", one, {})) for place, one in enumerate([press, look, press, look])]
+    assert refused == [False, False, True, False]
+    assert rate.group()("k:5", press, {}) == "", "what was admitted and then not made uses nothing up"
+    assert rate.refused == 1
+
+
+def test_window_slides_over_turns(agent, drive, time):
+    loop = drive(agent(autonomous(max_actions_per_minute=2)))
+    at = [(0, "a"), (30, "b"), (40, "c"), (61, "d"), (62, "e"), (91, "f")]
+    begun = clock()
+    for offset, button in at:
+        time.move_to(begun + offset * SECOND)
+        with script(presses(button), GO_ON):
+            loop.task()
+    assert samples.pressed == ["a", "b", "d", "f"]
+
+
+def test_turn_that_hits_the_limit_three_times_is_slept_on_until_the_window_frees(agent, drive, time):
+    loop = drive(agent(autonomous(max_actions_per_minute=1)))
+    began = clock()
+    with script(presses("a"), GO_ON):
+        loop.task()
+    time.shift(20 * SECOND)
+    with script(presses("b"), presses("c"), presses("d"), GO_ON):
+        assert loop.task() == Status.SLEEPING
+    assert loop.row.next_wake_at == began + 60 * SECOND
+    assert loop.guardrails() == ["max_actions_per_minute"] * 4
+
+
+# --- Idle ---
+
+
+def idling(time, seconds):
+    looks = ("look", {"place": str(seconds)}), ("yield", {"mode": "continue"})
+    return says(*looks, before_reply=lambda: time.shift(seconds))
+
+
+def test_awake_and_doing_nothing_for_too_long_ends_the_loop(agent, drive, time):
+    loop = drive(agent(autonomous(idle_timeout=600)))
+    with script(*(idling(time, 200 + number) for number in range(5))):
+        row = loop.for_(hours=1)
+    assert (row.status, row.terminal_reason) == (Status.HALTED, TerminalReason.IDLE_TIMEOUT)
+    assert len(loop.turns()) == 3
+    [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
+    assert told.data == {"guardrail": "idle_timeout", "idle_seconds": 603, "limit": 600}
+
+
+def test_limit_that_was_lowered_meanwhile_holds_before_the_next_turn(agent, drive, time):
+    loop = drive(agent(autonomous(idle_timeout=600)))
+    with script(idling(time, 200)) as model:
+        loop.task()
+        Agent.objects.update(definition=autonomous(idle_timeout=100))
+        assert loop.task() == Status.HALTED
+    assert (len(model.requests), loop.guardrails()) == (1, ["idle_timeout"])
+
+
+def test_an_action_makes_the_time_begin_anew(agent, drive, time):
+    loop = drive(agent(autonomous(idle_timeout=600)))
+    acting = presses("a", before_reply=lambda: time.shift(400))
+    with script(idling(time, 400), acting, GO_ON, idling(time, 401), sleeps(5)):  # the second turn takes two slices
+        assert [loop.task() for _ in range(5)] == [Status.QUEUED] * 4 + [Status.SLEEPING]
+
+
+def test_sleep_and_waiting_are_not_idle(agent, drive):
+    loop = drive(agent(autonomous(idle_timeout=600)))
+    with script(sleeps(1_800)):
+        loop.for_(hours=1)
+    assert loop.row.status == Status.SLEEPING
+    assert len(loop.turns()) == 3
+
+
+def test_watchdog_leaves_sleeping_and_waiting_loops_alone(agent, drive, approver, time):
+    sleeping, waiting = drive(agent(autonomous())), drive(agent(autonomous()))
+    with script(sleeps(1_800), says(("act", {"what": "it"})), Step("risky")):
+        sleeping.task()
+        waiting.task()
+    for minute in range(30):
+        assert idle_sweep(clock() + minute * MINUTE) == 0
+    assert (sleeping.row.status, waiting.row.status) == (Status.SLEEPING, Status.WAITING)
+
+
+# --- Active hours ---
+
+
+def test_outside_its_hours_the_loop_sleeps_to_the_next_start(agent, drive, time):
+    time.move_to(datetime(2026, 3, 16, 22, 59, tzinfo=UTC))
+    loop = drive(agent(autonomous(active_hours='{start: "08:00", end: "23:00"}')))
+    with script(sleeps(60)) as model:
+        loop.task()
+        loop.sleep_out()
+        assert loop.task() == Status.SLEEPING
+    assert len(model.requests) == 1
+    assert loop.row.next_wake_at == datetime(2026, 3, 17, 8, tzinfo=UTC)
+    [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
+    assert told.data["guardrail"] == "active_hours"
+    assert (told.data["start"], told.data["end"], told.data["until"]) == ("08:00", "23:00", "2026-03-17T08:00:00+00:00")
+
+
+# --- People ---
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda agent: Profile.objects.filter(user=agent.owner).update(opted_in=False), TerminalReason.OPTED_OUT),
+        (lambda agent: Agent.objects.filter(pk=agent.pk).update(enabled=False), TerminalReason.EXTERNAL_HALT),
+        (lambda agent: Agent.objects.filter(pk=agent.pk).update(definition=""), TerminalReason.EXTERNAL_HALT),
+    ],
+    ids=["opted out", "switched off", "not autonomous any more"],
+)
+def test_loop_ends_before_its_next_turn_when_nobody_wants_it(agent, drive, change, reason):
+    loop = drive(agent())
+    change(loop.session.agent)
+    with script(GO_ON) as model:
+        assert loop.task() == Status.HALTED
+    assert (loop.row.terminal_reason, model.requests) == (reason, [])
+
+
+# --- Money ---
+
+
+def test_shared_budget_that_is_used_up_is_slept_out(agent, drive):
+    loop = drive(agent())
+    loop.alert("anomaly")
+    Installation.objects.update(max_cost_per_day_usd=Decimal("0.006"))
+    with script(GO_ON) as model:
+        loop.task()
+        assert loop.task() == Status.SLEEPING
+    assert len(model.requests) == 1
+    assert loop.row.next_wake_at == datetime(2026, 3, 17, tzinfo=UTC)
+    assert loop.guardrails() == ["budget"]
+    Budget.objects.update(cap_usd=Decimal(5))
+    Installation.objects.update(max_cost_per_day_usd=Decimal(5))
+    loop.sleep_out()
+    with script(sleeps(5)):
+        assert loop.task() == Status.SLEEPING
+
+
+def test_its_own_cap_ends_the_loop(agent, drive):
+    loop = drive(agent("max_cost_usd: 0.006\n" + autonomous()))
+    with script(GO_ON):
+        row = loop.for_(hours=1)
+    assert (row.status, row.terminal_reason) == (Status.HALTED, TerminalReason.COST_CAP_REACHED)
+    done, broken_off = loop.turns()
+    assert (done.state, broken_off.state, broken_off.reason) == ("done", "failed", "cost_cap_reached")
+
+
+# --- Errors in a turn ---
+
+DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))
+
+
+def test_turns_that_fail_are_tried_again_and_five_in_a_row_end_the_loop(agent, drive):
+    loop = drive(agent())
+    pauses = []
+    with script(DOWN):
+        while loop.task() == Status.SLEEPING:
+            pauses.append((loop.row.next_wake_at - clock()).total_seconds())
+            loop.sleep_out()
+    assert pauses == [5, 10, 20, 40]
+    assert (loop.row.status, loop.row.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
+    assert {turn.state for turn in loop.turns()} == {"failed"}
+
+
+def test_turn_that_goes_well_forgives_the_errors_before_it(agent, drive):
+    loop = drive(agent())
+    with script(*[DOWN] * 4, GO_ON, DOWN, sleeps(99)):
+        loop.for_(seconds=80)
+    assert loop.row.status == Status.SLEEPING
+    assert [turn.state for turn in loop.turns()] == ["failed"] * 4 + ["done", "failed", "done"]
+
+
+def test_fault_of_ours_in_a_turn_does_not_end_the_loop(agent, drive, monkeypatch):
+    loop = drive(agent())
+    monkeypatch.setattr("agents.loop.cycle.history_of", lambda *_: 1 / 0)
+    with script(sleeps(60)):
+        assert loop.task() == Status.SLEEPING
+        monkeypatch.undo()
+        assert loop.turns()[0].reason.startswith("ZeroDivisionError")
+        loop.sleep_out()
+        loop.task()
+    assert [turn.state for turn in loop.turns()] == ["failed", "done"]
+
+
+# --- Rounds of calls ---
+
+
+def test_sixth_round_of_calls_is_not_run_and_the_transcript_says_so(agent, drive):
+    loop = drive(agent())
+    with script(*(says(("look", {"place": str(number)})) for number in range(60))) as model:
+        assert loop.task() == Status.QUEUED
+    assert len(model.requests) == 5
+    assert ToolCall.objects.filter(name="look").count() == 5
+    assert "after 5 rounds" in Message.objects.get(reason="max_tool_rounds").content
+    [turn] = loop.turns()
+    assert (turn.state, turn.yielded) == ("done", "continue")

@@ -1,0 +1,117 @@
+"""Server-sent events: read as the standard says, however they are cut, and never more than one of them in memory."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.net.sse import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, ServerEvent, TooLarge
+from tests.table import every_row
+
+STREAM = (
+    ": welcome\n\ndata: one\n\nid: 1\r\nevent: price\r\ndata: two\r\ndata:  lines\r\n\r\n"
+    "data\r\rid: 2\nretry: 10\ndata:three\nunknown: x\n\nid:\n\ndata: é\n\n"
+).encode()
+EVENTS = [
+    ServerEvent("one"),
+    ServerEvent("two\n lines", "1", "price", named=True),
+    ServerEvent("", "1"),
+    ServerEvent("three", "2", named=True),
+    ServerEvent("é"),
+]
+
+
+def read(*pieces, **more):
+    reader = EventReader(**more)
+    return [event for piece in pieces for event in reader.feed(piece)]
+
+
+def test_events_are_read():
+    assert read(STREAM) == EVENTS
+
+
+def test_every_way_to_cut_a_stream_in_two_reads_the_same():
+    for place in range(len(STREAM) + 1):
+        assert read(STREAM[:place], STREAM[place:]) == EVENTS
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(1, 7), min_size=len(STREAM), max_size=len(STREAM)))
+def test_pieces_of_any_size_read_the_same(sizes):
+    pieces, place = [], 0
+    for size in sizes:
+        pieces.append(STREAM[place : place + size])
+        place += size
+
+    assert read(*pieces) == EVENTS
+
+
+def test_mark_of_byte_order_is_no_part_of_the_first_line():
+    assert read(b"\xef\xbb\xbfdata: x\n\n", b"\xef\xbb\xbfdata: y\n\n") == [ServerEvent("x")]
+
+
+def test_half_an_event_is_none():
+    assert read(b"id: 9\ndata: cut of") == []
+
+
+def test_place_goes_on_from_where_the_last_connection_was():
+    assert read(b"data: x\n\n", last_id="41") == [ServerEvent("x", "41")]
+
+
+@pytest.mark.parametrize("empty", ["id", "id:", "id: "])
+def test_empty_id_takes_the_place_back(empty):
+    assert read(f"id: 7\ndata: x\n\n{empty}\ndata: y\n\n".encode(), last_id="41") == [
+        ServerEvent("x", "7", named=True),
+        ServerEvent("y"),
+    ]
+
+
+@every_row("odd", ["a\x00b", "é", "x" * (MAX_ID_CHARS + 1), "a\tb", "\x7f"])
+def test_place_that_no_request_could_name_is_left_out(odd):
+    assert read(f"id: 7\ndata: x\n\nid: {odd}\ndata: y\n\n".encode()) == [
+        ServerEvent("x", "7", named=True),
+        ServerEvent("y", "7"),
+    ]
+
+
+def test_bytes_that_are_no_text_are_replaced():
+    assert read(b"data: \xff\xfe\n\n") == [ServerEvent("\ufffd\ufffd")]
+
+
+def test_event_that_is_too_large_is_reported_in_its_place_and_the_next_one_read():
+    found = read(b"id: 1\ndata: ", b"x" * 20, b"\nid: 2\ndata: more\n\ndata: next\n\n", max_bytes=16)
+
+    assert found == [TooLarge(16, "2", named=True), ServerEvent("next", "2")]
+
+
+def test_many_lines_that_are_too_large_together_are_reported_once():
+    assert read(b"data: 12345\n" * 10 + b"\n" + b"data: next\n\n", max_bytes=32) == [
+        TooLarge(32),
+        ServerEvent("next"),
+    ]
+
+
+def test_first_line_that_is_too_large_is_no_start_any_more():
+    assert read(b"x" * 20 + b"\n\n\xef\xbb\xbfdata: y\n\ndata: z\n\n", max_bytes=16) == [TooLarge(16), ServerEvent("z")]
+
+
+def test_remarks_without_end_are_no_event():
+    reader = EventReader(max_bytes=64)
+    for _ in range(1_000):
+        assert list(reader.feed(b": still here\n")) == []
+
+    assert list(reader.feed(b"data: x\n\n")) == [ServerEvent("x")]
+
+
+def test_line_of_ten_megabytes_takes_no_memory():
+    reader, piece = EventReader(), b"x" * 65_536
+    list(reader.feed(b"data: "))
+    tracemalloc.start()
+    for _ in range(160):
+        list(reader.feed(piece))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 3 * MAX_EVENT_BYTES
+    assert list(reader.feed(b"\n\ndata: next\n\n")) == [TooLarge(MAX_EVENT_BYTES), ServerEvent("next")]

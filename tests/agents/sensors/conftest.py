@@ -1,0 +1,48 @@
+"""Sensors under test may look at loopback and below the test's own folder; what they find is written at once."""
+
+import pytest
+from django.db import connection
+
+from agents.providers.registry import serving as model_serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.services.estimates import invalidate_estimates
+
+MODEL = "test-model"
+
+
+@pytest.fixture(autouse=True)
+def _may_look(settings, tmp_path, monkeypatch):
+    settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
+    settings.LQOPS_SENSOR_ROOTS = [tmp_path]
+    monkeypatch.setattr("agents.sensors.slice.WRITE_SECONDS", 0.05)
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)  # as workers are started with
+
+
+@pytest.fixture
+def serving():
+    """`serving(sources.Web, …)` starts a source that ends with the test."""
+    started = []
+
+    def start(kind, *given, **more):
+        started.append(kind(*given, **more))
+        return started[-1]
+
+    yield start
+    for source in started:
+        source.close()
+
+
+@pytest.fixture
+def model():
+    """`model("0.9", "prose")` answers so, one after the other, and then as the last. It has no price."""
+    invalidate_estimates()
+    opened = []
+
+    def answers(*said):
+        opened.append(model_serving(MODEL, ScriptedProvider([Step(text) for text in said])))
+        return opened[-1].__enter__()
+
+    yield answers
+    for one in opened:
+        one.__exit__(None, None, None)
+    invalidate_estimates()

@@ -1,0 +1,137 @@
+"""The session of the day: one for each agent, held by the slice that minds its sensors."""
+
+from datetime import timedelta
+
+import pytest
+
+from agents.ends import Finished
+from agents.enums import Mode, Status
+from agents.exceptions import LeaseLost
+from agents.models import AgentSession, Profile
+from agents.sensors.day import sensor_day
+from agents.services import sensor_sessions
+from agents.services.sensor_sessions import (
+    day_of,
+    end_of_day,
+    sensor_session_claim,
+    sensor_session_rest,
+    sensor_sessions_renew,
+)
+from agents.services.sensors import sensors_hand_over, sensors_want
+from tests.agents.sensors.test_holding import SECOND, held, lease, scene_of
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+
+
+def claim(scene, now=NOW, owner="slice:1"):
+    one = held(scene)
+    return sensor_session_claim(
+        agent=scene.agent, loop_pk=scene.loop.pk, sensor_pk=one.pk, fencing=one.fencing, owner=owner, cap=None, now=now
+    )
+
+
+@pytest.fixture
+def scene():
+    made = scene_of()
+    AgentSession.objects.update(created_at=NOW - SECOND)
+    lease("slice:1")
+    return made
+
+
+def test_session_is_made_on_demand_and_rests_to_the_end_of_its_day(scene):
+    session = claim(scene)
+    assert (session.mode, session.status, session.lease_owner) == (Mode.SENSOR, Status.RUNNING, "slice:1")
+    assert session.params["key"] == f"agent:{scene.agent.public_id}:sensors:2026-03-14"
+    sensor_session_rest(session, now=NOW)
+    session.refresh_from_db()
+    assert (session.status, session.next_wake_at) == (Status.SLEEPING, end_of_day(NOW))
+
+    again = claim(scene, NOW + SECOND)
+    assert (again.pk, again.fencing > session.fencing) == (session.pk, True)
+
+
+def test_session_of_a_loop_that_is_over_does_not_sleep_to_the_end_of_its_day(scene):
+    session = claim(scene)
+    AgentSession.objects.filter(pk=scene.loop.pk).update(
+        status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW
+    )
+    sensor_session_rest(session, now=NOW)
+    session.refresh_from_db()
+
+    assert session.next_wake_at == NOW
+    assert sensor_day(session) == Finished()
+
+
+def test_session_whose_loop_ends_while_it_lies_down_is_woken_to_end(scene, monkeypatch):
+    session = claim(scene)
+    rest = sensor_sessions.session_rest
+
+    def resting(*args, **kwargs):
+        AgentSession.objects.filter(pk=scene.loop.pk).update(
+            status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW
+        )
+        sensors_hand_over(NOW)
+        rest(*args, **kwargs)
+
+    monkeypatch.setattr(sensor_sessions, "session_rest", resting)
+    sensor_session_rest(session, now=NOW)
+    session.refresh_from_db()
+
+    assert session.next_wake_at == NOW
+
+
+def test_session_that_is_held_is_to_be_waited_for(scene):
+    claim(scene)
+
+    assert claim(scene, NOW + SECOND) is None
+
+
+def test_session_is_renewed_with_its_slice_and_taken_over_after_it(scene):
+    session = claim(scene)
+    assert sensor_sessions_renew(owner="slice:1", now=NOW + SECOND) == 1
+    lease("slice:2", NOW + 4 * SECOND)
+
+    taken = claim(scene, NOW + 4 * SECOND, owner="slice:2")
+    assert (taken.pk, taken.recoveries) == (session.pk, 1)
+
+
+def test_slice_that_lost_the_sensor_gets_no_session(scene):
+    with pytest.raises(LeaseLost):
+        claim(scene, owner="slice:9")
+
+
+def test_next_day_has_a_session_of_its_own(scene):
+    first = claim(scene)
+    sensor_session_rest(first, now=NOW)
+    tomorrow = NOW + timedelta(days=1)
+
+    assert claim(scene, tomorrow).pk != first.pk
+    first.refresh_from_db()
+    first.params["day"] = day_of(NOW)
+    assert type(sensor_day(first)).__name__ == "Finished"
+
+
+def test_session_that_was_stopped_is_begun_anew_only_by_a_new_loop(scene):
+    first = claim(scene)
+    ended = {"status": Status.HALTED, "terminal_reason": "external_halt", "completed_at": NOW}
+    AgentSession.objects.filter(pk=first.pk).update(**ended)
+    assert "has ended" in claim(scene)
+    AgentSession.objects.filter(pk=scene.loop.pk).update(created_at=NOW + SECOND)
+
+    assert claim(scene, NOW + 2 * SECOND).pk != first.pk
+
+
+def test_session_of_an_owner_who_opted_out_is_refused(scene):
+    Profile.objects.update(opted_in=False)
+
+    assert "opted in" in claim(scene)
+
+
+def test_session_of_sensors_that_are_not_wanted_is_woken_to_end(scene):
+    session = claim(scene)
+    sensor_session_rest(session, now=NOW)
+    sensors_want(scene.agent, False, NOW + SECOND)
+    session.refresh_from_db()
+    assert session.next_wake_at == NOW + SECOND
+    assert type(sensor_day(session)).__name__ == "Finished"

@@ -1,0 +1,96 @@
+"""Ids of server-sent events: where to go on, and which event is the same as one before. None is lost for its id."""
+
+import pytest
+
+from agents.providers.registry import serving as model_serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.services.estimates import invalidate_estimates
+from tests.agents.sensors.scene import Scene, minding, stream
+from tests.agents.sensors.sources import Script
+from tests.factories import make_price
+from tests.flows.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MODEL = "test-model"
+
+
+def event(data, place=None):
+    named = "" if place is None else f"id: {place}\n"
+    return f"{named}data: {data}\n\n".encode()
+
+
+@pytest.fixture
+def logged(serving):
+    """The agent that logs, and alerts to, every event of a source; and the source."""
+    make_price(MODEL)
+    invalidate_estimates()
+
+    def start(*connections):
+        source = serving(Script, *connections, pause=3)  # after one that is not read; else it is told to go on
+        signal = {"name": "odd", "model": MODEL, "prompt": "Is it odd?"}
+        fields = {"log": {"type": "array", "max_items": 99}}
+        return Scene(stream(source.url, updates=["log"], signals=[signal]), fields=fields), source
+
+    with model_serving(MODEL, ScriptedProvider([Step("0.9")])):
+        yield start
+    invalidate_estimates()
+
+
+def mind(scene, source, *log, alerts):
+    """Minds the sensor until the log is so and there are so many alerts; there are no more of them afterwards.
+
+    An event is sent when the one before has been read: those that wait together would be judged together.
+    """
+    with minding(second=0.1):
+        for place, _ in enumerate(log):
+            until(lambda place=place: len(scene.value("log") or ()) > place)
+            source.next_please.release()
+        until(lambda: scene.value("log") == list(log) and len(scene.alerts()) >= alerts)
+    assert len(scene.alerts()) == alerts
+
+
+def test_events_without_ids_after_one_that_had_one_are_not_lost_in_the_next_connection(logged):
+    scene, source = logged([event("1", 1), event("2")], [event("3"), event("4"), event("5", 9)])
+
+    mind(scene, source, 1, 2, 3, 4, 5, alerts=5)
+    assert [asked.get("last-event-id") for asked in source.asked] == [None, "1"]
+    assert scene.sensor().cursor["id"] == "9"
+
+
+def test_each_event_without_an_id_alerts_for_itself(logged):
+    scene, source = logged([event("1", 1), event("2"), event("2"), event("2")])
+
+    mind(scene, source, 1, 2, 2, 2, alerts=4)
+
+
+def test_source_that_counts_anew_is_read_and_alerts_for_each_event(logged):
+    scene, source = logged([event("1", 1), event("2", 2)], [event("10", 1), event("20", 2), event("30", 3)])
+
+    mind(scene, source, 1, 2, 10, 20, 30, alerts=5)
+
+
+def test_first_event_of_a_source_that_counts_anew_is_read_though_it_has_the_id_of_the_last(logged):
+    scene, source = logged([event("1", 1)], [event("10", 1), event("20", 2)])
+
+    mind(scene, source, 1, 10, 20, alerts=3)
+
+
+@pytest.mark.parametrize("between", [[], [event("5")]])
+def test_last_event_that_is_sent_again_at_the_beginning_is_read_once(logged, between):
+    scene, source = logged([event("1", 1), *between], [event("1", 1), event("2", 2)])
+
+    mind(scene, source, 1, *[5 for _ in between], 2, alerts=2 + len(between))
+
+
+def test_event_that_comes_again_later_is_read_again_and_alerts_once(logged):
+    scene, source = logged([event("1", 1), event("2", 2)], [event("1", 1), event("2", 2), event("3", 3)])
+
+    mind(scene, source, 1, 2, 1, 2, 3, alerts=3)
+
+
+def test_empty_id_takes_the_place_back(logged):
+    scene, source = logged([event("1", 5), event("2", "")], [event("3")])
+
+    mind(scene, source, 1, 2, 3, alerts=3)
+    assert [asked.get("last-event-id") for asked in source.asked] == [None, None]
+    assert scene.sensor().cursor["gaps"] == 1

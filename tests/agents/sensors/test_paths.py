@@ -1,0 +1,70 @@
+"""Which part of a reading a field gets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.definitions.paths import MOST_STEPS, BadPath, NothingThere, part_of, shown, steps_of
+
+READING = {"data": {"items": [{"price": 1.5}, {"price": None}], "a b": {"é-1": 2}}, "0": "zero", "": "empty"}
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        (None, READING),
+        ("data.items[0].price", 1.5),
+        ("data.items[1].price", None),
+        ("data.items[-1]", {"price": None}),
+        ("data.a b.é-1", 2),
+        ("0", "zero"),
+    ],
+)
+def test_part_is_found(path, part):
+    assert part_of(READING, path) == part
+
+
+def test_places_may_come_first_and_follow_each_other():
+    assert part_of([[1, 2], [3]], "[1][0]") == 3
+    assert part_of([{"a": 4}], "[0].a") == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("price", "price"),
+        ("data.items[2].price", "data.items[2]"),
+        ("data.items.price", "data.items.price"),
+        ("data[0]", "data[0]"),
+        ("data.items[0].price.x", "data.items[0].price.x"),
+        ("data.items[-3]", "data.items[-3]"),
+    ],
+)
+def test_part_that_is_not_there_is_named(path, where):
+    with pytest.raises(NothingThere, match=f"there is nothing at {where.replace('[', chr(92) + '[')}$"):
+        part_of(READING, path)
+
+
+def test_text_has_no_parts():
+    with pytest.raises(NothingThere):
+        part_of("text", "[0]")
+
+
+@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "a[", "a[]", "a[x]", "a]b", "[0]a", "a[1.5]", "a.[0]"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(BadPath, match="is no path"):
+        steps_of(path)
+
+
+def test_path_is_bounded():
+    assert len(steps_of(".".join("a" * MOST_STEPS))) == MOST_STEPS
+    with pytest.raises(BadPath):
+        steps_of(".".join("a" * (MOST_STEPS + 1)))
+
+
+KEYS = st.text(st.characters(exclude_characters=".[]", exclude_categories=["Cs"]), min_size=1, max_size=10)
+
+
+@given(st.lists(KEYS | st.integers(-999, 999), min_size=1, max_size=MOST_STEPS))
+def test_path_that_is_shown_reads_as_its_steps(steps):
+    assert steps_of(shown(tuple(steps))) == tuple(steps)

@@ -1,0 +1,149 @@
+"""The sample agents with sensors: what they read comes in, and the offline model tells their owner of it."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from agents.conf import clock
+from agents.definitions.loader import read_definition
+from agents.enums import Status
+from agents.loop.cycle import loop as engine
+from agents.management.commands.sample_metrics import SPIKE_EVERY, URL, Source, figures
+from agents.models import AgentSession, Alert, HotField, Notification, Turn
+from agents.runner import run_session
+from agents.services.agent_files import agent_import
+from agents.services.estimates import invalidate_estimates
+from agents.services.loops import loop_start
+from agents.services.sweeps import sleepers_wake
+from tests.agents.sensors.scene import minding
+from tests.factories import make_user
+from tests.flows.processes import until
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def sample(name):
+    return (ROOT / "samples" / "agents" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def begin(text):
+    """The agent of a file, with its loop started and its first turn taken."""
+    owner = make_user()
+    agent = agent_import(text=text, file="agent.yaml", owner=owner, by=owner, now=clock()).agent
+    loop = loop_start(agent=agent, by=owner, now=clock())
+    turn(loop)
+    return loop
+
+
+def turn(loop):
+    assert run_session(loop.pk, engine, owner="worker:1")
+    loop.refresh_from_db()
+
+
+def alerted(loop):
+    """Waits for an alert to wake the loop, and lets it take its turn."""
+    until(lambda: Alert.objects.filter(session=loop).exists())
+    until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.QUEUED)
+    turn(loop)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_estimates():
+    invalidate_estimates()
+    yield
+    invalidate_estimates()
+
+
+@pytest.fixture
+def source():
+    """The sample's source, ten times as fast, counted so that a spike comes soon."""
+
+    class Quick(Source):
+        every = 0.1
+
+        def _number(self):
+            return super()._number() - start + SPIKE_EVERY - 3
+
+    start = int(clock().timestamp() / Quick.every)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Quick)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
+    loop = begin(sample("metrics-watcher").replace(URL, source))
+    assert loop.status == Status.SLEEPING
+    with minding():
+        alerted(loop)
+
+    [notice] = Notification.objects.filter(owner=loop.owner)
+    assert notice.title == "1 alert from sensors"
+    assert "spike scored 1.00" in notice.body
+    assert '"cpu' in notice.body
+    assert loop.status == Status.SLEEPING
+    assert set(HotField.objects.filter(session=loop).values_list("name", flat=True)) == {"cpu", "latency_ms", "recent"}
+    assert not Alert.objects.pending().filter(session=loop).exists()
+    assert [one.yielded for one in Turn.objects.filter(session=loop).order_by("number")] == ["sleep", "sleep"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
+    (tmp_path / "inbox").mkdir()
+    loop = begin(sample("inbox-clerk"))
+    with minding():
+        until(lambda: HotField.objects.filter(session=loop, name="inbox").exists())
+        (tmp_path / "inbox" / "letter.txt").write_text("Dear all,")
+        alerted(loop)
+
+    [notice] = Notification.objects.filter(owner=loop.owner)
+    assert "letter.txt" in notice.body
+    assert sleepers_wake(clock()) == 0
+
+
+def test_figures_are_the_same_for_the_same_number_and_spike_now_and_then():
+    seen = [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
+
+    assert seen == [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
+    assert [number for number, cpu in enumerate(seen, 1) if cpu > 90] == [SPIKE_EVERY, 2 * SPIKE_EVERY, 3 * SPIKE_EVERY]
+
+
+def test_sample_listens_to_the_address_of_the_sample_source():
+    [sensor] = read_definition(sample("metrics-watcher")).sensors
+
+    assert sensor.source.url == URL
+
+
+def test_source_runs_by_its_command_and_sends_what_was_missed():
+    process = subprocess.Popen(
+        [sys.executable, "manage.py", "sample_metrics", "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        port = int(re.search(r":(\d+)/metrics", process.stdout.readline())[1])
+        latest = int(clock().timestamp() / Source.every)
+        asked = f"GET /metrics HTTP/1.0\r\nLast-Event-ID: {latest - 2}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(asked)
+            said = b""
+            while said.count(b"data: ") < 2:
+                said += connection.recv(65_536)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert b"text/event-stream" in said
+    assert [int(found) for found in re.findall(rb"id: (\d+)", said)][:2] == [latest - 1, latest]

@@ -1,0 +1,309 @@
+"""Looking at files: what has changed is told by content, and no path leads out of the operator's folders."""
+
+import os
+import re
+import socket
+import threading
+
+import pytest
+
+from agents.sensors import scan as scanning
+from agents.sensors.scan import NotLookedAt, changes, present, scan
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A folder that may be looked at, beside one that may not."""
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("secret")
+    return tmp_path / "inside"
+
+
+def look(root, path="", before=None):
+    return scan(str(root / path), [root], before or {})
+
+
+def told(before, after):
+    return [(one["name"], one["kind"]) for one in changes({"files": before.files, "whole": before.whole}, after)]
+
+
+# --- What there is ---
+
+
+def test_files_below_are_known_by_their_names_from_the_folder(root):
+    (root / "a.txt").write_text("a")
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "deep" / "er" / "b.txt").write_text("bb")
+    found = look(root)
+
+    assert {name: known[0] for name, known in found.files.items()} == {"a.txt": 1, "deep/er/b.txt": 2}
+    assert found.folders == (str(root), str(root / "deep"), str(root / "deep" / "er"))
+
+
+def test_changes_are_added_modified_and_deleted(root):
+    for name in ("kept", "changed", "gone"):
+        (root / name).write_text(name)
+    before = look(root)
+    (root / "changed").write_text("something else")
+    (root / "gone").unlink()
+    (root / "new").write_text("new")
+    os.utime(root / "new", (2_000_000_000, 2_000_000_000))
+
+    assert told(before, look(root, before=before.files)) == [
+        ("new", "added"),
+        ("changed", "modified"),
+        ("gone", "deleted"),
+    ]
+
+
+def test_file_that_is_only_touched_or_replaced_by_its_like_has_not_changed(root):
+    (root / "a").write_text("same")
+    before = look(root)
+    os.utime(root / "a")
+    (root / "b").write_text("same")
+    (root / "b").replace(root / "a")
+
+    assert told(before, look(root, before=before.files)) == []
+
+
+def test_content_that_changes_behind_an_old_time_is_noticed(root):
+    (root / "a").write_text("one")
+    before = look(root)
+    times = (root / "a").stat()
+    (root / "a").write_text("two")
+    os.utime(root / "a", ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    assert told(before, look(root, before=before.files)) == [("a", "modified")]
+
+
+def test_what_is_there_at_first_is_present_the_newest_first(root):
+    for number, name in enumerate("abc"):
+        (root / name).write_text("x")
+        os.utime(root / name, (number, number))
+
+    assert [(one["name"], one["kind"]) for one in present(look(root))] == [
+        ("c", "present"),
+        ("b", "present"),
+        ("a", "present"),
+    ]
+
+
+def test_file_that_did_not_change_is_not_read_again(root, monkeypatch):
+    (root / "a").write_text("x")
+    before = look(root)
+    monkeypatch.setattr(scanning, "_digest", lambda handle: 1 / 0)
+
+    assert look(root, before=before.files).files == before.files
+
+
+def test_single_file_brings_its_text_if_it_is_small(root):
+    (root / "note.txt").write_text("größe")
+    (root / "data.bin").write_bytes(b"\xff\xfe")
+    (root / "long.txt").write_text("x" * 20_000)
+
+    assert (look(root, "note.txt").text, list(look(root, "note.txt").files)) == ("größe", ["note.txt"])
+    assert look(root, "data.bin").text is None
+    assert look(root, "long.txt").text is None
+
+
+def test_path_that_is_not_there_is_missing(root):
+    assert look(root, "absent").missing
+    assert look(root, "absent/deeper").missing
+
+
+def test_relative_path_is_taken_below_the_first_root(root):
+    (root / "a").write_text("x")
+
+    assert list(scan("a", [root], {}).files) == ["a"]
+    assert list(scan(".", [root], {}).files) == ["a"]
+
+
+# --- Bounds ---
+
+
+def test_folder_with_too_many_files_is_followed_as_a_whole(root, monkeypatch):
+    monkeypatch.setattr(scanning, "MOST_FILES", 3)
+    for name in "abcd":
+        (root / name).write_text("x")
+    before = look(root)
+    assert (before.files, before.count, bool(before.whole)) == ({}, 4, True)
+    assert told(before, look(root)) == []
+    (root / "b").write_text("other")
+
+    assert told(before, look(root)) == [(".", "changed")]
+    (root / "a").unlink()
+    (root / "b").unlink()
+    assert told(before, look(root)) == [(".", "changed")]
+
+
+def test_no_more_entries_are_looked_at_than_may_be(root, monkeypatch):
+    monkeypatch.setattr(scanning, "MOST_FILES", 3)
+    monkeypatch.setattr(scanning, "MOST_ENTRIES", 5)
+    for number in range(20):
+        (root / str(number)).write_text("x")
+
+    assert look(root).count == 6
+
+
+def test_folders_are_entered_so_deep_and_so_many(root, monkeypatch):
+    monkeypatch.setattr(scanning, "MOST_DEPTH", 2)
+    monkeypatch.setattr(scanning, "MOST_FOLDERS", 4)
+    (root / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (root / "a" / "b" / "c" / "deep").write_text("x")
+    assert look(root).folders == (str(root), str(root / "a"), str(root / "a" / "b"))
+    for name in "efghij":
+        (root / name).mkdir()
+
+    assert len(look(root).folders) == 4
+
+
+def test_large_file_has_changed_when_its_time_has(root, monkeypatch):
+    monkeypatch.setattr(scanning, "HASHED_BYTES", 10)
+    (root / "a").write_text("x" * 100)
+    before = look(root)
+    os.utime(root / "a", (1, 1))
+
+    assert told(before, look(root, before=before.files)) == [("a", "modified")]
+
+
+def test_no_more_bytes_are_hashed_than_may_be(root, monkeypatch):
+    monkeypatch.setattr(scanning, "HASHED_IN_ALL", 10)
+    for name in "abc":
+        (root / name).write_text("x" * 6)
+
+    hashed = [known[1] for known in look(root).files.values() if known[1][:16] != known[1][16:]]
+    assert len(hashed) == 1
+
+
+def test_file_that_grows_while_it_is_read_is_read_to_the_limit(root, monkeypatch):
+    monkeypatch.setattr(scanning, "HASHED_BYTES", 10)
+    monkeypatch.setattr(scanning, "PIECE", 4)
+    (root / "a").write_bytes(b"x" * 100)
+    handle = os.open(root / "a", os.O_RDONLY)
+    try:
+        assert len(scanning._digest(handle)) == 16
+    finally:
+        os.close(handle)
+
+
+# --- No way out ---
+
+
+@pytest.mark.parametrize("path", ["../outside", "a/../../outside", "../outside/secret.txt", ".."])
+def test_path_that_leads_upwards_is_refused(root, path):
+    for given in (path, f"{root}/{path}"):
+        with pytest.raises(NotLookedAt, match="leads upwards"):
+            scan(given, [root], {})
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/", "/proc/self/environ", "~/x"])
+def test_path_outside_of_the_roots_is_refused_or_not_there(root, path):
+    try:
+        assert scan(path, [root], {}).missing
+    except NotLookedAt as refused:
+        assert "outside" in str(refused)  # noqa: PT017 either may be
+
+
+def test_sibling_with_the_same_beginning_is_outside(root):
+    with pytest.raises(NotLookedAt, match="outside"):
+        scan(f"{root}-side", [root], {})
+
+
+def test_nothing_may_be_looked_at_without_roots(root):
+    with pytest.raises(NotLookedAt, match="LQOPS_SENSOR_ROOTS"):
+        scan(str(root), [], {})
+
+
+def test_null_in_a_path_is_refused(root):
+    with pytest.raises(NotLookedAt):
+        scan("a\0b", [root], {})
+
+
+def test_symbolic_links_are_not_followed_wherever_they_stand(root):
+    (root / "real").mkdir()
+    (root / "real" / "a").write_text("x")
+    (root / "link.txt").symlink_to(root.parent / "outside" / "secret.txt")
+    (root / "link").symlink_to(root.parent / "outside")
+    (root / "real" / "link").symlink_to(root.parent / "outside")
+    (root / "loop").symlink_to(root)
+
+    assert list(look(root).files) == ["real/a"]
+    for path in ("link", "link/secret.txt", "link.txt", "real/link/secret.txt", "loop"):
+        with pytest.raises(NotLookedAt, match="symbolic link"):
+            look(root, path)
+
+
+def test_odd_files_are_not_opened(root, monkeypatch):
+    os.mkfifo(root / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        monkeypatch.chdir(root)  # the name of a socket may not be long
+        listener.bind("sock")
+        (root / "a").write_text("x")
+
+        assert list(look(root).files) == ["a"]
+        with pytest.raises(NotLookedAt, match="neither a file nor a folder"):
+            look(root, "pipe")
+        with pytest.raises(NotLookedAt):
+            look(root, "sock")
+
+
+def test_no_more_changes_are_told_than_may_be_and_how_many_there_are_besides(monkeypatch):
+    monkeypatch.setattr(scanning, "MOST_TOLD", 3)
+    some = [{"name": name, "kind": "added", "size": 1} for name in "abcde"]
+
+    assert scanning.told(some[:3]) == some[:3]
+    assert scanning.told(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
+
+
+def test_name_that_holds_a_secret_is_known_by_a_digest_of_its_own(root):
+    tokens = ["ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7" + end for end in ("R8", "S9")]
+    for token in tokens:
+        (root / token).write_text("x")
+    first = look(root)
+    names = list(first.files)
+
+    assert len(set(names)) == 2
+    assert all(re.fullmatch("masked-[0-9a-f]{12}", name) for name in names)
+    assert told(first, look(root, before=first.files)) == []
+    (root / tokens[0]).unlink()
+    assert [kind for _, kind in told(first, look(root, before=first.files))] == ["deleted"]
+    alone = scan(str(root / tokens[1]), [root], {})
+    assert set(alone.files) < set(names)
+
+
+def test_name_that_is_no_text_is_shown_as_one(root):
+    (root / os.fsdecode(b"\xff.txt")).touch()
+
+    assert list(look(root).files) == ["?.txt"]
+
+
+def test_folder_that_is_swapped_for_a_link_while_it_is_looked_at_leads_nowhere(root):
+    """Two hundred looks while somebody swaps the folder for a link to the outside and back."""
+    (root / "box").mkdir()
+    (root / "box" / "mine.txt").write_text("mine")
+    over = threading.Event()
+
+    def swap():
+        while not over.is_set():
+            (root / "box").rename(root / "aside")
+            (root / "box").symlink_to(root.parent / "outside")
+            (root / "box").unlink()
+            (root / "aside").rename(root / "box")
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    seen = set()
+    try:
+        for path in ["", "box", "box/secret.txt"] * 70:
+            try:
+                found = look(root, path)
+            except NotLookedAt:
+                continue
+            seen |= set(found.files)
+            assert found.text != "secret"
+    finally:
+        over.set()
+        thread.join()
+
+    assert not any("secret" in name for name in seen)

@@ -1,0 +1,286 @@
+"""Stream sensors: server-sent events and WebSockets, from servers that drop, stall, lie and shout."""
+
+import asyncio
+import itertools
+import resource
+import time
+
+import pytest
+
+from agents.enums import SensorState
+from agents.sensors.stream import MOST_WAITING, Box, Item
+from tests.agents.sensors.scene import Scene, minding, stream
+from tests.agents.sensors.sources import Events, Socket, Web
+from tests.flows.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+LOG = {"log": {"type": "array", "max_items": 1_000}}
+
+
+def logged(url, **more):
+    """Every event is added to the array `log`."""
+    return Scene(stream(url, updates=["log"], **more), fields=LOG)
+
+
+# --- Server-sent events ---
+
+
+def test_events_are_taken_in_order_and_the_last_one_stands_in_a_field(serving):
+    source = serving(Events, lambda n: f'{{"n": {n}}}', most=20)
+    scene = Scene(stream(source.url, updates=["log", {"field": "n", "path": "n"}]), fields={**LOG, "n": "number"})
+    with minding():
+        until(lambda: scene.value("n") == 20)
+
+    assert [one["n"] for one in scene.value("log")] == list(range(1, 21))
+    assert {event["field"] for event in scene.events()} == {"log", "n"}
+    assert scene.sensor().cursor["id"] == "20"
+
+
+def test_stream_that_is_cut_off_again_and_again_goes_on_where_it_was(serving):
+    source = serving(Events, most=30, each=7, pause=0.01)
+    scene = logged(source.url)
+    with minding(second=0.05):
+        until(lambda: len(scene.value("log") or []) >= 30)
+
+    assert scene.value("log") == list(range(1, 31))
+    assert source.from_ids[:5] == [0, 7, 14, 21, 28]
+    assert "the stream ended" in scene.errors()
+    assert "gaps" not in scene.sensor().cursor
+
+
+def test_next_slice_goes_on_where_the_last_one_was(serving):
+    source = serving(Events, most=40, pause=0.02)
+    scene = logged(source.url)
+    for seen in (10, 20, 40):
+        with minding():
+            until(lambda: len(scene.value("log") or []) >= seen)  # noqa: B023 used at once
+
+    assert scene.value("log") == list(range(1, 41))
+    assert source.from_ids[0] == 0
+    assert all(10 <= start <= 40 for start in source.from_ids[1:])
+
+
+def test_events_without_ids_leave_gaps_that_are_told(serving):
+    source = serving(Events, most=9, each=3, ids=False, pause=0.01)
+    scene = logged(source.url)
+    with minding(second=0.05):
+        until(lambda: scene.sensor().cursor.get("gaps", 0) >= 2)
+
+    gap = scene.sensor().cursor["gap"]
+    assert gap["from"] < gap["to"]
+
+
+def test_lines_of_ten_megabytes_are_dropped_and_memory_stays_flat(serving):
+    source = serving(Events, lambda n: "x" * 10_000_000 if n % 2 else n, most=8, pause=0.01)
+    scene = logged(source.url)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with minding():
+        until(lambda: scene.value("log") == [2, 4, 6, 8])
+
+    assert any("larger than 262144 bytes" in error for error in scene.errors())
+    assert scene.sensor().state == SensorState.FINE
+    own = 25_000  # what the server of this process takes to make such a line, in KiB, and then some
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < own + 20_000
+
+
+def test_garbage_is_data_or_a_failure_and_the_slice_goes_on(serving):
+    def garbage(request):
+        request.wfile.write(b"\xff\xfe: \x00\r\r\ndata: \xff\nid: \x00\nevent\n\n::::\n\n" + bytes(range(256)) * 100)
+
+    source = serving(Events, most=0, each=0, then=garbage)
+    other = serving(Events, most=5)
+    scene = Scene(
+        stream(source.url, updates=["odd"]),
+        stream(other.url, name="other", updates=["log"]),
+        fields={**LOG, "odd": {"type": "array", "max_items": 5}},
+    )
+    with minding(second=0.1):
+        until(lambda: scene.value("log") == [1, 2, 3, 4, 5] and scene.value("odd"))
+
+    assert scene.value("odd")[0] == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"not": "events"}, "sends application/json, not text/event-stream"),
+        ((204, {}, b""), "status 204"),
+        ((500, {}, b""), "status 500"),
+        ((200, {"Content-Type": "text/html"}, b"<p>"), "sends text/html"),
+    ],
+)
+def test_answer_that_is_no_stream_is_a_failure(serving, answer, problem):
+    source = serving(Web, answer if not isinstance(answer, tuple) else lambda request: answer)
+    scene = logged(source.url)
+    with minding():
+        until(lambda: scene.sensor().failures > 0)
+
+    assert problem in scene.sensor().problem
+
+
+def test_server_that_never_answers_is_given_up(serving, monkeypatch):
+    monkeypatch.setattr("agents.sensors.stream.OPEN_SECONDS", 0.3)
+    source = serving(Web, lambda request: time.sleep(30))
+    scene = logged(source.url)
+    with minding():
+        until(lambda: scene.sensor().failures > 0)
+
+    assert scene.sensor().problem == "there was no answer within 0.3 seconds"
+
+
+def test_stream_that_falls_silent_for_longer_than_its_interval_is_opened_anew(serving):
+    source = serving(Events, most=10**6, each=3, pause=0.01, then=lambda request: time.sleep(30))
+    scene = logged(source.url, interval=4)
+    with minding(second=0.1):
+        until(lambda: len(source.from_ids) >= 3)
+
+    assert "nothing came for 4 seconds" in scene.errors()
+    assert source.from_ids[:3] == [0, 3, 6]
+
+
+def test_failing_stream_waits_longer_each_time(serving):
+    source = serving(Web, lambda request: (500, {}, b""))
+    scene = logged(source.url)
+    with minding(second=0.1):
+        until(lambda: scene.sensor().failures >= 4)
+
+    waits = [event["wait_seconds"] for event in scene.events("autonomy:sensor_error")]
+    assert waits[:4] == [1, 2, 4, 8]
+
+
+def test_stream_that_never_pauses_is_read_no_faster_than_it_is_written(serving):
+    source = serving(Events, most=20_000, pause=0)
+    scene = logged(source.url)
+    with minding():
+        until(lambda: scene.value("log") is not None and scene.value("log")[-1] >= 1_000)
+
+    log = scene.value("log")
+    assert log == list(range(log[0], log[0] + len(log)))
+    assert len(scene.events()) < log[-1] / 10, "many events are written together"
+
+
+# --- WebSockets ---
+
+
+def test_messages_of_a_websocket_are_taken_and_a_gap_is_recorded_when_it_drops(serving):
+    numbers = itertools.count(1)
+
+    def behave(connection, number):
+        for _ in range(3):
+            connection.send(f'{{"n": {next(numbers)}}}')
+        connection.close()
+
+    source = serving(Socket, behave)
+    scene = logged(source.url)
+    with minding(second=0.1):
+        until(lambda: len(scene.value("log") or []) >= 9)
+
+    assert [one["n"] for one in scene.value("log")][:9] == list(range(1, 10))
+    assert scene.sensor().cursor["gaps"] >= 2
+    assert any("connection broke" in error for error in scene.errors())
+
+
+def test_websocket_that_shouts_is_closed_and_opened_anew(serving):
+    def behave(connection, number):
+        connection.send("small" if number % 2 else "x" * 10_000_000)
+        connection.recv(timeout=0.2)
+
+    source = serving(Socket, behave)
+    scene = logged(source.url)
+    with minding(second=0.05):
+        until(lambda: len(scene.value("log") or []) >= 2)
+
+    assert set(scene.value("log")) == {"small"}
+    assert any("larger than allowed" in error for error in scene.errors())
+
+
+def test_websocket_that_falls_silent_for_longer_than_its_interval_is_opened_anew(serving):
+    def behave(connection, number):
+        connection.send(str(number))
+        connection.recv(timeout=30)
+
+    source = serving(Socket, behave)
+    scene = logged(source.url, interval=4)
+    with minding(second=0.1):
+        until(lambda: scene.value("log") == [1, 2, 3])
+
+    assert "nothing came for 4 seconds" in scene.errors()
+
+
+def test_websocket_that_sends_garbage_is_closed_and_opened_anew(serving):
+    def behave(connection, number):
+        connection.send(str(number))
+        connection.socket.sendall(b"\xff\xfe\x00 no frame at all " * 100)
+        connection.recv(timeout=30)
+
+    source = serving(Socket, behave)
+    scene = logged(source.url)
+    with minding(second=0.05):
+        until(lambda: scene.value("log") == [1, 2])
+
+    assert any("connection broke" in error for error in scene.errors())
+
+
+def test_message_that_is_no_text_is_dropped(serving):
+    def behave(connection, number):
+        connection.send(b"\xff\xfe\x00")
+        connection.send(b'{"n": 1}')
+        connection.recv()
+
+    source = serving(Socket, behave)
+    scene = logged(source.url)
+    with minding():
+        until(lambda: scene.value("log") == [{"n": 1}])
+
+    assert "a message was not text, and was dropped" in scene.errors()
+
+
+def test_websocket_that_is_none_is_a_failure(serving):
+    source = serving(Web, {"n": 1})
+    scene = logged(source.url.replace("http", "ws"))
+    with minding():
+        until(lambda: scene.sensor().failures > 0)
+
+    assert "not valid HTTP" in scene.sensor().problem
+
+
+def test_websocket_inside_is_refused():
+    scene = logged("ws://10.1.2.3/feed")
+    with minding():
+        until(lambda: scene.sensor().failures > 0)
+
+    assert "only an operator can allow it" in scene.sensor().problem
+
+
+# --- What waits ---
+
+
+async def filled(box, items):
+    for item in items:
+        await box.put(item)
+
+
+def test_box_holds_no_more_than_it_may():
+    async def scenario():
+        box = Box()
+        filling = asyncio.create_task(filled(box, [Item(n) for n in range(2 * MOST_WAITING)]))
+        await asyncio.sleep(0.01)
+        first = await box.take()
+        await filling
+        second = await box.take()
+        box.close()
+        return len(first), len(second), await box.take()
+
+    assert asyncio.run(scenario()) == (MOST_WAITING, MOST_WAITING, [])
+
+
+def test_box_is_full_by_bytes_too():
+    async def scenario():
+        box = Box()
+        filling = asyncio.create_task(filled(box, [Item(n, size=600_000) for n in range(4)]))
+        await asyncio.sleep(0.01)
+        sizes = [len(await box.take())]
+        await filling
+        return [*sizes, len(await box.take())]
+
+    assert asyncio.run(scenario()) == [2, 2]

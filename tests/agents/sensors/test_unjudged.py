@@ -1,0 +1,205 @@
+"""Readings that could not be judged when they came: judged when that is over, and never more often than it is worth."""
+
+import itertools
+import json
+
+import pytest
+
+from agents.models import Alert, HotField, ModelPrice, Sensor
+from agents.sensors.judging import Question
+from agents.sensors.signals import DATA_CHARS
+from agents.services.estimates import invalidate_estimates
+from tests.agents.sensors.conftest import MODEL
+from tests.agents.sensors.scene import Scene, minding, poll, stream, watch
+from tests.agents.sensors.sources import Script, Web
+from tests.factories import make_price
+from tests.flows.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FIELDS = {"value": "object", "log": {"type": "array", "max_items": 99}, "odd": {"type": "array", "max_items": 99}}
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch):
+    monkeypatch.setattr("agents.sensors.judging.AGAIN_SECONDS", 0.2)
+
+
+def signal(**more):
+    return {"name": "anomaly", "model": MODEL, "prompt": "Is this odd?", **more}
+
+
+def can_be_asked(can=True):
+    if can:
+        make_price(MODEL)
+    else:
+        ModelPrice.objects.filter(model=MODEL).delete()
+    invalidate_estimates()
+
+
+def state_of(scene):
+    return scene.sensor().signals["anomaly"]
+
+
+def unjudged(scene):
+    return "waiting" in state_of(scene)
+
+
+# --- When nobody can be asked ---
+
+
+@pytest.mark.parametrize("slices", ["one", "two"])
+def test_poll_is_judged_when_the_model_can_be_asked_again_though_the_reading_stays(serving, model, slices):
+    asked, source = model("0.9"), serving(Web, {"n": 1})
+    scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.1):
+        until(lambda: scene.errors() and unjudged(scene) and len(source.times) > 3)
+        assert "could not be judged" in scene.errors()[0]
+        if slices == "one":
+            can_be_asked()
+            until(scene.alerts)
+    if slices == "two":
+        can_be_asked()
+        with minding(second=0.1):
+            until(scene.alerts)
+
+    assert (len(scene.alerts()), len(asked.requests)) == (1, 1)
+    assert '{"n": 1}' in scene.alerts()[0].text
+    assert state_of(scene).keys() == {"mark", "at", "score", "fired_at"}
+
+
+def test_inability_is_told_once_while_it_lasts(serving, model):
+    model("0.9")
+    numbers = itertools.count(1)
+    scene = Scene(poll(serving(Web, lambda request: {"n": next(numbers)}).url, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.05):
+        until(lambda: state_of(scene)["waiting"]["tries"] >= 4 if scene.errors() else False)
+
+    assert len(scene.errors()) == 1
+    assert state_of(scene)["unable"] in scene.errors()[0]
+
+
+def test_events_and_files_that_could_not_be_judged_are_judged_later_with_what_came_since(serving, model, tmp_path):
+    asked = model("0.9")
+    (tmp_path / "box").mkdir()
+    source = serving(Script, [b"id: 1\ndata: 1\n\n", b"id: 2\ndata: 2\n\n", b"id: 3\ndata: 3\n\n"])
+    scene = Scene(
+        stream(source.url, updates=["log", {"field": "odd", "gated_by": "anomaly"}], signals=[signal()]),
+        watch(tmp_path / "box", name="box", updates=[{"field": "files", "gated_by": "anomaly"}], signals=[signal()]),
+        fields={**FIELDS, "files": "array"},
+    )
+    with minding(second=0.2):
+        until(lambda: scene.sensor("box").read_at)
+        (tmp_path / "box" / "a.txt").write_text("x")
+        until(lambda: scene.value("log") == [1, 2, 3] and unjudged(scene))
+        until(lambda: "waiting" in scene.sensor("box").signals["anomaly"])
+        can_be_asked()
+        until(lambda: len(scene.alerts()) == 2)
+
+    texts = " ".join(alert.text for alert in scene.alerts())
+    assert "3 judged together: 1 | 2 | 3" in texts
+    assert "a.txt" in texts
+    assert len(asked.requests) == 2
+    assert (scene.value("odd"), scene.value("log")) == ([1, 2, 3], [1, 2, 3]), "written once"
+    assert [(one["name"], one["kind"]) for one in scene.value("files")] == [("a.txt", "added")]
+
+
+def test_signal_that_is_written_anew_judges_what_there_is(serving, model):
+    asked = model("0.1", "0.9")
+    can_be_asked()
+    source = serving(Web, lambda request: (304, {}, b"") if "If-None-Match" in request.headers else _tagged())
+    scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.1):
+        until(lambda: asked.requests and len(source.times) > 3)
+    scene.sync(poll(source.url, signals=[signal(prompt="Is it even?")]))
+    with minding(second=0.1):
+        until(scene.alerts)
+
+    assert len(asked.requests) == 2
+
+
+def _tagged():
+    return 200, {"ETag": '"v1"'}, {"n": 1}
+
+
+# --- While it cools ---
+
+
+def test_reading_that_changed_while_the_signal_cooled_is_judged_afterwards(serving, model):
+    asked, now = model("0.9"), {"n": 1}
+    can_be_asked()
+    scene = Scene(poll(serving(Web, lambda request: now).url, signals=[signal(cooldown=2)]), fields=FIELDS)
+    with minding(second=0.1):
+        until(lambda: len(scene.alerts()) == 1)
+        now["n"] = 2
+        until(lambda: len(scene.alerts()) == 2)
+
+    first, second = (alert.created_at for alert in scene.alerts())
+    assert (second - first).total_seconds() >= 1.9
+    assert len(asked.requests) == 2
+    assert '{"n": 2}' in scene.alerts()[1].text
+
+
+# --- When the model gives no score ---
+
+
+def test_reading_that_got_no_score_is_asked_about_again_and_then_let_go(serving, model):
+    asked = model("I think so")
+    can_be_asked()
+    source = serving(Web, {"n": 1})
+    scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.05):
+        until(lambda: len(asked.requests) == 3 and not unjudged(scene))
+        seen = len(source.times)
+        until(lambda: len(source.times) > seen + 5)
+
+    assert len(asked.requests) == 3
+    assert (state_of(scene)["said"], state_of(scene)["let_go"]) == ("I think so", 1)
+    assert scene.errors() == ["anomaly could not be judged: the model gave no score 3 times"]
+
+
+def test_reading_that_got_no_score_once_fires_when_it_gets_one(serving, model):
+    asked = model("Certainly!", "0.9")
+    can_be_asked()
+    scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.1):
+        until(scene.alerts)
+
+    assert len(asked.requests) == 2
+
+
+# --- What is kept ---
+
+
+def test_what_waits_is_bounded_masked_and_counted(serving, model):
+    model("0.9")
+    large = [f"id: {n}\ndata: {n} {'x' * (DATA_CHARS // 3)}\n\n".encode() for n in range(1, 6)]
+    source = serving(Script, [*large, f'id: 6\ndata: {{"token": "{TOKEN}"}}\n\n'.encode()], pause=0.1)
+    scene = Scene(stream(source.url, updates=["log"], signals=[signal()]), fields=FIELDS)
+    with minding(second=0.2):
+        until(lambda: scene.errors() and scene.sensor().cursor["id"] == "6")
+
+    state = state_of(scene)
+    assert len(json.dumps(state["waiting"]["items"])) < 2 * DATA_CHARS
+    assert TOKEN not in json.dumps([list(Sensor.objects.values()), list(HotField.objects.values())], default=str)
+    assert state["let_go"] == 6 - len(state["waiting"]["items"])
+
+
+def test_item_that_no_row_could_hold_is_kept_as_the_beginning_of_its_text():
+    deep = json.loads("[" * 200 + "]" * 200)
+    kept = Question([deep, ["x" * 2 * DATA_CHARS], {"n": 1}], "happening").kept()["items"]
+
+    assert kept == ["[" * 200 + "]" * 200, '["' + "x" * (DATA_CHARS - 2), {"n": 1}]
+
+
+def test_alert_for_several_events_quotes_what_was_judged_and_says_how_many(serving, model):
+    model("0.95")
+    can_be_asked()
+    together = b"".join(f'id: {n}\ndata: {{"cpu": {cpu}}}\n\n'.encode() for n, cpu in enumerate((99, 1, 2), 1))
+    source = serving(Script, [together])
+    scene = Scene(stream(source.url, updates=["log"], signals=[signal()]), fields=FIELDS)
+    with minding():
+        until(scene.alerts)
+
+    [alert] = Alert.objects.all()
+    assert alert.text == 'feed: anomaly scored 0.95. 3 judged together: {"cpu": 99} | {"cpu": 1} | {"cpu": 2}'

@@ -1,0 +1,246 @@
+"""Watch sensors: what changes in a folder or a file comes to the agent once, whoever was looking when it did."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from agents.enums import SensorState
+from agents.models import AgentEvent, Alert, HotField, Sensor, ToolCall
+from agents.providers.registry import serving as model_serving
+from agents.providers.scripted import ScriptedProvider, Step
+from agents.sensors.hints import Hints
+from agents.services.estimates import invalidate_estimates
+from tests.agents.sensors.scene import Scene, minding, watch
+from tests.factories import make_price
+from tests.flows.processes import until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MODEL = "test-model"
+
+
+@pytest.fixture
+def box(tmp_path):
+    folder = tmp_path / "box"
+    folder.mkdir()
+    return folder
+
+
+def watched(box, **more):
+    return Scene(watch(box, **more), fields={"value": {"type": "array", "max_items": 100}})
+
+
+def told(scene):
+    return [(one["name"], one["kind"]) for one in scene.value("value") or []]
+
+
+def test_changes_come_in_as_they_happen_the_newest_first(box):
+    (box / "old.txt").write_text("old")
+    scene = watched(box)
+    with minding():
+        until(lambda: told(scene) == [("old.txt", "present")])
+        (box / "new.txt").write_text("new one")
+        until(lambda: told(scene) == [("new.txt", "added"), ("old.txt", "present")])
+        (box / "old.txt").write_text("changed")
+        until(lambda: len(told(scene)) == 3)
+        (box / "new.txt").unlink()
+        until(lambda: len(told(scene)) == 4)
+
+    assert told(scene)[:2] == [("new.txt", "deleted"), ("old.txt", "modified")]
+    assert scene.value("value")[2]["size"] == len("new one")
+    assert scene.sensor().state == SensorState.FINE
+
+
+def test_what_happens_between_slices_is_found_by_the_next(box):
+    scene = watched(box)
+    with minding():
+        until(lambda: scene.value("value") == [])
+    (box / "a.txt").write_text("a")
+    with minding():
+        until(lambda: told(scene) == [("a.txt", "added")])
+    with minding():
+        until(lambda: scene.sensor().lease_owner != "")
+        time.sleep(0.5)
+
+    assert told(scene) == [("a.txt", "added")], "told once"
+
+
+def test_file_in_a_new_folder_is_seen(box):
+    scene = watched(box)
+    with minding():
+        until(lambda: scene.value("value") == [])
+        (box / "deep" / "er").mkdir(parents=True)
+        (box / "deep" / "er" / "first.txt").write_text("1")
+        until(lambda: told(scene) == [("deep/er/first.txt", "added")])
+        (box / "deep" / "er" / "second.txt").write_text("2")
+        until(lambda: ("deep/er/second.txt", "added") in told(scene))
+
+
+def test_single_file_comes_with_its_text(box):
+    (box / "note.txt").write_text("first")
+    scene = watched(box / "note.txt")
+    with minding():
+        until(lambda: told(scene) == [("note.txt", "present")])
+        assert scene.value("value")[0]["text"] == "first"
+        (box / "note.txt").write_text("second")
+        until(lambda: told(scene)[0] == ("note.txt", "modified"))
+        assert scene.value("value")[0]["text"] == "second"
+        (box / "note.txt").unlink()
+        until(lambda: told(scene)[0] == ("note.txt", "deleted"))
+
+    assert "there is nothing at the path now" in scene.errors()
+
+
+def test_path_that_is_not_there_yet_is_waited_for(box):
+    scene = watched(box / "later")
+    with minding(second=0.02):
+        until(lambda: scene.value("value") == [])
+        assert scene.sensor().problem == "there is nothing at the path now"
+        (box / "later").mkdir()
+        (box / "later" / "a").write_text("x")
+        until(lambda: told(scene) == [("a", "added")])
+        until(lambda: scene.sensor().problem == "")
+
+
+def test_a_thousand_files_moved_in_are_told_together_and_bounded(box, tmp_path):
+    crowd = tmp_path / "crowd"
+    crowd.mkdir()
+    for number in range(1_000):
+        (crowd / f"{number:04}.txt").write_text(str(number))
+    scene = Scene(watch(box), fields={"value": {"type": "array", "max_items": 20}})
+    with minding():
+        until(lambda: scene.value("value") == [])
+        crowd.rename(box / "crowd")
+        until(lambda: len(scene.sensor().cursor.get("files", {})) == 1_000)
+        (box / "last.txt").write_text("x")
+        until(lambda: ("last.txt", "added") in told(scene))
+
+    assert len(told(scene)) == 20
+    assert len(scene.sensor().cursor["recent"]) == 100
+    assert len(scene.events()) <= 5
+
+
+def test_new_loop_is_shown_what_there_was_without_being_told_that_it_is_new(box):
+    (box / "a.txt").write_text("a")
+    scene = watched(box)
+    with minding():
+        until(lambda: told(scene) == [("a.txt", "present")])
+    scene.loop.delete()
+    scene.loop = scene.begin_loop()
+    with minding():
+        until(lambda: told(scene) == [("a.txt", "present")])
+
+
+# --- Alerts ---
+
+
+@pytest.fixture
+def asked():
+    """The model that scores every change 0.9, with what it was asked."""
+    make_price(MODEL)
+    invalidate_estimates()
+    with model_serving(MODEL, ScriptedProvider([Step("0.9")])) as model:
+        yield model.requests
+    invalidate_estimates()
+
+
+def alerting(box):
+    return watched(box, signals=[{"name": "came", "model": MODEL, "prompt": "Is it odd?"}])
+
+
+def test_each_time_that_a_file_comes_and_goes_alerts(box, asked):
+    scene = alerting(box)
+    with minding(second=0.2):
+        until(lambda: scene.value("value") == [])
+        for times in (2, 4):
+            (box / "stop").write_text("x")
+            until(lambda: len(told(scene)) == times - 1)  # noqa: B023 used at once
+            (box / "stop").unlink()
+            until(lambda: len(told(scene)) == times)  # noqa: B023 as above
+        until(lambda: len(scene.alerts()) == 4)
+
+    assert [kind for _, kind in told(scene)] == ["deleted", "added"] * 2
+
+
+def test_new_file_is_told_among_very_many_that_go_and_the_rest_is_counted(box, asked):
+    for number in range(150):
+        (box / f"{'old' * 60}{number}").write_text("x")
+    scene = alerting(box)
+    with minding(second=0.2):
+        until(lambda: scene.value("value"))
+    for file in box.iterdir():
+        file.unlink()
+    (box / "URGENT.txt").write_text("now")
+    with minding(second=0.2):
+        until(scene.alerts)
+
+    assert told(scene)[0] == ("URGENT.txt", "added")
+    assert scene.value("value")[99] | {"at": ""} == {"name": "…", "kind": "more", "size": 52, "at": ""}
+    assert "URGENT.txt" in asked[0].messages[1]["content"]
+    assert "URGENT.txt" in scene.alerts()[0].text
+
+
+def test_secret_in_the_name_of_a_file_stands_in_no_row(box, asked):
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    scene = alerting(box)
+    with minding(second=0.2):
+        until(lambda: scene.value("value") == [])
+        (box / f"{token}.txt").write_text("x")
+        until(scene.alerts)
+
+    rows = [list(model.objects.values()) for model in (Sensor, HotField, Alert, AgentEvent, ToolCall)]
+    assert token not in json.dumps(rows, default=str)
+    assert told(scene)[0][0].startswith("masked-")
+
+
+# --- Odd paths, odd times ---
+
+
+@pytest.mark.parametrize("path", ["/etc", "../outside"])
+def test_path_outside_is_refused(path):
+    scene = watched(path)
+    with minding():
+        until(lambda: scene.sensor().failures > 0)
+
+    assert any(word in scene.sensor().problem for word in ("outside of the folders", "leads upwards"))
+
+
+def test_changes_are_told_when_the_folder_is_quiet(box):
+    scene = watched(box, interval=20)
+    with minding(second=0.1):
+        until(lambda: scene.value("value") == [])
+        for number in range(8):
+            (box / f"{number}.txt").write_text("x")
+            time.sleep(0.1)
+        until(lambda: len(told(scene)) == 8)
+
+    assert len(scene.events()) <= 3
+
+
+# --- Hints ---
+
+
+def test_folder_that_vanishes_wakes_those_who_watch_it_and_hints_go_on(tmp_path):
+    async def scenario():
+        hints, gone, other = Hints(), asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(hints.run())
+        await asyncio.sleep(0)
+        hints.listen(gone, [str(tmp_path / "absent")])
+        async with asyncio.timeout(5):
+            await gone.wait()
+        hints.leave(gone)
+        hints.listen(other, [str(tmp_path)])
+        async with asyncio.timeout(5):
+            await other.wait()  # once, when it is watched
+        other.clear()
+        (tmp_path / "x").write_text("x")
+        async with asyncio.timeout(5):
+            await other.wait()
+        hints.listen(other, [str(tmp_path)])
+        hints.leave(other)
+        hints.leave(other)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(scenario())

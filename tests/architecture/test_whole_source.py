@@ -1,0 +1,34 @@
+"""What no module does: reach past the guard, open a connection beside the gate, read the wall clock."""
+
+import pytest
+
+from .bypass import bypasses_in, rules_of
+from .source import ROOT, nodes, shown, source_files
+from .test_clock import CLOCKS, clock_reads
+from .test_one_gate import unlisted
+
+
+@pytest.fixture(scope="module")
+def found():
+    """What each check has found, by file. All look at a file while it is at hand: reading it takes the longest."""
+    found = {"bypasses": {}, "openings": {}, "clock reads": {}}
+    rules = rules_of(ROOT)
+    for path in source_files():
+        place, read = shown(path), nodes(path.read_text(encoding="utf-8"))
+        found["bypasses"][place] = list(bypasses_in(place, read, rules))
+        found["openings"][place] = unlisted(place, read)
+        found["clock reads"][place] = clock_reads(read)
+    assert len(found["bypasses"]) > 300
+    return {what: {place: there for place, there in places.items() if there} for what, places in found.items()}
+
+
+def test_no_module_reaches_past_the_guard(found):
+    assert found["bypasses"] == {}
+
+
+def test_nothing_but_the_gate_opens_a_connection(found):
+    assert found["openings"] == {}, "fetch through agents.net, or list the file with its reason"
+
+
+def test_no_module_reads_the_wall_clock(found):
+    assert found["clock reads"].keys() == CLOCKS

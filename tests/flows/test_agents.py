@@ -1,0 +1,237 @@
+"""Agents that pace themselves, with real workers, a real ticker and real sensors: woken early, and spoken with.
+
+Slices of sensors follow each other, one that is killed is replaced, and nothing is told twice.
+"""
+
+import itertools
+import os
+import signal
+import statistics
+import threading
+from datetime import timedelta
+
+import pytest
+
+from agents.blocks import parse_blocks
+from agents.enums import Mode, Status
+from agents.models import AgentEvent, AgentSession, Alert, Message, Sensor, Turn
+from agents.services.agent_files import agent_import
+from agents.services.chats import chat_answer, chat_say
+from agents.services.lifecycles import agent_start, agent_stop
+from tests.agents.sensors.scene import Scene, poll, stream, watch
+from tests.agents.sensors.sources import Events, Web
+from tests.factories import make_user
+from tests.flows.cluster import ended, now, running
+from tests.flows.processes import children_of, command_of, is_alive, until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SCORES = "You score readings of a sensor."
+TURN = "Look at what has changed, do what it calls for, and yield."
+CONTINUE = '<skill>yield(mode="continue")</skill>'
+SLEEP = '<skill>yield(mode="sleep", sleep=600, wake_early_if=["anomaly"])</skill>'
+TRADER = """
+name: Trader
+autonomy:
+  enabled: true
+  max_consecutive_turns: 50
+  token_budget_per_hour: 100000
+  max_actions_per_minute: 10
+  idle_timeout: 600
+hot_state:
+  fields:
+    price: {{type: number, ttl: 600}}
+sensors:
+  - name: market
+    type: poll
+    source: {{url: "{url}"}}
+    interval: 1
+    updates: [{{field: price, path: price}}]
+    signals: [{{name: anomaly, prompt: "Is the price odd?", threshold: 0.8, cooldown: 600}}]
+"""
+EVENTS = 120
+FILES = 1_000
+LARGE = {"name": "large", "model": "offline", "prompt": "Is the value above 60?"}
+CAME = {"name": "came", "model": "offline", "prompt": "Is the size at least 1?"}
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    return tmp_path_factory.mktemp("watched")
+
+
+@pytest.fixture(scope="module")
+def cluster(django_db_setup, django_db_blocker, _model_of_the_module, watched):
+    """Short slices, of sensors that may look at loopback and into a folder."""
+    more = {
+        "LQOPS_SENSOR_SLICE_SECONDS": "3",
+        "LQOPS_NET_ALLOW_NETWORKS": "127.0.0.0/8",
+        "LQOPS_SENSOR_ROOTS": str(watched),
+    }
+    with running(django_db_blocker, {**_model_of_the_module.environment, **more}) as [started]:
+        yield started
+
+
+@pytest.fixture
+def market():
+    source = Web(lambda request: {"price": source.price})
+    source.price = 31
+    yield source
+    source.close()
+
+
+@pytest.fixture
+def events():
+    source = Events(lambda n: f'{{"value": {n}}}', most=EVENTS)
+    yield source
+    source.close()
+
+
+def told(request):
+    return "\n".join(message["content"] or "" for message in request["messages"])
+
+
+def turns_of(model):
+    return [request for request in model.requests if SCORES not in told(request) and TURN in told(request)]
+
+
+def begin(text):
+    owner = make_user()
+    agent = agent_import(owner=owner, text=text, by=None, now=now()).agent
+    agent_start(agent=agent, by=None, now=now())
+    return AgentSession.objects.get(agent=agent, mode=Mode.LOOP)
+
+
+def chat(loop, text):
+    return chat_say(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
+
+
+def said_in(session):
+    return "\n".join(Message.objects.filter(session=session).values_list("content", flat=True))
+
+
+def asleep(loop, turns):
+    until(lambda: Turn.objects.filter(session=loop, state="done").count() == turns)
+    until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.SLEEPING)
+
+
+def test_signal_of_a_sensor_wakes_a_sleeping_loop_which_sees_the_alert_once(model, market):
+    said = iter([CONTINUE])
+    model.answer = lambda request: (
+        ("0.9" if "99" in told(request) else "0.1") if SCORES in told(request) else next(said, SLEEP)
+    )
+    loop = begin(TRADER.format(url=market.url))
+    asleep(loop, 2)
+
+    market.price = 99
+    asleep(loop, 3)
+    agent_stop(agent=loop.agent, by=None, now=now())
+
+    first, second, woken = turns_of(model)
+    seen = [block.kind for block in parse_blocks(told(woken)) if block.kind != "tool_output"]
+    assert seen == ["alerts", "hot_state"]
+    assert "anomaly" in told(woken)
+    assert "anomaly scored" not in told(first) + told(second)
+    assert not loop.alerts.pending().exists()
+    kept = AgentEvent.objects.filter(session=loop).exclude(kind="autonomy:sensor_updated").order_by("id")
+    turn = ["turn_started", "turn_completed"]
+    happened = [event.kind.removeprefix("autonomy:") for event in kept]
+    assert happened == [*turn, *turn, "notification_pushed", *turn]
+
+
+def test_chat_is_answered_while_the_loop_sleeps_and_during_a_turn_and_their_transcripts_are_apart(model):
+    thought = threading.Event()
+
+    def answer(request):
+        if TURN not in told(request):
+            return "Fine."
+        if len(turns_of(model)) == 2:
+            assert thought.wait(60)
+        return SLEEP
+
+    model.answer = answer
+    loop = begin("name: Clerk\nautonomy: {enabled: true}\n")
+    asleep(loop, 1)
+
+    early = chat(loop, "How are you, sleeper?")
+    assert chat_answer(ended(early)) == "Fine."
+    until(lambda: len(turns_of(model)) == 2)  # it was woken by the message, and thinks
+    late = chat(loop, "And now?")
+    assert chat_answer(ended(late)) == "Fine."
+    assert Turn.objects.filter(session=loop, state="done").count() == 1
+    thought.set()
+    asleep(loop, 3)  # the second message came before it lay down
+
+    spoken = {row.mode + str(row.pk): said_in(row) for row in (loop, early, late)}
+    assert [name for name, said in spoken.items() if "sleeper" in said] == [f"chat{early.pk}"]
+    assert [name for name, said in spoken.items() if "And now?" in said] == [f"chat{late.pk}"]
+    assert [name for name, said in spoken.items() if TURN in said] == [f"loop{loop.pk}"]
+
+
+def folders(below):
+    """One that is empty, and one with many files."""
+    box, crowd = below / "box", below / "crowd"
+    box.mkdir()
+    crowd.mkdir()
+    for number in range(FILES):
+        (crowd / f"{number}.txt").write_text("x")
+    return box, crowd
+
+
+def slice_of(scene):
+    """The process that holds the sensors, if one does."""
+    return int(f":{scene.sensor().lease_owner}".split(":")[-2] or 0)
+
+
+def lose_slice_of(scene):
+    """Kills the process that holds the sensors while it does; its lease is over, as if by waiting."""
+    while True:
+        until(lambda: slice_of(scene))
+        pid = slice_of(scene)
+        os.kill(pid, signal.SIGSTOP)
+        if slice_of(scene) == pid:
+            break
+        os.kill(pid, signal.SIGCONT)  # it had just ended its slice
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    over = {"lease_until": now() - timedelta(seconds=1)}
+    Sensor.objects.filter(agent=scene.agent).update(**over)
+    AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR).update(**over)
+
+
+def test_slices_follow_each_other_survive_a_kill_and_tell_nothing_twice(cluster, model, market, events, watched):
+    """The last one: it stops the cluster."""
+    model.answer = lambda request: SLEEP
+    box, crowd = folders(watched)
+    scene = Scene(
+        stream(events.url, updates=["log"], signals=[LARGE]),
+        poll(market.url, name="slow", interval=1),
+        watch(box, name="box", updates=["files"], signals=[CAME]),
+        fields={
+            "log": {"type": "array", "max_items": 500},
+            "value": "object",
+            "files": {"type": "array", "max_items": 50},
+        },
+    )
+    until(lambda: len(scene.value("log") or []) >= 15 and scene.value("files") == [])
+    first = scene.sensor().fencing
+    lose_slice_of(scene)
+    crowd.rename(box / "crowd")  # while nobody looks
+    until(lambda: scene.sensor().fencing > first)
+    until(lambda: len(scene.value("log")) >= EVENTS)
+    until(lambda: len(scene.sensor("box").cursor["files"]) == FILES)
+    alerts = Alert.objects.filter(session=scene.loop)
+    until(lambda: set(alerts.values_list("name", flat=True)) == {"large", "came"})
+    [part] = [pid for pid in children_of(cluster.process.pid) if "sense" in command_of(pid)]
+    cluster.stop()
+
+    assert [one["value"] for one in scene.value("log")] == list(range(1, EVENTS + 1))
+    assert [one["kind"] for one in scene.value("files")] == ["added"] * 50
+    keys = list(alerts.filter(name="large").values_list("dedupe", flat=True))
+    assert 0 < len(keys) == len(set(keys)) <= EVENTS - 60
+    assert alerts.filter(name="came").count() == 1
+    assert not is_alive(part)
+    assert not Sensor.objects.exclude(lease_owner="").exists(), "they are given back"
+    gaps = [after - before for before, after in itertools.pairwise(market.times)]
+    assert statistics.median(gaps) < 1 + 1.5, gaps
+    assert AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR).count() == 1

@@ -1,0 +1,36 @@
+"""A real web process whose streams look often, and somebody who asks it."""
+
+import os
+
+import httpx
+import pytest
+
+from agents.management.children import Children
+from agents.management.web import Web, open_socket
+from tests.flows.processes import database_url
+
+
+@pytest.fixture(scope="module")
+def web(django_db_setup, django_db_blocker):
+    with pytest.MonkeyPatch.context() as patch, open_socket("127.0.0.1", 0) as listening:
+        with django_db_blocker.unblock():
+            patch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
+        patch.setenv("DJANGO_SETTINGS_MODULE", os.environ["DJANGO_SETTINGS_MODULE"])
+        served = Web(listening, "tests.lqops.hasty:application")
+        with Children([served], say=print):
+            served.wait_until_it_answers()
+            yield served
+
+
+@pytest.fixture(scope="module")
+def http(web):
+    with httpx.Client(base_url=web.address, timeout=60, verify=False) as client:
+        yield client
+
+
+@pytest.fixture
+def short_lived(http):
+    """Streams that begin in this test live for a moment."""
+    http.get("/lifetime/1")
+    yield
+    http.get("/lifetime/300")
