@@ -83,9 +83,9 @@ $(COVERED)/postgres: $(MEASURED)
 	@$(MAKE) --no-print-directory test-postgres COVERAGE=1
 
 stress: $(VENV)/.full ## Run the full-size figures on SQLite, and on PostgreSQL when LQOPS_TEST_DATABASE_URL is set
-	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=exploring
-	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest -m stress -s
-	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest -m stress -s)
+	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m hypothesis --hypothesis-profile=exploring
+	LQOPS_TEST_DATABASE_URL= $(BIN)/python -m pytest --timeout=0 -m stress -s
+	$(if $(LQOPS_TEST_DATABASE_URL),$(BIN)/python -m pytest --timeout=0 -m stress -s)
 
 clean: ## Remove .venv and everything that was built; var/ (your data and keys) stays
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.*

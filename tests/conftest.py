@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 from importlib import import_module
 
 import hypothesis
@@ -42,6 +43,13 @@ def pytest_collection_finish():
     """What was loaded and collected stays to the end: nothing looks through it for garbage again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logreport(report):
+    """A failure is told when it happens, for whoever waits for the end, or does not live to see it."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        print(f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True)
 
 
 class SideBySide(LoadFileScheduling):
