@@ -49,7 +49,9 @@ def pytest_runtest_logreport(report):
     """A failure is told when it happens, for whoever waits for the end, or does not live to see it."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         crash = getattr(report.longrepr, "reprcrash", None)
-        print(f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True)
+        print(
+            f"\n{report.nodeid} failed ({report.when}): {crash.message if crash else report.longreprtext}", flush=True
+        )
 
 
 class SideBySide(LoadFileScheduling):
