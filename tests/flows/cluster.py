@@ -13,7 +13,7 @@ from django.test import override_settings
 from agents.models import AgentSession
 from agents.transitions import TERMINAL
 from tests import flushing
-from tests.flows.processes import ROOT, children_of, command_of, database_url, is_alive, until
+from tests.flows.processes import PATIENCE, ROOT, children_of, command_of, database_url, is_alive, until
 
 UNITS = {
     "LQOPS_TICK_SECONDS": "0.1",
@@ -62,8 +62,9 @@ class Cluster:
         try:
             self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()
+            self.process.kill()  # what it has started ends after it, and may keep its output open until then
+            self.process.wait(PATIENCE)
+            self.process.stdout.close()
             raise
 
 
@@ -102,7 +103,7 @@ def lose_worker_of(session):
     AgentSession.objects.filter(pk=session.pk).update(lease_until=now() - timedelta(seconds=1))
 
 
-def ended(session, seconds=60):
+def ended(session, seconds=PATIENCE):
     """The session once it is over; a session that does not end in time fails the test with where it stands."""
     deadline = time.monotonic() + seconds
     while True:
@@ -113,7 +114,7 @@ def ended(session, seconds=60):
         time.sleep(0.05)
 
 
-def session_of(trigger, seconds=60, number=1):
+def session_of(trigger, seconds=PATIENCE, number=1):
     """The n-th session that a trigger has spawned, as soon as there is one."""
     spawned = AgentSession.objects.filter(trigger=trigger).order_by("pk")
     until(lambda: spawned.count() >= number, seconds)

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from django.db import connection
 
+PATIENCE = 150  # seconds: a machine that is busy with other things is no failure
 ROOT = Path(__file__).resolve().parents[2]
 started: list["Worker"] = []
 _forking = multiprocessing.get_context("forkserver")
@@ -45,10 +46,13 @@ class Worker:
         started.append(self)
 
     def wait_for(self, word: str) -> None:
-        """Blocks until the worker says the word; a worker that ends without saying it fails the test."""
+        """Blocks until the worker says the word; a worker that does not say it in time, or ends, fails the test."""
+        deadline = time.monotonic() + PATIENCE
         try:
-            while self._line.recv() != word:
-                pass
+            while self._line.poll(max(deadline - time.monotonic(), 0)):
+                if self._line.recv() == word:
+                    return
+            raise AssertionError(f"the worker has not said {word!r} in {PATIENCE} seconds")
         except EOFError:
             self.process.join()
             raise AssertionError(f"the worker ended ({self.process.exitcode}) without saying {word!r}") from None
@@ -64,11 +68,11 @@ class Worker:
             self.process.kill()
             self.process.join()
 
-    def result(self, timeout: float = 120) -> Any:
+    def result(self, timeout: float = PATIENCE) -> Any:
         """What its function returned."""
         said, deadline = [], time.monotonic() + timeout
         with suppress(EOFError):
-            while self._line.poll(deadline - time.monotonic()):
+            while self._line.poll(max(deadline - time.monotonic(), 0)):
                 said.append(self._line.recv())
         self.process.join(max(deadline - time.monotonic(), 0))
         assert self.process.exitcode == 0, f"the worker left with {self.process.exitcode}: {said}"
@@ -90,7 +94,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
 
     def body(number: int) -> None:
         try:
-            start.wait()
+            start.wait(PATIENCE)
             results[number] = work(number)
         except BaseException as error:  # noqa: BLE001 it is raised again below, in the test
             errors.append(error)
@@ -107,7 +111,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
     return results
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Waits for a condition, looking again every 50 ms; a condition that does not come true fails the test."""
     deadline = time.monotonic() + seconds
     while not condition():

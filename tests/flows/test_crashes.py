@@ -1,6 +1,7 @@
 """Workers that are killed or frozen in the middle of a call: what was done is known, and nothing is done twice."""
 
 import signal
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -19,8 +20,9 @@ from tests.flows.workers import MODEL
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def wait_for_the_lease_to_run_out(session):
-    until(lambda: AgentSession.objects.lost(clock()).filter(pk=session.pk).exists())
+def let_the_lease_run_out(session):
+    """As if by waiting."""
+    AgentSession.objects.filter(pk=session.pk).update(lease_until=clock() - timedelta(seconds=1))
 
 
 def effects(path):
@@ -35,7 +37,7 @@ def test_a_worker_killed_after_the_effect_and_before_it_was_noted_leaves_an_unkn
     worker.kill()
     assert effects(done) == ["1", "2"]
     assert ToolCall.objects.get(key="step:2").outcome == Outcome.STARTED
-    wait_for_the_lease_to_run_out(session)
+    let_the_lease_run_out(session)
 
     assert Worker("run", session_pk=session.pk, effects=str(done), block=False).result() is False
     session.refresh_from_db()
@@ -58,7 +60,7 @@ def test_a_killed_worker_s_call_that_takes_a_key_is_repeated_with_the_same_key(t
     worker = Worker("run", session_pk=session.pk, effects=str(done), repeatable=True)
     worker.wait_for("acted")
     worker.kill()
-    wait_for_the_lease_to_run_out(session)
+    let_the_lease_run_out(session)
     assert Worker("run", session_pk=session.pk, effects=str(done), block=False, repeatable=True).result() is True
     lines = done.read_text().split("\n")
     assert effects(done) == ["1", "2", "2", "3"]
@@ -76,7 +78,7 @@ def test_a_worker_killed_while_the_model_thinks_is_charged_once_and_the_question
     worker.kill()
     session.refresh_from_db()
     assert session.cost_reserved_usd == Decimal("0.005")
-    wait_for_the_lease_to_run_out(session)
+    let_the_lease_run_out(session)
     assert Worker("infer", session_pk=session.pk, asked=str(asked), block=False).result() is True
     session.refresh_from_db()
     assert session.status == Status.COMPLETED
@@ -99,7 +101,7 @@ def test_a_session_that_always_kills_its_worker_ends_and_is_given_up(tmp_path):
         worker = Worker("infer", session_pk=session.pk, asked=str(asked))
         worker.wait_for("asked")
         worker.kill()
-        wait_for_the_lease_to_run_out(session)
+        let_the_lease_run_out(session)
     assert Worker("infer", session_pk=session.pk, asked=str(asked), block=False).result() is False
     session.refresh_from_db()
     assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_LOST)
@@ -111,7 +113,7 @@ def freeze_past_the_lease(session):
     frozen = Worker("stall", session_pk=session.pk, owner="frozen")
     frozen.wait_for("holding")
     frozen.send(signal.SIGSTOP)
-    wait_for_the_lease_to_run_out(session)
+    let_the_lease_run_out(session)
     taken = lease_claim(session.pk, owner="awake", now=clock())
     assert taken is not None
     frozen.send(signal.SIGCONT)

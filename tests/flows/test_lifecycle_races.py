@@ -175,7 +175,7 @@ def test_transaction_that_stands_still_is_ended_by_the_database():
         pytest.skip("SQLite has no such limit")
     with connection.cursor() as cursor:
         cursor.execute("SHOW idle_in_transaction_session_timeout")
-        assert cursor.fetchone() == ("20s",)
+        assert cursor.fetchone() == ("150s",)  # in the product it is shorter
 
 
 def test_stop_waits_for_no_slice(agent):

@@ -265,7 +265,7 @@ def test_two_clusters_on_one_database_run_each_session_once(model, number):
         until(lambda: len(model.requests) == 3)  # all workers of both
         model.free.set()
         for session in sessions:
-            assert ended(session, 90).status == Status.COMPLETED
+            assert ended(session).status == Status.COMPLETED
     finally:
         second.stop()
 

@@ -169,7 +169,7 @@ def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, driv
     with script(says(PRESS), sleeps(5)) as model:
         with pytest.raises(Crash):
             loop.task()
-        time.shift(30)
+        time.shift(61)
         assert lost_again(clock()) == 1
         assert loop.task() == Status.SLEEPING
     assert samples.pressed == ["a"]

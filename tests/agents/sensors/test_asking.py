@@ -58,7 +58,8 @@ def test_model_that_fails_leaves_the_signal_unjudged(scene):
     assert ToolCall.objects.filter(session=session_of(scene), outcome=Outcome.GATEWAY_ERROR).exists()
 
 
-def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_over(scene, monkeypatch):
+def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_over(scene, monkeypatch, settings):
+    settings.LQOPS_LEASE_SECONDS = 2
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
     with answering(Step("0.9", delay_seconds=4)) as model:
         with minding():

@@ -18,7 +18,7 @@ from agents.services.sensor_sessions import (
     sensor_sessions_renew,
 )
 from agents.services.sensors import sensors_hand_over, sensors_want
-from tests.agents.sensors.test_holding import SECOND, held, lease, scene_of
+from tests.agents.sensors.test_holding import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
@@ -90,9 +90,10 @@ def test_session_that_is_held_is_to_be_waited_for(scene):
 def test_session_is_renewed_with_its_slice_and_taken_over_after_it(scene):
     session = claim(scene)
     assert sensor_sessions_renew(owner="slice:1", now=NOW + SECOND) == 1
-    lease("slice:2", NOW + 4 * SECOND)
+    later = NOW + 2 * LEASE
+    lease("slice:2", later)
 
-    taken = claim(scene, NOW + 4 * SECOND, owner="slice:2")
+    taken = claim(scene, later, owner="slice:2")
     assert (taken.pk, taken.recoveries) == (session.pk, 1)
 
 

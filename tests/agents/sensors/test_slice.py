@@ -158,7 +158,8 @@ def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
     assert scene.value("log") == list(range(1, 41))
 
 
-def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch):
+def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch, settings):
+    settings.LQOPS_LEASE_SECONDS = 2
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object"})
 
@@ -170,7 +171,7 @@ def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch)
         monkeypatch.setattr(slices, "sensors_renew", away)
         monkeypatch.setattr(slices, "sensors_release", away)
         asked = len(source.times)
-        until(lambda: not slice_.is_alive())  # the lease is two seconds
+        until(lambda: not slice_.is_alive())
         assert asked < len(source.times)
 
 
