@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections, connection
 
 from agents.conf import clock
+from agents.process_end import Asked
 from agents.services.approvals import approvals_expire
 from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.services.firing import schedules_fire, watches_fire_unfired
@@ -145,7 +146,7 @@ class Ticker:
         duty_done(NAME, owner=self.owner, now=now)
         return {name: count for name, count in done.items() if count}
 
-    def run(self, over: threading.Event, *, every: float) -> None:
+    def run(self, over: Asked, *, every: float) -> None:
         """Ticks until told to stop. A database that is away is waited for."""
         try:
             while not over.is_set():

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import os
+import signal
 import threading
 from datetime import timedelta
 
@@ -13,11 +15,12 @@ from django.db import connection
 from agents import ticker
 from agents.enums import NoticeKind, OutboxStatus, Status, TriggerKind
 from agents.models import AgentSession, Lease, OutboxMessage, Trigger
+from agents.process_end import Asked
 from agents.services.notifications import notice_create
 from agents.ticker import DUTIES, LEASE, Duty, Ticker
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_trigger, make_user
-from tests.flows.processes import until
+from tests.flows.processes import PATIENCE, until
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -196,7 +199,7 @@ def test_second_ticker_stands_by_until_the_first_is_not_heard_of():
 @pytest.mark.django_db(transaction=True)
 def test_runs_until_it_is_told_to_stop_and_leaves_the_duty_to_the_next():
     seen, duty = counting()
-    over = threading.Event()
+    over = Asked()
 
     def run():
         try:
@@ -204,18 +207,38 @@ def test_runs_until_it_is_told_to_stop_and_leaves_the_duty_to_the_next():
         finally:
             connection.close()
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     until(lambda: len(seen) > 2)
     over.set()
-    thread.join()
+    thread.join(PATIENCE)
 
     assert Ticker((duty,)).tick(NOW) is not None
 
 
+def test_signal_that_comes_while_it_is_waited_for_is_heard():
+    over, told, heard = Asked(), Asked(), []
+    before = signal.signal(signal.SIGUSR1, lambda *_: (heard.append(1), told.set()))
+
+    def knock():
+        while not over.is_set():
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    knocking = threading.Thread(target=knock)
+    knocking.start()
+    try:
+        while len(heard) < 200:
+            told.wait(0.001)
+    finally:
+        over.set()
+        knocking.join(PATIENCE)
+        signal.signal(signal.SIGUSR1, before)
+    assert told.wait(0)
+
+
 @pytest.mark.django_db
 def test_tick_that_fails_as_a_whole_is_followed_by_another(monkeypatch, caplog):
-    over = threading.Event()
+    over = Asked()
     tries = []
 
     def broken(*_, **__):

@@ -2,13 +2,13 @@
 
 import json
 import signal
-import threading
 from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
 
 from agents.conf import clock
+from agents.process_end import Asked
 from agents.ticker import Ticker
 from audit.management.base import ActingCommand
 
@@ -27,7 +27,7 @@ class Command(ActingCommand):
         if options["once"]:
             self._once(as_json=options["json"])
             return
-        over = threading.Event()
+        over = Asked()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())
         Ticker().run(over, every=settings.LQOPS_TICK_SECONDS)
