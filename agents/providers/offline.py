@@ -65,7 +65,8 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
     blocks = [block for text in texts for block in parse_blocks(text)]
     documents = [block for block in blocks if block.kind == "document"]
     analysis = Analysis()
-    if any(block.kind == "goal" for block in blocks):
+    goal = any(block.kind == "goal" for block in blocks)
+    if goal:
         analysis.findings.append(Finding("The goal was not worked towards", "warn", NO_GOALS, "", verdict=UNDECIDED))
     positions = [one for block in blocks if block.kind == "playbook" for one in parse_playbook(block.text).positions]
     rules: list[Rule] = []
@@ -75,7 +76,8 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
             rules += filter(is_checkable, read.rules)
             unread = [*read.ignored, *(f"{rule.form} {rule.text}" for rule in read.rules if not is_checkable(rule))]
             analysis.notes += [f"Rule not understood, and not checked: {line}" for line in unread]
-    analysis.notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
+    if documents or positions or rules or not goal:  # with a goal alone nothing was to be checked
+        analysis.notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
     if documents and (positions or rules):
         counts: Counter[str] = Counter()
         for number, block in enumerate(documents, 1):

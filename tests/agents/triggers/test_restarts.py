@@ -4,13 +4,16 @@ from decimal import Decimal
 
 import pytest
 
-from agents.enums import Status, TerminalReason
+from agents.enums import Mode, Status, TerminalReason
+from agents.exceptions import InvalidTransition
 from agents.services.restarts import session_restart
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .rows import make_collection, make_playbook
 
 pytestmark = pytest.mark.django_db
+
+ENDED = {"terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW}
 
 
 @pytest.fixture
@@ -21,9 +24,8 @@ def owner():
 def over(owner, trigger=None, **params):
     playbook, collection = make_playbook(owner), make_collection(owner)
     params = {"playbook": str(playbook.public_id), "collection": str(collection.public_id), **params}
-    end = {"terminal_reason": TerminalReason.COMPLETED, "completed_at": NOW}
     cap = Decimal("0.10")
-    return make_session(Status.COMPLETED, owner=owner, trigger=trigger, params=params, max_cost_usd=cap, **end)
+    return make_session(Status.COMPLETED, owner=owner, trigger=trigger, params=params, max_cost_usd=cap, **ENDED)
 
 
 def again(session, **given):
@@ -60,3 +62,9 @@ def test_cap_is_the_given_one_else_the_trigger_s_else_the_run_s_own(owner):
     assert again(over(owner, trigger=uncapped)).max_cost_usd == Decimal("0.10")
     assert again(over(owner, trigger=capped)).max_cost_usd == Decimal("0.25")
     assert again(over(owner, trigger=capped), max_cost_usd=Decimal(1)).max_cost_usd == 1
+
+
+@pytest.mark.parametrize("mode", sorted(set(Mode) - {Mode.PHASED}))
+def test_what_is_no_run_is_not_run_again(owner, mode):
+    with pytest.raises(InvalidTransition, match="Only runs are run again"):
+        again(make_session(Status.COMPLETED, owner=owner, mode=mode, **ENDED))

@@ -11,15 +11,17 @@ from agents.enums import AnalysisMode, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid
 from agents.grants import PHASE_GRANTS
 from agents.models import AgentSession, Notification, ToolCall
-from agents.providers.offline import NO_GOALS
+from agents.providers.offline import NO_DOCUMENT, NO_GOALS, NO_RULES
 from agents.providers.scripted import Step
 from agents.runner import run_session
+from agents.selectors.purposes import MESSAGE_CHARS, purposes
 from agents.services.restarts import session_restart
 from agents.services.running_now import GOAL_CHARS, run_now
 from agents.skills.registry import installed_skills
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent
+from audit.receipt_words import told
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.walk.scene import LEASE, PHASES, blocks_of, model, phases, reply, run
 from tests.factories import make_agent
@@ -67,6 +69,7 @@ def test_goal_goes_through_all_phases_with_skills_in_analysis_alone(scene):
     assert Notification.objects.filter(session=session).count() == 1
     [noted] = AuditEvent.objects.filter(chain=session.chain, kind="session.inputs")
     assert len(noted.details["goal_digest"]) == 64
+    assert told(noted.kind, noted.details).startswith("The run works towards a goal and reads no context")
 
 
 def test_goal_reads_what_it_is_given_and_does_not_follow_it(scene):
@@ -96,6 +99,9 @@ def test_offline_analyst_says_that_goals_are_beyond_it_and_the_owner_is_told(sce
     session.refresh_from_db()
     assert session.status == Status.COMPLETED
     assert session.findings.get(title="The goal was not worked towards").content == NO_GOALS
+    said = " ".join(session.findings.values_list("content", flat=True))
+    assert NO_DOCUMENT not in said  # nobody spoke of one
+    assert NO_RULES not in said
     assert Notification.objects.filter(session=session).count() == 1
 
 
@@ -173,6 +179,14 @@ def test_goal_that_is_asked_of_an_agent_goes_by_its_instructions_and_its_cap(sce
     assert asked.requests[0].messages[0]["content"].startswith("Be brief, and write in verse.\n\nYou work towards")
 
 
+def test_agent_of_a_goal_is_named_on_the_command_line(scene, capsys):
+    agent = make_agent(owner=scene.owner, name="Clerk")
+    call_command("run_now", "--goal", GOAL, "--agent", "Clerk", "--owner", scene.owner.username, "--json")
+
+    made = json.loads(capsys.readouterr().out)
+    assert AgentSession.objects.get(public_id=made["session"]).agent == agent
+
+
 def test_half_a_character_in_a_goal_is_replaced_where_it_can_be_seen(scene):
     assert towards(scene, goal="find \udcff it").params["goal"] == "find \ufffd it"
 
@@ -216,6 +230,13 @@ def test_goal_is_typed_in_the_admin_and_shown_on_the_page_of_its_run(scene, clie
 
     assert (session.params["goal"], session.params["analysis_mode"]) == (GOAL, "agentic")
     assert text_of(client.get(page(AgentSession, "change", session.pk))).count(GOAL) >= 2  # title and inputs
+
+
+def test_long_goal_is_cut_where_it_is_a_heading(scene):
+    session = towards(scene, goal="word " * 60)
+
+    [heading] = purposes([session]).values()
+    assert (heading[-2:], len(heading)) == ("…”", MESSAGE_CHARS + 3)
 
 
 def test_command_runs_towards_a_goal(scene, capsys):
