@@ -26,11 +26,13 @@ FULLY_COVERED := agents/guard.py agents/asking.py agents/brakes.py agents/consen
 	agents/services/tickets.py agents/settlement.py agents/tools/calls.py agents/tools/dispatch.py \
 	agents/tools/registry.py agents/storable.py agents/skills/parsing.py agents/skills/literals.py agents/guardrails.py agents/loop_config.py \
 	agents/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
-# Tests that never touch a database, and those of what stands above services that are tested here, run on SQLite alone.
-ABOVE_SERVICES := $(addprefix tests/agents/,admin api chat definitions playbooks router \
+# Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
+# unless WHOLE=1 is given.
+ABOVE_SERVICES := $(addprefix tests/agents/,admin api chat definitions engine playbooks router walk \
+	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
 	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py unjudged.py watch.py)) \
 	tests/flows/test_canary.py
-DATABASE_FREE := $(addprefix --ignore=,$(ABOVE_SERVICES) \
+DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
 	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py %/test_sizes.py,$(wildcard tests/architecture/test_*.py)))
@@ -54,7 +56,7 @@ test: $(VENV)/.dev ## Run the tests on SQLite
 	LQOPS_TEST_DATABASE_URL= $(call PYTEST,sqlite)
 	$(call after_tests,sqlite)
 
-test-postgres: $(VENV)/.full ## Run the tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL); a skip fails
+test-postgres: $(VENV)/.full ## Run tests that use a database on PostgreSQL (LQOPS_TEST_DATABASE_URL), with WHOLE=1 all of them; a skip fails
 	$(call before_tests,postgres)
 	LQOPS_TEST_DATABASE_URL=$(POSTGRES_URL) $(call PYTEST,postgres) -p tests.no_skips $(DATABASE_FREE)
 	$(call after_tests,postgres)
