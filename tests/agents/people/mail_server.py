@@ -56,7 +56,7 @@ def mail_server(settings, **manner) -> Iterator[MailServer]:
     server = MailServer(**manner)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    name_server(settings, server.server_address[1])
+    name_server(settings, server.server_address[1], patience=0.3 if server.silent else 60)
     try:
         yield server
     finally:
@@ -66,8 +66,8 @@ def mail_server(settings, **manner) -> Iterator[MailServer]:
         server.server_close()
 
 
-def name_server(settings, port):
+def name_server(settings, port, patience=60):
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", port
     settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
-    settings.EMAIL_TIMEOUT = 0.3
+    settings.EMAIL_TIMEOUT = patience
