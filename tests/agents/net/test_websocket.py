@@ -238,6 +238,6 @@ def test_server_that_speaks_no_tls_fails(world):
     server = world.servers[FIRST, 443] = Server(b"")
     server._request = lambda connection: connection.recv(1)  # and then it hangs up, in the middle of the handshake
     with pytest.raises(FetchFailed) as failed:
-        listen(world, "wss://feed.example.com/", open_seconds=2)
+        listen(world, "wss://feed.example.com/", open_seconds=60)
 
     assert reason(failed) == "connection"
