@@ -109,10 +109,11 @@ def plan_call(
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
-    arguments = redact_data(storable(dict(params)))
-    size = len(canonical(arguments))
+    given = storable(dict(params))
+    size = len(canonical(given))
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
+    arguments = redact_data(given)
     tool = tool_for(known, arguments)
     if tool.request is not None:
         tool.request(arguments)
