@@ -6,15 +6,18 @@ from uuid import UUID
 from agents.chat.streaming import Stream
 from agents.chat.wording import admission, is_yes, requests_in
 from agents.conf import clock
+from agents.definitions.schema import Autonomy
 from agents.ends import End, Finished
 from agents.engine.loop import Answered
-from agents.engine.turns import run_agent_turn
+from agents.engine.turns import run_agent_turn, said_at_the_limit
 from agents.enums import Purpose, QuestionStatus
+from agents.loop_config import LoopConfig
 from agents.models import AgentSession, Question
 from agents.selectors.chats import answers_of
 from agents.services.chats import Way, chat_sessions
+from agents.services.definitions import definition_of
 from agents.services.loop_settings import loop_of
-from agents.services.loops import loop_hear_chat
+from agents.services.loops import loop_hear_chat, pace_of
 from agents.services.transcripts import Entry
 
 SYSTEM: Final = """\
@@ -35,7 +38,7 @@ MOST_BEFORE: Final = 50
 def chat(session: AgentSession) -> End:
     said = _said(session)
     with Stream(session) as stream:
-        config = loop_of(session, streaming=True)
+        config = _config(session)
         end = run_agent_turn(
             session,
             said,
@@ -45,10 +48,19 @@ def chat(session: AgentSession) -> End:
             listener=stream.hear if config.streaming else None,
             admit=lambda: admission(lambda: _requests(session, said)),
         )
+    end = said_at_the_limit(session, config, end)
     if not isinstance(end, Answered):
         return end
     loop_hear_chat(session, now=clock())
     return Finished()
+
+
+def _config(session: AgentSession) -> LoopConfig:
+    """An answer may take as many rounds of calls as a turn of the agent's loop; a goal, as many as there are steps."""
+    if Way(session.params["way"]) != Way.ANSWER:
+        return loop_of(session, streaming=True)
+    pace = pace_of(definition_of(session.agent)) if session.agent else Autonomy()
+    return loop_of(session, streaming=True, max_tool_rounds=pace.max_tool_rounds)
 
 
 def _requests(session: AgentSession, said: tuple[Entry, ...]) -> list[str]:

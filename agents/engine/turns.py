@@ -9,16 +9,17 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock
-from agents.ends import End
+from agents.ends import End, Finished
 from agents.engine.batch import Admission
 from agents.engine.loop import Answered, Brief, StepLoop
 from agents.engine.offering import model_of, skills_of
-from agents.enums import Purpose
+from agents.enums import Purpose, TerminalReason
+from agents.guardrails import Stop
 from agents.loop_config import LoopConfig
 from agents.models import AgentSession, Message
 from agents.services.definitions import definition_of
 from agents.services.loop_settings import guardrails_of
-from agents.services.transcripts import Entry
+from agents.services.transcripts import Entry, transcript_append
 from agents.skills.skill import Skill
 
 
@@ -56,6 +57,15 @@ def run_agent_turn(
         admit=admit,
     )
     return _Turn(session, brief, started_at=clock(), closing=closing.name if closing else "").run()
+
+
+def said_at_the_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
+    """A turn that ran out of rounds of calls is answered with words that say so."""
+    if end != Finished(TerminalReason.MAX_STEPS) or not 0 < config.max_tool_rounds <= config.max_steps:
+        return end
+    told = f"I stopped after {config.max_tool_rounds} rounds of calls, which is the limit of one turn."
+    transcript_append(session, [Entry("assistant", told, stop=Stop.END_TURN)], now=clock())
+    return Answered(told)
 
 
 def instructed(session: AgentSession, system: str) -> str:

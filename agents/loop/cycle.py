@@ -1,9 +1,9 @@
 """The engine of loops: one turn for each task, and the pause between two turns is a row.
 
-A turn is: what there is to see (1, 2), whether it is worth a turn (3), stale fields read anew (4), the context (5), the
-agent's turn (6), how it yielded (7), the record of it (8), what comes of that (9), and the guardrails (10), which are
-asked before a turn as well. A turn that was interrupted goes on where it was, by the definition that it began with:
-what it has done stands in the journal.
+A turn is: what there is to see (1, 2), whether it is worth a turn (3), stale fields read anew (4, or before 3 if a gate
+has to judge them), the context (5), the agent's turn (6), how it yielded (7), the record of it (8), what comes of that
+(9), and the guardrails (10), which are asked before a turn as well. A turn that was interrupted goes on where it was,
+by the definition that it began with: what it has done stands in the journal.
 Brakes are not caught here, but for a shared budget that is used up: a loop sleeps until it is filled again.
 """
 
@@ -32,7 +32,7 @@ from agents.models import Agent, AgentSession, Turn
 from agents.services.alerts import alerts_pending
 from agents.services.definitions import definition_of
 from agents.services.happenings import event_emit
-from agents.services.hot_state import hot_snapshot
+from agents.services.hot_state import FieldView, hot_snapshot
 from agents.services.loop_settings import loop_of
 from agents.services.loops import pace_of
 from agents.services.transcripts import Entry, transcript_append
@@ -145,14 +145,20 @@ class Cycle:
         views = hot_snapshot(session, definition, now=clock())
         alerts = alerts_pending(session)
         model = self._limits.precheck_model
-        opens = bool(alerts or stale(definition, views))
-        if cause := gate(session, turn, views, model=model, opens=opens, pace=self._pace):
+        if is_early := model is not None and not alerts and bool(stale(definition, views)):
+            views = self._fresh(turn, views)  # else the gate would have to judge what it does not know
+        if cause := gate(session, turn, views, model=model, opens=bool(alerts), pace=self._pace):
             return self._skipped(turn, cause)
-        if refresh(session, turn, definition, views):
-            views = hot_snapshot(session, definition, now=clock())
+        if not is_early:
+            views = self._fresh(turn, views)
         view = view_of(session, views, alerts, window=config.context_window)
         turn_begin(session, turn, seen=seen_of(session, views, alerts, view), now=clock())
         return opening_of(turn, view)
+
+    def _fresh(self, turn: Turn, views: tuple[FieldView, ...]) -> tuple[FieldView, ...]:
+        if not refresh(self._session, turn, self._definition, views):
+            return views
+        return hot_snapshot(self._session, self._definition, now=clock())
 
     # --- 7 to 10 ---
 

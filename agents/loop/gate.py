@@ -1,8 +1,8 @@
 """The gate before a full turn: has anything changed, and does a small model think that it matters?
 
-It spares turns, it does not forbid them: when it cannot tell, it opens. So it does when a field has gone stale that is
-read anew only after it, and when what has changed is too long to be shown. It is open anyway when no small
-model is named, when alerts wait, when there was no turn yet, and when the last one failed or ran out of rounds.
+It spares turns, it does not forbid them: when it cannot tell, it opens, and so it does when what has changed is too
+long to be shown. It is open anyway when no small model is named, when alerts wait, when there was no turn yet, and when
+the last one failed or ran out of rounds.
 """
 
 import logging

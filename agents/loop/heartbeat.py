@@ -7,7 +7,7 @@ from typing import Final
 from agents.conf import clock
 from agents.ends import Asleep, End, Finished
 from agents.engine.loop import Answered
-from agents.engine.turns import run_agent_turn
+from agents.engine.turns import run_agent_turn, said_at_the_limit
 from agents.enums import Mode, TerminalReason
 from agents.loop_config import LoopConfig
 from agents.models import Agent, AgentSession, Message
@@ -36,7 +36,9 @@ def heartbeat(session: AgentSession) -> End:
         return Finished(TerminalReason.EXTERNAL_HALT)
     if not Message.objects.filter(session=session).exists() and (instead := _before(session, agent)) is not None:
         return instead
-    end = run_agent_turn(session, _said(session, agent), system=_system(session, agent), config=_config(session, agent))
+    config = _config(session, agent)
+    end = run_agent_turn(session, _said(session, agent), system=_system(session, agent), config=config)
+    end = said_at_the_limit(session, config, end)
     return Finished() if isinstance(end, Answered) else end
 
 

@@ -1,7 +1,7 @@
 """Orders that pull a lever and cannot be made out: they are answered with what could be meant, never by a model.
 
 Somebody who says halt, pause, approve or run wants that, now. A model could not do it, would take its time, and costs
-money. What asks about a lever is no order, and goes to the model.
+money. What asks about a lever, or begins with such a word and speaks of something else, goes to the model.
 """
 
 from collections.abc import Callable
@@ -19,6 +19,8 @@ from agents.router.words import Request, Word, opening, words
 _ALIKE: Final = 0.8  # two words that differ by a slip of a finger, not by what they mean
 _BETWEEN: Final = words("the a an my our this that on over in with using by against for and or then if to of")
 _NOUNS: Final = CUES.keys() | words("session sessions run runs agents approval approvals request")
+_POINTING: Final = words("it that this these those them one ones first last latest all both everything everybody")
+_BARE: Final = 3  # words
 _OTHERWISE: Final = "To put something to a model, begin a chat, or say it in other words."
 
 
@@ -28,6 +30,8 @@ def lever_missed(text: str, who: Asker) -> Answer | None:
     if request is None or request.is_question or request.words[0].quoted:
         return None
     said = request.words[0].said
+    if said in _MISSED and not _is_order(request, who):
+        return None
     names = names_in(request, who.by, ["agent", "trigger", *GO_BY, *READ])
     if said in _MISSED:
         path, answered = _MISSED[said]
@@ -38,6 +42,16 @@ def lever_missed(text: str, who: Asker) -> Answer | None:
     repeat = f"{meant[0]}{request.text[request.words[0].end :]}".strip()
     answer = told(f"Nothing was done: there is no order {said!r}. Did you mean: {repeat}", repeat=repeat)
     return replace(answer, path=_MISSED[meant[0]][0])
+
+
+def _is_order(request: Request, who: Asker) -> bool:
+    """It is bare, or points at something, or speaks of what lqops has. `Stop using long words` is for somebody else."""
+    rest = {word.said for word in request.words[1:]}
+    if len(request.words) <= _BARE or request.ids or rest & (_NOUNS | _POINTING):
+        return True
+    if request.words[0].said == "every" and when_of(request.text) is not None:
+        return True
+    return bool(names_in(request, who.by, ["agent", "trigger", *GO_BY]).found)
 
 
 def _halt(request: Request, names: Names, who: Asker) -> Answer:

@@ -69,6 +69,8 @@ def chat_say(
         now=now,
     )
     session.params["chat"] = str(chat or session.public_id)
+    if spoken_to is not None:
+        session.params["key"] = f"agent:{spoken_to.public_id}:main"
     session.save(update_fields=["params"])
     if before:
         _demand_turn(session, before[0])

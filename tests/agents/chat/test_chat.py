@@ -6,12 +6,12 @@ import pytest
 
 from agents.chat.engine import chat
 from agents.chat.streaming import stream_events
-from agents.enums import Mode, Phase, Status
+from agents.enums import Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.chats import chat_answer, chat_say
+from agents.services.chats import Way, chat_answer, chat_say
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_chat
 from tests.agents.conftest import MODEL, script
@@ -157,6 +157,39 @@ def test_of_two_messages_at_once_one_is_taken(owner):
 
     assert len([pk for pk in in_threads(2, speak) if pk]) == 1
     assert AgentSession.objects.count() == 2
+
+
+CALLS = [Step(f'<skill>calculate(expression="1 + {number}")</skill>') for number in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("definition", "most"),
+    [
+        ("", 5),
+        ("autonomy: {enabled: true, max_tool_rounds: 2}", 2),
+        ("loop: {max_tool_rounds: 7}", 7),
+    ],
+)
+def test_answer_takes_so_many_rounds_of_calls_and_says_when_it_ends_there(owner, definition, most):
+    agent = make_agent(owner=owner, name="Clerk", definition=f"name: Clerk\n{definition}\n")
+    with script(*CALLS) as model:
+        session = answered(say(owner, "Look around", agent=agent))
+
+    assert (session.status, len(model.requests)) == (Status.COMPLETED, most)
+    assert chat_answer(session) == f"I stopped after {most} rounds of calls, which is the limit of one turn."
+
+
+def test_goal_in_a_chat_takes_as_many_steps_as_there_are(owner, settings):
+    settings.LQOPS_LOOP = {"max_steps": 8}
+    with script(*CALLS) as model:
+        session = answered(say(owner, "Look around", way=Way.GOAL))
+
+    assert (session.terminal_reason, len(model.requests)) == (TerminalReason.MAX_STEPS, 8)
+
+
+def test_chat_with_an_agent_has_a_key_of_its_own(owner):
+    agent = make_agent(owner=owner)
+    assert say(owner, "Hi", agent=agent).params["key"] == f"agent:{agent.public_id}:main"
 
 
 def test_a_message_has_the_cap_that_its_agent_declares(owner):

@@ -243,17 +243,31 @@ def test_more_changes_than_fit_the_question_open(agent, drive, small):
     assert (len(gate.requests), len(model.requests)) == (0, 1)
 
 
-def test_field_that_only_a_refresh_fills_wakes_the_agent(agent, drive, small):
-    """It is read anew behind the gate: whether it has changed is not known before."""
-    loop = drive(
-        agent("""
-            autonomy: {enabled: true, precheck_model: small-model}
-            hot_state: {fields: {price: {type: number, ttl: 60, refresh_tool: read_price}}}
-        """)
-    )
-    with script(sleeps(30)) as model:
+def refreshed(agent, tool="read_price"):
+    return agent(f"""
+        autonomy: {{enabled: true, precheck_model: small-model}}
+        hot_state: {{fields: {{price: {{type: number, ttl: 20, refresh_tool: {tool}}}}}}}
+    """)
+
+
+def test_field_that_only_a_refresh_fills_is_read_before_the_gate_judges_it(agent, drive, small):
+    loop = drive(refreshed(agent))
+    with script(sleeps(30)) as model, small("yes") as gate:
         loop.task()
-        samples.price["now"] = 99
         loop.for_(minutes=3)
-    assert [turn.state for turn in loop.turns()[:3]] == [TurnState.DONE, TurnState.SKIPPED, TurnState.SKIPPED]
+        assert {turn.state for turn in loop.turns()[1:]} == {TurnState.SKIPPED}
+        assert (len(gate.requests), len(model.requests)) == (0, 1)
+        samples.price["now"] = 99
+        loop.for_(minutes=10)
+    assert len(gate.requests) == 1
+    assert "99" in prompt(gate.requests[0])
     assert "price: 99" in prompt(model.requests[1])
+
+
+def test_field_that_cannot_be_read_anew_counts_as_what_it_was(agent, drive, small):
+    loop = drive(refreshed(agent, tool="not_there"))
+    with script(sleeps(30)) as model, small("yes") as gate:
+        loop.task()
+        loop.for_(minutes=3)
+    assert {turn.state for turn in loop.turns()[1:]} == {TurnState.SKIPPED}
+    assert (len(gate.requests), len(model.requests)) == (0, 1)

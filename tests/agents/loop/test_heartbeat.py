@@ -68,8 +68,13 @@ def test_beat_that_fails_does_not_stop_the_next(agent, time):
 def test_rounds_of_calls_are_bounded(agent, time):
     start(agent(BEATS))
     with script(*(says(("look", {"place": str(number)})) for number in range(9))) as model:
-        assert beat(time).terminal_reason == TerminalReason.MAX_STEPS
-    assert len(model.requests) == 5
+        row = beat(time)
+    assert (row.status, len(model.requests)) == (Status.COMPLETED, 5)
+    last = Message.objects.filter(session=row).order_by("seq").last()
+    assert (last.role, last.content) == (
+        "assistant",
+        "I stopped after 5 rounds of calls, which is the limit of one turn.",
+    )
 
 
 def test_beat_waits_while_the_one_before_is_under_way(agent, time, approver):

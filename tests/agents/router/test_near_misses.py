@@ -15,20 +15,19 @@ MISSED = {
         "halt session nonsense", "stop the inbox clerk", "halt session {s} and run the weekly scan",
         "halt session {s} if it costs too much", "Halt session {s}. Then start it again.",
         "halt session {s}\nrun the weekly scan", "halt \x1b session {s}", "halt\u200b session {s}",
-        "stop being so formal",
+        "stop that at once please", "stop everything you are doing now",
     ],
     "switch_agent": [
         "pause agent Clark", "resume Clark", "pause Clerk if it costs too much", "pause the music",
-        "pause Clerk and Jane", "resume of Jane Doe", "paus agent Clerk",
+        "pause Clerk and Jane", "paus agent Clerk",
     ],
     "decide_approval": [
         "aprove 8a296ba9", "aprove {a} {d}", "please reject the first one", "deny them both", "approve the merger",
-        "approve {a} {d} unless it is risky", "approve {a} {d} and reject the rest", "approve of my plan",
+        "approve {a} {d} unless it is risky", "approve {a} {d} and reject the rest",
     ],
     "run_now": [
         "run playbook Lease on collection Contractz", "run playbook Leese on collection Leases", "start Inbox clerk",
-        "run the weekly scan twice", "run away", "run a quick sanity check of my reasoning",
-        "start a discussion about Leases",
+        "run the weekly scan twice", "run away",
     ],
     "create_schedule": ["every blah run playbook Lease on collection Leases", "every lease has a term"],
 }  # fmt: skip
@@ -88,9 +87,22 @@ def test_who_has_nothing_is_told_so(scene):
         "ever wondered what a lease is",
         "Run this script and show me the output",
         "Run a review of everything that follows. " + "Long text. " * 40,
+        "stop being so formal",
+        "stop sending me so many notifications",
+        "stop using the word 'shall' in drafts",
+        "resume of Jane Doe",
+        "resume the discussion about clause 4",
+        "approve of my plan",
+        "approve the budget for marketing",
+        "reject the landlord's offer politely",
+        "run a quick sanity check of my reasoning",
+        "run the numbers on the rent increase",
+        "start a discussion about Leases",
+        "start by reading acme.txt and tell me the risks",
+        "every tenant complains about noise, draft an answer",
     ],
 )
-def test_what_asks_or_talks_or_is_a_script_reaches_the_model(scene, text):
+def test_what_asks_or_talks_or_is_a_script_or_speaks_of_something_else_reaches_the_model(scene, text):
     assert asked(scene, text).kind == Kind.SESSION
 
 
