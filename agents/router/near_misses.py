@@ -20,7 +20,7 @@ _ALIKE: Final = 0.8  # two words that differ by a slip of a finger, not by what 
 _BETWEEN: Final = words("the a an my our this that on over in with using by against for and or then if to of")
 _NOUNS: Final = CUES.keys() | words("session sessions run runs agents approval approvals request")
 _POINTING: Final = words("it that this these those them one ones first last latest all both everything everybody")
-_BARE: Final = 3  # words
+_BARE: Final = 3  # words, without those in between
 _OTHERWISE: Final = "To put something to a model, begin a chat, or say it in other words."
 
 
@@ -47,7 +47,7 @@ def lever_missed(text: str, who: Asker) -> Answer | None:
 def _is_order(request: Request, who: Asker) -> bool:
     """It is bare, or points at something, or speaks of what lqops has. `Stop using long words` is for somebody else."""
     rest = {word.said for word in request.words[1:]}
-    if len(request.words) <= _BARE or request.ids or rest & (_NOUNS | _POINTING):
+    if len(rest - _BETWEEN) < _BARE or request.ids or rest & (_NOUNS | _POINTING):
         return True
     if request.words[0].said == "every" and when_of(request.text) is not None:
         return True
