@@ -55,8 +55,9 @@ def read_reply(told: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
     """
     place_of = f"{turn}_{step}" if turn else str(step)
     text, stop_reason = str(told.get("text") or ""), str(told.get("stop_reason") or "")
+    nothing = "" if stop_reason == Stop.MAX_TOKENS else "{}"  # without arguments, or cut off before them
     native = [
-        RequestedCall(_id(place_of, place), str(call["name"]), str(call["arguments"]).strip() or "{}")
+        RequestedCall(_id(place_of, place), str(call["name"]), str(call["arguments"]).strip() or nothing)
         for place, call in enumerate(told.get("calls", ()), 1)
     ]
     unreadable, calls = "", []

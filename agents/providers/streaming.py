@@ -66,10 +66,13 @@ class Assembly:
 
     def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
         calls = tuple(RequestedCall(**self.calls[index]) for index in sorted(self.calls))
+        # A stream that just stops behind the name of a call: what the arguments were to be, nobody knows.
+        is_cut = not self.done and self.finish_reason is None and not all(call.arguments.strip() for call in calls)
+        reason = "length" if is_cut else self.finish_reason
         return ModelReply(
             text="".join(self.text),
             usage=self.usage,
-            stop_reason="refusal" if self.refused else stop_reason_of(self.finish_reason, has_calls=bool(calls)),
+            stop_reason="refusal" if self.refused else stop_reason_of(reason, has_calls=bool(calls)),
             provider=provider,
             calls=calls,
             request_id=request_id,

@@ -27,6 +27,16 @@ def test_of_a_reply_with_too_many_calls_none_is_run(told):
     assert f"at most {MOST_CALLS}" in flooded.unreadable
 
 
+@pytest.mark.parametrize("whole", [(), (NATIVE,)], ids=["alone", "beside a whole one"])
+def test_call_that_was_cut_off_before_its_arguments_is_not_run(whole):
+    calls = [*whole, {"name": "now", "arguments": " "}]
+    cut = read_reply({"calls": calls, "stop_reason": "max_tokens"}, step=1)
+    without = read_reply({"calls": calls, "stop_reason": "tool_use"}, step=1)
+
+    assert (cut.calls, bool(cut.unreadable), cut.stop) == ((), True, "max_tokens")
+    assert [call.arguments for call in without.calls] == [{}] * len(calls)
+
+
 def escaped(text):
     return "".join(f"\\x{ord(char):02x}" for char in text)
 

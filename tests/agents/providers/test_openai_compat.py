@@ -316,6 +316,7 @@ def test_tool_calls_are_put_together_from_their_pieces():
     [
         ((delta("half"),), "end_turn"),
         ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]),), "tool_use"),
+        ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f"}}]),), "max_tokens"),
     ],
 )
 def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, reason, caplog):
