@@ -214,8 +214,12 @@ def session_wake(session_pk: int, *, now: datetime) -> bool:
 
 @transaction.atomic
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
-    """Ends a held session. If a brake has recorded its end already, that reason stands."""
-    return _end(held(session), reason, now=now, error=error)
+    """Ends a held session. If a brake has recorded its end already, that reason stands; and what fails while its halt
+    is asked for, such as a question that was about to be asked again, was halted."""
+    row = held(session)
+    if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
+        reason = halt_reason(row)
+    return _end(row, reason, now=now, error=error)
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:

@@ -1,17 +1,20 @@
 """Chats: one message is one session; the conversation goes on over them; what is streamed ends once."""
 
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
 from agents.chat.engine import chat
 from agents.chat.streaming import stream_events
-from agents.enums import Mode, Phase, Status, TerminalReason
+from agents.enums import HaltState, Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart
+from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.services.chats import Way, chat_answer, chat_say
+from agents.services.halts import session_halt
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_chat
 from tests.agents.conftest import MODEL, script
@@ -157,6 +160,16 @@ def test_of_two_messages_at_once_one_is_taken(owner):
 
     assert len([pk for pk in in_threads(2, speak) if pk]) == 1
     assert AgentSession.objects.count() == 2
+
+
+def test_halt_while_a_question_waits_to_be_asked_again_ends_the_session_as_halted(owner):
+    session = say(owner, "Hi")
+    halt = partial(session_halt, session.pk, by=owner, reason="enough", now=NOW)
+    with script(Step(error=ProviderError("away", fault=Fault.SERVER), before_reply=halt)) as model:
+        answered(session)
+
+    assert (session.status, session.halt_state) == (Status.HALTED, HaltState.HALTED)
+    assert (session.terminal_reason, len(model.requests)) == (TerminalReason.EXTERNAL_HALT, 1)
 
 
 CALLS = [Step(f'<skill>calculate(expression="1 + {number}")</skill>') for number in range(9)]
