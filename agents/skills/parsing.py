@@ -25,10 +25,10 @@ from agents.skills.literals import (
 )
 from agents.types import RequestedCall
 
-# Tags to the letter; and fences as CommonMark has them, at the beginning of a line, a quotation or an entry of a list:
-# in backticks, no backtick follows on the line.
+# Tags to the letter, unless a backslash escapes them; and fences as CommonMark has them, at the beginning of a line, a
+# quotation or an entry of a list: in backticks, no backtick follows on the line.
 _MARK: Final = re.compile(
-    r"<(?P<tag>skill|parallel|/parallel)>"
+    r"(?<!\\)<(?P<tag>skill|parallel|/parallel)>"
     r"|(?<![^\r\n])(?P<before>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*+)(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
 )
 _CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])(?P<before>[ \t>]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
@@ -91,7 +91,7 @@ class _Reply:
             else:
                 self._block(mark)
                 place = mark.end()
-        if self._opened is not None and self._holds_calls:
+        if self._opened is not None and self._calls:
             raise Misread(self._opened, "<parallel> is not closed; write </parallel> behind its last </skill>")
         return self._calls
 

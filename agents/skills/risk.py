@@ -81,8 +81,8 @@ def assess(skill: Skill, arguments: Mapping[str, Any]) -> Risk:
 
 
 def escalates(skill: Skill, arguments: Mapping[str, Any]) -> bool:
-    """Whether a call below RESTRICTED is to be thought through first, because it holds something destructive."""
-    return skill.level.rank < Level.RESTRICTED.rank and _destroys(skill, _read(arguments).leaves)
+    """Whether a call is to be thought through first whatever its level, because it holds something destructive."""
+    return _destroys(skill, _read(arguments).leaves)
 
 
 # --- Reading the arguments ---

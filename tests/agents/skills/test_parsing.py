@@ -65,7 +65,9 @@ def test_calls_of_a_parallel_block_share_a_group():
         f"</parallel> {CALL}",
         f"<parallel></parallel>{CALL}<parallel> \n </parallel>",
         f"<parallel> in prose, closed: </parallel> {CALL}",
-        f"{CALL} and then <parallel> without a call",
+        f"{CALL} and then \\<parallel> without a call",
+        f"\\<skill>a(){CALL}",
+        f"\\<parallel>{CALL}\\</parallel>",
         f"NUL \x00 and half a character \ud800 in prose {CALL}",
         f"{CALL}\n<skil",
     ],
@@ -133,6 +135,7 @@ def test_groups_are_numbered_by_the_blocks_that_hold_calls(text, groups):
     ("text", "position"),
     [
         (f"<parallel>{CALL}", 0),
+        (f"{CALL} and then <parallel>", 31),
         (f"<parallel></parallel> <parallel>{CALL}{CALL}", 22),
         (f"<parallel>{CALL}\n```\n</parallel>", 0),
         (f"<parallel>{CALL}</PARALLEL>", 0),

@@ -341,11 +341,11 @@ def test_skill_whose_name_ends_something_is_medium_unless_it_changes_nothing():
     assert assess(format_text, {"path": "notes.txt"}) == Risk.LOW
 
 
-def test_destruction_escalates_what_is_below_restricted_and_only_that():
+def test_destruction_escalates_a_call_also_where_somebody_has_lowered_the_level_of_its_skill():
     assert escalates(act_lightly, {"command": "rm -rf x"})
     assert not escalates(act_lightly, {"command": "ls /etc"})
     assert not escalates(act_lightly, {"text": "rm -rf x"})
-    assert not escalates(act, {"command": "rm -rf x"})
+    assert escalates(act, {"command": "rm -rf x"})  # its level is judged by whoever asks
 
 
 def test_skill_that_only_reads_rows_of_ours_destroys_nothing():
