@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.enums import Level, Risk
+from agents.enums import Risk
 from agents.skills.addresses import host_of
 from agents.skills.destruction import command_destroys, folded, reads_as_destruction
 from agents.skills.skill import Skill
