@@ -231,7 +231,8 @@ def parse_database_url(name: str, url: str) -> dict[str, Any]:
     if parts.scheme in {"postgres", "postgresql"}:
         if importlib.util.find_spec("psycopg") is None:
             raise ImproperlyConfigured(
-                f"{name} names PostgreSQL: install its driver with pip install 'lqops[postgres]'."
+                f"{name} names PostgreSQL: install its driver with .venv/bin/pip install -e '.[postgres]' in the "
+                "folder of lqops."
             )
         database = unquote(parts.path.removeprefix("/"))
         if not database:

@@ -6,6 +6,7 @@ from typing import Any, Final
 from django import forms
 
 from agents.admin.forms import ActForm, DressedForm
+from agents.extraction import INSTALLING
 from agents.models import Collection
 
 # Kinds that need a library besides, by the module that shows it is there.
@@ -44,7 +45,7 @@ def readable_words() -> str:
     said = f"{', '.join(kinds[:-1])} and {kinds[-1]} can be read here. Several files can be chosen at once."
     if not missing:
         return said
-    return f"{said} For {' and '.join(missing)} files run pip install 'lqops[docs]', or save them as text."
+    return f"{said} For {' and '.join(missing)} files {INSTALLING}, or save them as text."
 
 
 class UploadForm(DressedForm):

@@ -16,8 +16,10 @@ from agents.extraction.decoding import decoded
 from agents.extraction.kinds import Kind, kind_of
 from agents.extraction.limits import MAX_BYTES, MAX_CHARS
 
-__all__ = ["MAX_BYTES", "MAX_CHARS", "Extracted", "extract", "plain"]
+__all__ = ["INSTALLING", "MAX_BYTES", "MAX_CHARS", "Extracted", "extract", "plain"]
 
+# Editable, as `make run` installed it: a copy would use another database.
+INSTALLING = "run .venv/bin/pip install -e '.[docs]' in the folder of lqops and start it again"
 _NEEDS = {Kind.PDF: "pypdf", Kind.DOCX: "docx"}
 _LINE_END = re.compile("\r\n?")
 # NUL and lone surrogates cannot be stored; they are replaced, visibly.
@@ -53,8 +55,7 @@ def _read(data: bytes, kind: Kind) -> str:
     needed = _NEEDS.get(kind)
     if needed is not None and find_spec(needed) is None:
         raise Invalid(
-            f"Reading {kind.name} needs a library that is not installed: run .venv/bin/pip install '.[docs]' in the "
-            "folder of lqops and start it again, or save the document as text."
+            f"Reading {kind.name} needs a library that is not installed: {INSTALLING}, or save the document as text."
         )
     if kind == Kind.DOCX:
         check_archive(data)

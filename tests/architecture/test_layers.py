@@ -13,7 +13,7 @@ from .source import ROOT
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
 
-pytest.importorskip("importlinter", reason="import-linter is not installed: pip install '.[lint]'")
+pytest.importorskip("importlinter", reason="import-linter is not installed: pip install -e '.[lint]'")
 
 
 def lint_imports(config: Path, *, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:

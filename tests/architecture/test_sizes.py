@@ -11,7 +11,7 @@ import pytest
 from .source import ROOT, files_of_tests, functions, shown, source_files
 
 if find_spec("ruff") is None:
-    pytest.skip("ruff is not installed: pip install '.[lint]'", allow_module_level=True)
+    pytest.skip("ruff is not installed: pip install -e '.[lint]'", allow_module_level=True)
 
 SOURCE_LINES = 300
 TEST_LINES = 400

@@ -2,5 +2,5 @@
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install '.[browser]'")
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install -e '.[browser]'")
 expect = sync_api.expect

@@ -168,7 +168,7 @@ def test_port_that_is_no_port_is_refused():
 
 def test_postgresql_without_its_driver_says_what_to_install(monkeypatch):
     monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: None)
-    refused(lambda: parse_database_url("X", "postgresql://h/x"), "lqops[postgres]")
+    refused(lambda: parse_database_url("X", "postgresql://h/x"), ".venv/bin/pip install -e '.[postgres]'")
 
 
 def test_named_secrets_are_those_that_begin_alike_but_for_our_own_key(tmp_path):

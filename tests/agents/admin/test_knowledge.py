@@ -134,7 +134,7 @@ def test_the_form_says_which_kinds_can_be_read_here(client, monkeypatch):
     found = text_of(client.get(page(Document, "add")))
 
     assert "Text, Markdown, HTML and PDF can be read here." in found
-    assert "For Word files run pip install &#x27;lqops[docs]&#x27;" in found
+    assert "For Word files run .venv/bin/pip install -e &#x27;.[docs]&#x27; in the folder of lqops" in found
     monkeypatch.setattr(document_forms, "find_spec", lambda library: True)
     assert "pip install" not in text_of(client.get(page(Document, "add")))
 

@@ -143,7 +143,7 @@ def test_a_damaged_docx_is_refused():
 @pytest.mark.parametrize(("data", "named"), [(make_pdf("x"), "PDF"), (docx_with_body(paragraph("x")), "DOCX")])
 def test_a_missing_library_is_named_with_the_way_to_install_it(data, named, monkeypatch):
     monkeypatch.setattr(extraction, "find_spec", lambda name: None)
-    with pytest.raises(Invalid, match=rf"{named} needs a library .*pip install '\.\[docs\]'"):
+    with pytest.raises(Invalid, match=rf"{named} needs a library .*pip install -e '\.\[docs\]'"):
         extract(data)
 
 
