@@ -8,6 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
+from agents.enums import ApprovalStatus, QuestionStatus, Status, WaitingOn
 from agents.models import AgentSession
 from agents.transitions import TERMINAL
 
@@ -49,3 +50,27 @@ def await_end(session: AgentSession, seconds: float) -> None:
 
 def ended_as(session: AgentSession) -> str:
     return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status
+
+
+def incomplete(session: AgentSession) -> str:
+    """Why a run that was waited for has not completed and, if it waits for a person, what that person can do."""
+    return f"did not complete: {_awaited(session) or f'{ended_as(session)}.'}"
+
+
+def _awaited(session: AgentSession) -> str:
+    if session.status != Status.WAITING:
+        return ""
+    approval = session.approvals.filter(status=ApprovalStatus.PENDING).order_by("created_at", "pk").first()
+    if approval is not None:
+        return f"it waits for an approval. Look at the call with: manage.py approve {approval.public_id} --user NAME"
+    question = session.questions.filter(status=QuestionStatus.PENDING).order_by("asked_at", "pk").first()
+    if question is not None:
+        return f'it waits for an answer: {question.text}\nmanage.py answer {question.public_id} "…" --user NAME'
+    if session.waiting_on == WaitingOn.OPERATOR:
+        return "it waits until a person says, on its page, what became of a call."
+    return ""
+
+
+def findings_told(session: AgentSession) -> str:
+    found = (f"{finding.severity}: {finding.title}\n{finding.content}".strip() for finding in session.findings.all())
+    return "\n\n".join(found)

@@ -8,6 +8,7 @@ from django.core.management import CommandError, call_command
 
 from agents.enums import ApprovalStatus, Level, Status, ToolIntent, WaitingOn
 from agents.guard import guarded_tool_call
+from agents.management.acting import incomplete
 from agents.models import AgentSession, Approval
 from agents.services.sessions import session_rest
 from audit.management import base
@@ -47,6 +48,30 @@ def test_what_waits_is_listed_with_its_digest(waiting):
 def test_nothing_waiting_says_so():
     assert said("approvals") == "Nothing waits for a person.\n"
     assert json.loads(said("approvals", "--json")) == []
+
+
+def test_approvals_mentions_questions_that_wait():
+    make_question()
+    told = "Questions that wait for an answer: 1. `manage.py answer` lists them.\n"
+    assert said("approvals") == f"No call waits for a person.\n{told}"
+    assert json.loads(said("approvals", "--json")) == []
+
+
+def test_a_run_that_waits_for_a_person_is_told_with_the_next_command(waiting):
+    question = make_question()
+    known = make_session(status=Status.WAITING, waiting_on=WaitingOn.OPERATOR)
+    waiting.session.refresh_from_db()
+
+    assert incomplete(waiting.session) == (
+        "did not complete: it waits for an approval. Look at the call with: "
+        f"manage.py approve {waiting.public_id} --user NAME"
+    )
+    assert incomplete(question.session) == (
+        f'did not complete: it waits for an answer: Which of the two?\nmanage.py answer {question.public_id} "…" '
+        "--user NAME"
+    )
+    assert "what became of a call" in incomplete(known)
+    assert incomplete(make_session(status=Status.QUEUED)) == "did not complete: queued."
 
 
 def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, approver):

@@ -4,9 +4,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from agents.enums import ApprovalStatus
+from agents.enums import ApprovalStatus, QuestionStatus
 from agents.management.deciding import shown_approval
-from agents.models import Approval
+from agents.models import Approval, Question
 from audit.management.base import ActingCommand
 
 
@@ -24,4 +24,8 @@ class Command(ActingCommand):
             return
         for row in rows:
             self.stdout.write(f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}  {row['digest']}")
-        self.stdout.write(f"{len(rows)} waiting." if rows else "Nothing waits for a person.")
+        asked = Question.objects.filter(status=QuestionStatus.PENDING).count()
+        nothing = "No call waits for a person." if asked else "Nothing waits for a person."
+        self.stdout.write(f"{len(rows)} waiting." if rows else nothing)
+        if asked:
+            self.stdout.write(f"Questions that wait for an answer: {asked}. `manage.py answer` lists them.")

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import await_end, ended_as, named_user, wait_time
+from agents.management.acting import await_end, ended_as, findings_told, incomplete, named_user, wait_time
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer
 from agents.router.asking import ask
@@ -47,7 +47,7 @@ class Command(ActingCommand):
             await_end(session, options["wait"] or 0)
         self.stdout.write(json.dumps(_described(answer)) if options["json"] else _told(answer))
         if session is not None and options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The session did not complete: {ended_as(session)}.")
+            raise CommandError(f"The session {incomplete(session)}")
 
 
 def _described(answer: Answer) -> dict[str, Any]:
@@ -74,8 +74,7 @@ def _said(session: AgentSession) -> str:
     """What a chat answered, or what a run found."""
     if session.mode == Mode.CHAT:
         return chat_answer(session)
-    found = (f"{finding.severity}: {finding.title}\n{finding.content}".strip() for finding in session.findings.all())
-    return "\n\n".join(found)
+    return findings_told(session)
 
 
 def _agent(owner_pk: int, named: str) -> Agent:

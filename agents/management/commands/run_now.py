@@ -13,10 +13,19 @@ from django.db import models
 from agents.conf import clock
 from agents.enums import AnalysisMode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user, await_end, ended_as, wait_time
+from agents.management.acting import (
+    acting_user,
+    add_acting_user,
+    await_end,
+    ended_as,
+    findings_told,
+    incomplete,
+    wait_time,
+)
 from agents.models import Agent, AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.services.actors import COMMAND
 from agents.services.firing import run_now
+from agents.transitions import TERMINAL
 from audit.management.base import ActingCommand
 from audit.receipt_words import both_usd
 from audit.receipts_told import outcome_sentence
@@ -70,7 +79,7 @@ class Command(ActingCommand):
         await_end(session, options["wait"] or 0)
         self._say(session, options)
         if options["wait"] is not None and session.status != Status.COMPLETED:
-            raise CommandError(f"The run did not complete: {ended_as(session)}.")
+            raise CommandError(f"The run {incomplete(session)}")
 
     def _say(self, session: AgentSession, options: dict[str, Any]) -> None:
         found = {
@@ -85,7 +94,8 @@ class Command(ActingCommand):
         line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
         if session.result and session.status != Status.COMPLETED:
             line = f"{line} {outcome_sentence(session.result)}"
-        self.stdout.write(json.dumps(found) if options["json"] else line)
+        told = findings_told(session) if session.status in TERMINAL else ""
+        self.stdout.write(json.dumps(found) if options["json"] else "\n".join(filter(None, [line, told])))
 
 
 def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from decimal import Decimal
 import pytest
 from django.core.management import CommandError, call_command
 
-from agents.enums import Status, TriggerKind
+from agents.enums import Status, TriggerKind, WaitingOn
 from agents.management import acting
 from agents.models import AgentSession
 from audit.models import AuditEvent
+from tests.agents.chat.rows import make_question
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .rows import make_collection, make_document, make_playbook, make_project, make_skill
@@ -86,6 +87,28 @@ def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
     ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed")
     out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
     assert "completed (completed)" in out
+
+
+def test_run_now_tells_what_the_run_found(owner, capsys, monkeypatch):
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+        AgentSession.objects.get().findings.create(title="Late fees", content="Two per cent.")
+
+    monkeypatch.setattr(acting.time, "sleep", work)
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
+    assert out.endswith("\ninfo: Late fees\nTwo per cent.\n")
+
+
+def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.INPUT)
+        session = AgentSession.objects.get()
+        if not session.questions.exists():
+            make_question(session)
+
+    monkeypatch.setattr(acting.time, "sleep", work)
+    with pytest.raises(CommandError, match="The run did not complete: it waits for an answer"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0.1")
 
 
 def test_run_now_fails_when_the_run_does_not_complete(owner, capsys, monkeypatch):
