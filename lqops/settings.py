@@ -271,11 +271,12 @@ LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
 # The step loop and its guardrails, as all agents have them unless they say otherwise (docs/skills.md)
 LQOPS_LOOP = env.mapping("LQOPS_LOOP")
 LQOPS_GUARDRAILS = env.mapping("LQOPS_GUARDRAILS")
-for _config, _given in ((LoopConfig, LQOPS_LOOP), (GuardrailsConfig, LQOPS_GUARDRAILS)):
+_layers = (("LQOPS_LOOP", LoopConfig, LQOPS_LOOP), ("LQOPS_GUARDRAILS", GuardrailsConfig, LQOPS_GUARDRAILS))
+for _variable, _config, _given in _layers:
     try:
         _config.merged(_given)
     except ValueError as error:
-        raise ImproperlyConfigured(f"{_config.__name__}: {error}") from error
+        raise ImproperlyConfigured(f"{_variable}: {error}") from error
 
 # Agents that pace themselves: where their sensors may look at files, for how long a worker minds sensors at a time, and
 # how many events of each agent are kept for those who watch (docs/autonomy.md)

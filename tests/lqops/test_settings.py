@@ -74,6 +74,8 @@ def test_what_is_wrong_is_one_line_without_a_traceback(tmp_path):
         ("LQOPS_SMTP_PORT", "0"),
         ("LQOPS_SMTP_PASSWORD_FILE", "absent"),
         ("LQOPS_BASE_URL", "ops.example.org"),
+        ("LQOPS_LOOP", '{"max_steps": "x"}'),
+        ("LQOPS_GUARDRAILS", '{"reserve_tokens": -1}'),
     ],
 )
 def test_wrong_value_is_refused_and_its_variable_named(tmp_path, name, value):
