@@ -29,6 +29,7 @@ class Command(ActingCommand):
 
 
 def _described(trigger: Trigger, spend: TriggerSpend) -> dict[str, Any]:
+    due = trigger.next_run_at if trigger.enabled and trigger.paused_at is None else None
     return {
         "id": str(trigger.public_id),
         "kind": trigger.kind,
@@ -36,8 +37,8 @@ def _described(trigger: Trigger, spend: TriggerSpend) -> dict[str, Any]:
         "owner": trigger.owner.get_username(),
         "enabled": trigger.enabled,
         "paused": trigger.pause_reason or None,
-        "next_run_at": trigger.next_run_at.isoformat() if trigger.next_run_at else None,
-        "zone": trigger.zone if trigger.next_run_at else None,
+        "next_run_at": due.isoformat() if due else None,
+        "zone": trigger.zone if due else None,
         "sessions": spend.sessions,
         "charged_usd": str(spend.charged_usd),
         "actual_usd": str(spend.actual_usd),

@@ -165,8 +165,8 @@ def test_triggers_lists_what_is_in_use(owner, capsys):
         owner=owner, kind=TriggerKind.SCHEDULE, name="Nightly", cron="0 6 * * *", zone="Europe/Paris", next_run_at=NOW
     )
     make_session(trigger=due, cost_total_usd=Decimal("0.25"), cost_actual_usd=Decimal("0.2"))
-    make_trigger(owner=owner, name="Stormy", paused_at=NOW, pause_reason="storm")
-    make_trigger(owner=owner, name="Off", enabled=False)
+    make_trigger(owner=owner, name="Stormy", paused_at=NOW, pause_reason="storm", next_run_at=NOW)
+    make_trigger(owner=owner, name="Off", enabled=False, next_run_at=NOW)
     make_trigger(owner=owner, name="Gone", deleted_at=NOW)
     make_trigger(name="Other")
 
@@ -188,8 +188,9 @@ def test_triggers_lists_what_is_in_use(owner, capsys):
     lines = run(capsys, "triggers", "--owner", "ada").splitlines()
     assert len(lines) == 3
     assert "Nightly  ada  on  next 2026-03-14" in lines[0]
-    assert "paused: storm" in lines[1]
-    assert "Off  ada  off" in lines[2]
+    assert "paused: storm  0 sessions" in lines[1]
+    assert "Off  ada  off  0 sessions" in lines[2]
+    assert [row["next_run_at"] for row in found[1:3]] == [None, None]
 
 
 def test_triggers_says_when_there_are_none(capsys):
