@@ -95,9 +95,12 @@ def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: b
 
 def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: bool) -> str:
     lines = [f"PROBLEM {problem}" for problem in problems]
+    if dry and not problems:
+        lines.append("This is what would be done:")
     for path, defined in loaded:
         stays = "" if defined.changed else "nothing has changed: "
-        lines.append(f"{path}: {stays}{defined.agent.name} is at version {defined.agent.definition_version}.")
+        stands = "would be" if dry and defined.changed else "is"
+        lines.append(f"{path}: {stays}{defined.agent.name} {stands} at version {defined.agent.definition_version}.")
         lines += [f"  {told}" for told in defined.told]
         lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
         lines += [f"  NOTE {note}" for note in _notes(path, defined)]

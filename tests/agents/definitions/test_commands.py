@@ -104,7 +104,8 @@ def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, ada, folder):
     out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
 
-    assert "Trigger 'Ring' is made." in out
+    assert out.startswith("This is what would be done:\n")
+    assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' is made.\n" in out
     assert out.endswith("Nothing was done: this was a dry run.\n")
     assert not Agent.objects.exists()
     assert not Trigger.objects.exists()
