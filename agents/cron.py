@@ -81,10 +81,21 @@ def _plain(expression: str) -> str:
     try:
         parsed = CronSim(expression, _ANY_TIME)
     except CronSimError as error:
+        if all(map(_is_known, range(FIELDS), fields)):
+            raise Invalid(f"The schedule {expression!r} is never due: no month that it names has that day.") from None
         raise Invalid(f"The schedule {expression!r} cannot be read: {str(error).lower()}.") from None
     if len(parsed.hours) == HOURS:
         return " ".join(["*" if number == 1 else field for number, field in enumerate(fields)])
     return " ".join([_listed(parsed.minutes), _listed(parsed.hours), *fields[2:]])
+
+
+def _is_known(place: int, field: str) -> bool:
+    """True for a field that can be read by itself, whatever the others say."""
+    try:
+        CronSim(" ".join(field if number == place else "*" for number in range(FIELDS)), _ANY_TIME)
+    except CronSimError:
+        return False
+    return True
 
 
 def _listed(numbers: set[int]) -> str:
