@@ -38,10 +38,11 @@ class Check:
     name: str
     ok: bool
     found: str
+    brake: bool = False
 
     @classmethod
-    def of(cls, name: str, *, ok: bool, fault: str) -> "Check":
-        return cls(name, ok, "as it should be" if ok else fault)
+    def of(cls, name: str, *, ok: bool, fault: str, brake: bool = False) -> "Check":
+        return cls(name, ok, "as it should be" if ok else fault, brake)
 
 
 class _Probe:
@@ -124,7 +125,7 @@ def _check(name: str, probe: Callable[[], str]) -> Check:
         found = probe()
     except Exception as error:  # noqa: BLE001 a probe that breaks is a brake that is not proven
         found = f"{type(error).__name__}: {error}"
-    return Check.of(name, ok=found == "", fault=found)
+    return Check.of(name, ok=found == "", fault=found, brake=True)
 
 
 def _expect(

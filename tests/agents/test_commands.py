@@ -40,6 +40,13 @@ def test_doctor_fails_when_a_brake_does_not_refuse(capsys):
     assert "FAIL R5 refuses a halted session" in capsys.readouterr().out
 
 
+def test_doctor_speaks_of_brakes_only_when_one_fails():
+    SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2)
+    with pytest.raises(CommandError) as failed:
+        call_command("doctor", "--json")
+    assert str(failed.value).endswith(" checks failed.")
+
+
 @pytest.mark.parametrize(
     ("break_it", "says"),
     [

@@ -35,9 +35,8 @@ class Command(BaseCommand):
             if halted:
                 self.stdout.write(f"{self.style.WARNING('note')} {halted} `manage.py release` lets work start again.")
         if failed:
-            raise CommandError(
-                f"{len(failed)} of {len(checks)} checks failed. While a brake fails, workers do not start."
-            )
+            braked = " While a brake fails, workers do not start." if any(check.brake for check in failed) else ""
+            raise CommandError(f"{len(failed)} of {len(checks)} checks failed.{braked}")
 
 
 def _halted() -> str:
