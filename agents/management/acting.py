@@ -1,17 +1,21 @@
-"""What acting commands share: who acts, the user that is named or nobody (the machine itself); waiting for an end."""
+"""What acting commands share: who acts, the user that is named or nobody (the machine itself); on what; waiting."""
 
 import math
 import time
 from argparse import ArgumentParser, ArgumentTypeError
+from typing import TypeVar
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
+from django.db import models
 
 from agents.enums import ApprovalStatus, QuestionStatus, Status, WaitingOn
 from agents.models import AgentSession
+from agents.router.ids import SHORTEST, rows_by_id
 from agents.transitions import TERMINAL
 
+Row = TypeVar("Row", bound=models.Model)
 LOOK_EVERY_SECONDS = 0.2
 
 
@@ -28,6 +32,18 @@ def named_user(username: str) -> User:
     if user is None:
         raise CommandError(f"There is no active user {username!r}.")
     return user
+
+
+def row_named(rows: models.QuerySet[Row], said: str, what: str, listed_by: str = "") -> Row:
+    """The one row whose public id begins so; where there is none, a command that lists them is named."""
+    found = rows_by_id(rows, said.lower())
+    if len(found) > 1:
+        raise CommandError(f"More than one {what} begins with {said}: say more of its id.")
+    if not found:
+        least = f" (say {SHORTEST} characters of its id, or more)" if len(said) < SHORTEST else ""
+        listed = f"; `manage.py {listed_by}` lists what waits" if listed_by else ""
+        raise CommandError(f"There is no {what} {said!r}{least}{listed}.")
+    return found[0]
 
 
 def wait_time(text: str) -> float:

@@ -1,15 +1,10 @@
 """What the commands that decide and answer share: who does, and on what exactly."""
 
 from argparse import ArgumentParser
-from typing import Any, TypeVar
+from typing import Any
 
-from django.core.management.base import CommandError
-from django.db import models
-
+from agents.management.acting import row_named
 from agents.models import Approval
-from agents.router.ids import SHORTEST, rows_by_id
-
-Row = TypeVar("Row", bound=models.Model)
 
 
 def add_decision(parser: ArgumentParser) -> None:
@@ -22,17 +17,6 @@ def add_decision(parser: ArgumentParser) -> None:
 
 def named_approval(said: str) -> Approval:
     return row_named(Approval.objects.select_related("session", "session__owner"), said, "approval", "approvals")
-
-
-def row_named(rows: models.QuerySet[Row], said: str, what: str, listed_by: str) -> Row:
-    """The one row whose public id begins so; a command that lists them is named where there is none, or more."""
-    found = rows_by_id(rows, said.lower())
-    if len(found) > 1:
-        raise CommandError(f"More than one {what} begins with {said}: say more of its id.")
-    if not found:
-        least = f" (say {SHORTEST} characters of it, or more)" if len(said) < SHORTEST else ""
-        raise CommandError(f"There is no {what} {said}{least}; `manage.py {listed_by}` lists what waits.")
-    return found[0]
 
 
 def shown_approval(approval: Approval) -> dict[str, Any]:

@@ -96,6 +96,19 @@ def test_halt_stops_a_session_and_names_who_did_it(capsys):
     }
 
 
+def test_halt_takes_the_beginning_of_an_id_if_it_is_the_only_one(capsys):
+    first = make_session(public_id="f6344a8c-0000-4000-8000-000000000001")
+    second = make_session(public_id="f6344a8c-0001-4000-8000-000000000001", agent=make_agent())
+    with pytest.raises(CommandError, match="More than one session begins with f6344a8c"):
+        call_command("halt", "f6344a8c")
+    run(capsys, "halt", "f6344a8c-0000")
+    states = dict(AgentSession.objects.values_list("pk", "halt_state"))
+    assert states == {first.pk: HaltState.HALT_REQUESTED, second.pk: HaltState.RUNNING}
+    run(capsys, "halt", "--agent", str(second.agent.public_id)[:13])
+    second.refresh_from_db()
+    assert second.halt_state == HaltState.HALT_REQUESTED
+
+
 def test_halt_stops_an_agent_s_sessions_and_no_others(capsys):
     agent = make_agent()
     mine, other = make_session(agent=agent, owner=agent.owner), make_session()
@@ -150,10 +163,10 @@ def test_release_answers_in_json(capsys):
 @every_row(
     ("arguments", "says"),
     [
-        (["nonsense"], "not a public id"),
+        (["nonsense"], "no session 'nonsense'"),
         ([str(uuid4())], "no session"),
         (["--agent", str(uuid4())], "no agent"),
-        (["--agent", ""], "not a public id"),
+        (["--agent", ""], "say 6 characters of its id, or more"),
         (["--all", "--user", "nobody"], "no active user"),
         (["--all"], "needs a reason"),
         (["--all", "--reason", " "], "needs a reason"),

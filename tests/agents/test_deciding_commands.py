@@ -128,7 +128,7 @@ def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
 @pytest.mark.parametrize("command", ["approve", "deny"])
 @pytest.mark.parametrize("name", ["4554cdd9", "00000000-0000-0000-0000-000000000000"])
 def test_unknown_approval_is_named(command, name, approver):
-    with pytest.raises(CommandError, match=f"There is no approval {name}"):
+    with pytest.raises(CommandError, match=f"There is no approval '{name}'"):
         said(command, name, "--user", approver.username)
 
 
@@ -140,7 +140,7 @@ def test_nobody_cannot_decide(waiting):
 def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approver):
     by = ("--user", approver.username)
     short = str(waiting.public_id)[:8]
-    with pytest.raises(CommandError, match="say 6 characters of it, or more"):
+    with pytest.raises(CommandError, match="say 6 characters of its id, or more"):
         said("approve", short[:4], *by)
     assert "Nothing is decided yet" in said("approve", short, *by)
     twin = f"{short}-0000-4000-8000-000000000001"

@@ -228,6 +228,17 @@ def test_audit_shows_a_receipt():
     assert run("audit", "--receipt", "nobody")[0] == 1
 
 
+def test_audit_takes_the_beginning_of_a_session_s_id_if_it_is_the_only_one():
+    record_session()
+    assert run("audit", "--receipt", RUN[:8].upper())[1].startswith(f"Session {RUN}")
+    assert run("audit", "--receipt", RUN[:5])[0] == 1
+    assert run("audit", "--receipt", "system")[0] == 1
+    start(f"{RUN[:8]}-0000-4000-8000-000000000001")
+    code, _, err = run("audit", "--receipt", RUN[:8])
+    assert (code, err) == (1, f"More than one session begins with {RUN[:8]}: say more of its id.")
+    assert run("audit", "--receipt", RUN)[0] == 0
+
+
 def test_audit_says_when_nothing_is_recorded():
     assert "--events lists the rows" in run("audit")[1]
     assert run("audit", "--events")[1] == "Nothing is recorded yet.\n"

@@ -3,12 +3,11 @@
 import json
 from argparse import ArgumentParser
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.management.acting import acting_user, add_acting_user
+from agents.management.acting import acting_user, add_acting_user, row_named
 from agents.models import Agent, AgentSession
 from agents.services.actors import COMMAND
 from agents.services.halts import organisation_halt, sessions_halt
@@ -26,8 +25,8 @@ class Command(ActingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("session", nargs="?", help="The public id of a session.")
-        what.add_argument("--agent", help="The public id of an agent: halts every session of it.")
+        what.add_argument("session", nargs="?", help="The public id of a session, or enough of its beginning.")
+        what.add_argument("--agent", help="The public id of an agent, or its beginning: halts its sessions.")
         what.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
         parser.add_argument("--reason", default="", help="Kept with the halt, for people; --all needs it.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
@@ -53,14 +52,9 @@ class Command(ActingCommand):
 
     def _sessions(self, options: dict[str, Any]) -> list[int]:
         if options["agent"] is not None:
-            agent = Agent.objects.filter(public_id=_uuid(options["agent"])).first()
-            if agent is None:
-                raise CommandError(f"There is no agent {options['agent']}.")
+            agent = row_named(Agent.objects.all(), options["agent"], "agent")
             return list(AgentSession.objects.active().filter(agent=agent).values_list("pk", flat=True))
-        pks = list(AgentSession.objects.filter(public_id=_uuid(options["session"])).values_list("pk", flat=True))
-        if not pks:
-            raise CommandError(f"There is no session {options['session']}.")
-        return pks
+        return [row_named(AgentSession.objects.all(), options["session"], "session").pk]
 
     def _say(self, found: dict[str, Any], line: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(found) if options["json"] else line)
@@ -70,10 +64,3 @@ def _told(halt_pk: int) -> int:
     """How many sessions the halt has reached, this time or when it was said before."""
     asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt_pk)
     return asked.count()
-
-
-def _uuid(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise CommandError(f"{text!r} is not a public id; it looks like 4554cdd9-….") from None

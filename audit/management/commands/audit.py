@@ -7,12 +7,13 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from audit.management.base import ActingCommand
-from audit.models import AuditEvent, SkillAudit
+from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.names import actors_of, usernames
 from audit.receipts import UnknownChain, build_receipt
 from audit.receipts_told import NAMES, receipt_text
 
 DIGITS = 9
+LEAST_OF_ID = 6
 NO_SKILL_CALL = "No skill call is recorded yet (CONTROLLED and above are); --events lists the rows of the record."
 
 
@@ -26,7 +27,9 @@ class Command(ActingCommand):
         parser.add_argument("--limit", type=_count, default=20, metavar="N", help="how many rows; 20 by default")
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--events", action="store_true", help="list audit events instead of skill calls")
-        which.add_argument("--receipt", metavar="SESSION", help="show the receipt of one session, by its id")
+        which.add_argument(
+            "--receipt", metavar="SESSION", help="show the receipt of one session, by its id or enough of its beginning"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON: an object a line, or the receipt")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,11 +44,22 @@ class Command(ActingCommand):
 
     def _show_receipt(self, session: str, *, as_json: bool) -> None:
         try:
-            receipt = build_receipt(session)
+            receipt = build_receipt(_chain(session))
         except UnknownChain as error:
             raise CommandError(str(error)) from error
         names = {**NAMES, **usernames(actors_of(receipt))}
         self.stdout.write(json.dumps(receipt) if as_json else receipt_text(receipt, names))
+
+
+def _chain(said: str) -> str:
+    """The one session whose id begins so; what is too short, or begins no id, stays what was said."""
+    sessions = AuditEvent.objects.exclude(chain=SYSTEM_CHAIN)
+    if len(said) < LEAST_OF_ID or sessions.filter(chain=said).exists():
+        return said
+    found = sessions.filter(chain__startswith=said.lower()).order_by().values_list("chain", flat=True).distinct()[:2]
+    if len(found) > 1:
+        raise CommandError(f"More than one session begins with {said}: say more of its id.")
+    return found[0] if found else said
 
 
 def _skill_calls(limit: int) -> list[dict[str, Any]]:
