@@ -1,6 +1,7 @@
 """doctor, halt, release: what they do, say and return."""
 
 import json
+from contextlib import closing
 from unittest.mock import patch
 from uuid import uuid4
 
@@ -187,6 +188,13 @@ def test_opt_in_lets_agents_run_for_a_user_and_takes_it_back(capsys):
     assert list(kinds) == ["people.opted_in", "people.opted_out"]
     with pytest.raises(CommandError, match="no user 'eve'"):
         call_command("opt_in", "eve")
+
+
+def test_up_says_how_to_choose_another_port():
+    with closing(up._listen("127.0.0.1", 0)) as taken:
+        taken.listen()
+        with pytest.raises(CommandError, match=r"--port 8001, or with make run PORT=8001\."):
+            up._listen("127.0.0.1", taken.getsockname()[1])
 
 
 @pytest.mark.django_db(transaction=True)

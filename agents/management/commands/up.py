@@ -167,7 +167,8 @@ def _listen(host: str, port: int) -> socket.socket:
         return open_socket(host, port)
     except OSError as error:
         raise CommandError(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port."
+            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another with --port 8001, or with "
+            "make run PORT=8001."
         ) from error
 
 
