@@ -271,10 +271,9 @@ LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
 # The step loop and its guardrails, as all agents have them unless they say otherwise (docs/skills.md)
 LQOPS_LOOP = env.mapping("LQOPS_LOOP")
 LQOPS_GUARDRAILS = env.mapping("LQOPS_GUARDRAILS")
-_layers = (("LQOPS_LOOP", LoopConfig, LQOPS_LOOP), ("LQOPS_GUARDRAILS", GuardrailsConfig, LQOPS_GUARDRAILS))
-for _variable, _config, _given in _layers:
+for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", GuardrailsConfig)):
     try:
-        _config.merged(_given)
+        _config.merged(env.mapping(_variable))
     except ValueError as error:
         raise ImproperlyConfigured(f"{_variable}: {error}") from error
 
