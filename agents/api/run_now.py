@@ -60,10 +60,10 @@ class RunNow(ApiView):
 
     @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill and something to read.
+        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill.
 
-        What is read is a document, a collection or what fits a query. A goal can have them, too. GET sessions/{id}
-        follows the run.
+        What is read is a document, a collection or what fits a query. A goal can have them, too. A run that is given
+        none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
         """
         said: dict[str, Any] = self.body(RunBody)
         session = run_now(owner=self.person, by=self.person, now=self.now, **said)

@@ -66,7 +66,8 @@ def run_now(
     """One session by one playbook or skill, towards a goal, or both, or by what a trigger goes by.
 
     It reads the document, or what matches the query, or the whole collection, and the event if there is one; a run that
-    is made again reads since the same time, and only such a one can be a baseline. A goal needs nothing to read.
+    is made again reads since the same time, and only such a one can be a baseline. A goal needs nothing to read; any
+    other run that is given nothing asks no model, costs nothing, and says so.
     """
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     bound = {"collection": collection, "document": document, "project": project, "agent": agent, "playbook": playbook}
@@ -154,11 +155,10 @@ def _asked(
 
 
 def _with_something_to_read(params: dict[str, Any], trigger: Trigger | None) -> dict[str, Any]:
-    """A run over nothing would end without a question, and look like one that found nothing."""
-    if any(params.get(name) for name in ("goal", "document", "query", "collection", "event")):
+    """A trigger with nothing to read by hand was made for other things. Whoever names a playbook or skill alone gets a
+    run that says that it was given nothing."""
+    if trigger is None or any(params.get(name) for name in ("goal", "document", "query", "collection", "event")):
         return params
-    if trigger is None:
-        raise Invalid("A run needs something to read: name a document, a collection or a query.")
     raise Invalid(
         f"The trigger {trigger.name} has nothing to read when it is run by hand: name a document or a collection, or "
         "give the trigger a collection or a query."

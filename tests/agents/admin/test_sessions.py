@@ -377,6 +377,14 @@ def test_a_run_is_started_by_hand_with_what_is_ones_own(client):
     assert (session.owner, str(session.max_cost_usd)) == (user, "0.500000")
 
 
+def test_a_run_by_hand_needs_no_more_than_a_playbook(client):
+    mine = make_playbook(sign_in(client, "operator"))
+
+    client.post(page(AgentSession, "add"), {"playbook": mine.pk})
+
+    assert AgentSession.objects.get().params == {"playbook": str(mine.public_id)}
+
+
 def test_a_run_by_hand_that_makes_no_sense_is_explained_at_its_field(client):
     sign_in(client)
 

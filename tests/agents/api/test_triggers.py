@@ -217,10 +217,10 @@ def test_run_now_while_all_work_is_halted_is_a_conflict(api, world):
     )
 
 
-def test_a_run_with_nothing_to_read_is_refused(api, world):
-    answer = post(api, RUN, {"playbook": public(world.rows["playbook"])})
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
-    assert "a document, a collection or a query" in answer.json()["message"]
+def test_run_now_takes_a_playbook_or_a_skill_alone(api, world):
+    for name in ("playbook", "skill"):
+        answer = post(api, RUN, {name: public(world.rows[name])})
+        assert (answer.status_code, answer.json()["status"]) == (201, "queued")
 
 
 def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api):

@@ -67,10 +67,13 @@ def test_both_or_neither_target_is_refused(owner):
     assert not AgentSession.objects.exists()
 
 
-def test_a_run_with_nothing_to_read_is_refused(owner):
-    for target in ({"playbook": make_playbook(owner)}, {"skill": make_skill()}):
-        with pytest.raises(Invalid, match="name a document, a collection or a query"):
-            run(owner, **target)
+def test_a_playbook_or_a_skill_alone_is_enough(owner):
+    playbook, skill = make_playbook(owner), make_skill()
+    assert run(owner, playbook=playbook).params == {"playbook": str(playbook.public_id)}
+    assert run(owner, skill=skill).params == {"skill": skill.name}
+
+
+def test_a_trigger_that_has_nothing_to_read_by_hand_is_refused(owner):
     bare = make_trigger(owner=owner, kind=TriggerKind.EVENT, name="Triage", skill=make_skill())
     with pytest.raises(Invalid, match="The trigger Triage has nothing to read when it is run by hand"):
         run(owner, trigger=bare)

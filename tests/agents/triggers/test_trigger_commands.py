@@ -77,6 +77,12 @@ def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
     assert trigger.sessions.count() == 2
 
 
+def test_run_now_takes_a_playbook_alone(owner, capsys):
+    playbook = make_playbook(owner)
+    run(capsys, "run_now", "--playbook", playbook.name, "--owner", "ada")
+    assert AgentSession.objects.get().params == {"playbook": str(playbook.public_id)}
+
+
 def test_run_now_can_ask_for_a_review_and_search(owner, capsys):
     run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "late fees", "--review")
     params = AgentSession.objects.get().params
@@ -133,7 +139,6 @@ def test_run_now_does_not_wait_for_ever(owner):
         (["--trigger", "absent"], "ada has no trigger named 'absent'"),
         (["--trigger", "Twice"], "more than one"),
         (["--skill", "s", "--collection", "absent"], "ada has no collection named 'absent'"),
-        (["--skill", "s"], "needs something to read"),
         (["--skill", "s", "--document", "absent"], "not a public id"),
         (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
         (["--skill", "s", "--max-cost", "much"], "not an amount"),

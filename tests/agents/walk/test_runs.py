@@ -7,12 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
+from agents.conf import clock
 from agents.costs import COLD_START_USD
 from agents.ends import SliceOver
 from agents.enums import Outcome, Status, TerminalReason, ToolIntent
 from agents.models import AgentSession, Document, Memory, Notification, Precedent
 from agents.providers.errors import ProviderError
 from agents.providers.scripted import Step
+from agents.services.firing import run_now
 from agents.services.knowledge import document_delete
 from agents.services.leases import lease_claim
 from agents.services.playbooks import playbook_delete
@@ -160,6 +162,15 @@ def test_a_run_that_was_given_nothing_at_all_fetches_nothing(scene):
         session = run(scene.session())
     assert titles(session) == ["Nothing to read"]
     assert intents(session) == [("drafting", "emit_finding")]
+
+
+def test_a_run_by_a_playbook_alone_completes_costs_nothing_and_says_that_it_was_given_nothing(scene):
+    with model() as asked:
+        session = run(run_now(owner=scene.owner, by=scene.owner, now=clock(), playbook=scene.playbook))
+    [note] = session.findings.all()
+    assert (note.severity, note.title) == ("info", "Nothing to read")
+    assert note.content.startswith("The run was given no document")
+    assert (session.status, session.cost_total_usd, asked.requests) == (Status.COMPLETED, 0, [])
 
 
 def test_without_a_target_no_model_is_asked(scene):
