@@ -34,26 +34,31 @@ class Facts:
     severity: EventSeverity = EventSeverity.INFO
 
 
+def specificity(rule: Rule) -> int:
+    """How much the rule names."""
+    named = ((rule.source, SOURCE_POINTS), (rule.event_type, TYPE_POINTS), (rule.category, CATEGORY_POINTS))
+    return rule.min_severity.rank + sum(worth for wanted, worth in named if wanted not in ANYTHING)
+
+
 def score(rule: Rule, event: Facts) -> int | None:
     """How closely the rule describes the event; None when it does not fit."""
-    points = rule.min_severity.rank
-    if event.severity.rank < points:
+    if event.severity.rank < rule.min_severity.rank:
         return None
     named = (
-        (rule.source, event.source, SOURCE_POINTS),
-        (rule.event_type, event.event_type, TYPE_POINTS),
-        (rule.category, event.category, CATEGORY_POINTS),
+        (rule.source, event.source),
+        (rule.event_type, event.event_type),
+        (rule.category, event.category),
     )
-    for wanted, found, worth in named:
-        if wanted in ANYTHING:
-            continue
-        if wanted != found:
-            return None
-        points += worth
-    return points
+    fits = all(wanted in ANYTHING or wanted == found for wanted, found in named)
+    return specificity(rule) if fits else None
 
 
 def best(rules: Sequence[Rule], event: Facts) -> tuple[int, int] | None:
     """The place and the score of the rule that fits best, or None; of equals the first."""
     scored = [(place, found) for place, rule in enumerate(rules) if (found := score(rule, event)) is not None]
     return max(scored, key=lambda pair: pair[1], default=None)
+
+
+def most_specific(rules: Sequence[Rule]) -> int | None:
+    """The place of the rule that names most, whatever the event, or None; of equals the first."""
+    return max(range(len(rules)), key=lambda place: specificity(rules[place]), default=None)

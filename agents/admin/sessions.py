@@ -128,7 +128,11 @@ class AgentSessionAdmin(EditingAdmin):
     save_word = "Run now"
     sections = (
         Section("What to go by", ("playbook", "skill", "goal"), "One playbook or skill; or a goal, alone or with one."),
-        Section("What to read", ("document", "collection", "query"), "A goal can do without; any other run then says that it was given nothing."),
+        Section(
+            "What to read",
+            ("document", "collection", "query"),
+            "A goal can do without; any other run then says that it was given nothing.",
+        ),
         Section(
             "In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged", "analysis_mode")
         ),

@@ -50,7 +50,10 @@ class EventBody(Body):
     title = serializers.CharField(max_length=TITLE_CHARS, required=False, allow_blank=True)
     data = serializers.DictField(required=False)  # type: ignore[assignment]  # the event's, not the serializer's
     target_agent = serializers.CharField(
-        max_length=WORD_CHARS, required=False, allow_blank=True, help_text="The name or the id of an agent of yours."
+        max_length=WORD_CHARS,
+        required=False,
+        allow_blank=True,
+        help_text="The name or the id of an agent of yours: the event goes to it, even if none of its rules fits.",
     )
 
 

@@ -126,15 +126,17 @@ def _checked(event: EventIn) -> EventIn:
 
 
 def _choose(owner: User, event: EventIn) -> Choice | None:
-    """The best rule among the owner's triggers. A named agent narrows the choice; its only trigger needs no rule."""
+    """The best rule among the owner's triggers. A named agent gets the event by one of its own, even if none fits."""
     live = Trigger.objects.live().filter(kind=TriggerKind.EVENT, owner_id=owner.pk).exclude(agent__enabled=False)
     if event.target_agent:
         live = live.filter(agent=_agent(owner, event.target_agent))
     triggers = list(live.select_related("collection").order_by("pk"))
-    best = event_rules.best([_rule(trigger) for trigger in triggers], _facts(event))
+    rules = [_rule(trigger) for trigger in triggers]
+    best = event_rules.best(rules, _facts(event))
     if best is not None:
         return Choice(triggers[best[0]], best[1])
-    return Choice(triggers[0], 0) if event.target_agent and len(triggers) == 1 else None
+    place = event_rules.most_specific(rules) if event.target_agent else None
+    return Choice(triggers[place], 0) if place is not None else None
 
 
 def _agent(owner: User, named: str) -> Agent:

@@ -265,7 +265,7 @@ def test_an_event_reaches_the_sender_s_own_triggers_alone(world):
     assert post(stranger, EVENTS, {"target_agent": world.rows["agent"].name}).status_code == 404
 
 
-def test_a_target_agent_narrows_the_choice(api, world):
+def test_a_target_agent_gets_the_event_whatever_its_rule_says(api, world):
     agent = make_agent(owner=world.owner)
     theirs = make_trigger(owner=world.owner, kind="event", agent=agent, source="elsewhere")
     answer = post(api, EVENTS, {"source": "monitor", "target_agent": agent.name}).json()

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import EventSeverity
-from agents.event_rules import Facts, Rule, best, score
+from agents.event_rules import Facts, Rule, best, most_specific, score
 
 CRITICAL, WARNING, CAUTION, INFO = (EventSeverity(word) for word in ("critical", "warning", "caution", "info"))
 FIRE = Facts("plant", "alarm", "safety", WARNING)
@@ -50,3 +50,15 @@ def test_of_equal_rules_the_first_wins():
 def test_no_rule_fits():
     assert best([], FIRE) is None
     assert best([Rule("office"), Rule(min_severity=CRITICAL)], FIRE) is None
+
+
+def test_the_rule_that_names_most_is_found_without_an_event():
+    rules = [
+        Rule(),
+        Rule(event_type="alarm", min_severity=CRITICAL),
+        Rule("plant", "*"),
+        Rule("office"),
+        Rule("*", "*"),
+    ]
+    assert most_specific(rules) == 2
+    assert most_specific([]) is None

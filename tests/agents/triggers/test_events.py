@@ -111,11 +111,40 @@ def test_a_named_agent_goes_before_better_rules_of_others(owner):
 def test_a_named_agent_s_only_trigger_needs_no_rule_that_fits(owner):
     clerk = make_agent(owner=owner)
     only = make_rule(owner, agent=clerk, source="office", min_severity="critical")
-    to_clerk = replace(FIRE, target_agent=clerk.name)
-    answer = event_receive(owner=owner, event=to_clerk, now=NOW)
-    assert (answer.trigger_id, answer.score) == (only.public_id, 0)
+    answer = event_receive(owner=owner, event=replace(FIRE, target_agent=clerk.name), now=NOW)
+    assert (answer.code, answer.trigger_id, answer.score) == ("spawned", only.public_id, 0)
+
+
+def test_a_named_agent_without_a_rule_that_fits_gets_the_event_by_the_one_that_names_most(owner):
+    clerk = make_agent(owner=owner)
+    make_rule(owner, source="plant")
+    make_rule(owner, agent=clerk, event_type="test")
+    most = make_rule(owner, agent=clerk, source="office")
     make_rule(owner, agent=clerk, source="elsewhere")
-    assert event_receive(owner=owner, event=to_clerk, now=NOW).code == "no_match"
+    make_rule(owner, agent=clerk, source="office", category="fire", enabled=False)
+    to_clerk = replace(FIRE, target_agent=clerk.name)
+    dry = event_receive(owner=owner, event=to_clerk, now=NOW, dry_run=True)
+    assert (dry.code, dry.trigger_id, dry.score) == ("would_spawn", most.public_id, 0)
+    answer = event_receive(owner=owner, event=to_clerk, now=NOW)
+    assert (answer.code, answer.trigger_id, answer.score) == ("spawned", most.public_id, 0)
+    assert AgentSession.objects.get().agent == clerk
+
+
+@pytest.mark.parametrize("fields", [{"enabled": False}, {"paused_at": NOW}, {"deleted_at": NOW}])
+def test_a_named_agent_without_a_rule_in_use_gets_nothing_and_that_is_remembered(owner, fields):
+    clerk = make_agent(owner=owner)
+    make_rule(owner)
+    make_rule(owner, agent=clerk, **fields)
+    answer = event_receive(owner=owner, event=replace(FIRE, target_agent=clerk.name), now=NOW)
+    assert (answer.status, answer.code, events()[0].outcome) == (200, "no_match", "no_match")
+
+
+def test_the_hourly_limit_holds_for_a_named_agent(owner):
+    clerk = make_agent(owner=owner)
+    make_rule(owner, agent=clerk, source="office", max_runs_per_hour=1)
+    to_clerk = replace(FIRE, target_agent=clerk.name)
+    codes = [event_receive(owner=owner, event=to_clerk, now=NOW).code for _ in range(2)]
+    assert codes == ["spawned", "rate"]
 
 
 @pytest.mark.parametrize("named", ["Nobody", "00000000-0000-4000-8000-000000000000"])
