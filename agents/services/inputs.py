@@ -82,10 +82,12 @@ def session_note_wait(session: AgentSession) -> int:
 
 
 @transaction.atomic
-def session_note_empty(session: AgentSession, *, empty: bool) -> AgentSession:
-    """Whether the run found nothing; what becomes of its trigger is decided when the run ends."""
+def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> AgentSession:
+    """Whether the run found nothing, and which fault kept it from looking; what becomes of its trigger is decided when
+    the run ends."""
     row = held(session)
-    if row.metadata.get("empty") != empty:
-        row.metadata["empty"] = empty
+    noted = {"empty": empty, **({"fault": fault} if fault else {})}
+    if row.metadata != {**row.metadata, **noted}:
+        row.metadata |= noted
         row.save(update_fields=["metadata"])
     return row

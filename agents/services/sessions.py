@@ -275,7 +275,8 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
             if row.mode == Mode.LOOP:
                 loop_note_end(row, reason=reason, now=now)
             if row.trigger_id is not None:
-                trigger_note_end(row.trigger_id, reason=reason, empty=bool(row.metadata.get("empty")), now=now)
+                empty, fault = bool(row.metadata.get("empty")), str(row.metadata.get("fault") or "")
+                trigger_note_end(row.trigger_id, reason=reason, empty=empty, fault=fault, now=now)
     except Exception:  # the end of the session is worth more than what is said of it
         logger.exception("the end of session %s could not be told", row.public_id)
 

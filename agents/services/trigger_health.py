@@ -27,17 +27,27 @@ STORM: Final = "storm"
 BAD_CRON: Final = "bad_cron"
 BY_HAND: Final = "by_hand"
 
+# Faults of runs that got to their end, but could not do what they were for.
+UNANSWERED_RUN: Final = "unanswered"
+UNREAD_RUN: Final = "unread"
+
 # Ends that say nothing about the trigger: somebody, or the watchdog, took the run off the road.
 _NO_FAULT: Final = frozenset(
     {TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT, TerminalReason.IDLE_TIMEOUT, TerminalReason.AGENT_SHUTDOWN}
 )
 _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        FAILING: "Its last {runs} runs failed. Look at their receipts, then let it go on.",
+        FAILING: "Its last {runs} runs failed.{last} Look at their receipts, then let it go on.",
         EMPTY: "Its last {runs} runs found nothing. Look at what it reads, then let it go on.",
         STORM: "It was asked to fire far more often than its limit of runs per hour. Find out who asks, then let it "
         "go on.",
         BAD_CRON: "Its schedule or its time zone cannot be read. Correct it, then let it go on.",
+    }
+)
+_LAST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
+        UNREAD_RUN: " In the last one what it was to read could not be fetched.",
     }
 )
 
@@ -62,7 +72,9 @@ def subject_of(trigger: Trigger) -> str:
     return f"trigger:{trigger.public_id}"
 
 
-def trigger_stop(row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0) -> None:
+def trigger_stop(
+    row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0, fault: str = ""
+) -> None:
     """Pauses a trigger whose row the caller has locked. Its owner is told when no person did it."""
     row.paused_at, row.pause_reason = now, reason
     row.save(update_fields=["paused_at", "pause_reason"])
@@ -72,13 +84,16 @@ def trigger_stop(row: Trigger, reason: str, *, now: datetime, by: User | None = 
             owner_id=row.owner_id,
             kind=NoticeKind.TRIGGER_PAUSED,
             title=f"Trigger paused: {row.name}",
-            body=_WHY.get(reason, "It does not fire until somebody lets it go on.").format(runs=runs),
+            body=_WHY.get(reason, "It does not fire until somebody lets it go on.").format(
+                runs=runs, last=_LAST.get(fault, "")
+            ),
             now=now,
         )
 
 
-def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime) -> None:
-    """Counts the end of a run of the trigger, in the caller's transaction if the trigger's row is free.
+def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:
+    """Counts the end of a run of the trigger, in the caller's transaction if the trigger's row is free. A run that
+    completed with a fault counts as failing: it found nothing because it could not look.
 
     It never waits: a session that ends has written to the record, and whoever fires the trigger holds its lock and may
     be waiting for just that. Then the end is counted as soon as the caller has committed.
@@ -87,9 +102,9 @@ def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, no
         return
     row = _lock_if_free(trigger_pk)
     if row is not None:
-        _count_end(row, reason, empty=empty, now=now)
+        _count_end(row, reason, empty=empty, fault=fault, now=now)
     else:
-        later = partial(_count_end_later, trigger_pk, reason, empty=empty, now=now)
+        later = partial(_count_end_later, trigger_pk, reason, empty=empty, fault=fault, now=now)
         transaction.on_commit(later, robust=True)
 
 
@@ -98,24 +113,24 @@ def _lock_if_free(trigger_pk: int) -> Trigger | None:
 
 
 @transaction.atomic
-def _count_end_later(trigger_pk: int, reason: TerminalReason, *, empty: bool, now: datetime) -> None:
+def _count_end_later(trigger_pk: int, reason: TerminalReason, *, empty: bool, fault: str, now: datetime) -> None:
     row = trigger_lock(trigger_pk)
     if row is not None:
-        _count_end(row, reason, empty=empty, now=now)
+        _count_end(row, reason, empty=empty, fault=fault, now=now)
 
 
-def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, now: datetime) -> None:
-    completed = REASON_STATUS[reason] == Status.COMPLETED
-    row.failed_in_a_row = 0 if completed else row.failed_in_a_row + 1
-    if completed:
+def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, fault: str, now: datetime) -> None:
+    fine = REASON_STATUS[reason] == Status.COMPLETED and not fault
+    row.failed_in_a_row = 0 if fine else row.failed_in_a_row + 1
+    if fine:
         row.empty_in_a_row = row.empty_in_a_row + 1 if empty else 0
     row.save(update_fields=["failed_in_a_row", "empty_in_a_row"])
     if row.pause_after and row.paused_at is None and row.deleted_at is None:
-        _stop_if_useless(row, now=now)
+        _stop_if_useless(row, fault=fault, now=now)
 
 
-def _stop_if_useless(row: Trigger, *, now: datetime) -> None:
+def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
     for reason, runs in ((FAILING, row.failed_in_a_row), (EMPTY, row.empty_in_a_row)):
         if runs >= row.pause_after:
-            trigger_stop(row, reason, now=now, runs=runs)
+            trigger_stop(row, reason, now=now, runs=runs, fault=fault)
             return

@@ -18,6 +18,7 @@ from agents.selectors.purposes import purposes
 from agents.selectors.runs import Left, run_left
 from agents.services.inputs import session_note_empty, session_note_purpose
 from agents.services.plain_text import one_line
+from agents.services.trigger_health import UNANSWERED_RUN, UNREAD_RUN
 from agents.walk.analysis import reply_of
 from agents.walk.calls import NotStored, Slice
 from agents.walk.drafting import FAILED, UNREAD
@@ -27,6 +28,7 @@ KEY: Final = "delivery:notify"
 SEVERITIES: Final = ("critical", "warn", "info")
 PURPOSE_CHARS: Final = 120
 OTHER: Final = "other"  # a severity is free text of a model; a notice shows only known words
+_FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN}
 _PROPOSED: Final = {  # one, many
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
     ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
@@ -43,7 +45,7 @@ class Tally:
     proposed: Counter[str]
     warnings: int
     concerns: int
-    failed: bool
+    fault: str  # why nothing was checked, if something was to be
 
     @property
     def is_empty(self) -> bool:
@@ -56,7 +58,7 @@ class Tally:
 
 def delivery(work: Slice) -> End | None:
     tally = _tally(work)
-    session_note_empty(work.session, empty=tally.is_empty)
+    session_note_empty(work.session, empty=tally.is_empty, fault=tally.fault)
     if tally.is_quiet:
         return None
     risk = Risk.HIGH if tally.concerns and work.wants("review_flagged") else None
@@ -78,7 +80,7 @@ def _tally(work: Slice) -> Tally:
         proposed=Counter(one.intent for one in left if one.intent in _PROPOSED),
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in left),
         concerns=len(said.concerns) if said else 0,
-        failed=any(one.key in {FAILED, UNREAD} for one in left),
+        fault=next((_FAULTS[one.key] for one in left if one.key in _FAULTS), ""),
     )
 
 
@@ -88,7 +90,7 @@ def _by_severity(found: Iterable[Left]) -> Counter[str]:
 
 def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
     total = tally.listed.total()
-    counted = "analysis failed" if tally.failed else f"{total} finding{'' if total == 1 else 's'}"
+    counted = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
     by_severity = [f"{tally.listed[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.listed[name]]
     lines = [f"Findings: {', '.join(by_severity) or 'none'}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]

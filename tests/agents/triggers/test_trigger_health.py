@@ -18,9 +18,9 @@ pytestmark = pytest.mark.django_db
 R = TerminalReason
 
 
-def ends(trigger, *reasons, empty=False):
+def ends(trigger, *reasons, empty=False, fault=""):
     for reason in reasons:
-        trigger_note_end(trigger.pk, reason=reason, empty=empty, now=NOW)
+        trigger_note_end(trigger.pk, reason=reason, empty=empty, fault=fault, now=NOW)
     trigger.refresh_from_db()
     return trigger
 
@@ -48,6 +48,20 @@ def test_failing_runs_in_a_row_pause_the_trigger_once():
     notice = Notification.objects.get()
     assert notice.kind == NoticeKind.TRIGGER_PAUSED
     assert "last 3 runs failed" in notice.body
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [("unanswered", "the model could not be asked, or gave no answer"), ("unread", "could not be fetched")],
+)
+def test_completed_runs_that_could_not_look_count_as_failing_and_the_pause_says_why(fault, words):
+    trigger = ends(make_trigger(pause_after=3, empty_in_a_row=2), R.WORKER_ERROR)
+    ends(trigger, R.COMPLETED, R.COMPLETED, empty=True, fault=fault)
+    assert (trigger.pause_reason, trigger.failed_in_a_row, trigger.empty_in_a_row) == ("failing", 3, 2)
+    said = Notification.objects.get().body
+    assert said.startswith("Its last 3 runs failed. In the last one ")
+    assert words in said
+    assert "found nothing" not in said
 
 
 def test_empty_runs_in_a_row_pause_the_trigger():

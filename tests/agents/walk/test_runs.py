@@ -24,7 +24,7 @@ from agents.walk.walk import is_empty, walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
 from tests.agents.walk.scene import LEASE, PHASES, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
-from tests.factories import NOW, make_user
+from tests.factories import NOW, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -109,6 +109,18 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert phases(session) == PHASES
     assert Notification.objects.get().title.startswith("Run completed: analysis failed, lease.txt")
     assert is_empty(session)
+
+
+def test_runs_that_could_not_ask_the_model_pause_their_trigger_as_failing(scene):
+    trigger = make_trigger(owner=scene.owner, pause_after=2)
+    fails = Step(error=ProviderError("no", contacted=True))
+    with model(fails, fails):
+        for text in (LEASE, "Another text."):
+            run(scene.of_document(text, trigger=trigger))
+    trigger.refresh_from_db()
+    assert (trigger.pause_reason, trigger.failed_in_a_row, trigger.empty_in_a_row) == ("failing", 2, 0)
+    told = Notification.objects.get(kind="trigger_paused").body
+    assert "the model could not be asked" in told
 
 
 def test_a_gateway_error_stands_in_the_record(scene):
