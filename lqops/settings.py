@@ -278,10 +278,11 @@ for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", Guar
         raise ImproperlyConfigured(f"{_variable}: {error}") from error
 
 # Agents that pace themselves: where their sensors may look at files, for how long a worker minds sensors at a time, and
-# how many events of each agent are kept for those who watch (docs/autonomy.md)
+# how many events of each agent are kept for those who watch (docs/autonomy.md); where the sample figures are sent
 LQOPS_SENSOR_ROOTS = [Path(folder).absolute() for folder in env.listed("LQOPS_SENSOR_ROOTS")] or [VAR_DIR / "watched"]
 LQOPS_SENSOR_SLICE_SECONDS = env.seconds("LQOPS_SENSOR_SLICE_SECONDS", 50)
 LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)
+LQOPS_SAMPLE_METRICS_PORT = env.whole("LQOPS_SAMPLE_METRICS_PORT", 8765, least=1)
 
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import connection
 
 from agents.management.children import Child, Children, Say
-from agents.management.commands.sample_metrics import PLACE, URL
+from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.management.demanded import Demanded, Parts
 from agents.management.progress import Progress, SensorProgress
@@ -39,13 +39,13 @@ def _sensors(environment: dict[str, str]) -> Demanded:
 
 def _sample_source() -> Demanded:
     """What the sample agent for figures listens to, while it listens."""
-    listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=URL)
+    listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=url())
     return Demanded(Child("sample figures", ["sample_metrics"]), wanted=listening.exists, lingers=LINGERS)
 
 
 def _reaching_sample_source() -> dict[str, str]:
     """This one place on this machine, for the sensors alone: what listens there is a part of ours."""
-    return {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, PLACE])}
+    return {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
 
 
 def _kept() -> dict[str, str]:

@@ -17,6 +17,7 @@ from django.db import connection
 from agents.conf import clock, sensor_roots
 from agents.enums import Status
 from agents.exceptions import LqopsError
+from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
 from agents.services.agent_files import agent_import
 from agents.services.firing import run_now
@@ -64,7 +65,8 @@ def _agents(folder: Path, made: dict[str, Any]) -> tuple[int, list[str]]:
     paths = sorted(folder.glob("*.yaml"))
     for path in paths:
         try:
-            agent_import(text=path.read_text(encoding="utf-8"), file=path.name, **made)
+            text = path.read_text(encoding="utf-8").replace(PLACE_IN_SAMPLE, place())
+            agent_import(text=text, file=path.name, **made)
         except LqopsError as error:
             left_out.append(f"Sample left out: {error}")
     return len(paths) - len(left_out), left_out

@@ -1,23 +1,41 @@
 """`sample_metrics`: the source of the sample agent that watches figures. Server-sent events on loopback, made up."""
 
+import errno
 import json
 import math
 import threading
+import time
 from argparse import ArgumentParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import CommandError
 
 from agents.conf import clock
 from audit.management.base import ActingCommand
 
 HOST: Final = "127.0.0.1"
-PORT: Final = 8765
-PLACE: Final = f"{HOST}:{PORT}"
-URL: Final = f"http://{PLACE}/metrics"
+PLACE_IN_SAMPLE: Final = f"{HOST}:8765"  # as the file of the sample agent has it
 EVERY_SECONDS: Final = 10.0
 SPIKE_EVERY: Final = 18  # events: one in three minutes
 DIGITS: Final = 15
 MOST_MISSED: Final = 100  # that are sent to whoever comes back later
+RETRY_SECONDS: Final = 30.0
+TAKEN: Final = (
+    "Port {port} of this machine is taken: no figures are sent, and the sample agent reads whatever listens there. End "
+    "that program; or set LQOPS_SAMPLE_METRICS_PORT to a free port, write the same port into the address of its "
+    "sensor, and start again. It is tried again every {seconds:.0f} seconds."
+)
+
+
+def place() -> str:
+    """Where the figures are sent in this installation."""
+    return f"{HOST}:{settings.LQOPS_SAMPLE_METRICS_PORT}"
+
+
+def url() -> str:
+    return f"http://{place()}/metrics"
 
 
 def figures(number: int) -> dict[str, int]:
@@ -34,16 +52,31 @@ class Command(ActingCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
+        port = settings.LQOPS_SAMPLE_METRICS_PORT
         parser.add_argument(
-            "--port", type=int, default=PORT, help=f"Port to listen on, by default {PORT}; loopback only."
+            "--port", type=int, default=port, help=f"Port to listen on, by default {port}; loopback only."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with ThreadingHTTPServer((HOST, options["port"]), Source) as server:
+        with self._listening(options["port"]) as server:
             server.daemon_threads = True
             self.stdout.write(f"Sends figures at http://{HOST}:{server.server_port}/metrics. Stop it with Ctrl-C.")
             self.stdout.flush()
             server.serve_forever()
+
+    def _listening(self, port: int) -> ThreadingHTTPServer:
+        """Waits for the port while somebody else has it, and says so once."""
+        told = False
+        while True:
+            try:
+                return ThreadingHTTPServer((HOST, port), Source)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise CommandError(f"Port {port} cannot be used: {error.strerror}.") from None
+            if not told:
+                self.stderr.write(TAKEN.format(port=port, seconds=RETRY_SECONDS))
+                told = True
+            time.sleep(RETRY_SECONDS)
 
 
 class Source(BaseHTTPRequestHandler):

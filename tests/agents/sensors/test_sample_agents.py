@@ -1,22 +1,28 @@
 """The sample agents with sensors: what they read comes in, and the offline model tells their owner of it."""
 
+import errno
+import io
 import os
 import re
 import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError
 
 from agents.conf import clock
 from agents.definitions.loader import read_definition
 from agents.enums import Status
 from agents.loop.cycle import loop as engine
-from agents.management.commands.sample_metrics import SPIKE_EVERY, URL, Source, figures
-from agents.models import AgentSession, Alert, HotField, Notification, Turn
+from agents.management.commands import sample_metrics
+from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, SPIKE_EVERY, Command, Source, figures, place, url
+from agents.management.samples import samples_install
+from agents.models import Agent, AgentSession, Alert, HotField, Notification, Turn
 from agents.runner import run_session
 from agents.services.agent_files import agent_import
 from agents.services.estimates import invalidate_estimates
@@ -82,7 +88,7 @@ def source():
 
 @pytest.mark.django_db(transaction=True)
 def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
-    loop = begin(sample("metrics-watcher").replace(URL, source))
+    loop = begin(sample("metrics-watcher").replace(url(), source))
     assert loop.status == Status.SLEEPING
     with minding():
         alerted(loop)
@@ -121,7 +127,46 @@ def test_figures_are_the_same_for_the_same_number_and_spike_now_and_then():
 def test_sample_listens_to_the_address_of_the_sample_source():
     [sensor] = read_definition(sample("metrics-watcher")).sensors
 
-    assert sensor.source.url == URL
+    assert sensor.source.url == url()
+    assert place() == PLACE_IN_SAMPLE
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sample_agent_of_a_new_installation_listens_at_the_port_that_the_operator_chose(settings):
+    settings.LQOPS_SAMPLE_METRICS_PORT = 9123
+    samples_install(make_user(), now=clock())
+
+    agent = Agent.objects.get(name="Metrics watcher")
+    assert agent.sensors.get().config["source"]["url"] == url() == "http://127.0.0.1:9123/metrics"
+
+
+def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monkeypatch):
+    said, pauses = io.StringIO(), []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        def pause(seconds):
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                taken.close()
+
+        monkeypatch.setattr(time, "sleep", pause)
+        with Command(stderr=said)._listening(port) as server:
+            assert server.server_port == port
+
+    [line] = said.getvalue().splitlines()
+    assert f"Port {port} of this machine is taken" in line
+    assert "LQOPS_SAMPLE_METRICS_PORT" in line
+    assert pauses == [30, 30, 30]
+
+
+def test_source_whose_port_cannot_be_used_says_why(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(sample_metrics, "ThreadingHTTPServer", refuse)
+    with pytest.raises(CommandError, match="Port 80 cannot be used: Permission denied"):
+        Command()._listening(80)
 
 
 def test_source_runs_by_its_command_and_sends_what_was_missed():
