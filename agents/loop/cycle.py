@@ -89,7 +89,7 @@ class Cycle:
             verdict = before_turn(self._session, self._agent, self._definition, self._pace, now=now)
             if verdict.move is not None:
                 self._tell(verdict.triggered, now)
-                memory_keep(self._session, _memory(verdict.move))
+                memory_keep(self._session, _memory(verdict.move), now=now)
                 return verdict.move.end
             after_sleep = verdict.pace.slept
             self._pace = replace(verdict.pace, refused=0, slept=False)
@@ -172,8 +172,9 @@ class Cycle:
                 return self._failed(turn, error or str(reason))
             case Finished():
                 return end
-        self._account(clock(), closes=False)
-        memory_keep(self._session, Memory(self._pace.to_json()))
+        now = clock()
+        self._account(now, closes=False)
+        memory_keep(self._session, Memory(self._pace.to_json()), now=now)
         return end
 
     def _cut_short(self, turn: Turn, rate: ActionRate) -> End:
@@ -213,7 +214,7 @@ class Cycle:
             move, found = restrained(move, limits, spent=spent, rate=rate, now=now)
             for triggered in found:
                 self._tell(triggered, now)
-            memory_keep(self._session, _memory(move))
+            memory_keep(self._session, _memory(move), now=now)
         return move.end
 
     def _skipped(self, turn: Turn, cause: str) -> Move:

@@ -1,5 +1,6 @@
-"""What the end of a loop leaves: no open turn. Its sensors are let go by agents.services.sensors, and its hot state is
-forgotten with other traces: whoever ends a loop waits for nobody who writes it."""
+"""What the end of a loop leaves: no open turn, and nothing that was heard in it. Its sensors are let go by
+agents.services.sensors, and its hot state is forgotten with other traces: whoever ends a loop waits for nobody who
+writes it."""
 
 from datetime import datetime
 
@@ -7,11 +8,14 @@ from django.db.models import Sum
 
 from agents.enums import TerminalReason, TurnState
 from agents.models import AgentSession, ToolCall, Turn
+from agents.services.waits import HEARD
 from agents.types import ZERO
 
 
 def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
     """Whatever ended it. A turn that was open is closed with what it had cost by then."""
+    if row.metadata.pop(HEARD, None):
+        row.save(update_fields=["metadata"])
     turn = Turn.objects.filter(session=row, state=TurnState.OPEN).first()
     if turn is not None:
         before = (row.metadata.get("loop") or {}).get("last_call", 0)

@@ -12,9 +12,9 @@ from django.db import transaction
 
 from agents.definitions.problems import DefinitionError
 from agents.definitions.schema import AgentDefinition, Autonomy
-from agents.enums import Mode, Status, TerminalReason
+from agents.enums import Mode, TerminalReason, TurnState
 from agents.exceptions import Invalid, LqopsError
-from agents.models import Agent, AgentSession, Alert
+from agents.models import Agent, AgentSession, Alert, Turn
 from agents.selectors.loops import loop_current, loops_to_renew, running
 from agents.services.actors import SYSTEM, actor_of
 from agents.services.alerts import alert_push
@@ -23,9 +23,10 @@ from agents.services.halts import HaltCount, sessions_halt
 from agents.services.loop_settings import loop_for
 from agents.services.ownership import demand_access
 from agents.services.sensors import sensors_want
-from agents.services.sessions import session_create
-from agents.services.turns import PACE
+from agents.services.sessions import session_create, session_lock
+from agents.services.turns import PACE, turn_hear
 from agents.services.waits import CHAT_MESSAGE, WAKES, wakes_for
+from agents.transitions import TERMINAL
 
 STOPPED: Final = "The agent was stopped."
 
@@ -105,11 +106,29 @@ def loop_hear_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
 
 
 def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
-    """Tells an event to the sleeping loops of its owner whose agents have named it; to any other it means nothing."""
-    asleep = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.LOOP, status=Status.SLEEPING)
-    named = [loop for loop in asleep if wakes_for(loop, name)] if name != CHAT_MESSAGE else []
-    told = [alert_push(loop, name=name, text=text, source_name=source, now=now) for loop in named]
-    return sum(alert is not None for alert in told)
+    """Tells an event to the loops of its owner whose agents wake for it, or may do so at the end of the turn that they
+    are in; to any other it means nothing. How many were told at once."""
+    if name in {"", CHAT_MESSAGE}:
+        return 0
+    loops = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.LOOP).exclude(status__in=TERMINAL)
+    # Read before the loops are: a turn that ends in between has left what its loop wakes for.
+    in_turn = set(Turn.objects.filter(session__in=loops, state=TurnState.OPEN).values_list("session_id", flat=True))
+    told = [
+        _hear_event(loop.pk, name=name, text=text, source=source, now=now)
+        for loop in loops
+        if loop.pk in in_turn or wakes_for(loop, name)
+    ]
+    return sum(told)
+
+
+@transaction.atomic
+def _hear_event(loop_pk: int, *, name: str, text: str, source: str, now: datetime) -> bool:
+    """Under the lock that a loop takes to end its turn: the event comes before that or after it, and is not lost."""
+    row = session_lock(loop_pk)
+    if wakes_for(row, name):
+        return alert_push(row, name=name, text=text, source_name=source, now=now) is not None
+    turn_hear(row, name=name, text=text, source=source)
+    return False
 
 
 # --- A new day ---

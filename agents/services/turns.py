@@ -14,17 +14,18 @@ from django.db.models import Exists, OuterRef
 from agents.enums import EventKind, Outcome, TurnState
 from agents.guardrails import Counters
 from agents.models import AgentSession, Alert, Message, ToolCall, Turn
-from agents.services.alerts import alerts_clear
+from agents.services.alerts import alert_push, alerts_clear
 from agents.services.happenings import event_emit
 from agents.services.sessions import held
 from agents.services.transcripts import GUARDRAILS
-from agents.services.waits import WAKES
+from agents.services.waits import HEARD, WAKES
 from agents.types import ZERO
 
 PACE: Final = "loop"  # in a session's metadata: what the loop remembers between turns
 REASON_CHARS: Final = 2_000
 KEPT: Final = timedelta(days=90)
 FORGOTTEN_AT_ONCE: Final = 5_000
+MOST_HEARD: Final = 100
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def turn_open(session: AgentSession, *, memory: Memory, after_sleep: bool, now: 
     last = turn_latest(row)
     if after_sleep:
         row.metadata[GUARDRAILS] = Counters.from_json(row.metadata.get(GUARDRAILS)).awake().to_json()
-    _remember(session, row, memory)
+    _remember(session, row, memory, now=now)
     return Turn.objects.create(session=row, number=last.number + 1 if last else 1, started_at=now)
 
 
@@ -107,7 +108,7 @@ def turn_skip(
     """The gate found nothing to wake for."""
     row = held(session)
     _close(turn, TurnState.SKIPPED, calls=calls, reason=cause, now=now)
-    _remember(session, row, memory)
+    _remember(session, row, memory, now=now)
     event_emit(EventKind.PRECHECK_SKIPPED, session=session, now=now, turn=turn.number, cause=cause)
 
 
@@ -118,7 +119,7 @@ def turn_fail(
     """Something went wrong in it. What it was shown is not cleared."""
     row = held(session)
     _close(turn, TurnState.FAILED, calls=calls, reason=error, now=now)
-    _remember(session, row, memory)
+    _remember(session, row, memory, now=now)
 
 
 @transaction.atomic
@@ -146,9 +147,18 @@ def turn_close(
 
 
 @transaction.atomic
-def memory_keep(session: AgentSession, memory: Memory) -> None:
+def memory_keep(session: AgentSession, memory: Memory, *, now: datetime) -> None:
     """Without a change to a turn."""
-    _remember(session, held(session), memory)
+    _remember(session, held(session), memory, now=now)
+
+
+def turn_hear(row: AgentSession, *, name: str, text: str, source: str) -> None:
+    """Keeps an event until the end of the turn that is open: the agent may yet say that it would wake for it. Of each
+    name the last one, and of names the latest. The caller holds the row."""
+    if _in_turn(row):
+        others = [said for said in row.metadata.get(HEARD, ()) if said["name"] != name]
+        row.metadata[HEARD] = [*others, {"name": name, "text": text, "source_name": source}][-MOST_HEARD:]
+        row.save(update_fields=["metadata"])
 
 
 def turns_forget(now: datetime) -> int:
@@ -168,7 +178,18 @@ def _close(turn: Turn, state: TurnState, *, calls: Sequence[Done], reason: str, 
     turn.save()
 
 
-def _remember(session: AgentSession, row: AgentSession, memory: Memory) -> None:
+def _in_turn(row: AgentSession) -> bool:
+    last = turn_latest(row)
+    return last is not None and last.state == TurnState.OPEN
+
+
+def _remember(session: AgentSession, row: AgentSession, memory: Memory, *, now: datetime) -> None:
+    """What was heard in a turn is over with it: alerts come of what ends the sleep that follows, and nothing of the
+    rest."""
     row.metadata = {**row.metadata, PACE: dict(memory.pace), WAKES: list(memory.wakes)}
+    heard = () if _in_turn(row) else row.metadata.pop(HEARD, ())
     row.save(update_fields=["metadata"])
     session.metadata = row.metadata
+    for said in heard:
+        if said["name"] in memory.wakes:
+            alert_push(row, **said, now=now)

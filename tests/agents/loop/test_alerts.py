@@ -11,10 +11,11 @@ from agents.models import Alert, Message
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.selectors.loops import alerts_dropped
-from agents.services import alerts
+from agents.services import alerts, turns
 from agents.services.events import EventIn, event_receive
+from agents.services.loops import loop_stop
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
+from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps, yields
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -94,6 +95,77 @@ def test_named_event_wakes_too(loop):
         loop.task()
     assert "It is open." in prompt(model.requests[0])
     assert "It is closed." not in prompt(model.requests[0])
+
+
+def happens(loop, name, title=""):
+    event_receive(owner=loop.session.owner, event=EventIn(event_type=name, title=title), now=clock())
+
+
+def test_named_event_that_comes_during_the_turn_ends_the_sleep_at_once(loop):
+    def before():
+        happens(loop, "market_open", "It opens.")
+        happens(loop, "market_close", "It is closed.")
+        happens(loop, "market_open", "It is open.")
+
+    with script(sleeps(600, wake=["market_open"], before_reply=before), sleeps(600)) as model:
+        assert loop.task() == Status.QUEUED
+        assert pending() == ["market_open"]
+        assert loop.task() == Status.SLEEPING
+    assert "It is open." in prompt(model.requests[1])
+    assert "It is closed." not in prompt(model.requests[1])
+
+
+def test_event_is_forgotten_with_the_turn_during_which_it_came(loop):
+    goes_on = yields("continue", before_reply=lambda: happens(loop, "market_open"))
+    with script(goes_on, sleeps(600, wake=["market_open"])):
+        loop.task()
+        assert "heard" not in loop.row.metadata
+        assert loop.task() == Status.SLEEPING
+    assert pending() == []
+
+
+def test_event_that_comes_while_a_turn_is_interrupted_is_heard_at_its_end(loop):
+    busy = Step(error=ProviderError("busy", fault=Fault.RATE_LIMITED, contacted=True, retry_after=60))
+    with script(busy, sleeps(600, wake=["market_open"])):
+        assert loop.task() == Status.SLEEPING
+        happens(loop, "market_open")
+        assert loop.row.status == Status.SLEEPING
+        loop.sleep_out()
+        assert loop.task() == Status.QUEUED
+    assert pending() == ["market_open"]
+
+
+def test_loop_that_is_stopped_in_its_turn_keeps_nothing_of_what_it_heard(loop):
+    def before():
+        happens(loop, "market_open")
+        loop_stop(agent=loop.session.agent, by=None, now=clock())
+
+    with script(sleeps(600, wake=["market_open"], before_reply=before)):
+        assert loop.task() == Status.HALTED
+    assert "heard" not in loop.row.metadata
+    assert pending() == []
+
+
+def test_named_event_that_comes_between_waking_and_the_turn_is_shown_in_it(loop):
+    with script(sleeps(600, wake=["market_open"]), sleeps(600)) as model:
+        loop.task()
+        loop.sleep_out()
+        happens(loop, "market_open", "It is open.")
+        loop.task()
+    assert "It is open." in prompt(model.requests[1])
+
+
+def test_events_heard_during_a_turn_are_bounded_and_the_latest_stay(loop, monkeypatch):
+    monkeypatch.setattr(turns, "MOST_HEARD", 2)
+
+    def before():
+        for name in ("one", "two", "three"):
+            happens(loop, name)
+        assert [said["name"] for said in loop.row.metadata["heard"]] == ["two", "three"]
+
+    with script(sleeps(600, wake=["one", "three"], before_reply=before)):
+        assert loop.task() == Status.QUEUED
+    assert pending() == ["three"]
 
 
 def test_an_event_cannot_pass_for_a_chat(loop):
