@@ -277,8 +277,7 @@ for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", Guar
     except ValueError as error:
         raise ImproperlyConfigured(f"{_variable}: {error}") from error
 
-# Agents that pace themselves: where their sensors may look at files, for how long a worker minds sensors at a time, and
-# how many events of each agent are kept for those who watch (docs/autonomy.md); where the sample figures are sent
+# Agents that pace themselves: folders and slices of sensors, events kept, the sample's port (docs/autonomy.md)
 LQOPS_SENSOR_ROOTS = [Path(folder).absolute() for folder in env.listed("LQOPS_SENSOR_ROOTS")] or [VAR_DIR / "watched"]
 LQOPS_SENSOR_SLICE_SECONDS = env.seconds("LQOPS_SENSOR_SLICE_SECONDS", 50)
 LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)

@@ -66,8 +66,7 @@ def run_now(
     """One session by one playbook or skill, towards a goal, or both, or by what a trigger goes by.
 
     It reads the document, or what matches the query, or the whole collection, and the event if there is one; a run that
-    is made again reads since the same time, and only such a one can be a baseline. A goal needs nothing to read; any
-    other run that is given nothing asks no model, costs nothing, and says so.
+    is made again reads since the same time, and only such a one can be a baseline. None needs to be given any of it.
     """
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     bound = {"collection": collection, "document": document, "project": project, "agent": agent, "playbook": playbook}

@@ -34,7 +34,7 @@ from agents.services.notifications import notice_create
 from agents.services.permits import demand_work_goes_on, is_opted_in
 from agents.services.question_ends import questions_cancel
 from agents.services.tickets import tickets_cancel
-from agents.services.trigger_health import trigger_note_end
+from agents.services.trigger_health import came_to, trigger_note_end
 from agents.services.waits import is_awaited, is_called
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
@@ -275,8 +275,7 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
             if row.mode == Mode.LOOP:
                 loop_note_end(row, reason=reason, now=now)
             if row.trigger_id is not None:
-                empty, fault = bool(row.metadata.get("empty")), str(row.metadata.get("fault") or "")
-                trigger_note_end(row.trigger_id, reason=reason, empty=empty, fault=fault, now=now)
+                trigger_note_end(row.trigger_id, reason=reason, now=now, **came_to(row.metadata))
     except Exception:  # the end of the session is worth more than what is said of it
         logger.exception("the end of session %s could not be told", row.public_id)
 

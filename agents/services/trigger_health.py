@@ -91,6 +91,11 @@ def trigger_stop(
         )
 
 
+def came_to(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run has noted of itself that counts for its trigger."""
+    return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
+
+
 def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:
     """Counts the end of a run of the trigger, in the caller's transaction if the trigger's row is free. A run that
     completed with a fault counts as failing: it found nothing because it could not look.
