@@ -1,23 +1,30 @@
 """Reads of collections and documents, always as their owner: what is somebody else's is not there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
+from django.db.models import Max
 from django.db.models.functions import Length
 
 from agents.enums import DocumentOrigin
 from agents.exceptions import NotFound
 from agents.models import Attachment, Chunk, Collection, Document
 
+RUN_CHARS: Final = 200_000  # of documents, in one run
+_SAME_MOMENT: Final = timedelta(seconds=1)
+
 
 @dataclass(frozen=True)
 class Sized:
-    """A document and the length of its text, which was not read."""
+    """A document, the length of its text, which was not read, and when it came into the collection."""
 
     pk: int
     public_id: UUID
     chars: int
+    attached_at: datetime
 
 
 def collection_of(*, owner_id: int, public_id: UUID) -> Collection:
@@ -54,6 +61,26 @@ def documents_new_in(
     return _in_order(owner_id, collection, document__origin=DocumentOrigin.UPLOAD, **bounds)
 
 
+def fitting_until(listed: Sequence[Sized]) -> datetime | None:
+    """Up to when one run can read, if it cannot read all of them: as many as fit, in order, and one at least.
+
+    Documents of one moment are not torn apart, or the later ones would be read by nobody.
+    """
+    room = RUN_CHARS
+    for number, sized in enumerate(listed):
+        if sized.chars > room and number:
+            return max(listed[0].attached_at, sized.attached_at - timedelta.resolution)
+        room -= sized.chars
+    return None
+
+
+def free_moment(*, collection: Collection, at: datetime) -> datetime:
+    """The time, or the first after those of the same moment, so that a period can end between any two documents."""
+    near = {"attached_at__gte": at, "attached_at__lt": at + _SAME_MOMENT}
+    last = Attachment.objects.filter(collection=collection, **near).aggregate(last=Max("attached_at"))["last"]
+    return last + timedelta.resolution if last else at
+
+
 def _in_order(owner_id: int, collection: Collection, **which: object) -> list[Sized]:
     rows = Attachment.objects.filter(
         collection_id=collection.pk,
@@ -65,7 +92,7 @@ def _in_order(owner_id: int, collection: Collection, **which: object) -> list[Si
         **which,
     )
     found = rows.order_by("attached_at", "pk").annotate(chars=Length("document__text"))
-    return [Sized(*row) for row in found.values_list("document_id", "document__public_id", "chars")]
+    return [Sized(*row) for row in found.values_list("document_id", "document__public_id", "chars", "attached_at")]
 
 
 def documents_read(*, owner_id: int, pks: list[int]) -> list[Document]:

@@ -18,6 +18,7 @@ from agents.exceptions import Invalid, NotFound
 from agents.extraction import extract, plain
 from agents.extraction.kinds import Kind
 from agents.models import AgentSession, Attachment, Chunk, Collection, Document
+from agents.selectors.knowledge import free_moment
 from agents.services.actors import actor_of
 from agents.services.document_names import document_name
 from agents.services.firing import watches_fire
@@ -255,9 +256,8 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
     is_silent = row.origin == DocumentOrigin.ARTIFACT
     # Later than what a schedule has read, however long reading this document took. Whoever sets `read_at` waits for us.
     at = now if target.read_at is None else max(now, target.read_at + timedelta.resolution)
-    attachment = Attachment.objects.create(
-        document=row, collection=target, attached_at=at, attached_by=by, watches_fired_at=now if is_silent else None
-    )
+    fields = {"attached_at": free_moment(collection=target, at=at), "watches_fired_at": now if is_silent else None}
+    attachment = Attachment.objects.create(document=row, collection=target, attached_by=by, **fields)
     details = {"collection_id": str(target.public_id), "attachment_id": attachment.pk}
     _record(row, "document.attached", actor=actor, now=now, **details)
     if not is_silent:

@@ -5,8 +5,8 @@ put in after that time, and up to `until` if that is given); a `query`: the pass
 alone ranks them: there are no embeddings to weigh it against. Every read is made as the session's owner.
 
 The answer has a `summary` of ids, counts and offsets, apart from the text. Whole documents are taken in order while
-they fit into `limit_chars`; the others are counted and named. A single document that is too long is cut after its last
-chunk that fits, and `cut_chars` says how much is missing.
+they fit into `limit_chars`. One that is too long by itself gets the room that they leave: it is cut after its last
+chunk that fits, `cut_id` names it, and `cut_chars` says how much is missing. The others are counted and named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from agents.models import Document
 from agents.selectors.knowledge import (
+    RUN_CHARS,
     Sized,
     collection_of,
     document_of,
@@ -29,7 +30,6 @@ from agents.selectors.search import Hit, search_chunks
 from agents.tools.context import CallContext
 from agents.tools.params import BadParams, text
 
-DEFAULT_CHARS = 200_000
 MOST_CHARS = 1_000_000
 PASSAGES = 4
 _GIVEN = {
@@ -57,12 +57,17 @@ class _Found:
     mode: str
     passages: Sequence[_Passage]
     left_out: Sequence[UUID] = field(default=())
-    cut_chars: int = 0
+
+    @property
+    def cut(self) -> _Passage | None:
+        """The one that does not reach the end of its document. Of a query no passage does, and none is cut."""
+        whole = self.mode != "query"
+        return next((one for one in self.passages if whole and one.end < len(one.document.text)), None)
 
 
 def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in params.items() if value is not None}
-    limit = _limit(given.pop("limit_chars", DEFAULT_CHARS))
+    limit = _limit(given.pop("limit_chars", RUN_CHARS))
     way = next((way for way in _GIVEN if way in given), None)
     if way is None:
         raise BadParams("one of 'document', 'collection' or 'query' is needed.")
@@ -77,10 +82,7 @@ def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str
 
 def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     document = document_of(owner_id=owner_id, public_id=_id(given, "document"))
-    chars = len(document.text)
-    if chars > limit:
-        chars = last_chunk_end_within(document=document, chars=limit) or limit
-    return _Found("document", [_Passage(document, 0, chars)], cut_chars=len(document.text) - chars)
+    return _Found("document", [_beginning(document, limit)])
 
 
 def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
@@ -96,16 +98,26 @@ def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Foun
 
 
 def _whole(mode: str, owner_id: int, listed: Sequence[Sized], limit: int) -> _Found:
-    """Only the texts of those that fit are read."""
-    taken, left_out, room = [], [], limit
+    """Only the texts of those that fit are read, and that of the first that would never fit."""
+    long = next((sized.pk for sized in listed if sized.chars > limit), None)
+    taken, room = set(), limit
     for sized in listed:
         if sized.chars <= room:
-            taken.append(sized.pk)
+            taken.add(sized.pk)
             room -= sized.chars
-        else:
-            left_out.append(sized.public_id)
-    documents = documents_read(owner_id=owner_id, pks=taken)
-    return _Found(mode, [_Passage(document, 0, len(document.text)) for document in documents], left_out)
+    if long is not None and room:
+        taken.add(long)
+    documents = documents_read(owner_id=owner_id, pks=[sized.pk for sized in listed if sized.pk in taken])
+    passages = [_beginning(document, room if document.pk == long else limit) for document in documents]
+    return _Found(mode, passages, [sized.public_id for sized in listed if sized.pk not in taken])
+
+
+def _beginning(document: Document, limit: int) -> _Passage:
+    """The document, as far as it fits: up to the end of a chunk, if one fits."""
+    chars = len(document.text)
+    if chars > limit:
+        chars = last_chunk_end_within(document=document, chars=limit) or limit
+    return _Passage(document, 0, chars)
 
 
 def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
@@ -167,7 +179,7 @@ def _time(given: Mapping[str, Any], name: str) -> datetime:
 
 
 def _answer(found: _Found) -> dict[str, Any]:
-    passages = found.passages
+    passages, cut = found.passages, found.cut
     places = [
         {"document_id": str(passage.document.public_id), "start": passage.start, "end": passage.end}
         for passage in passages
@@ -179,7 +191,8 @@ def _answer(found: _Found) -> dict[str, Any]:
         "chars": sum(passage.chars for passage in passages),
         "left_out": len(found.left_out),
         "left_out_ids": [str(public_id) for public_id in found.left_out],
-        "cut_chars": found.cut_chars,
+        "cut_id": str(cut.document.public_id) if cut else None,
+        "cut_chars": len(cut.document.text) - cut.end if cut else 0,
         "passages": places,
     }
     chunks = [

@@ -284,6 +284,16 @@ def test_detaching_and_attaching_again_is_a_new_row(owner):
     assert kinds()[-2:] == ["document.detached", "document.attached"]
 
 
+def test_no_two_documents_come_into_a_collection_at_the_same_time(owner):
+    collection = make_collection(owner)
+    for text in ("one", "two", "three"):
+        make_document(owner, text, collection=collection)
+    make_document(owner, "elsewhere", collection=make_collection(owner, name="other"))
+    tick = timedelta(microseconds=1)
+    times = Attachment.objects.order_by("pk").values_list("attached_at", flat=True)
+    assert list(times) == [NOW, NOW + tick, NOW + 2 * tick, NOW]
+
+
 def test_what_is_not_attached_cannot_be_detached(owner):
     with pytest.raises(NotFound, match="not in that collection"):
         document_detach(document=make_document(owner), collection=make_collection(owner), by=owner, now=NOW)

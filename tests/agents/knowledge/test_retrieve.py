@@ -20,7 +20,7 @@ from tests.table import every_row
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
-SHAPE = {"mode", "documents", "chunks", "chars", "left_out", "left_out_ids", "cut_chars", "passages"}
+SHAPE = {"mode", "documents", "chunks", "chars", "left_out", "left_out_ids", "cut_id", "cut_chars", "passages"}
 
 
 @pytest.fixture
@@ -66,6 +66,7 @@ def test_a_document_comes_whole_and_in_one_piece(owner, retrieve):
         "chars": len(document.text),
         "left_out": 0,
         "left_out_ids": [],
+        "cut_id": None,
         "cut_chars": 0,
         "passages": [place],
     }
@@ -153,14 +154,49 @@ def test_a_query_may_be_narrowed_to_a_collection(owner, collection, retrieve):
 def test_whole_documents_are_taken_while_they_fit_and_the_others_are_named(owner, collection, retrieve):
     taken, left, small = (
         make_document(owner, letter * size, collection=collection, now=NOW + number * HOUR)
-        for number, (letter, size) in enumerate([("a", 100), ("b", 300), ("c", 100)])
+        for number, (letter, size) in enumerate([("a", 100), ("b", 200), ("c", 100)])
     )
     result = retrieve(collection=str(collection.public_id), limit_chars=250)
 
     assert texts(result) == [taken.text, small.text]
     summary = result.data["summary"]
     assert (summary["left_out"], summary["left_out_ids"]) == (1, [str(left.public_id)])
-    assert (summary["documents"], summary["chars"]) == (2, 200)
+    assert (summary["documents"], summary["chars"], summary["cut_id"]) == (2, 200, None)
+
+
+@pytest.mark.parametrize("since", [None, (NOW - HOUR).isoformat()])
+def test_a_document_of_a_collection_that_would_never_fit_gets_the_room_that_the_others_leave(
+    owner, collection, retrieve, since
+):
+    first, long, _, last = (
+        make_document(owner, letter * size, collection=collection, now=NOW + number * HOUR)
+        for number, (letter, size) in enumerate([("a", 100), ("b", 300), ("c", 400), ("d", 100)])
+    )
+    result = retrieve(collection=str(collection.public_id), since=since, limit_chars=250)
+
+    assert texts(result) == [first.text, "b" * 50, last.text]
+    summary = result.data["summary"]
+    assert (summary["cut_id"], summary["cut_chars"], summary["left_out"]) == (str(long.public_id), 250, 1)
+
+
+def test_an_only_document_that_is_too_long_is_cut_alike_in_every_way(owner, collection, retrieve):
+    document = make_document(owner, ("Some words in a sentence. " * 40 + "\n\n") * 10, collection=collection)
+    ways = [
+        {"document": str(document.public_id)},
+        {"collection": str(collection.public_id)},
+        {"collection": str(collection.public_id), "since": (NOW - HOUR).isoformat()},
+    ]
+    alike = [retrieve(**way, limit_chars=2_500).data for way in ways]
+    assert alike[0]["chunks"] == alike[1]["chunks"] == alike[2]["chunks"]
+    assert [one["summary"]["left_out"] for one in alike] == [0, 0, 0]
+    assert {one["summary"]["cut_chars"] for one in alike} == {len(document.text) - len(alike[0]["chunks"][0]["text"])}
+
+
+def test_nothing_is_cut_when_the_others_leave_no_room(owner, collection, retrieve):
+    long, short = (make_document(owner, letter * size, collection=collection) for letter, size in [("a", 9), ("b", 5)])
+    result = retrieve(collection=str(collection.public_id), limit_chars=5)
+    assert texts(result) == [short.text]
+    assert result.data["summary"]["left_out_ids"] == [str(long.public_id)]
 
 
 def test_a_document_that_is_too_long_is_cut_after_a_chunk_and_says_so(owner, retrieve):
