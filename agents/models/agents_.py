@@ -162,6 +162,12 @@ class Trigger(models.Model):
     )
     next_run_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_run_at = models.DateTimeField(null=True, blank=True, editable=False)
+    read_up_to = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Earlier than the last run: what came in later is still to be read.",
+    )
 
     # Events: a rule that an event has to fit; empty or * fits anything
     source = models.CharField(max_length=120, blank=True)

@@ -63,10 +63,10 @@ def run_now(
     restarted_from: AgentSession | None = None,
     actor: str = SYSTEM,
 ) -> AgentSession:
-    """One session by one playbook or skill, towards a goal, or both, or by what a trigger goes by.
+    """One session by one playbook or skill, towards a goal, or both, or by a trigger's. None needs something to read.
 
     It reads the document, or what matches the query, or the whole collection, and the event if there is one; a run that
-    is made again reads since the same time, and only such a one can be a baseline. None needs to be given any of it.
+    is made again reads since the same time, up to the same end if one was set; only such a one can be a baseline.
     """
     demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     bound = {"collection": collection, "document": document, "project": project, "agent": agent, "playbook": playbook}
@@ -100,7 +100,7 @@ def _demand_owned(owner: User, **rows: Any) -> None:
 
 def _as_before(session: AgentSession | None, trigger: Trigger | None) -> dict[str, Any]:
     """What a run that is made again takes over unasked; how its steps run too, unless a trigger says that."""
-    kept = ("since", "baseline", "judge_citations", *(() if trigger else ("loop", "guardrails")))
+    kept = ("since", "until", "baseline", "judge_citations", *(() if trigger else ("loop", "guardrails")))
     return {name: session.params[name] for name in kept if name in session.params} if session else {}
 
 

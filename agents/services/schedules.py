@@ -3,12 +3,14 @@
 What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
 time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
 A run reads what was attached after the run before it and up to itself; before it is spawned, that end is written on the
-collection, and everything that is attached from then on is later.
+collection, and everything that is attached from then on is later. If that is more than one run can read, the run reads
+the first of it, and the next run begins there (`read_up_to`). Both are decided here, when it fires, and hold whatever
+becomes of the run.
 """
 
 import logging
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q
@@ -17,6 +19,7 @@ from agents import cron
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Collection, Trigger
+from agents.selectors.knowledge import documents_new_in, fitting_until
 from agents.services.firing_limits import Reason, Refused, all_work_halted
 from agents.services.spawning import Fired, collection_params, trigger_fire
 from agents.services.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
@@ -90,18 +93,35 @@ def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
         return False
     slot_at, due = cron.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
     next_run_at = cron.next_after(row.cron, row.zone, now)
-    answer = _decide(row, slot_at, due, now=now)
+    since, until, waiting = _period(row, now=now)
+    more = {"until": until.isoformat(), "put_off": waiting} if waiting else {}
+    params = collection_params(row.collection, since=since, baseline=since is None, **more)
+    answer = _decide(row, slot_at, due, params, now=now)
     if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
         return False
     row.next_run_at = next_run_at
     fired = isinstance(answer, Fired) and answer.first
     if fired:
-        row.last_run_at = max(now, row.last_run_at or now)  # what a clock that was ahead has read is not read again
-    row.save(update_fields=["next_run_at", "last_run_at"])
+        # What a clock that was ahead has read is not read again.
+        row.last_run_at, read = max(now, row.last_run_at or now), max(until, since or until)
+        row.read_up_to = read if read < row.last_run_at else None
+    row.save(update_fields=["next_run_at", "last_run_at", "read_up_to"])
     return fired
 
 
-def _decide(row: Trigger, slot_at: datetime | None, due: int, *, now: datetime) -> Fired | Refused | None:
+def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, int]:
+    """After when and up to when a run reads, and how many documents wait for the next, because they do not fit."""
+    since = row.last_run_at and (row.read_up_to or row.last_run_at)
+    if since is None or row.collection is None or row.query:
+        return since, now, 0
+    listed = documents_new_in(owner_id=row.owner_id, collection=row.collection, after=since, until=now)
+    until = fitting_until(listed) or now
+    return since, until, sum(sized.attached_at > until for sized in listed)
+
+
+def _decide(
+    row: Trigger, slot_at: datetime | None, due: int, params: dict[str, Any], *, now: datetime
+) -> Fired | Refused | None:
     """Fires the last time that was due, or says in the record why not."""
     if slot_at is None:
         return None
@@ -112,8 +132,6 @@ def _decide(row: Trigger, slot_at: datetime | None, due: int, *, now: datetime) 
     if AgentSession.objects.active().filter(trigger=row).exists():
         _record_skipped(row, "overlap", slot=slot, missed=due, now=now)
         return None
-    since = row.last_run_at
-    params = collection_params(row.collection, since=since, baseline=since is None)
     answer = trigger_fire(trigger=row, slot=slot, params=params, now=now)
     if due > 1 and isinstance(answer, Fired):
         _record_skipped(row, "missed", slot=slot, missed=due - 1, now=now)

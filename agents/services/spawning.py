@@ -103,10 +103,10 @@ def given_params(**params: Any) -> dict[str, Any]:
 
 
 def collection_params(
-    collection: Collection | None, *, since: datetime | None = None, baseline: bool = False
+    collection: Collection | None, *, since: datetime | None = None, baseline: bool = False, **more: Any
 ) -> dict[str, Any]:
     """The whole collection, or what was attached to it since; for a baseline nothing is read yet."""
     if collection is None:
         return {}
     named = str(collection.public_id)
-    return {"collection": named, "since": since.isoformat() if since else None, "baseline": baseline}
+    return {"collection": named, "since": since.isoformat() if since else None, "baseline": baseline, **more}

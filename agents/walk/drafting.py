@@ -147,11 +147,25 @@ def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
     else:
         yield from _about(reply, reply.analysis)
     if reading.left_out:
-        said = f"{reading.left_out} documents were left out: together with the others they pass the limit of one run."
-        yield Note("note:left_out", "info", f"{reading.left_out} documents were not read", said)
+        yield _left_out(reading)
+    if reading.put_off:
+        said = "Together with those that came in before them they pass the limit of one run; none of them is lost."
+        yield Note("note:put_off", "info", f"Documents left for the next run: {reading.put_off}", said)
     if reading.cut_chars:
-        said = f"The document is too long for one run: its last {reading.cut_chars} characters were not read."
+        which = reading.cut_name if reading.documents > 1 else ""
+        said = (
+            f"{which or 'The document'} is too long for one run: its last {reading.cut_chars} characters were not read."
+        )
         yield Note("note:not_whole", "info", "The document was not read to its end", said)
+
+
+def _left_out(reading: Reading) -> Note:
+    total = reading.documents + reading.left_out
+    said = (
+        f"{reading.documents} of {total} documents were read: all together they pass the limit of one run. "
+        "To have the others read, run over a smaller collection, by a query, or over single documents."
+    )
+    return Note("note:left_out", "warn", f"{reading.left_out} of {total} documents were not read", said)
 
 
 def _why_nothing(work: Slice, reading: Reading) -> Note:
@@ -162,6 +176,9 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
     if reading.failed:
         said = f"What the run was to read could not be fetched: {reading.failed[:SHOWN_ERROR]}"
         return Note(UNREAD, "warn", "The documents could not be read", f"{said}\n\nNothing was checked.")
+    if not reading.passages and (reading.left_out or reading.put_off):
+        said = "There are documents, but none of them could be read in this run."
+        return Note(UNREAD, "warn", "The documents were not read", f"{said}\n\nNothing was checked.")
     if reading.mode == "since" and not reading.passages:
         said = "No document was put into the collection since the last run. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", said)

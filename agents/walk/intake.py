@@ -33,13 +33,27 @@ class Passage:
 
 @dataclass(frozen=True)
 class Reading:
-    """What came of the intake. `failed` says why there is nothing, if there should have been something."""
+    """What came of the intake. `failed` says why there is nothing, if there should have been something.
+
+    `put_off` counts the documents that came in, too, and that the next run of the schedule reads.
+    """
 
     mode: str = ""
     passages: tuple[Passage, ...] = ()
     left_out: int = 0
+    put_off: int = 0
+    cut_id: str = ""
     cut_chars: int = 0
     failed: str = ""
+
+    @property
+    def documents(self) -> int:
+        return len({passage.document_id for passage in self.passages})
+
+    @property
+    def cut_name(self) -> str:
+        """The name of the document that was cut; empty if only the count of its characters is known."""
+        return next((passage.name for passage in self.passages if passage.document_id == self.cut_id), "")
 
 
 def intake(work: Slice) -> End | None:
@@ -62,8 +76,8 @@ def _asked(work: Slice) -> dict[str, Any]:
         return {}
     since = work.param("since")
     # Up to when the run was asked for: what comes in meanwhile is the next run's, and is read once.
-    period = {"since": since, "until": work.session.created_at.isoformat()} if since else {"since": None}
-    return {"collection": collection, **period}
+    until = work.param("until") or work.session.created_at.isoformat()
+    return {"collection": collection, **({"since": since, "until": until} if since else {"since": None})}
 
 
 def reading_of(work: Slice) -> Reading:
@@ -77,6 +91,8 @@ def reading_of(work: Slice) -> Reading:
         mode=str(summary.get("mode", "")),
         passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
         left_out=int(summary.get("left_out", 0)),
+        put_off=int(work.params.get("put_off") or 0),
+        cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
     )
 

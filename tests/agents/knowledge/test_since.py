@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 
 from agents.enums import Status, TriggerKind
-from agents.models import AgentSession, Attachment, Collection
+from agents.models import AgentSession, Attachment, Collection, Trigger
 from agents.selectors.knowledge import documents_new_in
 from agents.services import knowledge
 from agents.services.firing import schedules_fire
@@ -54,7 +54,7 @@ def fire(now):
         owner_id=session.owner_id,
         collection=collection,
         after=datetime.fromisoformat(since),
-        until=session.created_at,
+        until=datetime.fromisoformat(session.params.get("until") or session.created_at.isoformat()),
     )
     return [document.pk for document in found]
 
@@ -142,3 +142,75 @@ def test_what_comes_in_after_the_clock_was_set_back_is_read_once(collection):
     assert fire(START + 3 * MINUTE) == []
     assert fire(START + 2 * HOUR) == [back.pk]
     assert fire(START + 3 * HOUR) == []
+
+
+# --- More than one run can read ---
+
+
+def put_in(collection, *sizes, at=START + MINUTE):
+    """Documents of these lengths, in thousands of characters, all at the same time."""
+    made = [
+        make_document(collection.owner, f"{number}".ljust(size * 1_000, "x"), collection=collection, now=at)
+        for number, size in enumerate(sizes)
+    ]
+    return [document.pk for document in made]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "runs"),
+    [
+        ((100, 100), [[0, 1]]),
+        ((100, 101, 5), [[0], [1, 2]]),
+        ((150, 150, 150), [[0], [1], [2]]),
+        ((300, 1, 2), [[0], [1, 2]]),
+        ((1, 300, 2), [[0], [1], [2]]),
+        ((300, 300), [[0], [1]]),
+        ((300,), [[0]]),
+    ],
+)
+def test_what_does_not_fit_into_a_run_is_read_by_the_next_ones_in_order(collection, sizes, runs):
+    fire(START)
+    pks = put_in(collection, *sizes)
+    read = [fire(START + number * HOUR) for number in range(1, len(runs) + 2)]
+    assert read == [*([pks[number] for number in one] for one in runs), []]
+
+
+def test_what_waits_comes_before_what_is_new(collection, schedule):
+    fire(START)
+    first, second = put_in(collection, 150, 150)
+    assert fire(START + HOUR) == [first]
+    schedule.refresh_from_db()
+    assert schedule.read_up_to < schedule.last_run_at == START + HOUR
+
+    third = make_document(collection.owner, "new", collection=collection, now=START + HOUR + MINUTE)
+    assert fire(START + 2 * HOUR) == [second, third.pk]
+    schedule.refresh_from_db()
+    assert (schedule.read_up_to, schedule.last_run_at) == (None, START + 2 * HOUR)
+
+
+def test_what_waits_is_read_once_after_the_clock_was_set_back(collection):
+    fire(START)
+    first, second = put_in(collection, 150, 150, at=START + HOUR)
+    assert fire(START + 2 * HOUR) == [first]
+    schedules_replan(now=START + 2 * MINUTE)
+    assert fire(START + 3 * MINUTE) == []  # what waits came in at a time that is still to come
+    assert fire(START + 3 * HOUR) == [second]
+    assert fire(START + 4 * HOUR) == []
+
+
+def test_a_firing_that_is_refused_leaves_what_waits_where_it_is(collection, schedule):
+    fire(START)
+    first, second = put_in(collection, 150, 150)
+    assert fire(START + HOUR) == [first]
+    Trigger.objects.update(max_runs_per_hour=1)
+    assert schedules_fire(now=START + HOUR + MINUTE) == 0
+    Trigger.objects.update(max_runs_per_hour=1_000)
+    assert fire(START + 2 * HOUR) == [second]
+
+
+def test_what_came_in_at_one_moment_before_times_were_told_apart_stays_together(collection):
+    fire(START)
+    pks = put_in(collection, 150, 150)
+    Attachment.objects.update(attached_at=START + MINUTE)
+    assert fire(START + HOUR) == pks  # the run says what it could not read of them
+    assert fire(START + 2 * HOUR) == []

@@ -39,6 +39,7 @@ def again(session, **given):
         ("judge_citations", True),
         ("baseline", True),
         ("since", "2026-01-01T00:00:00+00:00"),
+        ("until", "2026-01-02T00:00:00+00:00"),
         ("analysis_mode", "agentic"),
         ("loop", {"max_steps": 9}),
         ("guardrails", {"max_repeated_tool_steps": 5}),

@@ -222,20 +222,6 @@ def test_the_document_of_somebody_else_is_not_read(scene):
     assert asked.requests == []
 
 
-def test_documents_beyond_the_limit_are_counted(scene):
-    for number in range(3):
-        scene.document(f"{number} " + "word " * 30_000)
-    with model():
-        session = run(scene.session(collection=str(scene.collection.public_id)))
-    assert "2 documents were not read" in titles(session)
-
-
-def test_a_document_that_is_too_long_is_told_to_be_cut(scene):
-    with model():
-        session = run(scene.of_document("Some words. " * 30_000))
-    assert "The document was not read to its end" in titles(session)
-
-
 def test_an_answer_without_structure_is_one_finding(scene):
     with model("It all looks fine to me. " * 500):
         session = run(scene.of_document())

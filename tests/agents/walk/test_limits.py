@@ -1,0 +1,190 @@
+"""More documents than one run can read: nothing is lost without a word, and no run says that there was nothing."""
+
+from datetime import timedelta
+from unittest.mock import patch
+
+import pytest
+
+from agents.enums import Status, TriggerKind
+from agents.exceptions import LeaseLost
+from agents.guard import guarded_tool_call
+from agents.models import AgentSession, Notification, ToolCall
+from agents.providers.scripted import Step
+from agents.services.firing import schedules_fire
+from agents.services.knowledge import document_delete
+from agents.services.restarts import session_restart
+from tests.agents.walk.scene import blocks_of, lose, model, reply, run
+from tests.factories import NOW, make_trigger
+
+pytestmark = pytest.mark.django_db
+
+START = NOW.replace(second=0)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+QUIET = reply(findings=[], suggested_memories=[], suggested_precedents=[])
+FALSE = ("Nothing new since the last run", "Nothing to read")
+
+
+def told(session):
+    return {one.title: (one.severity, one.content) for one in session.findings.all()}
+
+
+def put_in(scene, *sizes, at=START + MINUTE):
+    """Documents of these lengths, in thousands of characters."""
+    return [
+        scene.document(f"{number} ".ljust(size * 1_000, "x"), name=f"{number}.txt", at=at)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def read(asked):
+    """The names of the documents in each question, question by question."""
+    return [
+        [block.attributes["name"] for block in blocks_of(request) if block.kind == "document"]
+        for request in asked.requests
+    ]
+
+
+@pytest.fixture
+def fire(scene):
+    """Fires the schedule of the collection; its first run has been made."""
+    make_trigger(
+        owner=scene.owner,
+        kind=TriggerKind.SCHEDULE,
+        cron="* * * * *",
+        zone="UTC",
+        collection=scene.collection,
+        playbook=scene.playbook,
+        next_run_at=START,
+    )
+
+    def firing(now):
+        assert schedules_fire(now=now) == 1
+        return AgentSession.objects.latest("pk")
+
+    run(firing(START))
+    return firing
+
+
+# --- Schedules ---
+
+
+def test_a_schedule_reads_what_did_not_fit_in_its_next_run_and_says_so(scene, fire):
+    put_in(scene, 150, 150, 10)
+    with model(QUIET) as asked:
+        first, second, third = (run(fire(START + number * HOUR)) for number in (1, 2, 3))
+
+    assert read(asked) == [["0.txt"], ["1.txt", "2.txt"]]
+    severity, said = told(first)["Documents left for the next run: 2"]
+    assert (severity, "none of them is lost" in said) == ("info", True)
+    assert not told(second).keys() & {*FALSE, "Documents left for the next run: 2"}
+    assert told(third).keys() == {"Nothing new since the last run"}
+    assert not Notification.objects.exists()
+
+
+def test_an_only_document_that_is_too_long_is_read_as_far_as_it_fits(scene, fire):
+    put_in(scene, 250)
+    with model(QUIET) as asked:
+        session = run(fire(START + HOUR))
+    assert read(asked) == [["0.txt"]]
+    severity, said = told(session)["The document was not read to its end"]
+    assert (severity, said.startswith("The document is too long for one run: its last ")) == ("info", True)
+    assert not told(session).keys() & set(FALSE)
+
+
+def test_a_run_that_fails_loses_none_of_what_waits_and_reads_the_same_when_it_is_made_again(scene, fire):
+    put_in(scene, 150, 150)
+    with model(Step("")):
+        failed = run(fire(START + HOUR))
+    with model(QUIET) as asked:
+        run(fire(START + 2 * HOUR))
+        again = run(session_restart(session=failed, by=scene.owner, now=START + 3 * HOUR))
+    assert "Analysis failed: nothing was produced" in told(failed)
+    assert read(asked) == [["1.txt"], ["0.txt"]]
+    assert "Documents left for the next run: 1" not in told(again)
+
+
+@pytest.mark.parametrize("lost_at", ["intake:retrieve", "note:put_off"])
+def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(scene, fire, lost_at):
+    put_in(scene, 150, 150)
+    session = fire(START + HOUR)
+
+    def losing(*given, key, **more):
+        result = guarded_tool_call(*given, key=key, **more)
+        if key == lost_at:
+            raise LeaseLost("lost")
+        return result
+
+    with model(QUIET) as asked:
+        with patch("agents.engine.calls.guarded_tool_call", losing):
+            run(session)
+        assert session.status == Status.RUNNING
+        lose(session)
+        scene.document("late", name="late.txt", at=START + HOUR + MINUTE)
+        run(session)
+        run(fire(START + 2 * HOUR))
+    assert session.status == Status.COMPLETED
+    assert read(asked) == [["0.txt"], ["1.txt", "late.txt"]]
+
+
+def test_a_run_whose_documents_were_deleted_meanwhile_does_not_say_that_nothing_came(scene, fire):
+    gone, _ = put_in(scene, 150, 150)
+    session = fire(START + HOUR)
+    document_delete(document=gone, by=scene.owner, now=START + HOUR)
+    with model(QUIET) as asked:
+        run(session)
+        run(fire(START + 2 * HOUR))
+    assert told(session).keys() == {"The documents were not read", "Documents left for the next run: 1"}
+    assert read(asked) == [["1.txt"]]
+
+
+# --- A whole collection ---
+
+
+def of_collection(scene):
+    return scene.session(collection=str(scene.collection.public_id))
+
+
+def test_a_run_over_too_large_a_collection_warns_and_says_what_to_do(scene):
+    put_in(scene, 150, 150, 150)
+    with model(QUIET):
+        session = run(of_collection(scene))
+    severity, said = told(session)["2 of 3 documents were not read"]
+    assert severity == "warn"
+    assert said.startswith("1 of 3 documents were read: ")
+    assert all(way in said for way in ("a smaller collection", "a query", "single documents"))
+    assert Notification.objects.get(session=session).title.startswith("Run completed: 2 findings")
+
+
+def test_the_document_that_was_cut_is_named_among_others(scene):
+    put_in(scene, 10, 250)
+    with model(QUIET) as asked:
+        session = run(of_collection(scene))
+    assert read(asked) == [["0.txt", "1.txt"]]
+    assert told(session)["The document was not read to its end"][1].startswith(
+        "1.txt is too long for one run: its last"
+    )
+    assert not told(session).keys() & set(FALSE)
+
+
+def test_a_document_that_is_too_long_is_told_to_be_cut(scene):
+    with model():
+        session = run(scene.of_document("Some words. " * 30_000))
+    severity, said = told(session)["The document was not read to its end"]
+    assert (severity, said.startswith("The document is too long for one run: its last ")) == ("info", True)
+
+
+@pytest.mark.parametrize("since", [None, (NOW - HOUR).isoformat()])
+def test_a_retrieval_that_left_out_everything_is_told_as_a_warning(scene, since):
+    """As retrievals of long documents were journalled that are replayed now."""
+    put_in(scene, 1, at=NOW)
+    session = scene.session(collection=str(scene.collection.public_id), since=since)
+    summary = {"mode": "since" if since else "collection", "left_out": 1, "cut_chars": 0}
+    journalled = ToolCall(outcome="success", result={"summary": summary, "chunks": []})
+    with model() as asked, patch("agents.walk.intake.call_latest", return_value=journalled):
+        run(session)
+    assert {title: severity for title, (severity, _) in told(session).items()} == {
+        "The documents were not read": "warn",
+        "1 of 1 documents were not read": "warn",
+    }
+    assert asked.requests == []
+    assert Notification.objects.filter(session=session).exists()
