@@ -16,12 +16,13 @@ from agents.admin.base import person
 from agents.admin.forms import ActForm, ReasonForm
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
-from agents.admin.shown import counted, meter_bar, session_bar
+from agents.admin.shown import counted, meter_bar, session_bar, visible
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.selectors import home as selected
 from agents.selectors.purposes import purposes
-from agents.services.halts import organisation_halt, organisation_release
+from agents.services.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
+from agents.services.permits import halt_told
 from agents.services.questions import may_answer
 
 PERMISSION = "agents.halt_everything"
@@ -79,18 +80,29 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
     by = _demand_lever(request)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
-        organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
-        messages.warning(request, "All work is halted. Nothing starts until it is released.")
+        found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
+        messages.warning(request, _halted_words(found))
         return HttpResponseRedirect(reverse("admin:index"))
+    return _lever(request, "Halt everything", form, grave=True, explained=_what_halting_does())
+
+
+def _halted_words(found: AllHalted) -> str:
+    said = "All work is halted. Nothing starts until it is released."
+    if found.already:
+        said = visible(halted_again_told(found))
+    failed = found.sessions.failed
+    return f"{said} {counted(failed, 'session')} could not be told to stop; halt again." if failed else said
+
+
+def _what_halting_does() -> str:
+    halt = selected.halt_in_force()
+    if halt is not None:
+        said = "Halting it again stops only what the halt has missed, and changes neither its reason nor its author."
+        return f"{visible(halt_told(halt, already=True))} {said}"
     active = selected.sessions_running().total
-    return _lever(
-        request,
-        "Halt everything",
-        form,
-        grave=True,
-        explained=f"{counted(active, 'session is', 'sessions are')} under way and will stop: no call of theirs starts "
-        "any more, and no trigger fires. Calls already out end by themselves. What was halted stays halted after the "
-        "release.",
+    return (
+        f"{counted(active, 'session is', 'sessions are')} under way and will stop: no call of theirs starts any more, "
+        "and no trigger fires. Calls already out end by themselves. What was halted stays halted after the release."
     )
 
 

@@ -15,6 +15,7 @@ from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
 from agents.models import AgentSession, Halt, Installation
 from agents.services.actors import SYSTEM, actor_of
+from agents.services.permits import halt_told
 from agents.services.sessions import session_end_unheld, session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
@@ -37,6 +38,15 @@ class HaltCount:
     already_halted: int = 0
     terminal: int = 0
     failed: int = 0
+
+
+@dataclass(frozen=True)
+class AllHalted:
+    """What a halt of all work came to: the one in force, whether it was before, and what it asked of sessions now."""
+
+    halt: Halt
+    already: bool
+    sessions: HaltCount
 
 
 @transaction.atomic
@@ -99,28 +109,34 @@ def sessions_halt(
     return HaltCount(requested, already, over, failed=answers.count(None))
 
 
-def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> Halt:
+def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
     """Stops everything: the one row first, so that no call starts any more, then every session under way.
 
-    Said again, it halts what an interrupted halt has left.
+    Said again, it halts what an interrupted halt has left; the halt in force keeps its author, time and reason.
     """
     with transaction.atomic():
         installation = Installation.objects.select_for_update().get(pk=1)
-        halt = installation.halt
+        before = halt = installation.halt
         if halt is None:
             halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
             installation.halt = halt
             installation.save(update_fields=["halt"])
             details = {"halt_id": halt.pk, "sessions": AgentSession.objects.active().count()}
             recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
-    _halt_the_rest(halt, by=by, now=now, actor=actor)
-    return halt
+    return AllHalted(halt, before is not None, _halt_the_rest(halt, by=by, now=now, actor=actor))
 
 
-def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> None:
+def halted_again_told(found: AllHalted) -> str:
+    """The answer to whoever halts all work while it is halted."""
+    told, failed = found.sessions.requested, found.sessions.failed
+    more = f"Sessions told to stop only now: {told}." if told or failed else "Nothing more was to be stopped."
+    return f"{halt_told(found.halt, already=True)} {more} The halt keeps its reason."
+
+
+def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> HaltCount:
     going = AgentSession.objects.active().filter(halt_state__in=(HaltState.RUNNING, HaltState.PAUSED))
     pks = list(going.order_by("pk").values_list("pk", flat=True))
-    sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
+    return sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
 
 
 def organisation_release(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:

@@ -36,11 +36,13 @@ def demand_work_goes_on() -> None:
         raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} Release it first.")
 
 
-def halt_told(halt: Halt) -> str:
+def halt_told(halt: Halt, *, already: bool = False) -> str:
     """Who has halted all work, since when, and why."""
-    by = f" by {halt.requested_by.get_username()}" if halt.requested_by else ""
+    by = halt.requested_by.get_username() if halt.requested_by else "somebody unnamed"
     why = f": {halt.reason.rstrip('.')}" if halt.reason else ""
-    return f"All work is halted{by} since {halt.requested_at:%Y-%m-%d %H:%M} UTC{why}."
+    return (
+        f"All work is {'already ' if already else ''}halted by {by} since {halt.requested_at:%Y-%m-%d %H:%M} UTC{why}."
+    )
 
 
 def _shared(table: str = "") -> str:

@@ -7,12 +7,13 @@ from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 
 from agents import brakes, diagnosis
 from agents.enums import HaltState, Status
 from agents.management.commands import up
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
+from agents.services import halts
 from audit import recorder, triggers
 from audit.models import AuditEvent
 from audit.receipts_told import outcome_sentence
@@ -123,12 +124,43 @@ def test_halt_all_and_release(capsys):
     assert json.loads(run(capsys, "halt", "--all", "--reason", "incident", "--json"))["halted"] == "all"
     session.refresh_from_db()
     assert session.status == Status.HALTED
-    said = "All work is halted until `release`. Sessions told to stop: 1.\n"
-    assert run(capsys, "halt", "--all", "--reason", "incident") == said  # said again, it finishes what was interrupted
-    assert Halt.objects.count() == 1
     assert run(capsys, "release") == "Work may start again.\n"
     with pytest.raises(CommandError, match="nothing to release"):
         call_command("release", "--json")
+
+
+def test_halt_all_said_again_says_by_whom_since_when_and_why_it_was(capsys):
+    make_user(username="ada")
+    make_session(status=Status.QUEUED)
+    said = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
+    assert said == "All work is halted until `release`. Sessions told to stop: 1.\n"
+
+    again = run(capsys, "halt", "--all", "--reason", "another")
+    shown = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
+
+    halt = Halt.objects.get()
+    assert again == (
+        f"All work is already halted by ada since {halt.requested_at:%Y-%m-%d %H:%M} UTC: incident. "
+        "Nothing more was to be stopped. The halt keeps its reason. `manage.py release` lets work start again.\n"
+    )
+    assert shown == {
+        "halt_id": halt.pk,
+        "halted": "all",
+        "already_halted": True,
+        "by": "ada",
+        "since": halt.requested_at.isoformat(),
+        "reason": "incident",
+        "sessions": 0,
+    }
+
+
+def test_halt_all_that_could_not_reach_a_session_says_so(capsys):
+    make_session()
+    with patch.object(halts, "session_halt", side_effect=OperationalError("database is locked")):
+        for _ in range(2):
+            with pytest.raises(CommandError, match="1 could not be halted; run the command again"):
+                call_command("halt", "--all", "--reason", "incident")
+            assert "Nothing more" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The operator's stop: of one session, of several, of all work."""
 
+from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
@@ -10,7 +11,15 @@ from agents.exceptions import InvalidTransition, SessionHalted
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Halt, Installation
 from agents.services import halts
-from agents.services.halts import HaltAnswer, organisation_halt, organisation_release, session_halt, sessions_halt
+from agents.services.halts import (
+    HaltAnswer,
+    HaltCount,
+    halted_again_told,
+    organisation_halt,
+    organisation_release,
+    session_halt,
+    sessions_halt,
+)
 from agents.services.leases import lease_claim
 from agents.services.sessions import session_create
 from audit.models import AuditEvent
@@ -71,14 +80,43 @@ def test_halting_several_says_how_many():
 def test_halting_all_work_stops_what_runs_and_refuses_what_is_new():
     operator = make_user()
     sessions = [make_session() for _ in range(3)] + [make_session(status=Status.QUEUED) for _ in range(2)]
-    halt = organisation_halt(by=operator, reason="incident", now=NOW)
+    halt = organisation_halt(by=operator, reason="incident", now=NOW).halt
     states = set(AgentSession.objects.values_list("status", "halt_state"))
     assert states == {(Status.RUNNING, HaltState.HALT_REQUESTED), (Status.HALTED, HaltState.HALTED)}
     with pytest.raises(SessionHalted):
         session_create(owner=operator, now=NOW)
     asked = AuditEvent.objects.get(chain=sessions[0].chain)
     assert asked.details == {"halt_id": halt.pk, "scope": "organisation"}
-    assert organisation_halt(by=operator, reason="again", now=NOW) == halt
+
+
+def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
+    first, second = make_user(username="ada"), make_user(username="bob")
+    make_session()
+    before = organisation_halt(by=first, reason="incident", now=NOW)
+    assert (before.already, before.sessions) == (False, HaltCount(requested=1))
+    recorded = AuditEvent.objects.count()
+
+    again = organisation_halt(by=second, reason="another", now=NOW + timedelta(hours=1))
+
+    assert (again.halt, again.already, again.sessions) == (before.halt, True, HaltCount())
+    assert (again.halt.reason, again.halt.requested_by, again.halt.requested_at) == ("incident", first, NOW)
+    assert AuditEvent.objects.count() == recorded
+    assert halted_again_told(again) == (
+        f"All work is already halted by ada since {NOW:%Y-%m-%d %H:%M} UTC: incident. "
+        "Nothing more was to be stopped. The halt keeps its reason."
+    )
+
+
+def test_halting_all_work_again_says_how_many_sessions_the_first_had_missed():
+    missed = make_session()
+    with failing_for(missed):
+        assert organisation_halt(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
+        assert "Sessions told to stop only now: 0." in halted_again_told(organisation_halt(by=None, reason="", now=NOW))
+
+    again = organisation_halt(by=None, reason="", now=NOW)
+
+    assert "by somebody unnamed since" in halted_again_told(again)
+    assert "Sessions told to stop only now: 1." in halted_again_told(again)
 
 
 def test_nothing_is_claimed_while_all_work_is_halted():
@@ -91,7 +129,7 @@ def test_nothing_is_claimed_while_all_work_is_halted():
 
 def test_releasing_lets_new_work_start_and_says_who_did_it():
     operator = make_user()
-    halt = organisation_halt(by=operator, reason="incident", now=NOW)
+    halt = organisation_halt(by=operator, reason="incident", now=NOW).halt
     organisation_release(by=operator, now=NOW)
     halt.refresh_from_db()
     assert (halt.released_by, halt.released_at) == (operator, NOW)

@@ -10,9 +10,8 @@ from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user, row_named
 from agents.models import Agent, AgentSession
 from agents.services.actors import COMMAND
-from agents.services.halts import organisation_halt, sessions_halt
+from agents.services.halts import AllHalted, halted_again_told, organisation_halt, sessions_halt
 from audit.management.base import ActingCommand
-from audit.models import AuditEvent
 
 USAGE = 2
 
@@ -20,7 +19,7 @@ USAGE = 2
 class Command(ActingCommand):
     help = (
         "Halts one session, an agent's sessions, or all work of the installation (until `release`). A call in flight "
-        "ends by itself; no other starts. Halting what is halted, or over, changes nothing."
+        "ends by itself; no other starts. Halting what is halted, or over, changes nothing, and says so."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -39,14 +38,15 @@ class Command(ActingCommand):
                 raise CommandError(
                     'Halting all work needs a reason, for those who find it halted: --reason "…".', returncode=USAGE
                 )
-            halt = organisation_halt(by=by, reason=reason, now=now, actor=COMMAND)
-            told = _told(halt.pk)
-            line = f"All work is halted until `release`. Sessions told to stop: {told}."
-            self._say({"halt_id": halt.pk, "halted": "all", "sessions": told}, line, options)
-            return
-        counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now, actor=COMMAND)
-        line = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
-        self._say(vars(counted), line, options)
+            found = organisation_halt(by=by, reason=reason, now=now, actor=COMMAND)
+            counted = found.sessions
+            self._say(_shown(found), _line(found), options)
+        else:
+            counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now, actor=COMMAND)
+            line = (
+                f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
+            )
+            self._say(vars(counted), line, options)
         if counted.failed:
             raise CommandError(f"{counted.failed} could not be halted; run the command again.")
 
@@ -60,7 +60,21 @@ class Command(ActingCommand):
         self.stdout.write(json.dumps(found) if options["json"] else line)
 
 
-def _told(halt_pk: int) -> int:
-    """How many sessions the halt has reached, this time or when it was said before."""
-    asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt_pk)
-    return asked.count()
+def _line(found: AllHalted) -> str:
+    if found.already:
+        return f"{halted_again_told(found)} `manage.py release` lets work start again."
+    return f"All work is halted until `release`. Sessions told to stop: {found.sessions.requested}."
+
+
+def _shown(found: AllHalted) -> dict[str, Any]:
+    """The halt that is in force, and how many sessions were told to stop by this command."""
+    halt = found.halt
+    return {
+        "halt_id": halt.pk,
+        "halted": "all",
+        "already_halted": found.already,
+        "by": halt.requested_by.get_username() if halt.requested_by else None,
+        "since": halt.requested_at.isoformat(),
+        "reason": halt.reason,
+        "sessions": found.sessions.requested,
+    }

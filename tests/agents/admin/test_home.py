@@ -214,6 +214,24 @@ def test_halting_everything_stops_it_and_every_page_says_so(client):
         assert reverse("admin:release") in found
 
 
+def test_halting_everything_again_says_by_whom_since_when_and_why_it_was(client):
+    organisation_halt(by=make_user(username="ada"), reason="a <b>fire</b>\u202e", now=clock())
+    sign_in(client, "operator")
+    before = last_event()
+    told = "All work is already halted by ada since "
+    why = "a &lt;b&gt;fire&lt;/b&gt;⟨U+202E⟩."
+
+    asked = text_of(client.get(reverse("admin:halt_everything")))
+    answer = text_of(client.post(reverse("admin:halt_everything"), {"reason": "mine"}, follow=True))
+
+    assert told in asked
+    assert f"{why} Halting it again stops only what the halt has missed" in asked
+    assert told in answer
+    assert f"{why} Nothing more was to be stopped. The halt keeps its reason." in answer
+    assert Halt.objects.get().reason.startswith("a <b>fire")
+    assert kinds_since(before) == []
+
+
 def test_releasing_lets_work_start_again_and_halted_sessions_stay_halted(client):
     sign_in(client, "operator")
     session = make_session(status=Status.QUEUED)
