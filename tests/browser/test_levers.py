@@ -3,6 +3,7 @@
 import pytest
 
 from tests.browser.sight import expect
+from tests.lqops.processes import run
 
 pytestmark = pytest.mark.browser
 
@@ -88,3 +89,32 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     room.go("Sessions")
     room.until(room.row("meanwhile.md").get_by_text("completed"))
     expect(room.row("everything.md")).to_contain_text("stopped by a person")
+
+
+def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alone(room):
+    page, env = room.page, room.product.env
+    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    halt, release = (
+        page.locator("#home-lever").get_by_role("link", name=name) for name in ("Halt everything", "Release")
+    )
+    expect(halt).to_be_visible()
+    page.evaluate("window.stayed = true")
+    page.get_by_label("Ask", exact=True).fill("half a quest")
+
+    assert run("halt", "--all", "--reason", "seen elsewhere", "--user", "admin", env=env).returncode == 0
+
+    expect(banner).to_contain_text("by admin. Reason: seen elsewhere.")
+    expect(page.locator("#home-standing")).to_contain_text("Halted")
+    expect(release).to_be_visible()
+    expect(halt).to_have_count(0)
+    expect(page.get_by_label("Ask", exact=True)).to_be_focused()
+    expect(page.get_by_label("Ask", exact=True)).to_have_value("half a quest")
+    room.shoot("halted-elsewhere")
+
+    page.get_by_role("link", name="All sessions").focus()  # panels in use stay; the rest follows
+    assert run("release", env=env).returncode == 0
+
+    expect(banner).to_have_count(0)
+    expect(halt).to_be_visible()
+    expect(page.get_by_role("link", name="All sessions")).to_be_focused()
+    assert page.evaluate("window.stayed")

@@ -10,13 +10,26 @@
     return typed || part.querySelector("details[open]") || part.contains(document.activeElement);
   }
 
+  // What the answer for a part says of other parts of the page, those that it names in data-with. One that is as it was
+  // stays, so that nothing is read out twice.
+  function bringAlong(part, page) {
+    (part.dataset.with || "").split(" ").forEach(function (id) {
+      var shown = document.getElementById(id);
+      var fresh = page.getElementById(id);
+      if (shown && fresh && !isBusy(shown) && !shown.isEqualNode(fresh)) {
+        shown.replaceWith(fresh);
+      }
+    });
+  }
+
   function refresh(part, soon) {
     var wait = soon ? 0 : Number(part.dataset.every || 10) * 1000;
     setTimeout(function () {
       if (!part.isConnected) {
         return;
       }
-      if (document.hidden || isBusy(part) || part.querySelector("[data-listening]")) {
+      var rests = isBusy(part) && !part.dataset.with;
+      if (document.hidden || rests || part.querySelector("[data-listening]")) {
         refresh(part);
         return;
       }
@@ -25,8 +38,14 @@
           return answer.ok && !answer.redirected ? answer.text() : Promise.reject(new Error("gone"));
         })
         .then(function (text) {
-          var fresh = new DOMParser().parseFromString(text, "text/html").getElementById(part.id);
+          var page = new DOMParser().parseFromString(text, "text/html");
+          var fresh = page.getElementById(part.id);
           if (!fresh || !part.isConnected) {
+            return;
+          }
+          bringAlong(part, page);
+          if (isBusy(part)) {
+            refresh(part);
             return;
           }
           part.replaceWith(fresh);

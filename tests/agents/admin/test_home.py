@@ -1,5 +1,6 @@
 """The first page: what it says, to whom, by how many statements; and the lever that stops everything."""
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 
@@ -179,6 +180,16 @@ def test_somebody_without_a_role_sees_nothing_of_others(client):
 
     assert "you have no role yet" in found
     assert "somebody-else" not in found
+
+
+def test_what_the_panels_bring_along_when_they_are_refreshed_is_on_the_page(client):
+    sign_in(client)
+
+    found = shown(client)
+
+    [named] = re.findall(r'id="home-live"[^>]* data-with="([^"]+)"', found)
+    for name in named.split():
+        assert found.count(f'id="{name}"') == 1, name
 
 
 # --- Halt everything ---
