@@ -1,7 +1,7 @@
 """The `lqops` console script, which is manage.py under another name.
 
 What an operator can mend, a wrong setting or a database that cannot be used, is said in one line, without a
-traceback.
+traceback. `up --check` ends with its line of JSON also then.
 """
 
 import gc
@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
+from agents.management.summary import summary_line
 from lqops.private_files import private_process
 
 
@@ -21,6 +22,8 @@ def main() -> None:
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
+        if sys.argv[1:2] == ["up"] and "--check" in sys.argv:
+            print(summary_line(error=str(error)), flush=True)  # noqa: T201 the command never began
         sys.exit(f"Error: {error}")
     except DatabaseError as error:
         first = str(error).strip().partition("\n")[0]

@@ -15,6 +15,7 @@ from tests.flows.processes import children_of, is_alive
 
 from .processes import ROOT, command, environment, run
 
+SHAPE = {"ok", "error", "database", "brakes", "walk", "audit", "pages"}
 RUNNING = re.compile(r"lqops is running +http://127\.0\.0\.1:(\d+)/")
 
 
@@ -106,7 +107,7 @@ def test_later_run_with_check_makes_no_user_and_tells_what_it_found_also_behind_
     assert done.returncode == 0, done.stdout + done.stderr
     assert "password" not in done.stdout
     summary = json.loads(done.stdout.splitlines()[-1])
-    assert summary["ok"] is True
+    assert (summary["ok"], summary["error"], summary.keys()) == (True, "", SHAPE)
     assert summary["audit"]["verified"] is True
     assert summary["pages"]["/admin/login/"] == 200
     assert any(path.startswith("/static/") for path in summary["pages"])
@@ -119,3 +120,31 @@ def test_there_is_one_admin_who_has_opted_in(var):
         found = database.execute(f"SELECT username, is_superuser, opted_in FROM {joined}").fetchall()
 
     assert found == [("admin", 1, 1)]
+
+
+UNFIT = {
+    "database": ({"LQOPS_DATABASE_URL": "postgres://x@127.0.0.1:1/n"}, "The database cannot be used"),
+    "price": ({"LQOPS_MODEL_URL": "http://127.0.0.1:9/v1", "LQOPS_MODEL_NAME": "foo"}, "LQOPS_MODEL_INPUT_USD"),
+    "setting": ({"LQOPS_WORKERS": "many"}, "LQOPS_WORKERS"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_check_that_cannot_begin_ends_with_its_line_of_json_as_well(what, tmp_path):
+    values, words = UNFIT[what]
+    done = run("up", "--check", env=environment(tmp_path, **values))
+
+    assert done.returncode == 1
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert (summary["ok"], summary.keys()) == (False, SHAPE)
+    assert (summary["walk"]["ok"], summary["audit"]["verified"]) == (False, False)
+    assert words in summary["error"]
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_commands_say_what_is_wrong_on_stderr_alone(tmp_path):
+    done = run("up", env=environment(tmp_path, LQOPS_WORKERS="many"))
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "LQOPS_WORKERS" in done.stderr

@@ -1,17 +1,20 @@
 """What `up` does not start with, and what it says then: the command itself, in the process of the test."""
 
+import json
 import re
 import signal
 import socket
 from io import StringIO
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import ConnectionHandler
+from django.db import ConnectionHandler, OperationalError
 
 from agents import brakes
 from agents.management.children import Children
 from agents.management.commands import up
+from agents.management.summary import fault_of
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +79,64 @@ def test_later_run_shows_no_password():
 
     assert "exists already" in said.getvalue()
     assert not re.search(r"password +\S+\n", said.getvalue())
+
+
+# --- a check ---
+
+
+def checked(monkeypatch, prepare, raised):
+    """The summary of a check whose preparation goes wrong like this."""
+    monkeypatch.setattr(up.Command, "_prepare", prepare)
+    said = StringIO()
+    with pytest.raises(raised):
+        call_command("up", "--check", stdout=said)
+    return json.loads(said.getvalue().splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [
+        (CommandError("Not\n started."), CommandError, "Not started."),
+        (OperationalError("migration 7 failed"), OperationalError, "OperationalError: migration 7 failed"),
+        (ImproperlyConfigured("no such broker"), CommandError, "ImproperlyConfigured: no such broker"),
+        (KeyError(), KeyError, "KeyError:"),
+        (up._Stop(), CommandError, "Stopped before the check had come to its end."),
+    ],
+)
+def test_whatever_keeps_a_check_from_its_end_is_its_summary(monkeypatch, error, raised, told):
+    def fail(self):
+        raise error
+
+    summary = checked(monkeypatch, fail, raised)
+    assert (summary["ok"], summary["error"]) == (False, told)
+
+
+@pytest.mark.django_db
+def test_a_check_names_the_brake_that_lets_pass(monkeypatch, nothing_starts):
+    monkeypatch.setattr(brakes, "contextual", lambda intent, phase: None)
+    monkeypatch.setattr(up.Command, "_migrate", lambda self: "")
+    summary = checked(monkeypatch, up.Command._prepare, CommandError)
+    assert summary["error"].startswith("Not started: R6")
+    assert "as it should be" in summary["brakes"].values()
+    assert summary["brakes"]["R6 refuses what the phase does not grant"] != "as it should be"
+
+
+WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 200}
+
+
+@pytest.mark.parametrize(
+    ("found", "fault"),
+    [
+        ((WALKED, VERIFIED, SHOWN), ""),
+        (({"ok": False, "error": "Nobody has opted in."}, VERIFIED, SHOWN), "Nobody has opted in."),
+        (
+            ({"ok": False, "status": "failed", "terminal_reason": "error"}, VERIFIED, SHOWN),
+            "The walk ended as failed (error).",
+        ),
+        ((WALKED, {"verified": False}, SHOWN), "The record does not verify."),
+        ((WALKED, {"verified": False, "error": "No key."}, SHOWN), "No key."),
+        ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages were not shown: /b: 500."),
+    ],
+)
+def test_a_check_that_came_to_its_end_says_what_is_wrong(found, fault):
+    assert fault_of(*found) == fault

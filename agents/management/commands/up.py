@@ -1,7 +1,7 @@
 """`manage.py up`: everything that a new installation needs, in order, and then all its parts until it is stopped.
 
 It starts nothing that has not proven its brakes. `--check` does the same once, on a free port, runs one whole walk
-through the real queue, and reports as JSON.
+through the real queue, and reports as JSON, also when it fails before its end.
 """
 
 import io
@@ -11,9 +11,11 @@ import secrets
 import signal
 import socket
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
@@ -25,6 +27,7 @@ from agents.conf import clock
 from agents.management.children import ChildError
 from agents.management.parts import Web, everything, open_socket
 from agents.management.samples import samples_install, walk_once
+from agents.management.summary import fault_of, summary_line
 from agents.services.people import FIRST_ADMIN, first_admin_create
 from agents.services.prompt_skills import skills_load
 
@@ -42,6 +45,7 @@ class Command(BaseCommand):
         "Starts lqops on this machine: brings the database up to date, proves the brakes, makes the first admin and "
         "sample agents, and runs the web process, the workers and the ticker until Ctrl-C."
     )
+    _checks: Sequence[selftest.Check] = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine only")
@@ -54,6 +58,18 @@ class Command(BaseCommand):
             help="do everything once on a free port, run a whole walk, print JSON as the last line, exit with 0 or 1",
         )
 
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Whatever keeps a check from its end is its summary, too; the words go to stderr as well."""
+        try:
+            return super().execute(*args, **options)
+        except Exception as error:
+            if options["check"]:
+                told = f"{error}" if isinstance(error, CommandError) else f"{type(error).__name__}: {error}"
+                self._say(summary_line(error=told, database=connection.vendor, brakes=self._brakes()))
+            if isinstance(error, ImproperlyConfigured):
+                raise CommandError(str(error)) from error
+            raise
+
     def handle(self, *args: Any, **options: Any) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
@@ -63,6 +79,8 @@ class Command(BaseCommand):
             else:
                 self._serve(_listen(options["host"], options["port"]))
         except _Stop:
+            if options["check"]:
+                raise CommandError("Stopped before the check had come to its end.") from None
             self.stdout.write("Stopped.")
         except ChildError as error:
             raise CommandError(str(error)) from error
@@ -87,17 +105,14 @@ class Command(BaseCommand):
             self._say("Running one walk through the queue …")
             walked = walk_once(now=clock(), look=children.look)
         audit = _verify_audit()
-        summary = {
-            "ok": walked["ok"] and audit["verified"] and set(pages.values()) == {200},
-            "database": connection.vendor,
-            "brakes": {check.name: check.found for check in self._checks},
-            "walk": walked,
-            "audit": audit,
-            "pages": pages,
-        }
-        self._say(json.dumps(summary))
-        if not summary["ok"]:
+        fault = fault_of(walked, audit, pages)
+        found: dict[str, Any] = {"brakes": self._brakes(), "walk": walked, "audit": audit, "pages": pages}
+        self._say(summary_line(error=fault, database=connection.vendor, **found))
+        if fault:
             raise SystemExit(1)
+
+    def _brakes(self) -> dict[str, str]:
+        return {check.name: check.found for check in self._checks}
 
     def _prepare(self) -> str:
         """Everything that has to be there before anything runs. The first admin's password, if one was made."""
