@@ -17,16 +17,17 @@ from agents.admin.forms import ReasonForm
 from agents.admin.sessions import CHANGE, halted
 from agents.admin.shown import meter_bar, usd
 from agents.conf import clock
-from agents.models import Agent, AgentSession
+from agents.models import Agent
 from agents.selectors.autonomy import under_way_of
 from agents.selectors.home import meter_today
 from agents.selectors.purposes import purposes
 from agents.services.agents import agent_create, agent_delete, agent_edit
+from agents.services.halts import agents_halt
 
 
 def _halt_sessions(asked: Asked) -> Told:
-    active = AgentSession.objects.active().filter(agent__in=[agent.pk for agent in asked.rows])
-    return halted(asked, list(active.order_by("pk").values_list("pk", flat=True)))
+    pks = [agent.pk for agent in asked.rows]
+    return halted(agents_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now))
 
 
 def _delete(asked: Asked) -> Told:

@@ -22,17 +22,16 @@ from agents.models import AgentSession
 from agents.selectors import home as selected
 from agents.selectors.purposes import purposes
 from agents.services.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
+from agents.services.ownership import LEVER
 from agents.services.permits import halt_told
 from agents.services.questions import may_answer
-
-PERMISSION = "agents.halt_everything"
 
 
 def banner(request: HttpRequest) -> dict[str, Any]:
     """What every page shows while all work is halted."""
     if not admin.site.has_permission(request):
         return {}
-    return {"halt": selected.halt_in_force(), "may_halt": person(request).has_perm(PERMISSION)}
+    return {"halt": selected.halt_in_force(), "may_halt": person(request).has_perm(LEVER)}
 
 
 def home_context(request: HttpRequest) -> dict[str, Any]:
@@ -125,7 +124,7 @@ def release(request: HttpRequest) -> HttpResponse:
 
 def _demand_lever(request: HttpRequest) -> Any:
     by = person(request)
-    if not by.has_perm(PERMISSION):
+    if not by.has_perm(LEVER):
         raise PermissionDenied
     return by
 

@@ -27,7 +27,7 @@ from agents.enums import AnalysisMode, HaltState, Mode
 from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
 from agents.selectors.purposes import purposes, titled
 from agents.services.firing import run_now
-from agents.services.halts import sessions_halt
+from agents.services.halts import HaltCount, sessions_halt
 from agents.services.restarts import session_restart
 from agents.services.running_now import GOAL_CHARS
 from agents.services.viewing import session_view
@@ -36,15 +36,15 @@ from agents.transitions import TERMINAL
 CHANGE = "agents.change_agentsession"
 
 
-def halted(asked: Asked, pks: list[int]) -> Told:
-    counted = sessions_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now)
+def halted(counted: HaltCount) -> Told:
     text = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
     failed = f"{counted.failed} could not be halted: the database refused. Halt them again."
     return Told(text, (failed,) if counted.failed else ())
 
 
 def _halt(asked: Asked) -> Told:
-    return halted(asked, [session.pk for session in asked.rows])
+    pks = [session.pk for session in asked.rows]
+    return halted(sessions_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now))
 
 
 def session_links(sessions: Sequence[AgentSession]) -> SafeString:

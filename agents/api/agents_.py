@@ -22,13 +22,16 @@ from agents.api.agent_definitions import (
 )
 from agents.api.autonomy import AutonomousAgents
 from agents.api.fields import Body, Shown, UsdField, WordField
+from agents.api.halts import ReasonBody
 from agents.api.parsers import StrictJSON
 from agents.api.schema import described
+from agents.api.sessions import HaltCountShown
 from agents.downloads import yaml_file
 from agents.enums import ApprovalMode
 from agents.models import Agent
 from agents.services.agent_files import agent_define, agent_export, agent_import
 from agents.services.agents import NAME_CHARS, agent_create, agent_delete, agent_edit
+from agents.services.halts import agents_halt
 
 PARSERS = [StrictJSON, DefinitionText, OldDefinitionText]
 TEXTS = {"application/json": DefinitionBody, "application/yaml": str, "text/yaml": str}
@@ -62,6 +65,7 @@ class Agents(AutonomousAgents):
     """Your agents, newest first."""
 
     queryset = Agent.objects.all()
+    always_allowed = frozenset({"halt"})
 
     def get_serializer_class(self) -> type[AgentShown]:
         return AgentShown if self.action == "list" else AgentDetail
@@ -82,6 +86,14 @@ class Agents(AutonomousAgents):
         """Deletes an agent that has never run; one with a history is switched off instead (409)."""
         agent_delete(agent=self.get_object(), by=self.person, now=self.now)
         return self.gone()
+
+    @described("agents_halt", HaltCountShown, body=ReasonBody)
+    @action(detail=True, methods=["post"])
+    def halt(self, request: Request, **_: Any) -> Response:
+        """Halts every session of the agent that is under way, each on its own. The agent itself stays as it is."""
+        agent, said = self.get_object(), self.body(ReasonBody)
+        counted = agents_halt([agent.pk], by=self.person, reason=said["reason"], now=self.now)
+        return Response(HaltCountShown(counted).data)
 
     @described("agents_import", AgentDetail, body=TEXTS)
     @action(detail=False, methods=["post"], url_path="import", parser_classes=PARSERS)

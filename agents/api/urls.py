@@ -20,6 +20,7 @@ from agents.api.collections import Collections
 from agents.api.costs import Costs
 from agents.api.documents import Documents
 from agents.api.events import Events
+from agents.api.halts import HaltAllWork, ReleaseAllWork
 from agents.api.health import Health
 from agents.api.me import Me
 from agents.api.memories import Memories
@@ -80,8 +81,10 @@ urlpatterns = [
     path("v1/asks", Asks.as_view(), name="asks"),
     path("v1/costs", Costs.as_view(), name="costs"),
     path("v1/events/stream", agent_events_stream, name="agent-events-stream"),
+    path("v1/halt", HaltAllWork.as_view(), name="halt"),
     path("v1/health", Health.as_view(), name="health"),
     path("v1/me", Me.as_view(), name="me"),
+    path("v1/release", ReleaseAllWork.as_view(), name="release"),
     path("v1/run-now", RunNow.as_view(), name="run-now"),
     path("v1/search", Search.as_view(), name="search"),
     path("v1/sessions/<uuid:id>/stream", stream, name="stream"),

@@ -1,9 +1,11 @@
-"""The operator's stop: of one session, and of all work. A halt commits at once, whatever a worker is doing.
+"""The operator's stop: of one session, of an agent's, and of all work. A halt commits at once, whatever a worker
+is doing.
 
 `actor` is whom the record names if `by` is nobody: a command that was run without a user, else the system itself.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -19,7 +21,7 @@ from agents.services.permits import halt_told
 from agents.services.sessions import session_end_unheld, session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
-from audit.models import SYSTEM_CHAIN
+from audit.models import SYSTEM_CHAIN, AuditEvent
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +111,15 @@ def sessions_halt(
     return HaltCount(requested, already, over, failed=answers.count(None))
 
 
+def agents_halt(
+    agent_pks: Iterable[int], *, by: User | None, reason: str, now: datetime, actor: str = SYSTEM
+) -> HaltCount:
+    """Halts every session under way of these agents. The agents stay as they are: their triggers may fire again."""
+    active = AgentSession.objects.active().filter(agent__in=list(agent_pks))
+    pks = list(active.order_by("pk").values_list("pk", flat=True))
+    return sessions_halt(pks, by=by, reason=reason, now=now, actor=actor)
+
+
 def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
     """Stops everything: the one row first, so that no call starts any more, then every session under way.
 
@@ -160,3 +171,9 @@ def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
     details = {"halt_id": halt.pk}
     recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
     return halt
+
+
+def halt_reach(halt: Halt) -> int:
+    """How many sessions the halt has told to stop, this time or when it was said before."""
+    asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt.pk)
+    return asked.count()

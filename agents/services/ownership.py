@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from agents.exceptions import NotAllowed, NotFound
 
 START = "agents.add_agentsession"
+LEVER = "agents.halt_everything"
 
 
 def demand_access(by: User | None, *, owner_id: int, permission: str) -> None:
@@ -29,3 +30,9 @@ def demand_start(by: User) -> None:
     """Who asks for a session, in words or through the API, needs the permission: it costs money, whoever owns it."""
     if not by.is_active or not by.has_perm(START):
         raise NotAllowed(f"You may look, but not start anything: that is for operators ({START}).")
+
+
+def demand_lever(by: User) -> None:
+    """Who halts and releases all work needs the permission: it reaches what belongs to everybody."""
+    if not by.is_active or not by.has_perm(LEVER):
+        raise NotAllowed(f"Halting and releasing all work is for operators ({LEVER}). Your own sessions you can halt.")

@@ -10,7 +10,7 @@ from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user, row_named
 from agents.models import Agent, AgentSession
 from agents.services.actors import COMMAND
-from agents.services.halts import AllHalted, halted_again_told, organisation_halt, sessions_halt
+from agents.services.halts import AllHalted, HaltCount, agents_halt, halted_again_told, organisation_halt, sessions_halt
 from audit.management.base import ActingCommand
 
 USAGE = 2
@@ -42,7 +42,7 @@ class Command(ActingCommand):
             counted = found.sessions
             self._say(_shown(found), _line(found), options)
         else:
-            counted = sessions_halt(self._sessions(options), by=by, reason=reason, now=now, actor=COMMAND)
+            counted = self._halt(options, by=by, reason=reason, now=now, actor=COMMAND)
             line = (
                 f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
             )
@@ -50,11 +50,12 @@ class Command(ActingCommand):
         if counted.failed:
             raise CommandError(f"{counted.failed} could not be halted; run the command again.")
 
-    def _sessions(self, options: dict[str, Any]) -> list[int]:
+    def _halt(self, options: dict[str, Any], **said: Any) -> HaltCount:
         if options["agent"] is not None:
             agent = row_named(Agent.objects.all(), options["agent"], "agent")
-            return list(AgentSession.objects.active().filter(agent=agent).values_list("pk", flat=True))
-        return [row_named(AgentSession.objects.all(), options["session"], "session").pk]
+            return agents_halt([agent.pk], **said)
+        session = row_named(AgentSession.objects.all(), options["session"], "session")
+        return sessions_halt([session.pk], **said)
 
     def _say(self, found: dict[str, Any], line: str, options: dict[str, Any]) -> None:
         self.stdout.write(json.dumps(found) if options["json"] else line)

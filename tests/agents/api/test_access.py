@@ -19,10 +19,13 @@ from .world import make_world, routes
 pytestmark = pytest.mark.django_db
 SESSIONS = "/api/v1/sessions"
 DECISIONS = {"answer", "approve", "approve_edited", "approve_for_session", "deny", "resolve"}
+ALSO_DECISIONS = {"callable-skill:partial_update", "release:post"}
 # What needs no opt-in, and why.
 ALWAYS = {
     "session:halt": "the lever is always there",
     "session:halt_all": "the lever is always there",
+    "agent:halt": "the lever is always there",
+    "halt:post": "the lever is always there",
     "notification:read": "reading changes nothing that runs",
     "me:patch": "opting in cannot need an opt-in",
     "event:dry_run": "changes nothing",
@@ -83,7 +86,7 @@ def test_a_key_does_what_its_scopes_say_and_nothing_else(scope):
     for route in routes():
         action = route.name.rpartition(":")[2]
         needed = "read" if route.method == "get" or route.name == "event:dry_run" else "write"
-        needed = "decide" if action in DECISIONS or route.name == "callable-skill:partial_update" else needed
+        needed = "decide" if action in DECISIONS or route.name in ALSO_DECISIONS else needed
         if needed != scope:
             answer = send(client, route, world)
             assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing"), route

@@ -102,6 +102,10 @@ def under_way(world, row):
     lifecycles.agent_start(agent=row, **said(world))
 
 
+def all_halted(world, row):
+    halts.organisation_halt(reason="Stop.", **said(world))
+
+
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
     "agent:create": Act(lambda w, _: agents_.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
@@ -118,6 +122,11 @@ ACTS = {
     "agent:start": Act(lambda w, row: lifecycles.agent_start(agent=row, **said(w)), before=at_rest),
     "agent:stop": Act(lambda w, row: lifecycles.agent_stop(agent=row, **said(w)), before=under_way),
     "agent:restart": Act(lambda w, row: lifecycles.agent_restart(agent=row, **said(w)), before=under_way),
+    "agent:halt": Act(
+        lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **said(w)),
+        {"reason": "It loops."},
+        before=under_way,
+    ),
     "agent:destroy": Act(lambda w, row: agents_.agent_delete(agent=row, **said(w)), before=unused),
     "asks:post": Act(
         lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **said(w)),
@@ -174,6 +183,7 @@ ACTS = {
         lambda w, _: events.event_receive(owner=w.by, event=events.EventIn(source="monitor"), now=clock()),
         {"source": "monitor"},
     ),
+    "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **said(w)), {"reason": "Stop."}),
     "me:patch": Act(lambda w, _: people.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
     "memory:keep": Act(
         lambda w, row: memories.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
@@ -213,6 +223,7 @@ ACTS = {
     "question:answer": Act(
         lambda w, row: questions.question_answer(row, answer="The second.", **said(w)), {"answer": "The second."}
     ),
+    "release:post": Act(lambda w, _: halts.organisation_release(**said(w)), before=all_halted),
     "run-now:post": Act(
         lambda w, _: firing.run_now(
             owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **said(w)

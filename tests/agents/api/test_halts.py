@@ -1,0 +1,120 @@
+"""Halting an agent's sessions, and all work, through the API; and letting work start again."""
+
+import pytest
+from django.contrib.auth.models import Permission
+
+from agents.models import AgentSession, Halt, Installation, Profile
+from agents.services.halts import organisation_halt
+from tests.factories import NOW, make_agent, make_session, make_starter, make_user
+
+from .conftest import client_of
+
+pytestmark = pytest.mark.django_db
+HALT, RELEASE = "/api/v1/halt", "/api/v1/release"
+WHY = {"reason": "An incident."}
+
+
+@pytest.fixture
+def operator():
+    user = make_starter()
+    user.user_permissions.add(Permission.objects.get(codename="halt_everything"))
+    return user
+
+
+def post(user, address, body=None, *scopes):
+    return client_of(user, *scopes).post(address, body or {}, format="json")
+
+
+def halt_of(agent):
+    return f"/api/v1/agents/{agent.public_id}/halt"
+
+
+def states():
+    return dict(AgentSession.objects.values_list("pk", "halt_state"))
+
+
+# --- an agent ---
+
+
+def test_halting_an_agent_halts_its_sessions_and_no_others(person):
+    agent, other = make_agent(owner=person), make_agent(owner=person)
+    its, theirs, over = (
+        make_session(owner=person, agent=agent),
+        make_session(owner=person, agent=other),
+        make_session("completed", owner=person, agent=agent, terminal_reason="completed", completed_at=NOW),
+    )
+    answer = post(person, halt_of(agent), WHY)
+    assert answer.json() == {"requested": 1, "already_halted": 0, "terminal": 0, "failed": 0}
+    assert states() == {its.pk: "halt_requested", theirs.pk: "running", over.pk: "running"}
+    assert Halt.objects.get().reason == "An incident."
+    assert post(person, halt_of(agent), WHY).json()["already_halted"] == 1
+
+
+def test_halting_an_agent_leaves_it_switched_on(person):
+    agent = make_agent(owner=person)
+    assert post(person, halt_of(agent), WHY).status_code == 200
+    agent.refresh_from_db()
+    assert agent.enabled is True
+
+
+@pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}, {"reason": None}])
+def test_a_halt_of_several_sessions_needs_its_reason(operator, body):
+    session = make_session(owner=operator, agent=make_agent(owner=operator))
+    for address in (HALT, halt_of(session.agent)):
+        answer = post(operator, address, body)
+        assert (answer.status_code, list(answer.json()["detail"])) == (422, ["reason"]), address
+    assert states() == {session.pk: "running"}
+    assert Installation.objects.get().halt is None
+
+
+def test_who_has_opted_out_still_halts_and_does_not_release(operator):
+    session = make_session(owner=operator, agent=make_agent(owner=operator))
+    Profile.objects.filter(user=operator).update(opted_in=False)
+    assert post(operator, halt_of(session.agent), WHY).json()["requested"] == 1
+    assert post(operator, HALT, WHY).status_code == 200
+    answer = post(operator, RELEASE)
+    assert (answer.status_code, answer.json()["code"]) == (403, "not_opted_in")
+
+
+# --- all work ---
+
+
+def test_halting_all_work_reaches_everybody_s_sessions_until_it_is_released(operator, person):
+    session = make_session(owner=person)
+    halted = post(operator, HALT, WHY).json()
+    assert (halted["halted"], halted["requested_by"], halted["sessions"]) == (True, operator.username, 1)
+    assert states() == {session.pk: "halt_requested"}
+    assert client_of(person).get("/api/v1/health").json()["halted"] is True
+    assert post(person, "/api/v1/run-now", {"goal": "Read on"}).json()["code"] == "session_halted"
+    released = post(operator, RELEASE).json()
+    assert (released["halted"], released["reason"], released["released_at"] is None) == (False, "An incident.", False)
+    assert states() == {session.pk: "halt_requested"}
+    assert post(person, "/api/v1/run-now", {"goal": "Read on"}).status_code == 201
+
+
+def test_halting_all_work_twice_is_one_halt_with_the_first_reason(operator):
+    organisation_halt(by=None, reason="Maintenance.", now=NOW)
+    again = post(operator, HALT, WHY).json()
+    assert (again["reason"], again["requested_by"]) == ("Maintenance.", None)
+    assert Halt.objects.count() == 1
+
+
+def test_releasing_what_is_not_halted_is_a_conflict(operator):
+    answer = post(operator, RELEASE)
+    assert (answer.status_code, answer.json()["code"]) == (409, "invalid_transition")
+
+
+def test_all_work_is_halted_and_released_by_those_who_may_alone():
+    session = make_session()
+    for user in (make_user(), make_starter(), session.owner):
+        for address in (HALT, RELEASE):
+            answer = post(user, address, WHY if address == HALT else None)
+            assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), address
+    assert states() == {session.pk: "running"}
+
+
+def test_a_key_that_writes_halts_all_work_and_cannot_release_it(operator):
+    assert post(operator, HALT, WHY, "write").status_code == 200
+    answer = post(operator, RELEASE, None, "read", "write")
+    assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
+    assert post(operator, RELEASE, None, "decide").status_code == 200
