@@ -32,6 +32,7 @@ from agents.models import Agent
 from agents.services.agent_files import agent_define, agent_export, agent_import
 from agents.services.agents import NAME_CHARS, agent_create, agent_delete, agent_edit
 from agents.services.halts import agents_halt
+from agents.services.ownership import demand_start
 
 PARSERS = [StrictJSON, DefinitionText, OldDefinitionText]
 TEXTS = {"application/json": DefinitionBody, "application/yaml": str, "text/yaml": str}
@@ -66,6 +67,7 @@ class Agents(AutonomousAgents):
 
     queryset = Agent.objects.all()
     always_allowed = frozenset({"halt"})
+    starts = AutonomousAgents.starts | {"define", "import_yaml"}  # a definition has triggers
 
     def get_serializer_class(self) -> type[AgentShown]:
         return AgentShown if self.action == "list" else AgentDetail
@@ -77,8 +79,13 @@ class Agents(AutonomousAgents):
 
     @described("agents_edit", AgentDetail, body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
-        """While sessions of the agent are under way, its mode can be tightened and not loosened."""
+        """While sessions of the agent are under way, its mode can be tightened and not loosened.
+
+        Switching it on lets its triggers fire: that needs the permission to start sessions.
+        """
         agent, said = self.get_object(), self.body(AgentBody, partial=True)
+        if said.get("enabled"):
+            demand_start(self.person)
         return self.shown(agent_edit(agent=agent, by=self.person, now=self.now, **said))
 
     @described("agents_delete")

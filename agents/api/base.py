@@ -29,7 +29,7 @@ class Acting(views.APIView):
     always_allowed: frozenset[str] = frozenset()  # also without opt-in
     changes_nothing: frozenset[str] = frozenset()  # a POST that only asks
     decisions: frozenset[str] = frozenset()  # needs the scope `decide`
-    starts: frozenset[str] = frozenset()  # begins sessions, which cost money
+    starts: frozenset[str] = frozenset()  # begins sessions, or sets up what does: they cost money
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """A body that cannot be read is refused, also where nothing is read from it."""

@@ -17,10 +17,10 @@ from agents.api.errors import TooLarge
 from agents.api.fields import Body, OwnRow, Shown, ref
 from agents.api.parsers import Upload
 from agents.api.schema import described
-from agents.enums import DocumentOrigin
+from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
 from agents.extraction import MAX_BYTES
-from agents.models import Collection, Document
+from agents.models import Collection, Document, Trigger
 from agents.services.knowledge import (
     document_add,
     document_attach,
@@ -28,6 +28,7 @@ from agents.services.knowledge import (
     document_detach,
 )
 from agents.services.media import bytes_place
+from agents.services.ownership import demand_start
 
 NAME_CHARS = 255
 # What came from outside is never shown in this site's name: it is saved, not opened.
@@ -93,6 +94,7 @@ class Documents(OwnedViewSet[Document]):
         file = said["file"]
         if file.size > MAX_BYTES:
             raise TooLarge(MAX_BYTES)
+        self._demand_start_if_watched(said.get("collection"))
         document, new = document_add(
             owner=self.person,
             name=said.get("name") or file.name,
@@ -112,8 +114,9 @@ class Documents(OwnedViewSet[Document]):
     @described("documents_attach", DocumentDetail, body=PlaceBody)
     @action(detail=True, methods=["post"])
     def attach(self, request: Request, **_: Any) -> Response:
-        """Puts it into a collection of yours; watches of that collection are told."""
+        """Puts it into a collection of yours; watches of that collection are told, and begin sessions."""
         document, said = self.get_object(), self.body(PlaceBody)
+        self._demand_start_if_watched(said["collection"])
         document_attach(document=document, by=self.person, now=self.now, **said)
         return self.shown(document)
 
@@ -140,3 +143,9 @@ class Documents(OwnedViewSet[Document]):
         answer.headers["X-Content-Type-Options"] = "nosniff"
         answer.headers["Content-Security-Policy"] = NOT_SHOWN
         return answer
+
+    def _demand_start_if_watched(self, collection: Collection | None) -> None:
+        """What is put where a trigger watches begins a session."""
+        watches = Trigger.objects.live().filter(kind=TriggerKind.WATCH)
+        if collection is not None and watches.filter(collection=collection).exists():
+            demand_start(self.person)

@@ -97,6 +97,7 @@ class Events(OwnedViewSet[InboundEvent]):
     joins = ("trigger", "session")
     throttle_kind = "events"
     changes_nothing = frozenset({"dry_run"})
+    starts = frozenset({"create"})
 
     def get_serializer_class(self) -> type[EventShown]:
         return EventShown if self.action == "list" else EventDetail

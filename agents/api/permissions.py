@@ -1,5 +1,5 @@
 """What a request needs before its view is entered: a user, the scope of its key, the user's opt-in and, to begin a
-session, the permission to.
+session or set up what begins some, the permission to.
 
 Whose rows it may touch is not decided here: querysets hold nobody else's, so a stranger's id is not found.
 """
@@ -45,7 +45,8 @@ class OptedIn(BasePermission):
 
 
 class MayStart(BasePermission):
-    """Sessions are begun by those whose role says so, as in the admin; to own what they would read is not enough."""
+    """Sessions are begun, and triggers set up, by those whose role says so, as in the admin; to own what they would
+    read is not enough."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _act(view) in view.starts:

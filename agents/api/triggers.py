@@ -1,4 +1,7 @@
-"""Triggers: what spawns sessions, with the caps that bound them. A patch with an explicit null clears a binding."""
+"""Triggers: what spawns sessions, with the caps that bound them. A patch with an explicit null clears a binding.
+
+Who may not start sessions may look at triggers, pause them and delete them.
+"""
 
 from typing import Any
 
@@ -134,7 +137,7 @@ class Triggers(OwnedViewSet[Trigger]):
     serializer_class = TriggerShown
     filterset_class = TriggerFilter
     joins = ("agent", "project", "playbook", "skill", "collection")
-    starts = frozenset({"run"})
+    starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
     @described("triggers_create", {201: TriggerShown}, body=TriggerBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:

@@ -140,6 +140,7 @@ def which_agent(verb: str, who: Asker, agents: list[Agent], because: str = "No a
 
 
 def _enable(agent: Agent, who: Asker) -> Answer:
+    demand_start(who.by)  # its triggers fire again
     agent = agent_edit(agent=agent, by=who.by, now=who.now, enabled=True)
     return done(f"Agent {agent.name} is on.", agent=str(agent.public_id), enabled=True)
 

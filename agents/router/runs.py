@@ -123,6 +123,7 @@ def draft(when: When | None, names: Names, who: Asker) -> Answer:
         return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
     if names.is_ambiguous or len(parts.by) > 1 or len(parts.collections) > 1:
         return which_is_meant(names)
+    demand_start(who.by)
     [by], [collection] = parts.by, parts.collections
     trigger = trigger_create(
         owner=who.by,

@@ -67,6 +67,7 @@ def _schedule(who: Asker, chat: Chat) -> Answer:
 @transaction.atomic
 def _sub_agent(who: Asker, chat: Chat) -> Answer:
     """An agent that is told what was asked for. What sets it off nobody can read out of a sentence: it is said so."""
+    demand_start(who.by)
     agent = agent_create(
         owner=who.by, name=_agent_name(who), by=who.by, now=who.now, mode=ApprovalMode.SEMI, enabled=False
     )

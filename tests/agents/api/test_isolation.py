@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from rest_framework.test import APIClient
 
 from agents.enums import Outcome
-from agents.models import AgentSession, Approval, ToolCall
+from agents.models import Agent, AgentSession, Approval, ToolCall, Trigger
 from agents.services.roles import roles_make
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
@@ -33,8 +33,12 @@ REACHED = {
         for who in ("stranger", "superuser", *ROLES)
     },
 }
-# What begins a session is refused before it is looked for, unless the role may begin sessions.
-STARTS = {"agent:start", "agent:restart", "session:restart", "trigger:run"}
+# What begins a session, or sets up what does, is refused before it is looked for, unless the role may begin sessions.
+STARTS = {
+    *(f"agent:{act}" for act in ("start", "restart", "define")),
+    "session:restart",
+    *(f"trigger:{act}" for act in ("run", "partial_update", "resume", "rotate_secret")),
+}
 MAY_START = {"superuser", "operator", "admin"}
 
 
@@ -102,6 +106,48 @@ def test_only_who_may_start_sessions_starts_any(role):
     client.post(f"/api/v1/sessions/{world.over.public_id}/restart", {}, format="json")
     started = AgentSession.objects.count() - before
     assert started == (6 if role in MAY_START else 0)
+
+
+@pytest.mark.parametrize("role", ["stranger", "viewer", "approver"])
+def test_who_may_not_start_sessions_reads_pauses_halts_and_deletes_what_is_theirs(role):
+    person = somebody(role)
+    world, client = make_world(person), client_of(person)
+    trigger = f"/api/v1/triggers/{world.rows['trigger'].public_id}"
+    agent = f"/api/v1/agents/{world.rows['agent'].public_id}"
+    assert client.get(trigger).status_code == 200
+    assert client.post("/api/v1/triggers/events/dry-run", {}, format="json").status_code == 200
+    assert client.post(f"{trigger}/pause", {}, format="json").status_code == 200
+    assert client.delete(trigger).status_code == 204
+    assert client.post(f"{agent}/halt", {"reason": "x"}, format="json").status_code == 200
+    assert client.post(f"{agent}/stop", {}, format="json").status_code == 200
+    assert client.patch(agent, {"enabled": False, "mode": "manual"}, format="json").status_code == 200
+    assert client.post("/api/v1/sessions/halt-all", {}, format="json").status_code == 200
+
+
+@pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
+def test_only_who_may_start_sessions_sets_up_what_starts_them(role):
+    person = somebody(role)
+    world, client = make_world(person), client_of(person)
+    rows = {name: str(row.public_id) for name, row in world.rows.items()}
+    named = {"playbook": rows["playbook"], "collection": rows["collection"]}
+    yaml = "name: {}\ntriggers:\n  - {{name: T, kind: watch, playbook: Lease, collection: Leases}}\n"
+    Agent.objects.filter(public_id=rows["agent"]).update(enabled=False)
+    sent = [
+        client.post("/api/v1/triggers", {"kind": "watch", "name": "W", **named}, format="json"),
+        client.patch(f"/api/v1/triggers/{rows['trigger']}", {"enabled": True}, format="json"),
+        client.post(f"/api/v1/triggers/{rows['trigger']}/resume", {}, format="json"),
+        client.post("/api/v1/triggers/events", {"source": "monitor"}, format="json"),
+        client.post("/api/v1/agents/import", {"definition": yaml.format("A")}, format="json"),
+        client.patch(f"/api/v1/agents/{rows['agent']}", {"enabled": True}, format="json"),
+        client.post("/api/v1/asks", {"text": "every 6 hours run playbook Lease on collection Leases"}, format="json"),
+        client.post("/api/v1/asks", {"text": f"resume agent {world.rows['agent'].name}"}, format="json"),
+    ]
+    if role in MAY_START:
+        assert {answer.status_code for answer in sent} <= {200, 201}, [answer.content for answer in sent]
+    else:
+        assert {(answer.status_code, answer.json()["code"]) for answer in sent} == {(403, "not_allowed")}
+        assert not Trigger.objects.exclude(public_id=rows["trigger"]).exists()
+        assert not Agent.objects.filter(enabled=True).exists()
 
 
 def test_the_owner_is_found():

@@ -6,7 +6,7 @@ import pytest
 
 from agents.models import AgentSession, Budget, InboundEvent, Installation, Project, Trigger
 from agents.services.triggers import trigger_secret
-from tests.factories import NOW, make_agent, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_starter, make_trigger
 
 from .conftest import client_of
 from .world import make_skill, make_world
@@ -260,7 +260,7 @@ def test_a_dry_run_spawns_and_stores_nothing(api, world):
 
 
 def test_an_event_reaches_the_sender_s_own_triggers_alone(world):
-    stranger = client_of(make_user())
+    stranger = client_of(make_starter())
     assert post(stranger, EVENTS, {"source": "monitor"}).json()["code"] == "no_match"
     assert post(stranger, EVENTS, {"target_agent": world.rows["agent"].name}).status_code == 404
 

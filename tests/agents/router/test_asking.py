@@ -237,6 +237,18 @@ def test_who_may_not_start_sessions_runs_and_starts_nothing_by_name(scene):
             asked(scene, text)
 
 
+def test_who_may_not_start_sessions_sets_up_nothing_that_would(scene):
+    scene.owner.user_permissions.clear()
+    scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
+    before = Agent.objects.count(), Trigger.objects.count()
+    drafts = ("every 6 hours run playbook Lease on collection Leases", "Create an agent that reads leases")
+    for text in (*drafts, "resume agent Clerk"):
+        with pytest.raises(NotAllowed, match="start"):
+            asked(scene, text)
+    assert asked(scene, "pause agent Clerk").path
+    assert (Agent.objects.count(), Trigger.objects.count()) == before
+
+
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "x" * 100_000, "halt " * 5_000])
 def test_text_has_a_sane_length(scene, text):
     with pytest.raises(Invalid, match="characters"):

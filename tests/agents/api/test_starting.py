@@ -1,0 +1,52 @@
+"""Who may not start sessions has none begun by any route, also not by setting up, or off, what would begin one."""
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Group
+
+from agents.conf import clock
+from agents.models import AgentSession
+from agents.services.roles import roles_make
+from agents.services.watches import watches_fire_unfired
+from tests.factories import make_trigger, make_user
+
+from .conftest import client_of
+from .test_acts import ACTS, CHANGING, public, sent, staged
+from .world import make_world
+
+pytestmark = pytest.mark.django_db
+# What such a person is refused. The table of all acts is that of test_acts.
+STARTED = {
+    *(f"agent:{act}" for act in ("start", "restart", "define", "import_yaml")),
+    *("chat:create", "document:create", "document:attach", "event:create", "run-now:post", "session:restart"),
+    *(f"trigger:{act}" for act in ("create", "partial_update", "resume", "rotate_secret", "run", "set_cap")),
+}
+
+
+@pytest.mark.parametrize("role", ["viewer", "approver"])
+def test_no_act_begins_a_session_for_who_may_not_start_any(role, django_capture_on_commit_callbacks):
+    roles_make(apps=apps, using="default")
+    world = make_world(make_user())
+    world.owner.groups.add(Group.objects.get(name=role))
+    watched = {"playbook": world.rows["playbook"], "collection": world.rows["collection"]}
+    make_trigger(owner=world.owner, kind="watch", **watched)
+    refused = set()
+    for name in ACTS:
+        with staged(name, world) as by_api:
+            before = AgentSession.objects.count()
+            with django_capture_on_commit_callbacks(execute=True):
+                answer = sent(by_api)
+            assert answer.status_code != 500, (name, answer.content)
+            if answer.status_code == 403 and "agents.add_agentsession" in answer.json()["message"]:
+                refused.add(name)
+            watches_fire_unfired(now=clock())
+            assert AgentSession.objects.count() == before, name
+    assert refused == STARTED
+
+
+def test_a_document_put_where_nothing_watches_needs_no_permission_to_start():
+    world = make_world(make_user())
+    answer = client_of(world.owner).post(
+        CHANGING["document:attach"].address(world), {"collection": public(world.rows["collection"])}, format="json"
+    )
+    assert answer.status_code == 200
