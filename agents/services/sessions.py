@@ -110,11 +110,8 @@ def _by_definition(agent: Agent | None) -> dict[str, Any]:
     """The agent, and the version of its definition that the session keeps, whatever is written later."""
     if agent is None or not agent.definition_version:
         return {"agent": agent}
-    return {
-        "agent": agent,
-        "definition_version": agent.definition_version,
-        "definition_digest": agent.definition_digest,
-    }
+    version, digest = agent.definition_version, agent.definition_digest
+    return {"agent": agent, "definition_version": version, "definition_digest": digest}
 
 
 def session_enqueue(session_pk: int, *, now: datetime) -> bool:
@@ -214,8 +211,7 @@ def session_wake(session_pk: int, *, now: datetime) -> bool:
 
 @transaction.atomic
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
-    """Ends a held session. If a brake has recorded its end already, that reason stands; and what fails while its halt
-    is asked for, such as a question that was about to be asked again, was halted."""
+    """Ends a held session. A reason that a brake has recorded stands; what fails while its halt is asked for was halted."""
     row = held(session)
     if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
         reason = halt_reason(row)
