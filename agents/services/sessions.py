@@ -211,7 +211,7 @@ def session_wake(session_pk: int, *, now: datetime) -> bool:
 
 @transaction.atomic
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
-    """Ends a held session. A reason that a brake has recorded stands; what fails while its halt is asked for was halted."""
+    """Ends a held session. What a brake has recorded stands; what fails while its halt is asked for was halted."""
     row = held(session)
     if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
         reason = halt_reason(row)
