@@ -40,7 +40,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def owner(settings):
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.leaky"]
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
-    settings.LQOPS_LOOP = {"streaming": True}
+    settings.LQOPS_LOOP = {"streaming": True, "max_tool_rounds": 20}
     make_price(MODEL)
     installed_skills.cache_clear()
     user = make_user(is_staff=True, is_superuser=True)

@@ -141,7 +141,7 @@ def test_command_lists_and_answers(waiting, session):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nonsense", "x", "--user", "nobody"], "There is no question nonsense"),
+        (["nonsense", "x", "--user", "nobody"], "There is no question 'nonsense'"),
         (["9e0c7a52-0000-4000-8000-000000000000", "x"], "Say who answers"),
     ],
 )
