@@ -9,7 +9,7 @@ import pytest
 from django.test import override_settings
 
 from agents.anonymize import Anonymizer
-from agents.blocks import SHOWN_AS, parse_blocks
+from agents.blocks import SHOWN_AS, parse_blocks, render_block
 from agents.enums import EventOutcome, TriggerKind
 from agents.models import InboundEvent, Memory, PromptSkill
 from agents.nonces import nonce_of
@@ -260,3 +260,11 @@ def test_a_masked_secret_never_reaches_the_model(scene):
     told = json.dumps([dict(message) for message in request.messages])
     assert "AKIAIOSFODNN7EXAMPLE" not in told
     assert "[redacted:" in told
+
+
+def test_nonces_cannot_pass_for_numbers_that_are_hidden_from_models():
+    nonces = [nonce_of(uuid.uuid4(), "analysis") for _ in range(3_000)]
+    assert all(nonce.isalpha() for nonce in nonces)
+    assert len(set(nonces)) == len(nonces)
+    text = "\n".join(render_block("document", "some text", nonce=nonce) for nonce in nonces)
+    assert Anonymizer().hide(text) == text
