@@ -132,7 +132,11 @@ def _lock(rows: QuerySet[Budget]) -> list[Budget]:
 
 
 def _open_day(scopes: dict[BudgetScope, int], day: date) -> None:
-    """Books for a new day. Two that open it at once agree: the second's rows are ignored."""
+    """Books for a new day. Two that open it at once agree: the second's rows are ignored.
+
+    The installation's book comes first and is locked before any other is opened: whoever holds one of the day, also one
+    that nobody else can see yet, holds that one, and no two wait for each other.
+    """
     for scope, subject in scopes.items():
         pk = 1 if scope == BudgetScope.INSTALLATION else subject
         cap = _CAPPED[scope].objects.filter(pk=pk).values_list("max_cost_per_day_usd", flat=True).first()
@@ -141,6 +145,8 @@ def _open_day(scopes: dict[BudgetScope, int], day: date) -> None:
         Budget.objects.bulk_create(
             [Budget(scope=scope, subject_id=subject, day=day, cap_usd=cap)], ignore_conflicts=True
         )
+        if scope == BudgetScope.INSTALLATION:
+            _lock(_today({scope: subject}, day))
 
 
 def _ledger(row: Budget) -> Ledger:
