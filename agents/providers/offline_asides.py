@@ -20,7 +20,9 @@ from agents.types import ModelRequest
 
 MATERIAL = 0.05  # a change of a number by less than this share is none
 FULL_SCORE_CHANGE = 0.5
-SHOWN = 160
+SHOWN = 80  # characters of an argument
+MOST_ARGUMENTS = 6
+NO_FORECAST = "No prediction: the offline analyst reads the call by rule, and foresees nothing."
 CHAT = (
     f"I am the offline analyst of lqops: {WHAT_IT_IS}. I cannot hold a conversation. Send a document together with a "
     "playbook or a skill with rules, and I report, with exact quotes, where the document departs from them. "
@@ -47,6 +49,7 @@ _GRAVE = re.compile(
     r"\b(delet\w*|remov\w*|drop\w*|overwrit\w*|send\w*|publish\w*|pay\w*|transfer\w*|cancel\w*|revok\w*|purg\w*|execut\w*)",
     re.IGNORECASE,
 )
+_CALLED = re.compile(r"^Skill: ([\w.-]{1,64})\((.*)\)$", re.MULTILINE)  # as agents.engine.simulation asks
 _NOTHING = re.compile(
     r"\s*+(?:no(?:thing|ne)?(?: has)?(?: changed| changes?| difference)?|unchanged|\{\}|\[\])?[\s.]*+", re.IGNORECASE
 )
@@ -206,16 +209,27 @@ def _holds(condition: re.Match[str], numbers: Sequence[float]) -> bool:
 
 
 def simulation(texts: list[str], max_tokens: int) -> tuple[str, bool]:
-    """Two sentences from the call's own text: what it says, and which of its words are hard to undo."""
-    said = " ".join((texts[-1] if texts else "").split())
-    shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
-    grave = sorted({found.lower() for found in _GRAVE.findall(said)})
-    risk = (
-        f"It speaks of what may not be undone: {', '.join(grave[:6])}."
-        if grave
-        else "It holds no word of the rules for acts that cannot be undone."
-    )
-    return _fit(f"Rule-based reading, not a forecast: the call says \u201c{shown}\u201d. {risk}", max_tokens)
+    """The call itself, in a sentence, and which of its words are hard to undo. It foresees nothing, and says so."""
+    called = next((found for text in texts for found in _CALLED.finditer(text)), None)
+    if called is None:
+        return _fit(NO_FORECAST, max_tokens)
+    name, arguments = called[1], called[2]
+    grave = sorted({found.lower() for found in _GRAVE.findall(f"{name.replace('_', ' ')} {arguments}")})
+    undone = f" Words for what may not be undone: {', '.join(grave[:6])}." if grave else ""
+    return _fit(f"{NO_FORECAST} It would run {name} with {_given(arguments)}.{undone}", max_tokens)
+
+
+def _given(arguments: str) -> str:
+    given = _json_object(arguments)
+    if not given:
+        return "nothing" if arguments == "{}" else "more than can be told here"
+    shown = ", ".join(f"{key} \u201c{_cut(value)}\u201d" for key, value in list(given.items())[:MOST_ARGUMENTS])
+    return f"{shown} and {len(given) - MOST_ARGUMENTS} more" if len(given) > MOST_ARGUMENTS else shown
+
+
+def _cut(value: object) -> str:
+    said = " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
+    return said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
 
 
 def compaction(texts: list[str], max_tokens: int) -> tuple[str, bool]:

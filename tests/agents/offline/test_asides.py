@@ -2,11 +2,14 @@
 
 import json
 import time
+from dataclasses import dataclass
 
 import pytest
 
 from agents.blocks import render_block
+from agents.engine.simulation import _question
 from agents.enums import Purpose
+from agents.providers import offline_asides
 from agents.providers.offline import OfflineProvider
 from agents.types import ModelRequest
 from tests.table import every_row
@@ -138,13 +141,46 @@ def test_odd_texts_take_no_longer(purpose, piece):
     assert time.process_time() - start <= 1.5
 
 
-def test_a_simulation_is_two_sentences_of_the_call_itself():
-    grave = answer("file.delete(path='a')" + " x" * 200, purpose=Purpose.SIMULATION).text
-    plain = answer("clock.read()", purpose=Purpose.SIMULATION).text
+def foreseen(name, arguments, context=""):
+    asked = _question(Named(name), arguments, context)
+    return answer(asked["prompt"], purpose=Purpose.SIMULATION, max_tokens=asked["max_tokens"]).text
 
-    assert grave.startswith("Rule-based reading, not a forecast: the call says \u201cfile.delete(")
-    assert grave.endswith("It speaks of what may not be undone: delete.")
-    assert plain.endswith("It holds no word of the rules for acts that cannot be undone.")
+
+UNDONE = "Words for what may not be undone"
+
+
+@dataclass
+class Named:
+    name: str
+    description: str = "Sends one plain-text mail to one address."
+
+
+@every_row(
+    ("name", "arguments", "told"),
+    [
+        (
+            "send_email",
+            {"body": "Text\n" * 100, "subject": "Late", "to": "x@example.org"},
+            f"send_email with body “{'Text ' * 16}…”, subject “Late”, to “x@example.org”. {UNDONE}: send.",
+        ),
+        ("read_clock", {}, "read_clock with nothing."),
+        ("count", {"deep": {"a": [1]}, "n": 2}, 'count with deep “{"a": [1]}”, n “2”.'),
+        (
+            "count",
+            dict.fromkeys("abcdefgh", 1),
+            f"count with {', '.join(f'{key} “1”' for key in 'abcdef')} and 2 more.",
+        ),
+        ("write", {"text": "x" * 5_000}, "write with more than can be told here."),
+    ],
+)
+def test_a_simulation_tells_the_call_and_nothing_of_the_question(name, arguments, told):
+    assert foreseen(name, arguments, "Skill: other({})") == f"{offline_asides.NO_FORECAST} It would run {told}"
+
+
+def test_a_simulation_of_what_it_cannot_read_is_none():
+    text = answer("Say in two or three sentences what will come of it.", purpose=Purpose.SIMULATION).text
+
+    assert text == offline_asides.NO_FORECAST
 
 
 def test_a_compaction_is_an_extract():
