@@ -181,6 +181,8 @@ class CallableSkillAdmin(ActingAdmin):
     def state(self, row: Any) -> tuple[str, str]:
         if not _is_installed(row):
             return "gone", "not installed"
+        if row.enabled and row.listed.skill.lacking:
+            return "gone", "not set up"
         return ("on", "on") if row.enabled else ("off", "switched off")
 
     @column("limit per hour")

@@ -27,6 +27,7 @@ class CallableSkillShown(serializers.Serializer[Any]):
     description = serializers.CharField()
     version = serializers.CharField(allow_null=True)
     enabled = serializers.BooleanField()
+    lacking = serializers.CharField(help_text="What has to be set before it can work; empty: nothing.")
     declared_level = serializers.CharField(allow_null=True, help_text="The level that its author gave it.")
     level = serializers.ChoiceField(choices=Level.choices, allow_null=True, help_text="The level that holds.")
     hourly_limit = serializers.IntegerField(allow_null=True, help_text="As chosen; null: nobody has chosen one.")

@@ -43,7 +43,7 @@ class Asker:
                 "messages": [*self._window(_whole(transcript, brief.before), place), self._what_is_left(number)],
                 "max_tokens": brief.max_tokens,
                 "purpose": str(brief.purpose),
-                "tools": [skill.offer for skill in brief.skills.values()],
+                "tools": [skill.offer for skill in brief.skills.values() if not skill.lacking],
             }
         with listening(brief.listener if self._config.streaming else None):
             return guarded_tool_call(self._session, ToolIntent.RUN_SKILL, params, key=place)

@@ -125,6 +125,8 @@ class SkillExecutor:
         standing = skill_standing(skill.name, skill.level) if skill else None
         if skill is None or standing is None or not standing.enabled:
             return SkillResult(error=f"the skill {call.name[:64]} is {NOT_FOUND}")
+        if skill.lacking:
+            return self._refused(skill, standing.level, call.arguments, f"{skill.name} cannot work: {skill.lacking}")
         try:
             before = asked_before(self._session, key)
             arguments = dict(before["arguments"]) if before else skill.arguments(call.arguments)

@@ -72,6 +72,7 @@ class ListedSkill:
             "description": skill.description if skill else "",
             "version": skill.version if skill else None,
             "enabled": self.enabled,
+            "lacking": skill.lacking if skill else "",
             "declared_level": self.declared,
             "level": self.level,
             "hourly_limit": self.chosen_limit,

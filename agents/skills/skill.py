@@ -57,7 +57,7 @@ class Skill:
     `local`: its whole effect is rows of ours, or nothing; it runs inside the transaction of its record and ends by
     itself. Every other skill runs beside the worker, in a thread or a process, and is given up after its timeout.
     `addresses` names the arguments that say where to go, `secret_arguments` those in which a secret may be named by its
-    handle. `request` makes it a priced question to a model.
+    handle. `request` makes it a priced question to a model. `needs` says what is missing for it to work here.
     """
 
     name: str
@@ -77,6 +77,15 @@ class Skill:
     secret_arguments: tuple[str, ...] = ()
     cooldown_seconds: float = 0
     request: Callable[[Mapping[str, Any]], ModelRequest] | None = None
+    needs: Callable[[], str] | None = None
+
+    @property
+    def lacking(self) -> str:
+        """What has to be set before it can work, as part of a sentence; empty when nothing has."""
+        try:
+            return self.needs() if self.needs else ""
+        except Exception as error:  # noqa: BLE001 whatever is wrong with somebody's function, the others work
+            return f"what it needs cannot be told ({type(error).__name__})"
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -142,6 +151,7 @@ class Declaration(TypedDict, total=False):
     secret_arguments: tuple[str, ...]
     cooldown_seconds: float
     request: Callable[[Mapping[str, Any]], ModelRequest] | None
+    needs: Callable[[], str] | None
 
 
 def skill(*, name: str = "", **declared: Unpack[Declaration]) -> Callable[[Callable[..., Any]], Skill]:

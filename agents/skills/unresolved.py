@@ -12,6 +12,7 @@ from agents.models import SkillSetting
 from agents.skills.registry import installed_skills
 
 _SKILL: Final = "the name of a skill that is installed and switched on"
+_SET_UP: Final = "a skill that can work as lqops is set up: "
 _MODEL: Final = "the name of a model that is declared"
 
 
@@ -25,21 +26,28 @@ def not_among(skills: Set[str], definition: AgentDefinition, *, file: str) -> li
     """The same, with these skills and without a database."""
     return [
         *(
-            Problem(file, definition.line_of(key), key, _SKILL + _near(name, skills), name)
+            Problem(file, definition.line_of(key), key, _wanted(name, skills), name)
             for key, name in _tools(definition, skills)
         ),
         *(Problem(file, definition.line_of(key), key, _MODEL, name) for key, name in _models(definition)),
     ]
 
 
-def _near(name: str, skills: Set[str]) -> str:
+def _wanted(name: str, skills: Set[str]) -> str:
+    if name in skills:
+        return f"{_SET_UP}{_lacking(name)}"
     near = get_close_matches(name, skills, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    return f"{_SKILL} (did you mean {near[0]}?)" if near else _SKILL
+
+
+def _lacking(name: str) -> str:
+    skill = installed_skills().get(name)
+    return skill.lacking if skill else ""
 
 
 def _tools(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str, str]]:
     for number, name in enumerate(definition.skills or ()):
-        if name not in skills:
+        if name not in skills or _lacking(name):
             yield f"skills[{number}]", name
     for field, spec in definition.hot_state.fields.items():
         if spec.refresh_tool is not None and spec.refresh_tool not in skills:

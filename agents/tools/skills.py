@@ -21,13 +21,15 @@ def is_skill_call(params: Params) -> bool:
 
 
 def skill_tool(params: Params) -> Tool:
-    """The skill as a tool. One that is not installed, or not enabled, raises as any unusable parameter does."""
+    """The skill as a tool. One that is not installed, enabled or set up raises as any unusable parameter does."""
     skill, arguments = _named(params), params.get("arguments")
     if not isinstance(arguments, Mapping):
         raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
     standing = skill_standing(skill.name, skill.level)
     if not standing.enabled:
         raise BadParams(f"the skill {skill.name} is not found or disabled.")
+    if skill.lacking:
+        raise BadParams(f"the skill {skill.name} cannot work: {skill.lacking}.")
     skill.arguments(arguments)
     hosts = skill_hosts()
     capability = skill.capability(level_for(skill, standing.level, arguments, hosts))

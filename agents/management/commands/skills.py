@@ -93,6 +93,8 @@ def _line(listed: ListedSkill) -> str:
         state = f"{state}, not installed"
     elif listed.level != listed.declared:
         level = f"{level} (declared {listed.declared})"
+    if listed.skill and listed.skill.lacking:
+        state = f"{state}, not offered: {listed.skill.lacking}"
     limit = "no limit" if listed.limit is None else f"limit {listed.limit}"
     use = listed.use
     return f"{listed.name}  {level}  {state}  {limit}  used {use.used_this_hour}, refused {use.refused_this_hour}"

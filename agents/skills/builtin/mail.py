@@ -20,7 +20,11 @@ SUBJECT_CHARS: Final = 160
 BODY_CHARS: Final = 50_000
 
 
-@skill(level=Level.RESTRICTED, addresses=("to",), timeout_seconds=60)
+def _missing() -> str:
+    return "" if mail_is_configured() else "no mail server is configured (LQOPS_SMTP_HOST)"
+
+
+@skill(level=Level.RESTRICTED, addresses=("to",), timeout_seconds=60, needs=_missing)
 def send_email(
     context: SkillContext,
     to: Annotated[str, Field(max_length=ADDRESS_CHARS, description="One plain address: name@example.org")],
@@ -28,8 +32,8 @@ def send_email(
     body: Annotated[str, Field(min_length=1, max_length=BODY_CHARS, description="Plain text.")],
 ) -> dict[str, Any]:
     """Sends one plain-text mail to one address."""
-    if not mail_is_configured():
-        raise Invalid("No mail can be sent: no mail server is configured (LQOPS_SMTP_HOST).")
+    if missing := _missing():
+        raise Invalid(f"No mail can be sent: {missing}.")
     _refuse_unplain(to)
     message_id = _message_id(context.idempotency_key)
     message = EmailMessage(

@@ -101,6 +101,7 @@ def test_page_of_a_skill_that_nobody_has_set(client):
     text = text_of(answer)
 
     assert "Last changed by</dt><dd>nobody" in text
+    assert "no mail server is configured (LQOPS_SMTP_HOST)." in text
     assert "&quot;properties&quot;" in text
     assert "Not called in the last 24 hours." in text
     assert not SkillSetting.objects.exists()

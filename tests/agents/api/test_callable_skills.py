@@ -67,6 +67,7 @@ def test_a_skill_tells_what_it_declares_what_holds_and_how_often_it_ran(api):
     assert found["arguments"]["type"] == "object"
     assert found["updated_at"] == "2026-03-14T09:26:53Z"
     assert found["installed"]
+    assert found["lacking"] == "no mail server is configured (LQOPS_SMTP_HOST)"
 
 
 def test_setting_whose_skill_is_gone_is_shown_as_such(api):

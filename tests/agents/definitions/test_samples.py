@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from django.test import override_settings
 
 from agents.enums import TriggerKind
 from agents.management.samples import samples_install
@@ -13,6 +14,7 @@ from agents.services.definitions import definition_checked
 from agents.services.prompt_skills import skills_load
 from agents.skills.unresolved import unresolved
 from tests.factories import NOW, make_user
+from tests.table import every_row
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "samples" / "agents").glob("*.yaml"))
@@ -84,3 +86,20 @@ def test_a_sample_that_cannot_be_taken_keeps_no_other_from_being_loaded(settings
 def test_an_installation_without_samples_says_so(settings, tmp_path):
     settings.BASE_DIR = tmp_path
     assert samples_install(make_user(), now=NOW) == "Samples: none in this installation"
+
+
+@pytest.mark.django_db
+@every_row(
+    ("host", "notes"),
+    [
+        ("mail.example.org", []),
+        ("", ["a skill that can work as lqops is set up: no mail server is configured (LQOPS_SMTP_HOST)"]),
+    ],
+)
+def test_a_skill_that_cannot_work_here_is_noted(host, notes):
+    definition = definition_checked("name: Clerk\nskills: [now, send_email]\n", file="agent.yaml")
+
+    with override_settings(EMAIL_HOST=host):
+        found = unresolved(definition)
+
+    assert [(note.key, note.expected) for note in found] == [("skills[1]", text) for text in notes]

@@ -65,3 +65,16 @@ def test_call_that_is_not_admitted_is_noted(loop):
         loop(admit=lambda: lambda *_: "Nobody has asked for it.").run()
     [row] = notes()
     assert row[:5] == ("act", "RESTRICTED", "low", '{"what":"it"}', "Nobody has asked for it.")
+
+
+def test_skill_that_cannot_work_here_is_neither_offered_nor_predicted_nor_asked_about(loop, said):
+    mail = calls('send_email(to="a@example.org", subject="s", body="b")')
+    with script(mail, DONE) as model:
+        assert loop().run() == Answered("All done.")
+
+    assert "send_email" not in {tool["function"]["name"] for tool in model.requests[0].tools}
+    assert not InferenceLog.objects.filter(purpose="simulation").exists()
+    assert not Approval.objects.exists()
+    [told] = said(role="tool")
+    assert told.content == "error: send_email cannot work: no mail server is configured (LQOPS_SMTP_HOST)"
+    assert [row[0] for row in notes()] == ["send_email"]

@@ -12,6 +12,7 @@ from agents.guard import guarded_tool_call
 from agents.models import Approval, ToolCall
 from agents.skills.builtin.mail import send_email
 from agents.skills.skill import BadArguments
+from agents.tools.params import BadParams
 from tests.agents.skills.test_skill import CONTEXT
 from tests.factories import NOW, make_agent, make_session
 from tests.table import every_row
@@ -92,6 +93,17 @@ def test_without_a_mail_server_nothing_is_sent(settings):
     with pytest.raises(Invalid, match="no mail server is configured"):
         send()
     assert mail.outbox == []
+
+
+@pytest.mark.django_db
+def test_without_a_mail_server_nobody_is_asked(settings):
+    settings.EMAIL_HOST = ""
+    session = make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="semi"))
+    params = {"skill": "send_email", "arguments": {"to": "someone@example.com", "subject": "Hello", "body": "Text"}}
+
+    with pytest.raises(BadParams, match=r"no mail server is configured \(LQOPS_SMTP_HOST\)"):
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key="step:1:0", now=NOW)
+    assert not Approval.objects.exists()
 
 
 @pytest.mark.parametrize(

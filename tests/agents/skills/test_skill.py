@@ -210,3 +210,21 @@ def test_declaration_that_makes_no_sense_is_refused(function, declared, said):
 
 def test_name_may_be_another_than_that_of_the_function():
     assert skill(name="better")(fine).name == "better"
+
+
+@every_row(
+    ("needs", "lacking"),
+    [
+        (None, ""),
+        (lambda: "", ""),
+        (lambda: "a key (LQOPS_KEY)", "a key (LQOPS_KEY)"),
+        (lambda: 1 / 0, "what it needs cannot be told (ZeroDivisionError)"),
+    ],
+)
+def test_a_skill_tells_what_it_lacks_and_never_fails_at_it(needs, lacking):
+    @skill(needs=needs)
+    def act() -> str:
+        """Acts."""
+        return ""
+
+    assert act.lacking == lacking

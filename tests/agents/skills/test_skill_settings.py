@@ -280,6 +280,14 @@ def test_command_sets_and_clears_and_records_who(operator):
     assert set(AuditEvent.objects.values_list("kind", "actor")) == {("skill.set", f"user:{operator.pk}")}
 
 
+def test_command_and_facts_tell_what_a_skill_lacks():
+    [line] = [line for line in said().splitlines() if line.startswith("send_email")]
+    assert "  on, not offered: no mail server is configured (LQOPS_SMTP_HOST)  " in line
+
+    lacking = {facts["name"]: facts["lacking"] for facts in json.loads(said("--json"))}
+    assert (lacking["send_email"][:14], lacking["now"]) == ("no mail server", "")
+
+
 def test_command_lets_a_superuser_go_back_to_what_was_declared(superuser):
     settle(superuser, level="PRIVILEGED")
     assert said("set", "look", "--user", superuser.username, "--level", "declared").startswith("look  CONTROLLED  on")
