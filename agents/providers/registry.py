@@ -121,7 +121,7 @@ def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
 
 
 def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:
-    return ScriptedProvider([Step(text) for text in declared["replies"]])
+    return ScriptedProvider([Step(text) for text in declared["replies"]], by_conversation=True)
 
 
 _BUILDERS: dict[str, Callable[[str, Mapping[str, Any]], Provider]] = {

@@ -1,7 +1,8 @@
 """A provider that plays a script: for tests, rehearsals and dry runs. It opens no connection.
 
-A script is a list of steps, played in order and then from the last one on; each says what to reply and in what pieces,
-what to report as usage (also falsely), how long to take, or how and when to fail.
+A script is a list of steps, played in order and then the last one again; each says what to reply and in what pieces,
+what to report as usage (also falsely), how long to take, or how and when to fail. Which step is next is counted by the
+provider, or told by the conversation: as many as the model has spoken in it, whichever process is asked.
 """
 
 import threading
@@ -34,8 +35,9 @@ class ScriptedProvider:
 
     name = "scripted"
 
-    def __init__(self, steps: Sequence[Step] = (Step(),)) -> None:
+    def __init__(self, steps: Sequence[Step] = (Step(),), *, by_conversation: bool = False) -> None:
         self._steps = tuple(steps)
+        self._by_conversation = by_conversation
         self._lock = threading.Lock()
         self.requests: list[ModelRequest] = []
 
@@ -57,7 +59,8 @@ class ScriptedProvider:
 
     def _next(self, request: ModelRequest) -> Step:
         with self._lock:
-            step = self._steps[min(len(self.requests), len(self._steps) - 1)]
+            place = _spoken(request) if self._by_conversation else len(self.requests)
+            step = self._steps[min(place, len(self._steps) - 1)]
             self.requests.append(request)
         if step.before_reply is not None:
             step.before_reply()
@@ -75,6 +78,10 @@ class ScriptedProvider:
             latency_ms=round(step.delay_seconds * 1_000),
             calls=step.calls,
         )
+
+
+def _spoken(request: ModelRequest) -> int:
+    return sum(message.get("role") == "assistant" for message in request.messages)
 
 
 def _broken(step: Step) -> ProviderError:

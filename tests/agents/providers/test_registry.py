@@ -1,6 +1,7 @@
 """Who serves which model, made when first asked, with its limits and its key by handle."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -59,10 +60,16 @@ def test_a_model_without_a_key_is_asked_without_one(settings):
 def test_rehearsed_replies_come_from_the_declaration(settings):
     settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two"]}}
     provider = registry.provider_for("m")
-    assert [provider.complete(REQUEST).text, provider.complete(REQUEST).text] == ["one", "two"]
     chunks = []
-    assert provider.stream(REQUEST, chunks.append).text == "two"
+    assert [provider.complete(REQUEST).text, provider.stream(REQUEST, chunks.append).text] == ["one", "one"]
     assert chunks[-1].finished
+
+
+def test_a_rehearsed_reply_goes_by_the_conversation_whichever_worker_asks(settings):
+    settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two", "three"]}}
+    spoken = [{"role": "assistant", "content": "one"}, {"role": "user", "content": "And then?"}]
+    asked = [replace(REQUEST, messages=(*REQUEST.messages, *spoken * times)) for times in (3, 1, 0, 2, 1)]
+    assert [registry.provider_for("m").complete(one).text for one in asked] == ["three", "two", "one", "three", "two"]
 
 
 def test_no_more_calls_at_once_than_declared():
