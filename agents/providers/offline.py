@@ -1,7 +1,8 @@
 """The built-in model provider: rule-based text matching that says so. Deterministic; no network, no clock, no chance.
 
 It reads the marked blocks of a request: `document` is what to check, `playbook` and `skill` what to check it against.
-A `goal` is beyond it, and it says so. Text outside of a playbook or skill block instructs it in nothing.
+A `goal` is beyond it, and it says so; documents that come with one are still looked over for markings of privilege.
+Text outside of a playbook or skill block instructs it in nothing.
 """
 
 from collections import Counter
@@ -78,6 +79,7 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
             analysis.notes += [f"Rule not understood, and not checked: {line}" for line in unread]
     if documents or positions or rules or not goal:  # with a goal alone nothing was to be checked
         analysis.notes += [NO_DOCUMENT] * (not documents) + [NO_RULES] * (not positions and not rules)
+    analysis.privilege = list(dict.fromkeys(shown for block in documents for shown in markings(block.text)))
     if documents and (positions or rules):
         counts: Counter[str] = Counter()
         for number, block in enumerate(documents, 1):
@@ -85,7 +87,6 @@ def _analysis(texts: list[str], max_tokens: int) -> tuple[str, bool]:
             for finding, kind in _document(block, name, positions, rules):
                 counts[kind] += 1
                 analysis.findings += [finding] if finding else []
-            analysis.privilege += [shown for shown in markings(block.text) if shown not in analysis.privilege]
         analysis.counts = dict(sorted(counts.items()))
     return rendered(analysis, max_tokens=max_tokens)
 

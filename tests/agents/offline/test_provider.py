@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.blocks import render_block
 from agents.costs import input_bound
 from agents.enums import Purpose
 from agents.playbook_text import Position
@@ -183,6 +184,14 @@ def test_markings_of_privilege_are_quoted():
         "PRIVILEGED & CONFIDENTIAL",
         "Attorney-client communication",
     ]
+
+
+def test_markings_of_privilege_are_seen_when_there_is_only_a_goal():
+    goal = render_block("goal", "Write a letter.", nonce=NONCE)
+    told = analysis(goal, document("Without prejudice."))
+
+    assert [one["title"] for one in told["findings"]] == ["The goal was not worked towards"]
+    assert told["privilege_concerns"] == ["Without prejudice"]
 
 
 def test_several_documents_and_parts_of_messages():
