@@ -84,6 +84,22 @@ def test_later_run_shows_no_password():
 # --- a check ---
 
 
+def test_a_check_that_makes_the_first_admin_prints_no_password(monkeypatch):
+    def fail(self):
+        raise CommandError("Not today.")
+
+    monkeypatch.setattr(up.Command, "_prepare", lambda self: "secret-word")
+    monkeypatch.setattr(up, "everything", lambda web, say: Children([], say=say))
+    monkeypatch.setattr(up.Web, "wait_until_it_answers", fail)
+    said = StringIO()
+
+    with pytest.raises(CommandError):
+        call_command("up", "--check", stdout=said)
+
+    assert "manage.py changepassword admin" in said.getvalue()
+    assert "secret-word" not in said.getvalue()
+
+
 def checked(monkeypatch, prepare, raised):
     """The summary of a check whose preparation goes wrong like this."""
     monkeypatch.setattr(up.Command, "_prepare", prepare)

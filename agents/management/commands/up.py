@@ -95,8 +95,8 @@ class Command(BaseCommand):
                 children.watch()
 
     def _check(self) -> None:
-        if password := self._prepare():
-            self._say(f"The first admin was made: user {FIRST_ADMIN}, password {password} (shown this once)")
+        if self._prepare():  # what a check prints is kept in logs: it holds no password
+            self._say(f"The first admin was made; `manage.py changepassword {FIRST_ADMIN}` gives it a password")
         listening = _listen("127.0.0.1", 0)
         web = Web(listening)
         with listening, everything(web, say=self._say) as children:
