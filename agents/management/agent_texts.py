@@ -16,7 +16,7 @@ def agent_paths(paths: Iterable[Path]) -> list[Path]:
     """Files as they are named; of a folder all its YAML files, by name."""
     found: list[Path] = []
     for path in paths:
-        if not path.is_dir():
+        if not _is_folder(path):
             found.append(path)
             continue
         inside = sorted(one for one in path.iterdir() if one.suffix in ENDINGS and one.is_file())
@@ -24,6 +24,13 @@ def agent_paths(paths: Iterable[Path]) -> list[Path]:
             raise CommandError(f"There is no YAML file in {path}.")
         found += inside
     return found
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no file can have; reading it says why
+        return False
 
 
 def agent_text(path: Path) -> str | Problem:

@@ -181,6 +181,14 @@ def test_export_stops_at_a_row_that_cannot_be_read(unguarded, tmp_path):
     assert not [found for found in tmp_path.iterdir() if found.is_file()]
 
 
+def test_export_replaces_nothing_that_is_no_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    assert run("export_audit", "--output", str(pipe))[::2] == (2, f"{pipe} is no file.")
+    assert pipe.is_fifo()
+
+
 def test_export_says_where_it_cannot_write(tmp_path):
     code, _, said = run("export_audit", "--output", str(tmp_path / "no" / "folder"))
     assert (code, "Stopped after 0 rows" in said) == (2, True)

@@ -5,7 +5,7 @@ from io import StringIO
 from unittest.mock import patch
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agents.models import SignInCount
@@ -248,3 +248,9 @@ def test_the_host_lets_everybody_in_again():
     assert unlock("--json") == '{"cleared": 4}\n'
     assert tries(1) is None
     assert tries(1, username="bob", address=HOME) is None
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_not_everybody(name):
+    with pytest.raises(CommandError, match="leave it out for all"):
+        unlock(name)

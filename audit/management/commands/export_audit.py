@@ -67,6 +67,8 @@ class Command(ActingCommand):
         if output is None:
             yield self.stdout  # type: ignore[misc]
             return
+        if output.exists() and not output.is_file():  # a device or a pipe would be replaced, not written to
+            raise CommandError(f"{output} is no file.", returncode=UNREADABLE)
         draft = output.with_name(f"{output.name}.partial")
         try:
             with open(draft, "w", encoding="ascii", opener=_private) as target:

@@ -1,0 +1,85 @@
+"""Rubbish for every command that takes the name of something: a sentence and an exit code, never a traceback."""
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from lqops import cli
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+LONG, NOBODY = "x" * 10_000, "00000000-0000-0000-0000-000000000000"
+RUBBISH = ("", " ", LONG, "-1", "9" * 400, "nan", "\u202e", "💥", NOBODY, "'; DROP TABLE x; --", "%s", "{}")
+FILES = {
+    "bytes.yaml": b"\xff\xfe\x00\x80",
+    "latin.yaml": "name: Müller".encode("cp1252"),
+    "empty.yaml": b"",
+    "nul.yaml": b"a: \0",
+}
+NAMING = [
+    ["add_document", "--owner", "ada", "--collection={}", "file"],
+    ["add_document", "--owner={}", "--collection=x", "file"],
+    ["agent", "start", "--", "{}"],
+    ["answer", "--user", "ada", "--", NOBODY, "{}"],
+    ["api_key", "create", "--name", "x", "--", "{}"],
+    ["api_key", "revoke", "--", "{}"],
+    ["approve", "--user", "ada", "--", "{}"],
+    ["ask", "--user={}", "hello"],
+    ["ask", "--user", "ada", "--chat={}", "hello"],
+    ["audit", "--limit={}"],
+    ["deny", "--user", "ada", "--", "{}"],
+    ["export_agent", "--", "{}"],
+    ["export_audit", "--since={}"],
+    ["export_playbook", "--owner", "ada", "--", "{}"],
+    ["halt", "--", "{}"],
+    ["opt_in", "--", "{}"],
+    ["release", "--user={}"],
+    ["run_now", "--owner", "ada", "--playbook={}"],
+    ["run_now", "--owner", "ada", "--goal", "x", "--document={}"],
+    ["run_now", "--owner", "ada", "--goal", "x", "--max-cost={}"],
+    ["skills", "set", "--user", "ada", "--disabled", "--", "{}"],
+    ["triggers", "--owner={}"],
+]
+READING = [["add_document", "--owner", "ada", "--collection", "x", "--create"], ["check_agents"], ["load_agents"],
+           ["import_playbook", "--owner", "ada"]]  # fmt: skip
+EMPTY_IS_NONE = {("run_now", "--document="), ("ask", "--chat=")}  # as if it were left out
+
+
+def refused(arguments):
+    """How the command refuses; anything but a CommandError is a traceback for whoever typed it."""
+    with pytest.raises(CommandError) as caught:
+        call_command(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", NAMING, ids=" ".join)
+def test_what_names_nothing_is_refused_in_words(arguments):
+    make_user(username="ada", is_superuser=True)
+    for rubbish in RUBBISH:
+        filled = [part.replace("{}", rubbish) for part in arguments]
+        if (filled[0], filled[-1]) not in EMPTY_IS_NONE and not (set(filled) & {"--chat="}):
+            assert refused(filled), rubbish
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_what_cannot_be_read_is_refused_in_words(arguments, tmp_path):
+    make_user(username="ada", is_superuser=True)
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "circle.yaml").symlink_to(tmp_path / "circle.yaml")
+    for name in (*FILES, "folder.yaml", "circle.yaml", "absent.yaml", LONG):
+        if arguments[0] != "add_document" or name not in FILES:  # which takes texts of any kind
+            assert refused([*arguments, str(tmp_path / name)]), name
+
+
+@pytest.mark.parametrize(
+    ("given", "raised"), [("\udcff", SystemExit), ("ada", UnicodeEncodeError)], ids=["no text", "text"]
+)
+def test_only_an_argument_that_is_no_text_is_blamed_for_it(monkeypatch, given, raised):
+    monkeypatch.setattr(cli, "execute_from_command_line", lambda argv: "\udcff".encode())
+    monkeypatch.setattr(cli, "private_process", lambda: None)
+    monkeypatch.setattr(cli.gc, "freeze", lambda: None)
+    monkeypatch.setattr(cli.sys, "argv", ["manage.py", "halt", given])
+
+    with pytest.raises(raised, match=r"udcff"):
+        cli.main()
