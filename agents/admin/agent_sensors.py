@@ -71,4 +71,5 @@ def _said(state: Mapping[str, Any]) -> str:
         said = "not judged yet"
     left = [f"{len(state['waiting']['items'])} to be judged"] if state.get("waiting") else []
     left += [f"{state['let_go']} never judged"] if state.get("let_go") else []
+    left += [f"{state['suppressed']} suppressed by its cooldown"] if state.get("suppressed") else []
     return ", ".join([said, *left])

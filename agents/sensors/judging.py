@@ -1,9 +1,10 @@
 """What a sensor's signals have to judge: asked about when it comes, and again until there is an answer.
 
-A reading is not let go before a signal has judged it. While the signal cools, or cannot be judged, what it has not
-judged waits with its state, as many of the newest items as one question holds, and is asked about when that is over. A
-reading of a poll takes the place of the one before. A model that gives no score is asked three times; whoever cannot be
-asked is tried again at growing intervals, without end. What was let go all the same is counted.
+A reading is not let go before a signal has judged it. While nobody can be asked, what it has not judged waits with its
+state, as many of the newest items as one question holds, and is asked about when that is over. A reading of a poll takes
+the place of the one before. A model that gives no score is asked three times; whoever cannot be asked is tried again at
+growing intervals, without end. What was let go all the same is counted.
+What comes while a signal cools is suppressed: counted, and never asked about. The first reading after that is judged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,8 @@ LONGEST: Final = timedelta(seconds=60)  # between two tries
 MOST_TRIES: Final = 3  # of a question that gets no score
 SAID_CHARS: Final = 80
 WHY_CHARS: Final = 300
-WAITING: Final = "waiting"  # in a signal's state: what it has yet to judge
+WAITING: Final = "waiting"  # in a signal's state: what it has yet to judge,
+MISSED: Final = "missed"  # and the mark of a reading that came while it cooled
 
 
 @dataclass
@@ -91,9 +93,14 @@ class Judging:
 
     def take(self, items: Sequence[Any], happening: str, mark: str = "") -> None:
         """More to judge. With a mark it takes the place of what waits, unless the signal was given the like before."""
+        now = clock()
         for signal in self._held.spec.signals:
             state, waiting = self._state[signal.name], self._open.get(signal.name)
+            missed = state.pop(MISSED, None)
             if mark and state.get("mark") == mark:
+                continue
+            if is_cooling(signal, self._state, now):
+                self._suppress(state, len(items), mark, missed)
                 continue
             before = [] if mark or waiting is None else waiting.items
             kept = newest([*before, *items])
@@ -107,16 +114,16 @@ class Judging:
                 question.tries, question.after = waiting.tries, waiting.after
 
     def knows_all(self) -> bool:
-        """Every signal was given a reading of its own to judge; one that is new was not."""
-        return all("mark" in self._state[signal.name] for signal in self._held.spec.signals)
+        """Every signal was given the last reading to judge; one that is new, or was cooling, was not."""
+        states = [self._state[signal.name] for signal in self._held.spec.signals]
+        return all("mark" in state and MISSED not in state for state in states)
 
     def is_due(self) -> bool:
         return any(self._due(signal) for signal in self._held.spec.signals)
 
     def _due(self, signal: Signal) -> Question | None:
         now, question = clock(), self._open.get(signal.name)
-        put_off = question is None or question.is_put_off(now) or is_cooling(signal, self._state, now)
-        return None if put_off else question
+        return None if question is None or question.is_put_off(now) else question
 
     async def judge(self, loop_pk: int) -> tuple[list[Fired], list[str]]:
         """Asks about what is due: which signals fired, and what went wrong."""
@@ -173,6 +180,13 @@ class Judging:
         del self._open[signal.name]
         self._let_go(state, len(question.items))
         return [f"{signal.name} could not be judged: the model gave no score {MOST_TRIES} times"]
+
+    def _suppress(self, state: dict[str, Any], number: int, mark: str, missed: str | None) -> None:
+        """A source that shows all it has each time shows the same again: that is one reading."""
+        if mark:
+            state[MISSED] = mark
+        if not mark or mark != missed:
+            state["suppressed"] = state.get("suppressed", 0) + number
 
     def _let_go(self, state: dict[str, Any], number: int) -> None:
         if number:

@@ -64,6 +64,7 @@ def test_sensor_of_an_agent_that_was_stopped_is_at_rest(client, agent):
         ({"score": None, "said": ""}, "no score: it said nothing</span>"),
         ({"unable": "it has no price", "waiting": WAITING, "let_go": 3},
          'class="lq-bad">could not be judged: it has no price, 2 to be judged, 3 never judged</span>'),
+        ({"score": "0.9", "suppressed": 4}, "scored 0.9, 4 suppressed by its cooldown</span>"),
     ],
 )  # fmt: skip
 def test_signal_is_shown_with_its_last_score_or_why_there_is_none(client, agent, state, said):
