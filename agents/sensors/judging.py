@@ -1,9 +1,9 @@
 """What a sensor's signals have to judge: asked about when it comes, and again until there is an answer.
 
-A reading is not let go before a signal has judged it. While nobody can be asked, what it has not judged waits with its
-state, as many of the newest items as one question holds, and is asked about when that is over. A reading of a poll takes
-the place of the one before. A model that gives no score is asked three times; whoever cannot be asked is tried again at
-growing intervals, without end. What was let go all the same is counted.
+A reading is not let go before a signal has judged it. While nobody can be asked, what it has not judged waits with
+its state, as many of the newest items as one question holds, and is asked about when that is over. A reading of a poll
+takes the place of the one before. A model that gives no score is asked three times; whoever cannot be asked is tried
+again at growing intervals, without end. What was let go all the same is counted.
 What comes while a signal cools is suppressed: counted, and never asked about. The first reading after that is judged.
 """
 

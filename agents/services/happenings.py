@@ -47,21 +47,15 @@ def _short(value: Any) -> Any:
 
 
 def events_trim() -> int:
-    """Removes all but the newest of each agent, and of all work without an agent; of what busy sensors tell, all but a
-    quarter of as many. What it does not get to, is first the next time; however many agents there are, the number of
-    statements is bounded."""
-    updates = AgentEvent.objects.filter(kind=EventKind.SENSOR_UPDATED)
-    return _trimmed(AgentEvent.objects.all(), events_kept()) + _trimmed(updates, max(events_kept() // 4, 1))
-
-
-def _trimmed(events: QuerySet[AgentEvent], kept: int) -> int:
+    """Removes all but the newest of each agent, and of all work without an agent. What it does not get to, is first the
+    next time; however many agents there are, the number of statements is bounded."""
     removed = 0
-    crowded = _crowded(events, kept)
+    crowded = _crowded(events_kept())
     for _ in range(MOST_BATCHES):
         too_many = Q(*crowded[:AGENTS_AT_ONCE], _connector=Q.OR)
         if not too_many:
             break
-        rows = events.filter(too_many).order_by("id")
+        rows = AgentEvent.objects.filter(too_many).order_by("id")
         gone = list(rows.values_list("id", flat=True)[:TRIMMED_AT_ONCE])
         removed += AgentEvent.objects.filter(id__in=gone).delete()[0]
         if len(gone) < TRIMMED_AT_ONCE:
@@ -69,9 +63,9 @@ def _trimmed(events: QuerySet[AgentEvent], kept: int) -> int:
     return removed
 
 
-def _crowded(events: QuerySet[AgentEvent], kept: int) -> list[Q]:
+def _crowded(kept: int) -> list[Q]:
     """Of each agent that has too many events, those that are too old; the agent with the oldest comes first."""
-    mine, nobodys = events.filter(agent=OuterRef("pk")), events.filter(agent__isnull=True)
+    mine, nobodys = AgentEvent.objects.filter(agent=OuterRef("pk")), AgentEvent.objects.filter(agent__isnull=True)
     agents = Agent.objects.annotate(end=_oldest_kept(mine, kept), first=mine.order_by("id").values("id")[:1])
     ends = agents.filter(first__lt=F("end")).order_by("first").values_list("pk", "end")
     found = [Q(agent=pk, id__lt=end) for pk, end in ends]
