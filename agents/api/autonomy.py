@@ -70,7 +70,7 @@ class SensorShown(serializers.ModelSerializer[Sensor]):
     value = serializers.SerializerMethodField(help_text="The beginning of what was read last.")
     signals = serializers.SerializerMethodField(
         help_text="Of each: its last score, or what was said instead or why nobody could be asked; when it fired last; "
-        "how many items wait to be judged, and how many never were."
+        "how many items wait to be judged, how many never were, and how many its cooldown suppressed."
     )
 
     class Meta:
@@ -88,7 +88,7 @@ class SensorShown(serializers.ModelSerializer[Sensor]):
 
 
 def _signal_shown(state: dict[str, Any]) -> dict[str, Any]:
-    shown = {name: value for name, value in state.items() if name not in {"waiting", "mark", "spawns"}}
+    shown = {name: value for name, value in state.items() if name not in {"waiting", "mark", "missed", "spawns"}}
     return shown | {"waiting": len(state["waiting"]["items"]) if "waiting" in state else 0}
 
 

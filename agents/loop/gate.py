@@ -20,7 +20,7 @@ from agents.loop.pacing import Pace
 from agents.models import AgentSession, Turn
 from agents.nonces import nonce_of
 from agents.services.gates import gate_note
-from agents.services.hot_state import Change, FieldView, diff_since
+from agents.services.hot_state import Change, FieldView, changes_from
 from agents.services.turns import turn_last_done
 from agents.types import ZERO
 
@@ -61,7 +61,7 @@ def _skipped(
     if opens or last is None or pace.errors or pace.cut:
         gate_note(session, asked=False, skipped="", spent=ZERO, now=clock())
         return ""
-    changes = diff_since(last.seen.get("fields", {}), views)
+    changes = changes_from(last.seen.get("fields", {}), views)
     lines = lines_of(changes)
     if len(lines) > PROMPT_CHARS or not all(change.is_shown for change in changes):
         gate_note(session, asked=False, skipped="", spent=ZERO, now=clock())

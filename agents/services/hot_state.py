@@ -7,7 +7,7 @@ Sensors, refreshes and the agent itself write it, through here; values are maske
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -49,6 +49,8 @@ class FieldView:
     source: str = ""
     source_name: str = ""
     previous: Any = None
+    updated_at: datetime | None = None
+    changed_at: datetime | None = None
 
     @property
     def loaded(self) -> bool:
@@ -87,17 +89,20 @@ def hot_snapshot(session: AgentSession, definition: AgentDefinition, *, now: dat
 
 
 def _view(name: str, spec: FieldSpec, row: HotField | None, now: datetime) -> FieldView:
-    if row is None or row.value is None:
-        return FieldView(name, stale=spec.ttl is not None)
+    empty = FieldView(name, stale=spec.ttl is not None)
+    if row is None:
+        return empty
+    empty = replace(empty, previous=row.previous, updated_at=row.updated_at, changed_at=row.changed_at)
+    if row.value is None:
+        return empty
     age = now - row.updated_at
-    return FieldView(
-        name,
-        row.value,
+    return replace(
+        empty,
+        value=row.value,
         age_seconds=max(int(age.total_seconds()), 0),
         stale=spec.ttl is not None and age.total_seconds() > spec.ttl,
         source=row.source,
         source_name=row.source_name,
-        previous=row.previous,
     )
 
 
@@ -108,7 +113,25 @@ def hot_summary(views: Sequence[FieldView]) -> dict[str, dict[str, Any]]:
     }
 
 
-def diff_since(seen: Mapping[str, Mapping[str, Any]], views: Sequence[FieldView]) -> list[Change]:
+def diff_since(views: Sequence[FieldView], t: datetime) -> list[Change]:
+    """The fields that were written after `t`: what each held before its last change, and what it holds now, in short.
+
+    One that was written with what it held already is listed, too, with the same value twice.
+    """
+    return [_written(view, t) for view in views if view.updated_at is not None and view.updated_at > t]
+
+
+def _written(view: FieldView, t: datetime) -> Change:
+    became = view.changed_at is not None and view.changed_at > t
+    before = view.previous if became else view.value
+    return Change(view.name, _told(before), _told(view.value))
+
+
+def _told(value: Any) -> str:
+    return "" if value is None else _shortened(_json(value))
+
+
+def changes_from(seen: Mapping[str, Mapping[str, Any]], views: Sequence[FieldView]) -> list[Change]:
     """The fields whose values are not those of an earlier summary: what was seen then, against what there is now.
 
     Values are compared, not times, so a field that came back to what it was has not changed, and one that was written

@@ -137,7 +137,7 @@ def test_gate_that_fails_opens(loop, small, caplog):
 
 
 def test_gate_with_a_fault_opens(loop, small, monkeypatch, caplog):
-    monkeypatch.setattr("agents.loop.gate.diff_since", lambda *_: 1 / 0)
+    monkeypatch.setattr("agents.loop.gate.changes_from", lambda *_: 1 / 0)
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
     assert "opens, for it failed" in caplog.text

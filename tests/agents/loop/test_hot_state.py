@@ -11,7 +11,7 @@ from agents.enums import Outcome, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import HotField, Message
 from agents.services.definitions import definition_of
-from agents.services.hot_state import VALUE_BYTES, diff_since, hot_forget, hot_snapshot, hot_summary
+from agents.services.hot_state import VALUE_BYTES, changes_from, diff_since, hot_forget, hot_snapshot, hot_summary
 from agents.services.loops import loop_restart
 from tests.agents.conftest import script
 from tests.agents.loop import samples
@@ -43,6 +43,10 @@ def stored(loop, name):
 
 def views(loop):
     return hot_snapshot(loop.session, definition_of(loop.session.agent), now=clock())
+
+
+def told(changes):
+    return [(change.name, change.old, change.new) for change in changes]
 
 
 def test_field_that_is_not_declared_is_refused_with_a_warning(loop, caplog):
@@ -133,7 +137,22 @@ def test_never_loaded_is_stale_only_with_a_time_to_live(loop):
     }
 
 
-def test_diff_tells_old_and_new_and_forgets_what_came_back(loop):
+def test_diff_since_a_time_tells_old_and_new_of_what_was_written_after_it(loop, time):
+    loop.see("cash", 31)
+    loop.see("note", "calm")
+    loop.see("armed", True)
+    looked = clock()
+    time.shift(timedelta(seconds=1))
+    loop.see("cash", 30)
+    loop.see("note", "calm")
+    assert told(diff_since(views(loop), looked)) == [("cash", "31", "30"), ("note", '"calm"', '"calm"')]
+    assert diff_since(views(loop), clock()) == []
+    time.shift(timedelta(seconds=1))
+    loop.see("cash", None)
+    assert told(diff_since(views(loop), clock() - timedelta(seconds=1))) == [("cash", "30", "")]
+
+
+def test_changes_tell_old_and_new_and_forget_what_came_back(loop):
     loop.see("cash", 31)
     loop.see("note", "calm")
     seen = hot_summary(views(loop))
@@ -142,8 +161,7 @@ def test_diff_tells_old_and_new_and_forgets_what_came_back(loop):
     loop.see("note", "wild")
     loop.see("note", "calm")
     loop.see("armed", True)
-    changes = [(change.name, change.old, change.new) for change in diff_since(seen, views(loop))]
-    assert changes == [("cash", "31", "30"), ("armed", "", "true")]
+    assert told(changes_from(seen, views(loop))) == [("cash", "31", "30"), ("armed", "", "true")]
 
 
 def test_every_field_is_in_the_prompt_each_turn_and_in_no_system_message(loop, time):
