@@ -42,6 +42,7 @@ from agents.services.turns import (
     Memory,
     calls_since,
     memory_keep,
+    memory_settle,
     turn_begin,
     turn_close,
     turn_fail,
@@ -89,7 +90,7 @@ class Cycle:
             verdict = before_turn(self._session, self._agent, self._definition, self._pace, now=now)
             if verdict.move is not None:
                 self._tell(verdict.triggered, now)
-                memory_keep(self._session, _memory(verdict.move), now=now)
+                memory_keep(self._session, _memory(verdict.move))
                 return verdict.move.end
             after_sleep = verdict.pace.slept
             self._pace = replace(verdict.pace, refused=0, slept=False)
@@ -174,7 +175,7 @@ class Cycle:
                 return end
         now = clock()
         self._account(now, closes=False)
-        memory_keep(self._session, Memory(self._pace.to_json()), now=now)
+        memory_keep(self._session, Memory(self._pace.to_json()))
         return end
 
     def _cut_short(self, turn: Turn, rate: ActionRate) -> End:
@@ -214,7 +215,7 @@ class Cycle:
             move, found = restrained(move, limits, spent=spent, rate=rate, now=now)
             for triggered in found:
                 self._tell(triggered, now)
-            memory_keep(self._session, _memory(move), now=now)
+            memory_settle(self._session, _memory(move), now=now)
         return move.end
 
     def _skipped(self, turn: Turn, cause: str) -> Move:

@@ -1,4 +1,4 @@
-"""What the end of a loop leaves: no open turn, and nothing that was heard in it. Its sensors are let go by
+"""What the end of a loop leaves: no open turn, and nothing that was heard. Its sensors are let go by
 agents.services.sensors, and its hot state is forgotten with other traces: whoever ends a loop waits for nobody who
 writes it."""
 

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from agents.definitions.problems import DefinitionError
 from agents.definitions.schema import AgentDefinition, Autonomy
-from agents.enums import Mode, TerminalReason, TurnState
+from agents.enums import Mode, Status, TerminalReason, TurnState
 from agents.exceptions import Invalid, LqopsError
 from agents.models import Agent, AgentSession, Alert, Turn
 from agents.selectors.loops import loop_current, loops_to_renew, running
@@ -24,7 +24,7 @@ from agents.services.loop_settings import loop_for
 from agents.services.ownership import demand_access
 from agents.services.sensors import sensors_want
 from agents.services.sessions import session_create, session_lock
-from agents.services.turns import PACE, turn_hear
+from agents.services.turns import PACE, event_keep, turn_is_open
 from agents.services.waits import CHAT_MESSAGE, WAKES, wakes_for
 from agents.transitions import TERMINAL
 
@@ -106,8 +106,8 @@ def loop_hear_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
 
 
 def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
-    """Tells an event to the loops of its owner whose agents wake for it, or may do so at the end of the turn that they
-    are in; to any other it means nothing. How many were told at once."""
+    """Tells an event to the loops of its owner whose agents wake for it, or may say so when they next lie down; to any
+    other it means nothing. How many were told at once."""
     if name in {"", CHAT_MESSAGE}:
         return 0
     loops = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.LOOP).exclude(status__in=TERMINAL)
@@ -116,7 +116,7 @@ def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: d
     told = [
         _hear_event(loop.pk, name=name, text=text, source=source, now=now)
         for loop in loops
-        if loop.pk in in_turn or wakes_for(loop, name)
+        if _has_named(loop, name) or _may_yet_name(loop, in_turn=loop.pk in in_turn)
     ]
     return sum(told)
 
@@ -125,10 +125,27 @@ def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: d
 def _hear_event(loop_pk: int, *, name: str, text: str, source: str, now: datetime) -> bool:
     """Under the lock that a loop takes to end its turn: the event comes before that or after it, and is not lost."""
     row = session_lock(loop_pk)
-    if wakes_for(row, name):
+    in_turn = turn_is_open(row)
+    if wakes_for(row, name) or (_has_named(row, name) and not in_turn):
         return alert_push(row, name=name, text=text, source_name=source, now=now) is not None
-    turn_hear(row, name=name, text=text, source=source)
+    if _may_yet_name(row, in_turn=in_turn):
+        event_keep(row, name=name, text=text, source=source)
     return False
+
+
+def _has_named(row: AgentSession, name: str) -> bool:
+    """The agent wants to wake for it; from a sleep that it did not choose it is not woken, and sees it afterwards."""
+    return wakes_for(row, name) or name in _paced(row, "wakes", ())
+
+
+def _may_yet_name(row: AgentSession, *, in_turn: bool) -> bool:
+    """It is not in a sleep of its own choice, at whose beginning it has named what it would wake for."""
+    chosen = _paced(row, "sleep_seconds", 0) and not _paced(row, "errors", 0)
+    return in_turn or row.status != Status.SLEEPING or not chosen
+
+
+def _paced(row: AgentSession, name: str, missing: Any) -> Any:
+    return (row.metadata.get(PACE) or {}).get(name) or missing
 
 
 # --- A new day ---

@@ -83,7 +83,7 @@ def turn_open(session: AgentSession, *, memory: Memory, after_sleep: bool, now: 
     last = turn_latest(row)
     if after_sleep:
         row.metadata[GUARDRAILS] = Counters.from_json(row.metadata.get(GUARDRAILS)).awake().to_json()
-    _remember(session, row, memory, now=now)
+    _remember(session, row, memory)
     return Turn.objects.create(session=row, number=last.number + 1 if last else 1, started_at=now)
 
 
@@ -108,7 +108,8 @@ def turn_skip(
     """The gate found nothing to wake for."""
     row = held(session)
     _close(turn, TurnState.SKIPPED, calls=calls, reason=cause, now=now)
-    _remember(session, row, memory, now=now)
+    _remember(session, row, memory)
+    _hear_out(row, memory, now=now)
     event_emit(EventKind.PRECHECK_SKIPPED, session=session, now=now, turn=turn.number, cause=cause)
 
 
@@ -119,7 +120,7 @@ def turn_fail(
     """Something went wrong in it. What it was shown is not cleared."""
     row = held(session)
     _close(turn, TurnState.FAILED, calls=calls, reason=error, now=now)
-    _remember(session, row, memory, now=now)
+    _remember(session, row, memory)
 
 
 @transaction.atomic
@@ -136,7 +137,7 @@ def turn_close(
     **told: Any,
 ) -> None:
     """It ran to its end: how the agent yielded, what it cost, and the alerts that it has seen. What the loop remembers
-    of it is kept in the same transaction, by `memory_keep`."""
+    of it is kept in the same transaction, by `memory_settle`."""
     row = held(session)
     turn.yielded, turn.sleep_seconds, turn.actions = yielded, sleep_seconds, len(actions)
     _close(turn, TurnState.DONE, calls=calls, reason=reason, now=now)
@@ -147,18 +148,31 @@ def turn_close(
 
 
 @transaction.atomic
-def memory_keep(session: AgentSession, memory: Memory, *, now: datetime) -> None:
+def memory_keep(session: AgentSession, memory: Memory) -> None:
     """Without a change to a turn."""
-    _remember(session, held(session), memory, now=now)
+    _remember(session, held(session), memory)
 
 
-def turn_hear(row: AgentSession, *, name: str, text: str, source: str) -> None:
-    """Keeps an event until the end of the turn that is open: the agent may yet say that it would wake for it. Of each
-    name the last one, and of names the latest. The caller holds the row."""
-    if _in_turn(row):
-        others = [said for said in row.metadata.get(HEARD, ()) if said["name"] != name]
-        row.metadata[HEARD] = [*others, {"name": name, "text": text, "source_name": source}][-MOST_HEARD:]
-        row.save(update_fields=["metadata"])
+@transaction.atomic
+def memory_settle(session: AgentSession, memory: Memory, *, now: datetime) -> None:
+    """After a turn that ran to its end. An agent that lies down has said by then what it would wake for."""
+    row = held(session)
+    _remember(session, row, memory)
+    if memory.pace["sleep_seconds"]:
+        _hear_out(row, memory, now=now)
+
+
+def turn_is_open(row: AgentSession) -> bool:
+    last = turn_latest(row)
+    return last is not None and last.state == TurnState.OPEN
+
+
+def event_keep(row: AgentSession, *, name: str, text: str, source: str) -> None:
+    """Keeps an event until the agent lies down: it may yet say that it would wake for it. Of each name the last one,
+    and of names the latest. The caller holds the row."""
+    others = [said for said in row.metadata.get(HEARD, ()) if said["name"] != name]
+    row.metadata[HEARD] = [*others, {"name": name, "text": text, "source_name": source}][-MOST_HEARD:]
+    row.save(update_fields=["metadata"])
 
 
 def turns_forget(now: datetime) -> int:
@@ -178,18 +192,17 @@ def _close(turn: Turn, state: TurnState, *, calls: Sequence[Done], reason: str, 
     turn.save()
 
 
-def _in_turn(row: AgentSession) -> bool:
-    last = turn_latest(row)
-    return last is not None and last.state == TurnState.OPEN
-
-
-def _remember(session: AgentSession, row: AgentSession, memory: Memory, *, now: datetime) -> None:
-    """What was heard in a turn is over with it: alerts come of what ends the sleep that follows, and nothing of the
-    rest."""
+def _remember(session: AgentSession, row: AgentSession, memory: Memory) -> None:
     row.metadata = {**row.metadata, PACE: dict(memory.pace), WAKES: list(memory.wakes)}
-    heard = () if _in_turn(row) else row.metadata.pop(HEARD, ())
     row.save(update_fields=["metadata"])
     session.metadata = row.metadata
+
+
+def _hear_out(row: AgentSession, memory: Memory, *, now: datetime) -> None:
+    """Alerts come of those events that the agent would wake for, also if a guardrail makes it sleep for longer, and
+    nothing of the rest."""
+    heard = row.metadata.pop(HEARD, ())
+    row.save(update_fields=["metadata"])
     for said in heard:
-        if said["name"] in memory.wakes:
+        if said["name"] in memory.pace["wakes"]:
             alert_push(row, **said, now=now)

@@ -9,7 +9,7 @@ from agents.enums import ApprovalStatus, Outcome, QuestionStatus, WaitingOn
 from agents.models import AgentSession, Alert, Approval, Question, ToolCall
 
 WAKES: Final = "wake_early_if"  # in a session's metadata: the names of alerts that end its sleep
-HEARD: Final = "heard"  # in a session's metadata: the events that came during the turn that is open
+HEARD: Final = "heard"  # in a session's metadata: the events that came since the agent last lay down
 CHAT_MESSAGE: Final = "chat_message"  # the alert that somebody has spoken with the agent
 
 

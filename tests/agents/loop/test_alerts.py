@@ -15,7 +15,7 @@ from agents.services import alerts, turns
 from agents.services.events import EventIn, event_receive
 from agents.services.loops import loop_stop
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps, yields
+from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -115,13 +115,58 @@ def test_named_event_that_comes_during_the_turn_ends_the_sleep_at_once(loop):
     assert "It is closed." not in prompt(model.requests[1])
 
 
-def test_event_is_forgotten_with_the_turn_during_which_it_came(loop):
-    goes_on = yields("continue", before_reply=lambda: happens(loop, "market_open"))
-    with script(goes_on, sleeps(600, wake=["market_open"])):
+def test_event_is_forgotten_when_the_agent_lies_down_without_naming_it(loop):
+    with script(sleeps(600, before_reply=lambda: happens(loop, "market_open")), sleeps(600, wake=["market_open"])):
         loop.task()
         assert "heard" not in loop.row.metadata
+        happens(loop, "market_open")
+        assert "heard" not in loop.row.metadata
+        loop.sleep_out()
         assert loop.task() == Status.SLEEPING
     assert pending() == []
+
+
+def test_named_event_that_comes_between_two_turns_ends_the_sleep_at_once(loop):
+    with script(GO_ON, GO_ON, sleeps(600, wake=["market_open"]), sleeps(600)) as model:
+        assert loop.task() == Status.QUEUED
+        happens(loop, "market_open", "It is open.")
+        assert loop.task() == Status.QUEUED
+        assert loop.task() == Status.QUEUED
+        assert loop.task() == Status.SLEEPING
+    assert "It is open." in prompt(model.requests[3])
+    assert pending() == []
+
+
+def test_named_event_that_comes_before_the_first_turn_is_heard(loop):
+    happens(loop, "market_open")
+    with script(sleeps(600, wake=["market_open"])):
+        assert loop.task() == Status.QUEUED
+    assert pending() == ["market_open"]
+
+
+def test_event_that_comes_during_a_turn_that_fails_or_in_the_pause_after_it_is_heard_by_the_next(loop):
+    down = Step(error=ProviderError("no", fault=Fault.AUTH, contacted=True), before_reply=lambda: happens(loop, "one"))
+    with script(down, sleeps(600, wake=["one", "two"])):
+        assert loop.task() == Status.SLEEPING
+        happens(loop, "two")
+        loop.sleep_out()
+        assert loop.task() == Status.QUEUED
+    assert pending() == ["one", "two"]
+
+
+@pytest.mark.parametrize("when", ["during the turn", "in the pause"])
+def test_named_event_ends_no_pause_of_a_guardrail_and_is_shown_after_it(agent, drive, when):
+    loop = drive(agent("autonomy: {enabled: true, token_budget_per_hour: 20}"))
+    before = (lambda: happens(loop, "market_open")) if when == "during the turn" else None
+    with script(sleeps(60, wake=["market_open"], before_reply=before), sleeps(600)) as model:
+        assert loop.task() == Status.SLEEPING
+        if before is None:
+            happens(loop, "market_open")
+        assert (loop.row.status, loop.row.next_wake_at.hour) == (Status.SLEEPING, 10)
+        assert pending() == ["market_open"]
+        loop.sleep_out()
+        loop.task()
+    assert "market_open" in prompt(model.requests[1])
 
 
 def test_event_that_comes_while_a_turn_is_interrupted_is_heard_at_its_end(loop):

@@ -159,7 +159,7 @@ def crash_once(monkeypatch, place):
         "agents.engine.loop.read_reply",
         "agents.engine.loop.SkillExecutor",
         "agents.loop.cycle.read_yield",
-        "agents.loop.cycle.memory_keep",
+        "agents.loop.cycle.memory_settle",
     ],
 )
 def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, drive, time, monkeypatch, place):
