@@ -142,11 +142,14 @@ def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: 
     acted = sum(datetime.fromisoformat(at) > now - RATE_WINDOW for at in pace.actions)
     used = (
         ("Turns without a sleep", pace.consecutive, limits.max_consecutive_turns),
-        ("Tokens in this hour", tokens_counted(loop, agent, pace, now=now)[1], limits.token_budget_per_hour),
+        ("Tokens in this hour", tokens_counted(loop, agent, pace, now=now)[1], limits.token_budget_per_hour or None),
         ("Actions in the last minute", acted, limits.max_actions_per_minute),
     )
     found = [
-        Limit(name, f"{number:,} of {most:,}", Bar.of(Decimal(number), Decimal(most))) for name, number, most in used
+        Limit(name, f"{number:,}, no limit")
+        if most is None
+        else Limit(name, f"{number:,} of {most:,}", Bar.of(Decimal(number), Decimal(most)))
+        for name, number, most in used
     ]
     idle = timedelta(milliseconds=pace.idle_ms).seconds
     if limits.idle_timeout:

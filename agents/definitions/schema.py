@@ -21,6 +21,7 @@ from agents.definitions.section import Section
 from agents.definitions.triggers import TriggerSpec
 from agents.definitions.values import (
     DAY,
+    LONGEST,
     Amount,
     Clock,
     Flag,
@@ -65,19 +66,27 @@ class ActiveHours(Section):
 
 
 class Autonomy(Section):
-    """The pace of a loop and its guardrails. The agent cannot reach them: its runner enforces them."""
+    """The pace of a loop and its guardrails. The agent cannot reach them: its runner enforces them.
+
+    0 is no limit for tokens and times; no turns and no rounds would be no loop, and no actions are just that.
+    """
 
     enabled: Flag = False
     max_consecutive_turns: Annotated[int, whole("turns", least=1, most=100_000)] = 50
-    token_budget_per_hour: Annotated[int, whole("tokens", least=1, most=10**12)] = 100_000
+    token_budget_per_hour: Annotated[int, whole("tokens", most=10**12)] = 100_000
     max_actions_per_minute: Annotated[int, whole("actions", most=100_000)] = 10
     idle_timeout: Annotated[int, whole("seconds")] = 600
     active_hours: ActiveHours | None = None
     precheck_model: Model | None = None
-    max_sleep: SomeSeconds = DAY
+    max_sleep: Seconds = DAY
     max_tool_rounds: Annotated[int, whole("rounds", least=1, most=100)] = 5
     wake_on_chat: Flag = True
     renew: Annotated[Literal["daily"], one_of(("daily",))] | None = None
+
+    @property
+    def longest_sleep(self) -> int:
+        """In seconds; what is not limited ends after a year all the same, so that every moment has a date."""
+        return self.max_sleep or LONGEST
 
 
 class FieldSpec(Section):

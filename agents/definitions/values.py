@@ -20,6 +20,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 SKILL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 PLACES: Final = Decimal("0.0001")
 DAY: Final = 86_400
+LONGEST: Final = 365 * DAY
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
@@ -178,8 +179,8 @@ Clock = Annotated[str, BeforeValidator(_clock)]
 Zone = Annotated[str, BeforeValidator(_zone)]
 Params = Annotated[dict[str, Any], BeforeValidator(_params)]
 Settings = Annotated[dict[str, Any], BeforeValidator(_settings)]
-Seconds = Annotated[int, whole("seconds", most=365 * DAY)]
-SomeSeconds = Annotated[int, whole("seconds", least=1, most=365 * DAY)]
+Seconds = Annotated[int, whole("seconds", most=LONGEST)]
+SomeSeconds = Annotated[int, whole("seconds", least=1, most=LONGEST)]
 Name = Annotated[str, matching(NAME, "a name of at most 64 letters, digits, _, . and -")]
 SkillName = Annotated[str, matching(SKILL, "the name of a skill: at most 64 small letters, digits and _")]
 Model = Annotated[str, text(100, what="the name of a model")]

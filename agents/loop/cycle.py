@@ -190,9 +190,9 @@ class Cycle:
         with transaction.atomic():
             calls = self._account(now)
             yielded = read_yield(self._session, calls)
-            sleep = min(yielded.sleep, limits.max_sleep) or None
-            if yielded.sleep > limits.max_sleep:
-                logger.info("a sleep of %s seconds is cut to %s", yielded.sleep, limits.max_sleep)
+            sleep = min(yielded.sleep, limits.longest_sleep) or None
+            if yielded.sleep > limits.longest_sleep:
+                logger.info("a sleep of %s seconds is cut to %s", yielded.sleep, limits.longest_sleep)
             turn_close(
                 self._session,
                 turn,
@@ -208,7 +208,7 @@ class Cycle:
             move = acted_on(
                 replace(self._pace, cut=cut),
                 yielded,
-                max_sleep=limits.max_sleep,
+                max_sleep=limits.longest_sleep,
                 wake_on_chat=limits.wake_on_chat,
                 now=now,
             )

@@ -57,7 +57,7 @@ def before_turn(
         numbers = {**active.model_dump(), "zone": definition.zone, "until": until.isoformat()}
         return Verdict(pace, _asleep(pace, until, limits, now), Triggered("active_hours", numbers))
     pace, spent = tokens_counted(session, agent, pace, now=now)
-    if spent >= limits.token_budget_per_hour:
+    if _is_spent(spent, limits):
         return Verdict(pace, _asleep(pace, next_hour(now), limits, now), _hour_is_spent(spent, limits, now))
     return Verdict(pace)
 
@@ -73,7 +73,7 @@ def restrained(
         return Move(Finished(TerminalReason.IDLE_TIMEOUT), move.pace), [idle]
     move, turns = consecutive_turns(move, limit=limits.max_consecutive_turns, now=now)
     found = [turns] if turns else []
-    if spent >= limits.token_budget_per_hour:
+    if _is_spent(spent, limits):
         found.append(_hour_is_spent(spent, limits, now))
         move = held_back(move, next_hour(now))
     if rate.refused >= MOST_RATE_REFUSALS:
@@ -111,6 +111,11 @@ def _over(session: AgentSession, agent: Agent, definition: AgentDefinition, *, n
 def _asleep(pace: Pace, until: datetime, limits: Autonomy, now: datetime) -> Move:
     """No alert ends this sleep: the agent did not choose it."""
     return daily(Move(Asleep(until), rested(pace)), limits, now=now)
+
+
+def _is_spent(tokens: int, limits: Autonomy) -> bool:
+    """0 is no limit."""
+    return 0 < limits.token_budget_per_hour <= tokens
 
 
 def _hour_is_spent(spent: int, limits: Autonomy, now: datetime) -> Triggered:

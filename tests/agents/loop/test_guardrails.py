@@ -60,7 +60,34 @@ def test_no_alert_ends_a_sleep_that_the_agent_did_not_choose(agent, drive):
     assert loop.row.status == Status.SLEEPING
 
 
+@pytest.mark.parametrize(
+    ("limits", "reply", "until"),
+    [
+        ({"max_consecutive_turns": 1}, GO_ON, datetime(2026, 3, 16, 9, 1, tzinfo=UTC)),
+        ({"token_budget_per_hour": 20}, sleeps(10), datetime(2026, 3, 16, 10, tzinfo=UTC)),
+        ({"active_hours": '{start: "10:00", end: "11:00"}'}, None, datetime(2026, 3, 16, 10, tzinfo=UTC)),
+    ],
+)
+def test_chat_is_answered_in_a_pause_of_a_guardrail_and_does_not_end_it(agent, drive, limits, reply, until):
+    loop = drive(agent(autonomous(**limits)))
+    with script(*filter(None, [reply]), Step("Hi."), sleeps(600)) as model:
+        assert loop.task() == Status.SLEEPING
+        said = chat_say(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
+        run_session(said.pk, chat, owner="worker")
+        assert (loop.row.status, loop.row.next_wake_at) == (Status.SLEEPING, until)
+        loop.sleep_out()
+        loop.task()
+    assert "! chat_message (chat)" in prompt(model.requests[-1])
+
+
 # --- Tokens of an hour ---
+
+
+def test_no_limit_of_tokens_pauses_nothing(agent, drive):
+    loop = drive(agent(autonomous(token_budget_per_hour=0)))
+    with script(says(("yield", {"mode": "continue"}), usage=BIG)):
+        assert [loop.task() for _ in range(3)] == [Status.QUEUED] * 3
+    assert loop.guardrails() == []
 
 
 def test_hour_s_tokens_pause_the_loop_until_the_next_hour(agent, drive, time):

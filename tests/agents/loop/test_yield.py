@@ -1,6 +1,7 @@
 """Yield is a call, read as one, offered in loops alone."""
 
 import logging
+from datetime import timedelta
 
 import pytest
 
@@ -23,6 +24,13 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def loop(agent, drive):
     return drive(agent("autonomy: {enabled: true, max_sleep: 3600}"))
+
+
+def test_sleep_without_a_limit_ends_after_a_year(agent, drive):
+    loop = drive(agent("autonomy: {enabled: true, max_sleep: 0}"))
+    with script(sleeps(10**15)):
+        assert loop.task() == Status.SLEEPING
+    assert loop.row.next_wake_at - clock() == timedelta(days=365)
 
 
 def offered(request):
