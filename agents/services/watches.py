@@ -34,7 +34,7 @@ Answer = Fired | Refused | None
 
 
 def watches_fire(attachment_pk: int, *, now: datetime) -> list[Fired | Refused]:
-    """Tells every live watch on the collection of a new attachment. Said again, it spawns nothing.
+    """Tells every watch in use on the collection of a new attachment. Said again, it spawns nothing.
 
     What a watch has no room for in this hour, or fails at, waits in the watch's queue. While all work is halted nobody
     is told; that is made up for after the release.
@@ -76,11 +76,14 @@ def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
 def _untold(attachment: Attachment) -> list[tuple[Trigger, bool]]:
     """The watches to tell, and whether they have a queue.
 
-    Nobody is told of what a run itself has written, or of what is no longer there to be read.
+    Nobody is told of what a run itself has written, or of what is no longer there to be read. A watch that is paused,
+    or whose owner has opted out, is told and refuses: so the record says that it has let something pass.
     """
     if _is_gone(attachment) or attachment.document.origin == DocumentOrigin.ARTIFACT:
         return []
-    watching = Trigger.objects.live().filter(kind=TriggerKind.WATCH, collection=attachment.collection_id)
+    watching = Trigger.objects.filter(
+        kind=TriggerKind.WATCH, collection=attachment.collection_id, enabled=True, deleted_at__isnull=True
+    )
     told = AgentSession.objects.filter(trigger__in=watching, slot=_slot(attachment)).values_list("trigger_id")
     untold = list(watching.exclude(pk__in=[pk for (pk,) in told]).order_by("pk"))
     queue = Postponement.objects.filter(trigger=OuterRef("pk"))

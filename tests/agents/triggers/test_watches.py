@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from agents.enums import DocumentOrigin, TriggerKind
-from agents.models import AgentSession, Attachment, Trigger
+from agents.models import AgentSession, Attachment, Notification, Profile, Trigger
 from agents.services import watches
 from agents.services.firing import Fired, Refused, watches_fire, watches_fire_unfired
 from tests.factories import NOW, make_trigger, make_user
@@ -70,9 +70,7 @@ def test_the_session_belongs_to_the_owner_of_the_watch_whoever_attached():
     assert watch.sessions.get().owner == collection.owner
 
 
-@pytest.mark.parametrize(
-    "fields", [{"enabled": False}, {"deleted_at": NOW}, {"paused_at": NOW}, {"kind": TriggerKind.SCHEDULE}]
-)
+@pytest.mark.parametrize("fields", [{"enabled": False}, {"deleted_at": NOW}, {"kind": TriggerKind.SCHEDULE}])
 def test_a_watch_out_of_use_is_not_told(fields):
     collection = make_collection()
     make_trigger(**{"owner": collection.owner, "kind": TriggerKind.WATCH, "collection": collection, **fields})
@@ -81,10 +79,22 @@ def test_a_watch_out_of_use_is_not_told(fields):
     assert fired_at(attachment) == NOW
 
 
-def test_the_watch_of_an_owner_who_opted_out_is_not_told():
-    collection = make_collection(make_user(opted_in=False))
-    make_watch(collection)
-    assert watches_fire(attach(collection).pk, now=NOW) == []
+@pytest.mark.parametrize(
+    ("opted_in", "fields", "reason"), [(False, {}, "opted_out"), (True, {"paused_at": NOW}, "paused")]
+)
+def test_what_a_watch_lets_pass_is_on_record_once_a_minute(opted_in, fields, reason):
+    collection = make_collection(make_user(opted_in=opted_in))
+    watch = make_watch(collection, **fields)
+    for second in range(0, 120, 10):
+        attachment = attach(collection)
+        [answer] = watches_fire(attachment.pk, now=NOW + timedelta(seconds=second))
+        assert answer.reason == reason
+        assert fired_at(attachment) == NOW + timedelta(seconds=second)
+    assert reasons_of(watch) == [reason] * 2
+    assert (AgentSession.objects.count(), Notification.objects.count()) == (0, 0)
+    Profile.objects.update(opted_in=True)
+    Trigger.objects.update(paused_at=None)
+    assert watches_fire_unfired(now=NOW + DAY) == 0, "what has passed is not made up for"
 
 
 @pytest.mark.parametrize(
