@@ -44,7 +44,7 @@ def turn(request: ModelRequest) -> tuple[str, tuple[RequestedCall, ...]]:
         return said, (ending,)
     shown = "\n".join(alerts)[:TEXT_CHARS]
     while True:
-        telling = _call(TELL, title=f"{told} from sensors", text=f"{shown}\n\nPassed on by rule ({WHAT_IT_IS}).")
+        telling = _call(TELL, title=f"{told} for the agent", text=f"{shown}\n\nPassed on by rule ({WHAT_IT_IS}).")
         if not shown or spent(said, (telling, ending)) <= request.max_tokens:
             return said, (telling, ending)
         shown = shown[: len(shown) // 2]

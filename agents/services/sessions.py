@@ -17,7 +17,6 @@ from agents.costs import usd
 from agents.enums import (
     HaltState,
     Mode,
-    NoticeKind,
     Phase,
     Status,
     TerminalReason,
@@ -27,19 +26,17 @@ from agents.enums import (
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import Agent, AgentSession, Project, Trigger
 from agents.queue import TaskName, enqueue
-from agents.selectors.purposes import purposes
 from agents.services.journal import journal_recover
 from agents.services.loop_ends import loop_note_end
-from agents.services.notifications import notice_create
 from agents.services.permits import demand_work_goes_on, is_opted_in
 from agents.services.question_ends import questions_cancel
+from agents.services.run_ends import run_tell_stopped
 from agents.services.tickets import tickets_cancel
 from agents.services.trigger_health import came_to, trigger_note_end
 from agents.services.waits import is_awaited, is_called
 from agents.transitions import REASON_STATUS, STATUS_MOVES
 from audit import recorder
 from audit.kinds import LABEL
-from audit.receipt_words import both_usd, worded
 from audit.receipts import build_receipt
 from audit.redaction import redact
 
@@ -252,22 +249,14 @@ def _end(
 
 
 def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> None:
-    """What others make of the end: the owner is told of a run that was stopped, its trigger counts how it went.
+    """What others make of the end: the owner is told of a run that others stopped, its trigger counts how it went.
 
     None of it keeps a session from ending.
     """
     try:
         with transaction.atomic():
             if row.status != Status.COMPLETED:
-                cost = both_usd(row.cost_total_usd, row.cost_actual_usd)
-                notice_create(
-                    owner_id=row.owner_id,
-                    kind=NoticeKind.RUN_STOPPED,
-                    title=f"Run {row.status}: {worded('reason', str(reason))}, {purposes([row])[row.pk]}",
-                    body=f"Calls: {row.tool_calls.count()}. Cost: {cost}. See the receipt.",
-                    session_id=row.pk,
-                    now=now,
-                )
+                run_tell_stopped(row, reason=reason, now=now)
             if row.mode == Mode.LOOP:
                 loop_note_end(row, reason=reason, now=now)
             if row.trigger_id is not None:

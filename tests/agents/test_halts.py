@@ -9,7 +9,7 @@ from django.db import OperationalError
 from agents.enums import HaltState, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import InvalidTransition, SessionHalted
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, Halt, Installation
+from agents.models import AgentSession, Halt, Installation, Notification
 from agents.services import halts
 from agents.services.halts import (
     HaltAnswer,
@@ -21,7 +21,7 @@ from agents.services.halts import (
     sessions_halt,
 )
 from agents.services.leases import lease_claim
-from agents.services.sessions import session_create
+from agents.services.sessions import session_create, session_end_unheld
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 
@@ -171,3 +171,29 @@ def test_an_interrupted_halt_of_all_work_is_finished_before_anything_goes_on(fin
     for session in (missed, other):
         with pytest.raises(SessionHalted):
             guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}, now=NOW)
+
+
+# --- Who is told ---
+
+
+@pytest.mark.parametrize("scope", ["session", "organisation"])
+@pytest.mark.parametrize(("own", "notices"), [(True, 0), (False, 1)])
+def test_nobody_gets_a_notice_of_what_they_halted_themselves(scope, own, notices):
+    session = make_session(status=Status.QUEUED)
+    by = session.owner if own else make_user()
+    if scope == "session":
+        session_halt(session.pk, by=by, reason="Enough.", now=NOW)
+    else:
+        organisation_halt(by=by, reason="Enough.", now=NOW)
+    session.refresh_from_db()
+    assert session.status == Status.HALTED
+    assert Notification.objects.filter(owner=session.owner).count() == notices
+
+
+def test_run_that_a_brake_stopped_is_told_of_though_its_owner_has_halted_all_work():
+    session = make_session(
+        status=Status.QUEUED, halt_state=HaltState.HALTED, terminal_reason=TerminalReason.COST_CAP_REACHED
+    )
+    Halt.objects.create(scope="organisation", requested_by=session.owner, requested_at=NOW)
+    session_end_unheld(session, TerminalReason.EXTERNAL_HALT, now=NOW, actor="system")
+    assert Notification.objects.get().owner == session.owner

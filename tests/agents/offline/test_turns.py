@@ -39,7 +39,7 @@ def test_alerts_are_passed_on_and_the_turn_ended_in_one_reply():
     )
 
     assert (first, last, reply.stop_reason) == ("tell_owner", "yield", "tool_use")
-    assert told["title"] == "2 alerts from sensors"
+    assert told["title"] == "2 alerts for the agent"
     assert "! spike (figures)" in told["text"]
     assert "not a language model" in told["text"]
     assert ending["reason"] == "2 alerts; by rule, without understanding them"

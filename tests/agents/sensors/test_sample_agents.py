@@ -94,7 +94,7 @@ def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
         alerted(loop)
 
     [notice] = Notification.objects.filter(owner=loop.owner)
-    assert notice.title == "1 alert from sensors"
+    assert notice.title == "1 alert for the agent"
     assert "spike scored 1.00" in notice.body
     assert '"cpu' in notice.body
     assert loop.status == Status.SLEEPING
