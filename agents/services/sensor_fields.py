@@ -20,7 +20,7 @@ ESCAPED: Final = 3  # a character takes at most so many times its bytes when JSO
 def fields_write(reading: Reading, loop: AgentSession) -> Iterator[tuple[str, str]]:
     """Each field that is due, when it has been written, and why it could not be, if it could not. The others are."""
     for update in reading.held.spec.updates:
-        if reading.same:
+        if reading.same and update.gated_by is None:  # what a gate let through may not be what the source shows
             row = HotField.objects.filter(session=loop, name=update.field).first()
             if row is not None and row.value is not None and _set(reading, loop, update.field, row.value):
                 yield update.field, ""  # as it was, and fresh again

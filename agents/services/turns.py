@@ -155,11 +155,10 @@ def memory_keep(session: AgentSession, memory: Memory) -> None:
 
 @transaction.atomic
 def memory_settle(session: AgentSession, memory: Memory, *, now: datetime) -> None:
-    """After a turn that ran to its end. An agent that lies down has said by then what it would wake for."""
+    """After a turn that ran to its end."""
     row = held(session)
     _remember(session, row, memory)
-    if memory.pace["sleep_seconds"]:
-        _hear_out(row, memory, now=now)
+    _hear_out(row, memory, now=now)
 
 
 def turn_is_open(row: AgentSession) -> bool:
@@ -199,9 +198,11 @@ def _remember(session: AgentSession, row: AgentSession, memory: Memory) -> None:
 
 
 def _hear_out(row: AgentSession, memory: Memory, *, now: datetime) -> None:
-    """Alerts come of those events that the agent would wake for, also if a guardrail makes it sleep for longer, and
-    nothing of the rest."""
-    heard = row.metadata.pop(HEARD, ())
+    """An agent that has lain down has said what it would wake for: alerts come of those events, also if a guardrail
+    makes it sleep for longer, and nothing of the rest."""
+    if not memory.pace["sleep_seconds"] or HEARD not in row.metadata:
+        return
+    heard = row.metadata.pop(HEARD)
     row.save(update_fields=["metadata"])
     for said in heard:
         if said["name"] in memory.pace["wakes"]:

@@ -7,7 +7,7 @@ from django.urls import reverse
 from agents.admin import agent_page
 from agents.admin.shown import visible
 from agents.conf import clock
-from agents.models import AgentEvent, AgentSession, Sensor, Turn
+from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
 from agents.services.halts import sessions_halt
 from agents.services.happenings import event_emit
 from agents.services.leases import lease_claim
@@ -166,6 +166,14 @@ def test_page_shows_the_loop_and_what_holds_it_back(client):
         assert said in shown
     assert "1 alert for the next turn" in shown
     assert "The price fell." in shown
+
+
+def test_page_says_when_there_is_no_limit_of_tokens(client):
+    going = make_going(make_autonomous(owner=sign_in(client)))
+    Agent.objects.filter(pk=going.agent.pk).update(
+        definition=going.agent.definition.replace("enabled: true,", "enabled: true, token_budget_per_hour: 0,")
+    )
+    assert "0, no limit" in look(client, going.agent)
 
 
 def test_page_shows_hot_state_with_its_staleness(client):

@@ -119,6 +119,37 @@ def test_signal_that_is_written_anew_judges_what_there_is(serving, model):
     assert len(asked.requests) == 2
 
 
+def test_gated_field_is_not_made_fresh_by_a_source_that_says_nothing_is_new(serving, model):
+    asked, now = model("0.9", "0.1"), {"n": 1}
+    can_be_asked()
+    source = serving(Web, lambda request: _answer(request, now["n"]))
+    updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
+    scene = Scene(poll(source.url, updates=updates, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.1):
+        until(lambda: scene.value("odd") == [1])
+        now["n"] = 2
+        until(lambda: scene.value("value") == {"n": 2} and len(asked.requests) == 2)
+        written, seen = HotField.objects.get(name="odd").updated_at, len(source.times)
+        until(lambda: len(source.times) > seen + 3)
+
+    assert HotField.objects.get(name="odd").updated_at == written
+    assert HotField.objects.get(name="value").updated_at > written
+    assert [event["field"] for event in scene.events()].count("odd") == 1
+
+
+def test_reading_that_is_judged_while_the_source_says_nothing_is_new_fills_its_gated_field(serving, model):
+    model("0.9")
+    source = serving(Web, lambda request: _answer(request, 1))
+    updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
+    scene = Scene(poll(source.url, updates=updates, signals=[signal()]), fields=FIELDS)
+    with minding(second=0.02):  # polls come far more often than what was left is seen to
+        until(lambda: unjudged(scene) if scene.errors() else False)
+        can_be_asked()
+        until(scene.alerts)
+
+    assert scene.value("odd") == [1]
+
+
 def _tagged():
     return 200, {"ETag": '"v1"'}, {"n": 1}
 
