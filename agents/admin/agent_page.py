@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -151,7 +151,7 @@ def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: 
         else Limit(name, f"{number:,} of {most:,}", Bar.of(Decimal(number), Decimal(most)))
         for name, number, most in used
     ]
-    idle = timedelta(milliseconds=pace.idle_ms).seconds
+    idle = pace.idle_ms // 1_000
     if limits.idle_timeout:
         bar = Bar.of(Decimal(idle), Decimal(limits.idle_timeout))
         found.append(Limit("Awake without acting", f"{idle} of {counted(limits.idle_timeout, 'second')}", bar))
