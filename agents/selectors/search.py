@@ -8,10 +8,13 @@ than one of them often, and among equals ts_rank_cd, to which words close togeth
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
+
+from agents.enums import DocumentOrigin
 
 MAX_WORDS = 32
 MAX_WORD_CHARS = 100
@@ -47,12 +50,12 @@ class Hit:
 
 _COLUMNS = 'chunk.id, chunk.document_id, document.public_id, document.name, chunk.start, chunk."end"'
 _OWNED = "document.owner_id = %s AND document.deleted_at IS NULL"
-_IN_COLLECTIONS = """AND EXISTS (
+_ATTACHED = """AND EXISTS (
     SELECT 1 FROM agents_attachment AS attachment
     JOIN agents_collection AS collection ON collection.id = attachment.collection_id
     WHERE attachment.document_id = document.id AND attachment.detached_at IS NULL
       AND collection.deleted_at IS NULL AND collection.owner_id = document.owner_id
-      AND collection.id IN ({marks})
+      AND {which}
 )"""
 _SQLITE = f"""
 SELECT {_COLUMNS}, snippet(chunk_fts, 0, '', '', '{_GAP}', {SNIPPET_WORDS}) AS snippet, -bm25(chunk_fts) AS fit
@@ -80,24 +83,47 @@ FROM best ORDER BY fit DESC, near DESC, id
 
 
 def search_chunks(
-    *, owner_id: int, query: str, collection_ids: Sequence[int] | None = None, limit: int = 20
+    *,
+    owner_id: int,
+    query: str,
+    collection_ids: Sequence[int] | None = None,
+    limit: int = 20,
+    after: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Hit]:
-    """The owner's chunks that fit, best first. With collections: only of documents that are in one of them now."""
+    """The owner's chunks that fit, best first. With collections: only of documents that are in one of them now.
+
+    With times: only of what people put into one of them, or into any, after the one and up to the other.
+    """
     words = _words(query)
     if not words or limit < 1 or (collection_ids is not None and not collection_ids):
         return []
-    ids = list(collection_ids or ())
-    within = _IN_COLLECTIONS.format(marks=", ".join(["%s"] * len(ids))) if ids else ""
+    within, values = _attached(collection_ids or (), after, until)
     found = _on_postgresql if connection.vendor == "postgresql" else _on_sqlite
-    return [_hit(row) for row in found(words, within, [owner_id, *ids, limit])]
+    return [_hit(row) for row in found(words, within, [owner_id, *values, limit])]
 
 
-def _on_sqlite(words: list[str], within: str, values: list[int]) -> list[tuple[Any, ...]]:
+def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None) -> tuple[str, list[Any]]:
+    """The condition on where, and when, the document was attached, and its values."""
+    time = connection.ops.adapt_datetimefield_value
+    conditions: dict[str, list[Any]] = {}
+    if ids:
+        conditions[f"collection.id IN ({', '.join(['%s'] * len(ids))})"] = list(ids)
+    if after is not None:
+        conditions["attachment.attached_at > %s"] = [time(after)]
+        conditions["document.origin = %s"] = [DocumentOrigin.UPLOAD.value]
+    if until is not None:
+        conditions["attachment.attached_at <= %s"] = [time(until)]
+    which = _ATTACHED.format(which=" AND ".join(conditions)) if conditions else ""
+    return which, [value for values in conditions.values() for value in values]
+
+
+def _on_sqlite(words: list[str], within: str, values: list[Any]) -> list[tuple[Any, ...]]:
     quoted = " OR ".join(f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words)
     return _rows(_SQLITE.format(within=within), [quoted, *values])
 
 
-def _on_postgresql(words: list[str], within: str, values: list[int]) -> list[tuple[Any, ...]]:
+def _on_postgresql(words: list[str], within: str, values: list[Any]) -> list[tuple[Any, ...]]:
     query = " || ".join(["plainto_tsquery('english', %s)"] * len(words))
     sql = _POSTGRESQL.format(within=within, query=query)
     return _rows(sql, [*words, *words, *words, *values, *words])

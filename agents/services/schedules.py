@@ -2,10 +2,11 @@
 
 What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
 time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
-A run reads what was attached after the run before it and up to itself; before it is spawned, that end is written on the
-collection, and everything that is attached from then on is later. If that is more than one run can read, the run reads
-the first of it, and the next run begins there (`read_up_to`). Both are decided here, when it fires, and hold whatever
-becomes of the run.
+The first run sets the baseline and reads nothing; a later one reads what was attached after the run before it and up to
+itself, or what of that fits its query. Before it is spawned, that end is written on the collection, or on all of the
+owner's if a query is all it has; everything that is attached from then on is later. If that is more than one run can
+read, the run reads the first of it, and the next run begins there (`read_up_to`). Both are decided here, when it fires,
+and hold whatever becomes of the run.
 """
 
 import logging
@@ -21,7 +22,7 @@ from agents.exceptions import Invalid
 from agents.models import AgentSession, Collection, Trigger
 from agents.selectors.knowledge import documents_new_in, fitting_until
 from agents.services.firing_limits import Reason, Refused, all_work_halted
-from agents.services.spawning import Fired, collection_params, trigger_fire
+from agents.services.spawning import Fired, collection_params, period_params, trigger_fire
 from agents.services.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,7 @@ def _replan(row: Trigger, *, now: datetime) -> bool:
 
 def _try(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     try:
-        if collection_pk is not None:
-            _set_read(collection_pk, now)
+        _set_read(trigger_pk, collection_pk, now)
         return _fire(trigger_pk, collection_pk, now=now)
     except Invalid as error:
         logger.warning("schedule %s is paused: %s", trigger_pk, error)
@@ -71,10 +71,15 @@ def _try(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     return False
 
 
-def _set_read(collection_pk: int, now: datetime) -> None:
-    """In a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it."""
-    behind = Q(read_at__isnull=True) | Q(read_at__lt=now)
-    Collection.objects.filter(behind, pk=collection_pk).update(read_at=now)
+def _set_read(trigger_pk: int, collection_pk: int | None, now: datetime) -> None:
+    """On its collection; for a schedule that goes by a query alone, on each of its owner's.
+
+    Each in a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it.
+    """
+    behind = Collection.objects.filter(Q(read_at__isnull=True) | Q(read_at__lt=now))
+    read = {"owner__lqops_triggers": trigger_pk} if collection_pk is None else {"pk": collection_pk}
+    for pk in list(behind.filter(**read).values_list("pk", flat=True)):
+        behind.filter(pk=pk).update(read_at=now)
 
 
 @transaction.atomic
@@ -95,7 +100,7 @@ def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     next_run_at = cron.next_after(row.cron, row.zone, now)
     since, until, waiting = _period(row, now=now)
     more = {"until": until.isoformat(), "put_off": waiting} if waiting else {}
-    params = collection_params(row.collection, since=since, baseline=since is None, **more)
+    params = {**collection_params(row.collection), **period_params(since, baseline=since is None, **more)}
     answer = _decide(row, slot_at, due, params, now=now)
     if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
         return False

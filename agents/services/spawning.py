@@ -102,11 +102,13 @@ def given_params(**params: Any) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value}
 
 
-def collection_params(
-    collection: Collection | None, *, since: datetime | None = None, baseline: bool = False, **more: Any
-) -> dict[str, Any]:
-    """The whole collection, or what was attached to it since; for a baseline nothing is read yet."""
+def collection_params(collection: Collection | None) -> dict[str, Any]:
+    """The whole collection, if there is one."""
     if collection is None:
         return {}
-    named = str(collection.public_id)
-    return {"collection": named, "since": since.isoformat() if since else None, "baseline": baseline, **more}
+    return {"collection": str(collection.public_id), **period_params(None, baseline=False)}
+
+
+def period_params(since: datetime | None, *, baseline: bool, **more: Any) -> dict[str, Any]:
+    """After which time what is read was attached; for a baseline nothing is read yet."""
+    return {"since": since.isoformat() if since else None, "baseline": baseline, **more}

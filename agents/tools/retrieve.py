@@ -1,8 +1,9 @@
 """retrieve_chunks: what a run reads of its owner's documents. It reads rows of ours, costs nothing and changes nothing.
 
 One of four ways: a `document` (a watch); a `collection` (all that is in it); a `collection` with `since` (what people
-put in after that time, and up to `until` if that is given); a `query`: the passages that fit best. Full-text search
-alone ranks them: there are no embeddings to weigh it against. Every read is made as the session's owner.
+put in after that time, and up to `until` if that is given); a `query`: the passages that fit best, in a `collection` or
+anywhere, of what is new `since` a time or of all. Full-text search alone ranks them: there are no embeddings to weigh
+it against. Every read is made as the session's owner.
 
 The answer has a `summary` of ids, counts and offsets, apart from the text. Whole documents are taken in order while
 they fit into `limit_chars`. One that is too long by itself gets the room that they leave: it is cut after its last
@@ -34,7 +35,7 @@ MOST_CHARS = 1_000_000
 PASSAGES = 4
 _GIVEN = {
     "document": {"document"},
-    "query": {"query", "collection"},
+    "query": {"query", "collection", "since", "until"},
     "collection": {"collection", "since", "until"},
 }
 
@@ -87,13 +88,10 @@ def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
 
 def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     collection = collection_of(owner_id=owner_id, public_id=_id(given, "collection"))
-    if "since" in given:
-        after = _time(given, "since")
-        until = _time(given, "until") if "until" in given else None
+    after, until = _period(given)
+    if after is not None:
         listed = documents_new_in(owner_id=owner_id, collection=collection, after=after, until=until)
         return _whole("since", owner_id, listed, limit)
-    if "until" in given:
-        raise BadParams("'until' goes with 'since'.")
     return _whole("collection", owner_id, documents_in(owner_id=owner_id, collection=collection), limit)
 
 
@@ -124,7 +122,15 @@ def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     collections = None
     if "collection" in given:
         collections = [collection_of(owner_id=owner_id, public_id=_id(given, "collection")).pk]
-    hits = search_chunks(owner_id=owner_id, query=text(given, "query"), collection_ids=collections, limit=PASSAGES)
+    after, until = _period(given)
+    hits = search_chunks(
+        owner_id=owner_id,
+        query=text(given, "query"),
+        collection_ids=collections,
+        limit=PASSAGES,
+        after=after,
+        until=until,
+    )
     taken: list[Hit] = []
     for hit in hits:
         if sum(other.end - other.start for other in taken) + hit.end - hit.start <= limit:
@@ -165,6 +171,13 @@ def _id(given: Mapping[str, Any], name: str) -> UUID:
         return UUID(value)
     except ValueError:
         raise BadParams(f"{name!r} must be a public id, not {value!r}.") from None
+
+
+def _period(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
+    """After when and up to when what is read was put in; an end needs a beginning."""
+    if "until" in given and "since" not in given:
+        raise BadParams("'until' goes with 'since'.")
+    return _time(given, "since") if "since" in given else None, _time(given, "until") if "until" in given else None
 
 
 def _time(given: Mapping[str, Any], name: str) -> datetime:

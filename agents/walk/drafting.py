@@ -171,7 +171,7 @@ def _left_out(reading: Reading) -> Note:
 def _why_nothing(work: Slice, reading: Reading) -> Note:
     """Why no question was asked."""
     if work.wants("baseline"):
-        said = "This first run sets the baseline: the next one reads what is put into the collection from now on."
+        said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
         return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
     if reading.failed:
         said = f"What the run was to read could not be fetched: {reading.failed[:SHOWN_ERROR]}"
@@ -179,14 +179,20 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
     if not reading.passages and (reading.left_out or reading.put_off):
         said = "There are documents, but none of them could be read in this run."
         return Note(UNREAD, "warn", "The documents were not read", f"{said}\n\nNothing was checked.")
-    if reading.mode == "since" and not reading.passages:
-        said = "No document was put into the collection since the last run. Nothing was analysed."
+    if work.param("since") and not reading.passages:
+        said = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", said)
     if not has_target(work):
         said = "The run has neither a playbook nor a skill to check against. Set one on its trigger."
         return Note("note:no_target", "info", "Nothing to check against", said)
     said = "The run was given no document, or documents without text. Nothing was analysed."
     return Note("note:nothing_to_read", "info", "Nothing to read", said)
+
+
+def _new_to(work: Slice) -> str:
+    """What a run of a schedule reads, in words."""
+    what = "what fits its query in documents that are" if work.param("query") else "what is"
+    return f"{what} put into {'the' if work.param('collection') else 'a'} collection"
 
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:

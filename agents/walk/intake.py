@@ -65,19 +65,18 @@ def intake(work: Slice) -> End | None:
 
 def _asked(work: Slice) -> dict[str, Any]:
     """The parameters of the retrieval: by document, by words, or by collection. Empty: there is nothing to fetch."""
-    document, query, collection = (work.param(name) for name in ("document", "query", "collection"))
     if work.wants("baseline"):
         return {}
-    if document:
+    if document := work.param("document"):
         return {"document": document}
-    if query:
-        return {"query": query, **({"collection": collection} if collection else {})}
-    if not collection:
+    asked: dict[str, Any] = {name: work.param(name) for name in ("query", "collection") if work.param(name)}
+    if not asked:
         return {}
     since = work.param("since")
+    if not since:
+        return asked if "query" in asked else {**asked, "since": None}
     # Up to when the run was asked for: what comes in meanwhile is the next run's, and is read once.
-    until = work.param("until") or work.session.created_at.isoformat()
-    return {"collection": collection, **({"since": since, "until": until} if since else {"since": None})}
+    return {**asked, "since": since, "until": work.param("until") or work.session.created_at.isoformat()}
 
 
 def reading_of(work: Slice) -> Reading:

@@ -148,6 +148,23 @@ def test_a_query_may_be_narrowed_to_a_collection(owner, collection, retrieve):
     assert texts(retrieve(query='"')) == []
 
 
+def test_a_query_since_a_time_sees_only_what_people_put_in_within_the_period(owner, collection, retrieve):
+    named, period = str(collection.public_id), {"since": NOW.isoformat(), "until": (NOW + HOUR).isoformat()}
+    make_document(owner, "The fee before.", collection=collection, now=NOW)
+    make_document(owner, "The fee within.", collection=collection, now=NOW + HOUR)
+    make_document(owner, "The fee after.", collection=collection, now=NOW + 2 * HOUR)
+    make_document(owner, "Other words.", collection=collection, now=NOW + HOUR)
+    make_document(owner, "The fee elsewhere.", collection=make_collection(owner, "other"), now=NOW + HOUR)
+    make_document(owner, "The fee in no collection.", now=NOW + HOUR)
+    artifact_add(session=retrieve.session, collection=collection, name="d", content="A fee draft.", now=NOW + HOUR)
+
+    found = retrieve(query="fee", collection=named, **period)
+    assert (texts(found), found.data["summary"]["mode"]) == (["The fee within."], "query")
+    assert sorted(texts(retrieve(query="fee", **period))) == ["The fee elsewhere.", "The fee within."]
+    since = texts(retrieve(query="fee", collection=named, since=NOW.isoformat()))
+    assert sorted(since) == ["The fee after.", "The fee within."]
+
+
 # --- Limits ---
 
 
@@ -275,7 +292,8 @@ A = str(uuid4())
         ({"document": None}, "is needed"),
         ({"document": A, "collection": A}, "'document' does not go with 'collection'"),
         ({"document": A, "query": "x"}, "does not go with 'query'"),
-        ({"query": "x", "since": "2026-03-14T00:00:00Z"}, "does not go with 'since'"),
+        ({"query": "x", "until": "2026-03-14T00:00:00Z"}, "'until' goes with 'since'"),
+        ({"document": A, "since": "2026-03-14T00:00:00Z"}, "does not go with 'since'"),
         ({"document": A, "owner": 1}, "does not go with 'owner'"),
         ({"collection": A, "until": "2026-03-14T00:00:00Z"}, None),
         ({"document": "nothing"}, "must be a public id"),

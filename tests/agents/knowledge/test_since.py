@@ -144,6 +144,28 @@ def test_what_comes_in_after_the_clock_was_set_back_is_read_once(collection):
     assert fire(START + 3 * HOUR) == []
 
 
+def test_a_schedule_by_a_query_alone_ends_its_period_in_every_collection_of_its_owner(collection, schedule):
+    """What is attached later, by a clock that is behind or after a long upload, is the next run's."""
+    other, strange = make_collection(collection.owner, "other"), make_collection(make_user(), "strange")
+    Trigger.objects.update(collection=None, query="fee")
+    assert schedules_fire(now=START) == 1
+    for one in (collection, other, strange):
+        one.refresh_from_db()
+    assert (collection.read_at, other.read_at, strange.read_at) == (START, START, None)
+    late = make_document(collection.owner, "The fee.", collection=other, now=START - MINUTE)
+    assert Attachment.objects.get(document=late).attached_at > START
+
+
+def test_what_waits_is_read_by_a_query_that_the_schedule_is_given_meanwhile(collection, schedule):
+    fire(START)
+    first, second = put_in(collection, 150, 150)
+    assert fire(START + HOUR) == [first]
+    Trigger.objects.update(query="fee")
+    assert fire(START + 2 * HOUR) == [second]
+    schedule.refresh_from_db()
+    assert schedule.read_up_to is None
+
+
 # --- More than one run can read ---
 
 

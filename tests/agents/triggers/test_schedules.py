@@ -62,10 +62,15 @@ def test_the_first_run_is_a_baseline_and_the_next_sees_what_came_since():
     ]
 
 
-def test_a_schedule_without_a_collection_says_nothing_of_one():
+def test_a_schedule_by_a_query_alone_has_a_baseline_too():
     trigger = make_schedule(query="liability")
     schedules_fire(now=SIX)
-    assert trigger.sessions.get().params == {"query": "liability"}
+    end_all()
+    schedules_fire(now=SIX + DAY)
+    assert [session.params for session in trigger.sessions.order_by("id")] == [
+        {"query": "liability", "since": None, "baseline": True},
+        {"query": "liability", "since": SIX.isoformat(), "baseline": False},
+    ]
 
 
 def test_a_week_of_downtime_is_made_up_for_once():

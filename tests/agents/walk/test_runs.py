@@ -153,6 +153,28 @@ def test_a_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(scene
     assert {one.document for one in second.findings.filter(quote_check="verified")} == {between}
 
 
+@pytest.mark.parametrize("narrowed", [True, False], ids=["in a collection", "anywhere"])
+def test_a_schedule_by_a_query_sets_a_baseline_and_then_reads_only_what_is_new(scene, narrowed):
+    scene.document("An old document on invoices.", at=NOW - timedelta(days=1))
+    asked_for = {"query": "invoices", **({"collection": str(scene.collection.public_id)} if narrowed else {})}
+    with model() as asked:
+        first = run(scene.session(**asked_for, since=None, baseline=True))
+        between = scene.document(at=NOW + timedelta(minutes=1))
+        scene.document("Nothing of the kind.", at=NOW + timedelta(minutes=1))
+        second = scene.session(**asked_for, since=NOW.isoformat(), baseline=False)
+        AgentSession.objects.filter(pk=second.pk).update(created_at=NOW + timedelta(minutes=2))
+        second = run(second)
+        third = run(scene.session(**asked_for, since=(NOW + timedelta(minutes=2)).isoformat(), baseline=False))
+
+    assert [(one.severity, one.title) for one in first.findings.all()] == [("info", "Baseline set")]
+    assert (first.cost_total_usd, intents(first)) == (0, [("drafting", "emit_finding")])
+    [request] = asked.requests
+    assert [block.attributes["id"] for block in blocks_of(request) if block.kind == "document"] == [
+        str(between.public_id)
+    ]
+    assert (titles(third), third.cost_total_usd) == (["Nothing new since the last run"], 0)
+
+
 @pytest.mark.parametrize(
     ("params", "title"),
     [
