@@ -6,6 +6,8 @@
 from datetime import datetime
 from decimal import Decimal
 
+from agents.enums import Outcome
+
 
 class LqopsError(Exception):
     code = "error"
@@ -190,8 +192,22 @@ class SkillChanged(LqopsError):
     http_status = 409
 
 
-class StorageFailed(LqopsError):
+class ToolFailed(LqopsError):
+    """A failure that a tool has a word for: the record names it by its outcome, and the run goes on."""
+
+    outcome = Outcome.ERROR
+
+
+class NoAnswer(ToolFailed):
+    """The model was reached, and answered with a refusal or with nothing."""
+
+    code = "gateway_error"
+    outcome = Outcome.GATEWAY_ERROR
+
+
+class StorageFailed(ToolFailed):
     """The bytes of a document could not be written to disk, so there is no row of it either."""
 
     code = "storage_error"
+    outcome = Outcome.STORAGE_ERROR
     http_status = 503

@@ -22,7 +22,7 @@ from agents import brakes, costs
 from agents.asking import consent, denied, spend
 from agents.conf import clock
 from agents.enums import Outcome, Risk, ToolIntent
-from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, UnpricedModel
+from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, ToolFailed, UnpricedModel
 from agents.metering import LongWait, Meter, Question
 from agents.models import AgentSession, Approval
 from agents.providers.base import ProviderError
@@ -42,7 +42,7 @@ from agents.tools.calls import Asked, Call, plan_call
 from agents.tools.context import CallContext, most_tries
 from agents.types import ZERO, ToolResult
 from audit.hashing import canonical
-from audit.redaction import redact_data, redact_exception
+from audit.redaction import redact, redact_data, redact_exception
 
 _mint = dispatch.take_mint()
 
@@ -285,6 +285,8 @@ def _dispatch(opened: Opened) -> tuple[ToolResult, Meter]:
         outcome, error = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN, f"TimeoutError: {late}"
     except OutcomeUnknown as lost:
         outcome, error = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN, str(lost)
+    except ToolFailed as failed:
+        outcome, error = failed.outcome, redact(str(failed))
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
         outcome, data, error = Outcome.ERROR, None, redact_exception(raised)
     finally:

@@ -56,7 +56,7 @@ WORDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "started": "begun",
             "success": "done",
             "tool_not_granted": "refused, its phase does not allow it",
-            "gateway_error": "the model could not be asked",
+            "gateway_error": "the model could not be asked, or gave no answer",
             "skipped": "left out",
             "storage_error": "it could not be stored",
             "rate_limited": "refused, too many in a short time",

@@ -48,6 +48,7 @@ OUTCOME_LABELS: Final[dict[str, str]] = {
     Outcome.DENIED: "danger",
     Outcome.ERROR: "danger",
     Outcome.GATEWAY_ERROR: "danger",
+    Outcome.STORAGE_ERROR: "danger",
     Outcome.TIMEOUT: "danger",
 }
 SEVERITY_LABELS: Final[dict[str, str]] = {"info": "info", "warn": "warning", "critical": "danger"}

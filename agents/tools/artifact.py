@@ -1,16 +1,15 @@
 """emit_artifact: saves what a run wrote as a document in its owner's collection, as Markdown.
 
 It tells no watch and is never new to a schedule, so no run can wake itself. The bytes go to disk under their digest
-before any row, so the call may be repeated: the same text is the same document. What keeps a draft from being saved
-comes back as data, `stored` false with a `reason`: `no_collection`, or `storage_error`, which left no row. Raised, it
-would be one more error of a tool; as data, the run can tell its owner what happened.
+before any row, so the call may be repeated: the same text is the same document. Without a collection nothing is saved,
+and the answer says so: `stored` false, with the `reason` `no_collection`. A disk that fails leaves no row, and the call
+ends as `storage_error`.
 """
 
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from agents.exceptions import StorageFailed
 from agents.models import AgentSession
 from agents.selectors.knowledge import collection_of
 from agents.services.knowledge import artifact_add
@@ -26,16 +25,11 @@ def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, 
     if not content.strip():
         raise BadParams("'content' is empty: there is nothing to save.")
     if params.get("collection") is None:
-        return _not_stored("no_collection", is_truncated=is_truncated)
+        return {"stored": False, "reason": "no_collection", "truncated": is_truncated}
     collection = collection_of(owner_id=context.owner_id, public_id=_id(params))
     session = AgentSession.objects.get(pk=context.session_pk, owner_id=context.owner_id)
     name = text(params, "name", "draft", limit=1_000)
-    try:
-        document, is_new = artifact_add(
-            session=session, collection=collection, name=name, content=content, now=context.now
-        )
-    except StorageFailed:
-        return _not_stored("storage_error", is_truncated=is_truncated)
+    document, is_new = artifact_add(session=session, collection=collection, name=name, content=content, now=context.now)
     return {
         "stored": True,
         "document_id": str(document.public_id),
@@ -45,10 +39,6 @@ def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, 
         "truncated": is_truncated,
         "is_new": is_new,
     }
-
-
-def _not_stored(reason: str, *, is_truncated: bool) -> dict[str, Any]:
-    return {"stored": False, "reason": reason, "truncated": is_truncated}
 
 
 def _id(params: Mapping[str, Any]) -> UUID:

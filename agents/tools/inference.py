@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.enums import Purpose
+from agents.exceptions import NoAnswer
 from agents.tools.context import CallContext, listener
 from agents.tools.params import BadParams, label, text
-from agents.types import ModelRequest
+from agents.types import ModelReply, ModelRequest
 
 MOST_TOKENS = 1_000_000
 
@@ -41,8 +42,18 @@ def _purpose(value: object) -> Purpose:
 
 
 def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model said. With `must_answer` a refusal, or not a word, is a failed call; else the caller judges it."""
     reply = context.infer(listener.get())
+    if params.get("must_answer") is True:
+        _demand_answer(reply)
     told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
     if reply.calls:
         told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
     return told
+
+
+def _demand_answer(reply: ModelReply) -> None:
+    if reply.stop_reason == "refusal":
+        raise NoAnswer("the model refused to answer")
+    if not reply.text.strip():
+        raise NoAnswer("the model's answer was empty")

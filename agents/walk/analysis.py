@@ -84,10 +84,7 @@ def reply_of(work: Slice) -> Reply:
     told = made.result if isinstance(made.result, dict) else {}
     if made.outcome != Outcome.SUCCESS:
         return Reply(failed=made.error or str(made.outcome))
-    stop_reason = told.get("stop_reason")
-    if stop_reason == "refusal":
-        return Reply(failed="the model refused to answer")
-    return _answer(str(told.get("text") or ""), cut=stop_reason == "max_tokens")
+    return _answer(str(told.get("text") or ""), cut=told.get("stop_reason") == "max_tokens")
 
 
 def _answer(text: str, *, cut: bool) -> Reply:

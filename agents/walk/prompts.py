@@ -122,6 +122,7 @@ def analysis_question(parts: Sequence[Part], *, nonce: str, model: str) -> dict[
         "max_tokens": ANSWER_TOKENS,
         "purpose": str(Purpose.AUTONOMOUS_EXECUTOR),
         "response_schema": SCHEMA,
+        "must_answer": True,
     }
 
 
@@ -137,6 +138,7 @@ def judge_question(*, claim: str, quote: str, nonce: str, model: str) -> dict[st
         "max_tokens": JUDGEMENT_TOKENS,
         "purpose": str(Purpose.JUDGE),
         "response_schema": JUDGE_SCHEMA,
+        "must_answer": True,
     }
 
 

@@ -163,8 +163,10 @@ def test_a_storage_failure_leaves_no_row_and_is_told_to_the_run(collection, emit
     settings.MEDIA_ROOT = blocked
     result = emit(collection)
 
-    assert result.outcome == Outcome.SUCCESS
-    assert result.data == {"stored": False, "reason": "storage_error", "truncated": False}
+    assert (result.outcome, result.data) == (Outcome.STORAGE_ERROR, None)
+    assert result.error.startswith("The document could not be stored")
+    outcomes = AuditEvent.objects.filter(chain=emit.session.chain).order_by("seq")
+    assert [row.details["outcome"] for row in outcomes] == ["started", "storage_error"]
     assert (Document.objects.count(), Chunk.objects.count(), Attachment.objects.count()) == (0, 0, 0)
     assert not AuditEvent.objects.filter(kind__startswith="document.").exists()
 

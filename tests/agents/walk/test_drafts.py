@@ -1,13 +1,13 @@
 """Drafts that a run saves: only when asked to, into its collection, and honest when that fails."""
 
+import errno
 from unittest.mock import patch
 
 import pytest
 
-from agents.enums import DocumentOrigin, ToolIntent, TriggerKind
-from agents.exceptions import StorageFailed
+from agents.enums import DocumentOrigin, Outcome, ToolIntent, TriggerKind
 from agents.models import Attachment, Document
-from agents.services import knowledge
+from agents.services import media
 from agents.services.knowledge import collection_delete
 from tests.agents.walk.scene import intents, model, reply, run
 from tests.factories import NOW, make_trigger
@@ -65,13 +65,15 @@ def test_without_a_collection_one_note_says_so(scene, deleted):
     assert (saved(), notes(session)) == ([], [("info", "Drafts were not saved")])
 
 
-def test_a_disk_that_fails_is_one_warning_and_no_row(scene):
+def test_a_disk_that_fails_is_one_warning_and_no_row(scene, settings, tmp_path):
     session = scene.of_document(collection=str(scene.collection.public_id), emit_artifacts=True)
-    full = patch.object(knowledge, "bytes_store", side_effect=StorageFailed("The disk is full."))
+    settings.MEDIA_ROOT = tmp_path
+    full = patch.object(media, "_write", side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with full, model(reply(artifacts=[DRAFT, {"name": "b", "content": "two"}])):
         run(session)
     assert (saved(), notes(session)) == ([], [("warn", "Drafts could not be saved")])
     assert session.status == "completed"
+    assert {one.outcome for one in session.tool_calls.filter(intent="emit_artifact")} == {Outcome.STORAGE_ERROR}
     assert "saved" not in session.notifications.get().body
 
 

@@ -65,7 +65,8 @@ def test_the_prompt_is_fixed_to_the_letter():
     )
     rest = {name: value for name, value in question.items() if name != "messages"}
     assert rest == {
-        "model": "m", "max_tokens": 4_096, "purpose": "autonomous_executor", "response_schema": prompts.SCHEMA
+        "model": "m", "max_tokens": 4_096, "purpose": "autonomous_executor", "response_schema": prompts.SCHEMA,
+        "must_answer": True,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from agents.conf import clock
 from agents.costs import COLD_START_USD
 from agents.ends import SliceOver
 from agents.enums import Outcome, Status, TerminalReason, ToolIntent
-from agents.models import AgentSession, Document, Memory, Notification, Precedent
+from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
 from agents.providers.errors import ProviderError
 from agents.providers.scripted import Step
 from agents.services.firing import run_now
@@ -19,6 +19,7 @@ from agents.services.knowledge import document_delete
 from agents.services.leases import lease_claim
 from agents.services.playbooks import playbook_delete
 from agents.services.sessions import session_enter_phase
+from agents.types import Usage
 from agents.walk import calls
 from agents.walk.walk import is_empty, walk
 from audit.models import AuditEvent
@@ -109,6 +110,16 @@ def test_an_analysis_that_failed_is_told_honestly_and_nothing_is_made_up(scene, 
     assert phases(session) == PHASES
     assert Notification.objects.get().title.startswith("Run completed: analysis failed, lease.txt")
     assert is_empty(session)
+    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
+    rows = AuditEvent.objects.filter(chain=session.chain, details__tool="run_playbook").order_by("seq")
+    assert [row.details["outcome"] for row in rows] == ["started", "gateway_error"]
+
+
+def test_what_a_refused_answer_really_cost_is_in_the_books(scene):
+    with model(Step("No.", usage=Usage(10, 10), stop_reason="refusal")):
+        session = run(scene.of_document())
+    assert session.tool_calls.get(key="analysis:1").tokens == 20
+    assert InferenceLog.objects.get(session=session).refused
 
 
 def test_runs_that_could_not_ask_the_model_pause_their_trigger_as_failing(scene):
@@ -121,14 +132,6 @@ def test_runs_that_could_not_ask_the_model_pause_their_trigger_as_failing(scene)
     assert (trigger.pause_reason, trigger.failed_in_a_row, trigger.empty_in_a_row) == ("failing", 2, 0)
     told = Notification.objects.get(kind="trigger_paused").body
     assert "the model could not be asked" in told
-
-
-def test_a_gateway_error_stands_in_the_record(scene):
-    with model(Step(error=ProviderError("no", contacted=True))):
-        session = run(scene.of_document())
-    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.GATEWAY_ERROR
-    rows = AuditEvent.objects.filter(chain=session.chain, details__tool="run_playbook").order_by("seq")
-    assert [row.details["outcome"] for row in rows] == ["started", "gateway_error"]
 
 
 def test_a_schedule_sets_a_baseline_and_then_reads_exactly_what_came_since(scene):
