@@ -25,6 +25,7 @@ from agents.services.viewing import session_view
 class FindingAdmin(FactsAdmin):
     list_display = ["title_", "grave", "document", "quoted", "judged", "of_session", "found_at"]
     list_filter = ["quote_check"]
+    ordering = ("-session_id", "created_at", "id")  # the last run first, and what it found in its order
     empty = "No run has found anything yet. Add a document to a watched collection, or start a run by hand."
     list_select_related = ["session", "document"]
     search_fields = ["session__public_id__exact", "title"]

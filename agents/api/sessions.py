@@ -134,7 +134,9 @@ class Sessions(OwnedViewSet[AgentSession]):
     @described("sessions_findings", FindingShown(many=True), filters=False)
     @action(detail=True, methods=["get"])
     def findings(self, request: Request, **_: Any) -> Response:
-        return self.listed(self.get_object().findings.select_related("document").order_by("-id"), FindingShown)
+        """In the order in which the run wrote them down."""
+        rows = self.get_object().findings.select_related("document").order_by("created_at", "id")
+        return self.listed(rows, FindingShown)
 
     @described("sessions_artifacts", DocumentShown(many=True), filters=False)
     @action(detail=True, methods=["get"])

@@ -74,7 +74,8 @@ def _propose(work: Slice, analysis: Analysis, reading: Reading) -> None:
 
 
 def _unstructured(analysis: Analysis) -> ParsedFinding:
-    return ParsedFinding("The answer had no structure; this is its text", "info", analysis.raw)
+    beginning = f"its beginning, without the last {analysis.left_out} characters" if analysis.left_out else "its text"
+    return ParsedFinding(f"The answer had no structure; this is {beginning}", "info", analysis.raw)
 
 
 def _finding_params(one: Cited, votes: Votes) -> dict[str, Any]:
@@ -200,9 +201,6 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
     if reply.cut:
         said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
         yield Note("note:cut_off", "warn", "The answer was cut off", said)
-    if analysis.left_out:
-        said = f"The answer had no structure, and only its beginning is kept: {analysis.left_out} characters are not."
-        yield Note("note:left_out_text", "info", "The end of the answer was left out", said)
     if analysis.dropped:
         counts = ", ".join(f"{count} of {name}" for name, count in analysis.dropped.items())
         said = f"Items of the answer were repeated, without a text of their own, or too many: {counts}."

@@ -246,6 +246,16 @@ def test_a_look_at_somebody_elses_finding_is_a_look_at_the_session(client):
     assert AuditEvent.objects.filter(kind="session.viewed").count() == 1
 
 
+def test_findings_are_listed_run_by_run_in_the_order_of_each(client):
+    sign_in(client, "viewer")
+    older, newer = make_session(), make_session()
+    for session, title in ((newer, "newer, first"), (older, "older, first"), (newer, "newer, second")):
+        Finding.objects.create(session=session, title=title)
+    listed = text_of(client.get(page(Finding, "changelist")))
+    places = [listed.index(title) for title in ("newer, first", "newer, second", "older, first")]
+    assert places == sorted(places)
+
+
 # --- Projects ---
 
 

@@ -1,5 +1,6 @@
 """Sessions, their calls and approvals through the API: what is shown, and what the levers do."""
 
+from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -108,6 +109,14 @@ def test_findings_and_artifacts_of_a_session(api, world):
     assert finding["document"] == str(Finding.objects.get().document.public_id)
     [artifact] = api.get(at(session, "artifacts")).json()["results"]
     assert (artifact["id"], artifact["session"]) == (str(written.public_id), str(session.public_id))
+
+
+def test_findings_come_in_the_order_in_which_they_were_written_down(api, world):
+    session = make_session(owner=world.owner)
+    for title, minutes in (("third", 2), ("first", 0), ("second", 0)):
+        Finding.objects.create(session=session, title=title, created_at=NOW + timedelta(minutes=minutes))
+    pages = [api.get(f"{at(session, 'findings')}?page_size=2&page={page}").json()["results"] for page in (1, 2)]
+    assert [row["title"] for page in pages for row in page] == ["first", "second", "third"]
 
 
 def test_calls_are_shown_without_secrets_and_results(api, world):

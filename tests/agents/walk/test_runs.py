@@ -250,9 +250,10 @@ def test_the_document_of_somebody_else_is_not_read(scene):
 def test_an_answer_without_structure_is_one_finding(scene):
     with model("It all looks fine to me. " * 500):
         session = run(scene.of_document())
-    raw, note, ethics = session.findings.all()
+    raw, ethics = session.findings.all()
     assert (raw.severity, len(raw.content)) == ("info", 8_000)
-    assert "4499 characters are not" in note.content
+    assert "without the last 4499 characters" in raw.title
+    assert session.tool_calls.get(key="analysis:1").outcome == Outcome.SUCCESS
     assert "would not have been recognised" in ethics.content
     assert (Memory.objects.count(), Precedent.objects.count()) == (0, 0)
 
