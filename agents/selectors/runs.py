@@ -1,10 +1,15 @@
 """What a run has done so far, read from its journal. A resumed run knows nothing else of the slices before it."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, ToolCall
+
+SEVERITIES: Final = ("critical", "warn", "info")
+OTHER: Final = "other"
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,16 @@ class Left:
     key: str
     intent: str
     severity: str
+
+
+def by_severity(severities: Iterable[str]) -> Counter[str]:
+    """A severity is free text of a model; a notice shows only known words."""
+    return Counter(one if one in SEVERITIES else OTHER for one in severities)
+
+
+def counted(found: Counter[str]) -> str:
+    """Such as `1 critical, 2 warn`."""
+    return ", ".join(f"{found[name]} {name}" for name in (*SEVERITIES, OTHER) if found[name]) or "none"
 
 
 def call_latest(session: AgentSession, key: str) -> ToolCall | None:

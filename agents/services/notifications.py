@@ -115,7 +115,8 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
         raise ValueError("the owner has no address any more, or wants no copies")
     parts = [notice.title, notice.body]
     if notice.session is not None:
-        parts.append(f"Receipt: {base_url()}{_receipt_path(notice.session)}")
+        parts[1] = "\n".join(line for line in notice.body.splitlines() if not line.startswith("Receipt: /"))
+        parts.append(f"Receipt: {base_url()}{receipt_path(notice.session)}")
     domain = mail_sender().rpartition("@")[2].rstrip(">") or "localhost"
     return EmailMessage(
         subject=one_line(f"[lqops] {notice.title}", SUBJECT_CHARS),
@@ -126,7 +127,7 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
     )
 
 
-def _receipt_path(session: AgentSession) -> str:
+def receipt_path(session: AgentSession) -> str:
     """By the record's own table of addresses, so that a worker does not load every page of the site for a link."""
     return reverse("receipt", urlconf="audit.urls", args=[session.chain])
 

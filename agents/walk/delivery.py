@@ -5,18 +5,16 @@ notice. A run that was to be looked at when it flags a concern waits here for a 
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
-
-from django.urls import reverse
 
 from agents.ends import End, Waiting
 from agents.engine.calls import call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.selectors.purposes import purposes
-from agents.selectors.runs import Left, run_left
+from agents.selectors.runs import by_severity, counted, run_left
 from agents.services.inputs import session_note_empty, session_note_purpose
+from agents.services.notifications import receipt_path
 from agents.services.plain_text import one_line
 from agents.services.trigger_health import UNANSWERED_RUN, UNREAD_RUN
 from agents.walk.analysis import reply_of
@@ -25,9 +23,7 @@ from agents.walk.drafting import FAILED, UNREAD
 from audit.redaction import contains_marker, redact
 
 KEY: Final = "delivery:notify"
-SEVERITIES: Final = ("critical", "warn", "info")
 PURPOSE_CHARS: Final = 120
-OTHER: Final = "other"  # a severity is free text of a model; a notice shows only known words
 _FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN}
 _PROPOSED: Final = {  # one, many
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
@@ -75,8 +71,8 @@ def _tally(work: Slice) -> Tally:
     listed = [one for one in left if one.intent == ToolIntent.EMIT_FINDING]
     said = reply_of(work).analysis
     return Tally(
-        listed=_by_severity(listed),
-        findings=_by_severity(one for one in listed if one.key.startswith("finding:")),
+        listed=by_severity(one.severity for one in listed),
+        findings=by_severity(one.severity for one in listed if one.key.startswith("finding:")),
         proposed=Counter(one.intent for one in left if one.intent in _PROPOSED),
         warnings=sum(one.key.startswith("note:") and one.severity == "warn" for one in left),
         concerns=len(said.concerns) if said else 0,
@@ -84,20 +80,15 @@ def _tally(work: Slice) -> Tally:
     )
 
 
-def _by_severity(found: Iterable[Left]) -> Counter[str]:
-    return Counter(one.severity if one.severity in SEVERITIES else OTHER for one in found)
-
-
 def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
     total = tally.listed.total()
-    counted = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
-    by_severity = [f"{tally.listed[name]} {name}" for name in (*SEVERITIES, OTHER) if tally.listed[name]]
-    lines = [f"Findings: {', '.join(by_severity) or 'none'}."]
+    came_to = "analysis failed" if tally.fault else f"{total} finding{'' if total == 1 else 's'}"
+    lines = [f"Findings: {counted(tally.listed)}."]
     lines += [f"{count} {_PROPOSED[ToolIntent(intent)][count != 1]}." for intent, count in tally.proposed.items()]
     lines += [f"Privilege or scope concerns: {tally.concerns}."] if tally.concerns else []
     lines += [f"Of the findings, warnings about the run itself: {tally.warnings}."] if tally.warnings else []
-    lines += [f"Receipt: {reverse('audit:receipt', args=[work.session.chain])}"]
-    return {"title": _title(work, f"Run completed: {counted}"), "body": "\n".join(lines)}
+    lines += [f"Receipt: {receipt_path(work.session)}"]
+    return {"title": _title(work, f"Run completed: {came_to}"), "body": "\n".join(lines)}
 
 
 def _title(work: Slice, said: str) -> str:

@@ -51,7 +51,7 @@ def down(settings):
 def test_a_copy_holds_the_title_the_counts_and_the_link_to_the_receipt(settings):
     settings.LQOPS_BASE_URL = "https://ops.example.org"
     settings.DEFAULT_FROM_EMAIL = "lqops <ops@example.org>"
-    copy = make_copy()
+    copy = make_copy(body="3 calls, 0.01 USD.\nReceipt: /receipts/of-this-site/")
     with mail_server(settings) as server:
         assert copy_send(copy.pk, now=NOW)
     [mail] = server.taken
@@ -69,7 +69,7 @@ def test_a_copy_holds_the_title_the_counts_and_the_link_to_the_receipt(settings)
 
 def test_the_link_leads_to_the_page_of_the_receipt():
     session = make_session()
-    assert notifications._receipt_path(session) == reverse("audit:receipt", args=[session.chain])
+    assert notifications.receipt_path(session) == reverse("audit:receipt", args=[session.chain])
 
 
 def test_a_copy_is_sent_once(settings):

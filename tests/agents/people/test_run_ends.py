@@ -1,0 +1,50 @@
+"""What the owner is told of a run that was halted or failed."""
+
+import pytest
+
+from agents.enums import Mode, Status, TerminalReason
+from agents.models import Finding, Notification
+from agents.services.notifications import receipt_path
+from agents.services.sessions import session_finish
+from tests.factories import NOW, make_session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.parametrize(
+    ("reason", "title"),
+    [
+        (TerminalReason.COST_CAP_REACHED, "Run halted: "),
+        (TerminalReason.WORKER_ERROR, "Run failed: "),
+    ],
+)
+def test_a_run_that_was_stopped_is_told_in_counts_with_the_way_to_its_receipt(reason, title):
+    session = make_session()
+    for severity in ("warn", "critical", "warn", "canary-severity"):
+        Finding.objects.create(session=session, severity=severity, title="canary-title", content="canary-content")
+    session_finish(session, reason, now=NOW, error="canary-error")
+    notice = Notification.objects.get(session=session, kind="run_stopped")
+    assert notice.title.startswith(title)
+    assert notice.body.splitlines() == [
+        "Findings: 1 critical, 2 warn, 1 other.",
+        "Calls: 0. Cost: $0.00.",
+        f"Receipt: {receipt_path(session)}",
+    ]
+    assert "canary" not in notice.title + notice.body
+
+
+def test_a_run_that_was_stopped_before_it_found_anything_says_so():
+    session = make_session()
+    session_finish(session, TerminalReason.REFUSED, now=NOW)
+    assert Notification.objects.get().body.startswith("Findings: none.\n")
+
+
+def test_a_loop_that_was_stopped_speaks_of_no_findings():
+    session = make_session(mode=Mode.LOOP)
+    session_finish(session, TerminalReason.WORKER_ERROR, now=NOW)
+    assert Notification.objects.get().body.startswith("Calls: 0.")
+
+
+def test_a_run_that_completed_is_not_told_of_twice():
+    session = session_finish(make_session(), TerminalReason.COMPLETED, now=NOW)
+    assert (session.status, Notification.objects.count()) == (Status.COMPLETED, 0)
