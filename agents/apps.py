@@ -13,6 +13,10 @@ class AgentsConfig(AppConfig):
     verbose_name = "Agents"
 
     def ready(self) -> None:
+        from agents.selectors.receipt_names import receipt_names
+        from audit.names import name_things_by
+
+        name_things_by(receipt_names)
         post_migrate.connect(_make_installation, sender=self)
         post_migrate.connect(_make_roles, sender=self)
 

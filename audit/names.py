@@ -1,10 +1,28 @@
-"""Names of the users whose ids stand in the record: a courtesy of whoever shows it, no part of the record."""
+"""Names of the users, and of the things, whose ids stand in the record: a courtesy of whoever shows it, no part of it.
+
+What the things are the record does not know: whoever does says how they are named, to whom.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+
+Named = Callable[[Mapping[str, Any], AbstractBaseUser | AnonymousUser], Mapping[str, Any]]
+_named_by: dict[str, Named] = {}
+
+
+def name_things_by(named: Named) -> None:
+    """Takes the one who knows the names of what receipts speak of."""
+    _named_by["things"] = named
+
+
+def names_of_things(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
+    """What this user may be told beside the receipt; nothing if nobody knows."""
+    return _named_by["things"](receipt, user) if _named_by else {}
+
 
 USER: Final = re.compile(r"\buser:(\d{1,18})\b", re.ASCII)
 

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 from audit import recorder
 from audit.clock import utc_now
 from audit.models import SYSTEM_CHAIN
-from audit.names import actors_of, usernames
+from audit.names import actors_of, names_of_things, usernames
 from audit.receipt_words import worded
 from audit.receipts import UnknownChain, build_receipt
 from audit.receipts_told import NAMES, outcome_sentence, started_by, with_names
@@ -50,6 +50,7 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
     names = _names(receipt)
     shown = _presented(receipt, names)
     shown |= {
+        **names_of_things(receipt, request.user),
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
         "outcome": outcome_sentence(receipt, names),
         "started_by": started_by(receipt, names),

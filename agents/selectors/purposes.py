@@ -9,10 +9,11 @@ from typing import Any, Final
 from django.db.models import Q
 
 from agents.enums import Mode, Outcome, ToolIntent
-from agents.models import AgentSession, Collection, Document, Playbook, ToolCall
+from agents.models import AgentSession, Collection, Document, InboundEvent, Playbook, ToolCall
 
 SHOWN_DOCUMENTS: Final = 20
 MESSAGE_CHARS: Final = 100
+EVENT_CHARS: Final = 80
 MOST_NAMED: Final = 200
 _BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", Mode.HEARTBEAT: "heartbeat"}
 
@@ -33,10 +34,10 @@ def read_by(session: AgentSession) -> Read:
     summaries = [found or {} for found in calls.order_by("pk").values_list("result__summary", flat=True)]
     places = [place for summary in summaries for place in summary.get("passages", ())]
     given = [session.params.get("document"), *(place.get("document_id") for place in places)]
-    ids = list(dict.fromkeys(filter(None, map(_uuid, given))))
+    ids = list(dict.fromkeys(filter(None, map(as_uuid, given))))
     known = {row.public_id: row for row in _rows(Document, ids[:SHOWN_DOCUMENTS]).defer("text")}
     return Read(
-        collection=_rows(Collection, [_uuid(session.params.get("collection"))]).first(),
+        collection=_rows(Collection, [as_uuid(session.params.get("collection"))]).first(),
         documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
         more=max(len(ids) - SHOWN_DOCUMENTS, 0),
         left_out=sum(summary.get("left_out", 0) for summary in summaries),
@@ -52,7 +53,28 @@ def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
     playbooks = _names(Playbook, (session.params.get("playbook") for session in sessions))
     documents = _names(Document, (session.params.get("document") for session in sessions))
     collections = _names(Collection, (session.params.get("collection") for session in sessions))
-    return {session.pk: _purpose(session, playbooks, documents, collections) for session in sessions}
+    told = {session.pk: _purpose(session, playbooks, documents, collections) for session in sessions}
+    return told | _purposes_of_events(sessions)
+
+
+def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
+    """Runs of one rule are told apart by what set them off; the words of an event were redacted when it came in."""
+    ids = {session.pk: found for session in sessions if (found := as_uuid(_event_id(session))) is not None}
+    rows = InboundEvent.objects.filter(public_id__in=set(ids.values())) if ids else ()
+    events = {event.public_id: _cut(str(event).strip() or "an event", EVENT_CHARS) for event in rows}
+    named = {session.pk: session.trigger.name for session in sessions if session.trigger}
+    return {pk: f"{named.get(pk, 'event')}: {events[one]}" for pk, one in ids.items() if one in events}
+
+
+def _event_id(session: AgentSession) -> object:
+    """Of a run that was asked for in words, those count."""
+    named, words = session.params.get("event"), session.params.get("message") or session.params.get("goal")
+    return named.get("id") if isinstance(named, dict) and not words else None
+
+
+def _cut(words: str, limit: int) -> str:
+    line = " ".join(words.split())
+    return line if len(line) <= limit else f"{line[:limit]}…"
 
 
 def _purpose(
@@ -63,8 +85,7 @@ def _purpose(
     if read is None and given.get("query"):
         read = f"“{given['query']}”"
     if words := given.get("message") or given.get("goal"):
-        said = " ".join(str(words).split())
-        return f"“{said if len(said) <= MESSAGE_CHARS else f'{said[:MESSAGE_CHARS]}…'}”"
+        return f"“{_cut(str(words), MESSAGE_CHARS)}”"
     by = given.get("skill") or playbooks.get(str(given.get("playbook")))
     if read and by:
         return f"{read} by {by}"
@@ -81,7 +102,9 @@ def titled(words: str) -> Q:
         rows = model._meta.default_manager.filter(name__icontains=words).order_by("-pk")
         ids = [str(one) for one in rows.values_list("public_id", flat=True)[:MOST_NAMED]]
         found |= Q(**{f"params__{name}__in": ids})
-    return found
+    events = InboundEvent.objects.filter(title__icontains=words).order_by("-pk")
+    ids = [str(one) for one in events.values_list("public_id", flat=True)[:MOST_NAMED]]
+    return found | Q(params__event__id__in=ids)
 
 
 def _of_agent(session: AgentSession) -> str:
@@ -100,14 +123,14 @@ def asked_by(session: AgentSession) -> str:
 
 
 def _names(model: Any, public_ids: Iterable[object]) -> dict[str, str]:
-    wanted = {found for given in public_ids if (found := _uuid(given)) is not None}
+    wanted = {found for given in public_ids if (found := as_uuid(given)) is not None}
     if not wanted:
         return {}
     rows = model._meta.default_manager.filter(public_id__in=wanted).values_list("public_id", "name")
     return {str(public_id): name for public_id, name in rows}
 
 
-def _uuid(given: object) -> uuid.UUID | None:
+def as_uuid(given: object) -> uuid.UUID | None:
     try:
         return uuid.UUID(str(given))
     except ValueError:

@@ -7,6 +7,7 @@ import pytest
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.models import AgentSession, InboundEvent, Profile
+from agents.selectors.purposes import EVENT_CHARS, purposes, titled
 from agents.services.events import EventIn, event_receive
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_trigger, make_user
@@ -214,3 +215,27 @@ def test_what_an_event_says_is_kept_without_secrets(owner):
     [kept] = events()
     assert secret not in f"{kept.title}{kept.data}"
     assert kept.data["pair"] == [1, 2]
+
+
+# --- What its run is called ---
+
+
+def test_runs_of_one_rule_are_told_apart_by_their_events(owner):
+    rule = make_rule(owner, name="Alarms", collection=make_collection(owner))
+    told = [FIRE, replace(FIRE, title="", data={}), replace(FIRE, title="key=sk-ant-api03-" + "a" * 93 + "AA " * 40)]
+    for event in told:
+        event_receive(owner=owner, event=event, now=NOW)
+    fire, untitled, long = purposes(list(rule.sessions.order_by("pk"))).values()
+    assert (fire, untitled) == ("Alarms: Smoke in hall 4", "Alarms: plant alarm")
+    assert "sk-ant" not in long
+    assert len(long) <= len("Alarms: ") + EVENT_CHARS + 1
+    found = AgentSession.objects.filter(titled("hall 4"))
+    assert list(found) == [rule.sessions.order_by("pk").first()]
+
+
+def test_a_run_that_was_asked_for_in_words_is_called_by_them(owner):
+    make_rule(owner)
+    event_receive(owner=owner, event=FIRE, now=NOW)
+    session = AgentSession.objects.get()
+    session.params["goal"] = "Find the smoke."
+    assert purposes([session]) == {session.pk: "“Find the smoke.”"}
