@@ -164,7 +164,7 @@ def preflight(*, cancelled: bool, elapsed_seconds: float, step_count: int, confi
     """Why no further step may begin, or None. It is asked before a step, so the last one may finish the run."""
     if cancelled:
         return TerminalReason.EXTERNAL_HALT
-    if config.timeout_seconds and elapsed_seconds > config.timeout_seconds:
+    if config.timeout and elapsed_seconds > config.timeout:
         return TerminalReason.TIMED_OUT
     if step_count >= step_limit(config):
         return TerminalReason.MAX_STEPS

@@ -46,7 +46,7 @@ class LoopConfig:
     """How a loop runs. Zero is no limit for time, window, tokens and tool rounds; zero steps are no steps."""
 
     max_steps: int = 50
-    timeout_seconds: int = 0
+    timeout: int = 0  # seconds
     max_retries: int = 3
     streaming: bool = False
     context_window: int = 0

@@ -51,7 +51,7 @@ DEFAULTS = GuardrailsConfig()
     ],
 )
 def test_the_first_reason_in_order_ends_the_loop(cancelled, elapsed, steps, reason):
-    config = LoopConfig(max_steps=3, timeout_seconds=10)
+    config = LoopConfig(max_steps=3, timeout=10)
     assert preflight(cancelled=cancelled, elapsed_seconds=elapsed, step_count=steps, config=config) == reason
 
 

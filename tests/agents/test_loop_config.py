@@ -20,7 +20,7 @@ def test_the_defaults_of_the_guardrails():
 def test_the_defaults_of_a_loop():
     assert LoopConfig.merged() == LoopConfig(
         max_steps=50,
-        timeout_seconds=0,
+        timeout=0,
         max_retries=3,
         streaming=False,
         context_window=0,
@@ -73,7 +73,7 @@ def test_refuses_what_is_no_count_in_guardrails(key, value):
 
 
 @every_row("value", [-1, 10**12 + 1, 10**30, 1.5, "3", True, None])
-@every_row("key", ["max_steps", "timeout_seconds", "max_retries", "context_window", "token_budget", "max_tool_rounds"])
+@every_row("key", ["max_steps", "timeout", "max_retries", "context_window", "token_budget", "max_tool_rounds"])
 def test_refuses_what_is_no_count_in_a_loop(key, value):
     with pytest.raises(ValueError, match=rf"^{key} = .+: it must be a whole number from 0 to 1000000000000\.$"):
         LoopConfig.merged({key: value})

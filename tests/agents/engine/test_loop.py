@@ -242,7 +242,7 @@ def test_transcript_that_is_too_long_to_be_sent_ends_the_run_clearly(loop, monke
 
 def test_time_at_work_is_counted_over_slices(loop, time, settings):
     settings.LQOPS_SLICE_SECONDS = 30
-    config = LoopConfig(timeout_seconds=60)
+    config = LoopConfig(timeout=60)
     steps = [Step(f'<skill>look(place="{n}")</skill>', before_reply=lambda: time.shift(40)) for n in range(5)]
     with script(*steps) as model:
         assert loop(config=config).run() == SliceOver()
@@ -252,7 +252,7 @@ def test_time_at_work_is_counted_over_slices(loop, time, settings):
 
 
 def test_time_spent_waiting_for_a_person_does_not_count(loop, time, approver):
-    config = LoopConfig(timeout_seconds=100)
+    config = LoopConfig(timeout=100)
 
     def work():
         time.shift(40)

@@ -35,14 +35,14 @@ def test_without_a_word_the_defaults_hold():
 
 
 def test_narrowest_wins(settings):
-    settings.LQOPS_LOOP = {"max_steps": 40, "timeout_seconds": 60, "streaming": False}
+    settings.LQOPS_LOOP = {"max_steps": 40, "timeout": 60, "streaming": False}
     settings.LQOPS_GUARDRAILS = {"max_tokens_recoveries": 3, "reserve_tokens": 128}
     owner = make_user()
     agent = make_agent(owner=owner, definition=DEFINED)
     _, session = spawned(agent=agent, loop={"max_steps": 5}, guardrails={"reserve_tokens": 1})
     _, plain = spawned(agent=agent)
 
-    assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout_seconds=60, token_budget=900)
+    assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout=60, token_budget=900)
     assert loop_of(plain).max_steps == 20
     assert guardrails_of(session) == GuardrailsConfig(
         max_tokens_recoveries=3, reserve_tokens=1, reserve_cost_fraction=Decimal("0.2")

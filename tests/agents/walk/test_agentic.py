@@ -128,7 +128,7 @@ def test_stop_of_the_steps_is_the_end_of_the_run(scene, steps, reason, status):
 
 
 def test_more_steps_than_may_be_taken_stop_the_run(scene):
-    session = agentic(scene, loop={"max_steps": 5, "timeout_seconds": 0})
+    session = agentic(scene, loop={"max_steps": 5, "timeout": 0})
     with model(*[call("echo", text=str(number)) for number in range(6)]) as asked:
         run(session)
 
