@@ -20,7 +20,6 @@ Message = Mapping[str, Any]
 Messages = tuple[Message, ...]
 
 CHARS_PER_TOKEN: Final = 4
-MESSAGE_TOKENS: Final = 4  # the role, the ids, and what a server puts around a message
 KEEP_LAST: Final = 10
 CONTENT_CHARS: Final = 500  # while the system message is whole, no content is cut to less than this
 SYSTEM_CHARS: Final = 2_000  # a system message is never cut to less than this
@@ -45,15 +44,19 @@ def unmarked(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def estimate_tokens(messages: Iterable[Message]) -> int:
-    return sum(_size(message) for message in messages)
+    """All their characters by four; a part of a token is one."""
+    return -(-_size(messages) // CHARS_PER_TOKEN)
 
 
-def _size(message: Message, most: int = sys.maxsize) -> int:
-    """The tokens of a message if its content were cut to `most` characters."""
+def _size(messages: Iterable[Message]) -> int:
+    return sum(map(_chars, messages))
+
+
+def _chars(message: Message, most: int = sys.maxsize) -> int:
+    """The characters of a message if its content were cut to `most` of them."""
     functions = [call["function"] for call in message.get("tool_calls") or ()]
-    chars = sum(len(function["name"]) + len(function["arguments"]) for function in functions)
-    chars += min(len(_content(message)), most)
-    return MESSAGE_TOKENS + -(-chars // CHARS_PER_TOKEN)
+    called = sum(len(function["name"]) + len(function["arguments"]) for function in functions)
+    return called + min(len(_content(message)), most)
 
 
 def _content(message: Message) -> str:
@@ -125,7 +128,8 @@ def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: i
     if wanted == Strategy.NONE or window <= 0 or estimate_tokens(whole) <= window:
         return Fitted(whole, 0)
     system, rest = parted(whole)
-    room, marker = window - estimate_tokens(system), estimate_tokens([_marker(len(rest))])
+    most, marker = window * CHARS_PER_TOKEN, _size([_marker(len(rest))])
+    room = most - _size(system)
     groups = blocks(rest)
     if wanted == Strategy.SLIDING_WINDOW:
         front, last = _slid(groups, room)
@@ -133,8 +137,8 @@ def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: i
         front, last = _compacted(groups, room - marker, keep_last)
     dropped = len(rest) - len(front) - len(last)
     if wanted == Strategy.SLIDING_WINDOW or not dropped:
-        return Fitted(_squeezed((*system, *front, *last), window), dropped)
-    kept, at = _squeezed((*system, *front, *last), window - marker), len(system) + len(front)
+        return Fitted(_squeezed((*system, *front, *last), most), dropped)
+    kept, at = _squeezed((*system, *front, *last), most - marker), len(system) + len(front)
     return Fitted((*kept[:at], _marker(dropped), *kept[at:]), dropped)
 
 
@@ -148,12 +152,12 @@ def _slid(groups: Sequence[Messages], room: int) -> tuple[Messages, Messages]:
     asked = next(users, None)
     if asked is None or any(map(_is_asked, last)):
         return (), last
-    return groups[asked], _last(groups[asked + 1 :], room - estimate_tokens(groups[asked]))
+    return groups[asked], _last(groups[asked + 1 :], room - _size(groups[asked]))
 
 
 def _compacted(groups: Sequence[Messages], room: int, keep_last: int) -> tuple[Messages, Messages]:
     first = groups[0] if groups else ()
-    return first, _last(groups[1:], room - estimate_tokens(first), keep_last)
+    return first, _last(groups[1:], room - _size(first), keep_last)
 
 
 def _last(groups: Sequence[Messages], room: int, most: int = sys.maxsize) -> Messages:
@@ -161,7 +165,7 @@ def _last(groups: Sequence[Messages], room: int, most: int = sys.maxsize) -> Mes
     kept: list[Messages] = []
     used = count = 0
     for group in reversed(groups):
-        used += estimate_tokens(group)
+        used += _size(group)
         if kept and (used > room or count >= most):
             break
         kept.append(group)
@@ -172,28 +176,28 @@ def _last(groups: Sequence[Messages], room: int, most: int = sys.maxsize) -> Mes
 # --- Cutting ---
 
 
-def _squeezed(messages: Messages, window: int) -> Messages:
+def _squeezed(messages: Messages, room: int) -> Messages:
     """The messages, their longest contents cut to one common length at which all fit.
 
     The system message is spared as long as the others can be left with something to read.
     """
-    if estimate_tokens(messages) <= window:
+    if _size(messages) <= room:
         return messages
     for least, system_least in ((CONTENT_CHARS, sys.maxsize), (len(SHORT_MARK), SYSTEM_CHARS)):
         bounds = [(message, system_least if message["role"] == "system" else least) for message in messages]
-        level = _level(bounds, window, least)
+        level = _level(bounds, room, least)
         squeezed = tuple(_shortened(message, max(level, bound)) for message, bound in bounds)
-        if estimate_tokens(squeezed) <= window:
+        if _size(squeezed) <= room:
             break
     return squeezed
 
 
-def _level(bounds: Sequence[tuple[Message, int]], window: int, least: int) -> int:
+def _level(bounds: Sequence[tuple[Message, int]], room: int, least: int) -> int:
     """The greatest length to which contents can be cut so that all fit; `least` when there is none."""
     low, high = least, max(len(_content(message)) for message, _ in bounds)
     while low < high:
         level = (low + high + 1) // 2
-        if sum(_size(message, max(level, bound)) for message, bound in bounds) <= window:
+        if sum(_chars(message, max(level, bound)) for message, bound in bounds) <= room:
             low = level
         else:
             high = level - 1
@@ -236,8 +240,8 @@ def split_for_summary(messages: Sequence[Message], *, window: int, reserve: int)
     _, rest = parted(messages)
     cut, used = 0, 0
     for at in range(len(rest) - 1, 0, -1):
-        used += _size(rest[at])
-        if cut and used > window // 2:
+        used += _chars(rest[at])
+        if cut and used > window // 2 * CHARS_PER_TOKEN:
             break
         if _is_asked(rest[at]):
             cut = at
@@ -272,8 +276,8 @@ def summary_prompt(older: Iterable[Message], *, window: int, nonce: str) -> str:
     """The question for a summary, in at most `window` tokens where that is possible; 0 is no limit."""
     text = neutralised("\n".join(line for message in older for line in _entry(message)))
     if window > 0:
-        frame = _size({"content": _SUMMARY_PROMPT + render_block("transcript", "", nonce=nonce)})
-        text = text if len(text) <= (room := (window - frame) * CHARS_PER_TOKEN) else _cut(text, room)
+        frame = len(_SUMMARY_PROMPT + render_block("transcript", "", nonce=nonce))
+        text = text if len(text) <= (room := window * CHARS_PER_TOKEN - frame) else _cut(text, room)
     return _SUMMARY_PROMPT + render_block("transcript", text, nonce=nonce)
 
 

@@ -6,7 +6,6 @@ from agents.blocks import parse_blocks, render_block
 from agents.context_window import (
     CONTENT_CHARS,
     MARK,
-    MESSAGE_TOKENS,
     SHORT_MARK,
     SYSTEM_CHARS,
     Mark,
@@ -67,12 +66,16 @@ def texts(messages):
 
 @every_row(("chars", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400, 100)])
 def test_four_characters_are_a_token(chars, tokens):
-    assert estimate_tokens([user("x" * chars)]) == tokens + MESSAGE_TOKENS
+    assert estimate_tokens([user("x" * chars)]) == tokens
 
 
 def test_names_and_arguments_of_calls_count():
-    assert estimate_tokens([called("a", "b", arguments="x" * 8, text="y" * 4)]) == (2 * 12 + 4) // 4 + MESSAGE_TOKENS
+    assert estimate_tokens([called("a", "b", arguments="x" * 8, text="y" * 4)]) == (2 * 12 + 4) // 4
     assert estimate_tokens([]) == 0
+
+
+def test_nothing_counts_but_characters():
+    assert estimate_tokens([user("x"), said("x"), user("xx")]) == 1
 
 
 def test_a_call_and_its_results_are_one_block():
@@ -162,16 +165,16 @@ def test_sliding_does_not_drop_the_last_question():
 @pytest.mark.parametrize("last", [told, aside])
 def test_sliding_does_not_take_for_a_question_what_the_user_did_not_ask(last):
     chat = [user("the task"), *(message for number in range(9) for message in (said(f"{number:04}"), last("x" * 40)))]
-    fitted = fit(chat, window=60, strategy="sliding_window")
+    fitted = fit(chat, window=56, strategy="sliding_window")
     assert fitted.messages[0] == user("the task")
     assert fitted.messages[-2:] == tuple(chat[-2:])
     assert fitted.messages[1]["role"] == ("assistant" if last is told else "user")
-    assert estimate_tokens(fitted.messages) <= 60
+    assert estimate_tokens(fitted.messages) <= 56
 
 
 def test_sliding_in_a_history_without_a_question_keeps_its_end():
     answers = [said(str(number)) for number in range(100, 120)]
-    assert fit(answers, window=12, strategy="sliding_window").messages == tuple(answers[-2:])
+    assert fit(answers, window=2, strategy="sliding_window").messages == tuple(answers[-2:])
 
 
 def test_compact_keeps_the_first_and_the_last_and_says_what_is_missing():
@@ -238,7 +241,7 @@ def test_a_system_message_is_cut_to_its_bound_and_no_further():
     chat = [system("s" * 9_000), user("u" * 9_000)]
     one = fit(chat, window=2_000, strategy="sliding_window").messages
     assert len(one[0]["content"]) == len(one[1]["content"]) > SYSTEM_CHARS
-    two = fit(chat, window=520, strategy="sliding_window").messages
+    two = fit(chat, window=512, strategy="sliding_window").messages
     assert len(two[0]["content"]) == SYSTEM_CHARS
     assert 0 < len(two[1]["content"]) < 60
     three = fit(chat, window=1, strategy="sliding_window").messages
@@ -258,7 +261,7 @@ def test_arguments_of_calls_are_never_cut():
 
 
 def shortened(text, tokens):
-    return fit([user(text)], window=tokens + MESSAGE_TOKENS, strategy="compact").messages[0]["content"]
+    return fit([user(text)], window=tokens, strategy="compact").messages[0]["content"]
 
 
 def test_a_marked_block_keeps_both_its_ends():

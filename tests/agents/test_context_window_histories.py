@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from agents.context_window import (
     KEEP_LAST,
     MARK,
-    MESSAGE_TOKENS,
     SHORT_MARK,
     SYSTEM_CHARS,
     Mark,
@@ -197,4 +196,4 @@ def test_ten_times_the_history_is_ten_times_the_work():
 
 
 def test_the_defaults_are_the_documented_ones():
-    assert (KEEP_LAST, MESSAGE_TOKENS, SYSTEM_CHARS) == (10, 4, 2_000)
+    assert (KEEP_LAST, SYSTEM_CHARS) == (10, 2_000)
