@@ -93,7 +93,7 @@ def guarded_group(session: AgentSession, asked: Sequence[Asked], *, now: datetim
             if isinstance(opened, Opened):
                 withdraw(opened)
         raise
-    return at_once([partial(_finished, one) for one in ready])
+    return at_once([partial(_timed, one) for one in ready])
 
 
 def _drafted(call: Call) -> "ToolResult | _Draft":
@@ -213,6 +213,12 @@ def _finished(opened: Opened | ToolResult | _Draft) -> ToolResult:
     started = time.monotonic()
     result, meter = _dispatch(opened)
     return _conclude(settle_durably(opened, result, meter, took=timedelta(seconds=time.monotonic() - started)))
+
+
+def _timed(opened: Opened | ToolResult | _Draft) -> ToolResult:
+    started = time.monotonic()
+    result = _finished(opened)
+    return replace(result, took_ms=round((time.monotonic() - started) * 1_000))
 
 
 def _conclude(end: Refusal) -> ToolResult:

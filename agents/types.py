@@ -1,7 +1,7 @@
 """Shapes that travel between layers: frozen, typed, without behaviour beyond simple arithmetic."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -128,7 +128,8 @@ class SkillStanding:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came of a guarded call. `cost_usd` is the very Decimal that R4 approved, or 0."""
+    """What came of a guarded call. `cost_usd` is the very Decimal that R4 approved, or 0; `took_ms` is measured for
+    the calls of a group, each by itself."""
 
     cost_usd: Decimal
     data: Any
@@ -137,6 +138,7 @@ class ToolResult:
     detail: str = ""
     call_id: str = ""
     replayed: bool = False
+    took_ms: int = field(default=0, compare=False)
 
     @property
     def ok(self) -> bool:

@@ -6,11 +6,11 @@ A result is what the model is told. Brakes are not caught here: they end the run
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol
 
 from agents.conf import clock, skill_hosts
 from agents.engine.calls import asked_before
-from agents.engine.simulation import PLACE, anticipate
+from agents.engine.simulation import PLACE
 from agents.enums import Level, Outcome, QuestionStatus, Risk, ToolIntent
 from agents.exceptions import OutcomeUnknown
 from agents.guard import guarded_group
@@ -18,7 +18,8 @@ from agents.models import AgentSession, Question
 from agents.services.skills import pace_of, skill_refusal, skill_standing
 from agents.skills.addresses import level_for
 from agents.skills.parsing import SkillCall
-from agents.skills.risk import assess, escalates
+from agents.skills.registry import skill_named
+from agents.skills.risk import RiskAssessor
 from agents.skills.skill import BadArguments, Skill
 from agents.tools.calls import Asked
 from agents.tools.notes import note_refusal
@@ -68,28 +69,37 @@ class _Planned:
         return Asked(ToolIntent.RUN_SKILL, params, self.key, risk=self.risk, simulation=self.simulation)
 
 
+class ModelManager(Protocol):
+    """Asks a model what will probably come of a call, as agents.engine.simulation.anticipate does."""
+
+    def __call__(
+        self, session: AgentSession, skill: Skill, arguments: Mapping[str, Any], /, *, context: str, key: str
+    ) -> str: ...
+
+
 # Asked about each call of a group, in order, before any of them is made: why it may not be, or nothing.
 Admission = Callable[[str, Skill, Mapping[str, Any]], str]
 
 
 class SkillExecutor:
-    """Carries out what a reply asks for. `offered` are the skills that may be asked for here; no others exist.
-    `admit` gives the admission to a group of calls, if there are limits besides those of the guard."""
+    """Carries out what a reply asks for. `registry` holds the skills that may be asked for here; no others exist.
+    Without a model manager no call is predicted. `admit` gives the admission to a group of calls, if there are limits
+    besides those of the guard."""
 
     def __init__(
         self,
-        session: AgentSession,
-        offered: dict[str, Skill],
+        registry: Mapping[str, Skill],
+        model_manager: ModelManager | None = None,
         *,
+        session: AgentSession,
         context: str = "",
-        simulate: bool = True,
         admit: Callable[[], Admission] | None = None,
     ) -> None:
+        self._registry, self._model_manager = registry, model_manager
         self._session = session
-        self._offered = offered
         self._context = context
-        self._simulate = simulate
         self._admit = admit
+        self._assessor = RiskAssessor()
 
     def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
         """Results by the calls' places, in the order of the calls. It ends early where a person has to be waited for.
@@ -110,21 +120,22 @@ class SkillExecutor:
         admit = self._admit() if self._admit else None
         planned = [(key, self._plan(key, call, admit)) for key, call in calls]
         ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
-        started = clock()
         try:
             done = guarded_group(self._session, [plan.asked for plan in ready]) if ready else []
         except BadParams as error:
             return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
-        took = round((clock() - started).total_seconds() * 1_000)
-        told = {plan.key: self._told(plan, result, took) for plan, result in zip(ready, done, strict=True)}
+        told = {plan.key: self._told(plan, result) for plan, result in zip(ready, done, strict=True)}
         return [(key, plan if isinstance(plan, SkillResult) else told[key]) for key, plan in planned]
 
     def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> _Planned | SkillResult:
         """Known and enabled? its level; how risky; and, where it is dangerous, what will probably come of it."""
-        skill = self._offered.get(call.name)
-        standing = skill_standing(skill.name, skill.level) if skill else None
-        if skill is None or standing is None or not standing.enabled:
-            return SkillResult(error=f"the skill {call.name[:64]} is {NOT_FOUND}")
+        skill = self._registry.get(call.name) or skill_named(call.name)
+        missing = f"the skill {call.name[:64]} is {NOT_FOUND}"
+        if skill is None:
+            return SkillResult(error=missing)
+        standing = skill_standing(skill.name, skill.level)
+        if call.name not in self._registry or not standing.enabled:
+            return self._refused(skill, standing.level, call.arguments, missing)
         if skill.lacking:
             return self._refused(skill, standing.level, call.arguments, f"{skill.name} cannot work: {skill.lacking}")
         try:
@@ -135,13 +146,13 @@ class SkillExecutor:
         level = level_for(skill, standing.level, arguments, skill_hosts())
         if admit and before is None and (why := admit(key, skill, arguments)):
             return self._refused(skill, level, arguments, why, outcome=str(Outcome.RATE_LIMITED))
-        dangerous = level.rank >= Level.RESTRICTED.rank or escalates(skill, arguments)
-        plan = _Planned(
-            call, key, skill, arguments, risk=assess(skill, arguments) if dangerous else None, simulation=""
-        )
+        dangerous = level.rank >= Level.RESTRICTED.rank or self._assessor.escalates(skill, arguments)
+        risk = self._assessor.assess(skill, arguments) if dangerous else None
+        plan = _Planned(call, key, skill, arguments, risk=risk, simulation="")
         pace = pace_of(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
-        if dangerous and self._simulate and before is None and not skill_refusal(pace, now=clock()):
-            said = anticipate(self._session, skill, arguments, context=self._context, key=f"{key}{PLACE}")
+        predict = self._model_manager
+        if dangerous and predict and before is None and not skill_refusal(pace, now=clock()):
+            said = predict(self._session, skill, arguments, context=self._context, key=f"{key}{PLACE}")
             plan = replace(plan, simulation=said)
         return plan
 
@@ -150,8 +161,8 @@ class SkillExecutor:
         note_refusal(self._session, skill, level, arguments, why, now=clock())
         return SkillResult(error=why[:ERROR_CHARS], metadata=dict(about))
 
-    def _told(self, plan: _Planned, result: ToolResult, took: int) -> SkillResult:
-        about: dict[str, Any] = {"duration_ms": took, "outcome": str(result.outcome)}
+    def _told(self, plan: _Planned, result: ToolResult) -> SkillResult:
+        about: dict[str, Any] = {"duration_ms": result.took_ms, "outcome": str(result.outcome)}
         if plan.simulation:
             about["simulation"] = plan.simulation
         if result.outcome == Outcome.UNKNOWN:

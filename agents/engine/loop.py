@@ -19,6 +19,7 @@ from agents.engine.budget import demand_budget
 from agents.engine.errors import tell_end, tell_failure, tell_near_budget
 from agents.engine.honesty import honest
 from agents.engine.reading import Reply, final_words, read_reply, stored_calls
+from agents.engine.simulation import anticipate
 from agents.engine.wire import SYNTAX
 from agents.enums import Outcome, Purpose, Status, TerminalReason, WaitingOn
 from agents.guardrails import (
@@ -229,7 +230,9 @@ class StepLoop:
         left = stored_calls(call for call in last.calls if call["id"] not in done)
         if not left:
             return None
-        executor = SkillExecutor(self._session, self._brief.skills, context=last.content, admit=self._brief.admit)
+        executor = SkillExecutor(
+            self._brief.skills, anticipate, session=self._session, context=last.content, admit=self._brief.admit
+        )
         waits_on = None
         for key, result in executor.execute_batch([(f"{self._brief.key}:{call.id}", call) for call in left]):
             if result.waits:

@@ -71,18 +71,20 @@ _TIMES: Final = {"k": 1_000, "m": 1_000_000, "million": 1_000_000, "billion": 1_
 _EVERYONE: Final = re.compile(r"(?<![\w.-])(?:all|all-staff|allstaff|company|everybody|everyone|staff)@")
 
 
-def assess(skill: Skill, arguments: Mapping[str, Any]) -> Risk:
-    """High for what may not be undone, medium for what deserves a second look, else low."""
-    read = _read(arguments)
-    if _destroys(skill, read.leaves):
-        return Risk.HIGH
-    delicate = read.is_too_much or _is_delicate(skill, arguments) or any(map(_deserves_a_look, read.leaves))
-    return Risk.MEDIUM if delicate or _is_for_many(read.leaves) else Risk.LOW
+class RiskAssessor:
+    """Grades calls. It keeps nothing between them."""
 
+    def assess(self, skill: Skill, arguments: Mapping[str, Any]) -> Risk:
+        """High for what may not be undone, medium for what deserves a second look, else low."""
+        read = _read(arguments)
+        if _destroys(skill, read.leaves):
+            return Risk.HIGH
+        delicate = read.is_too_much or _is_delicate(skill, arguments) or any(map(_deserves_a_look, read.leaves))
+        return Risk.MEDIUM if delicate or _is_for_many(read.leaves) else Risk.LOW
 
-def escalates(skill: Skill, arguments: Mapping[str, Any]) -> bool:
-    """Whether a call is to be thought through first whatever its level, because it holds something destructive."""
-    return _destroys(skill, _read(arguments).leaves)
+    def escalates(self, skill: Skill, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call is to be thought through first whatever its level, because it holds something destructive."""
+        return _destroys(skill, _read(arguments).leaves)
 
 
 # --- Reading the arguments ---

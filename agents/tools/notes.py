@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.enums import Level, Risk
 from agents.models import AgentSession
-from agents.skills.risk import assess
+from agents.skills.risk import RiskAssessor
 from agents.skills.skill import Skill
 from agents.storable import storable
 from agents.tools.calls import Call
@@ -35,13 +35,13 @@ def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
 def note_refusal(
     session: AgentSession, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, *, now: datetime
 ) -> None:
-    """Of a call that is refused before it is one: its arguments do not fit, or nobody has asked for it."""
+    """Of a call that is refused before it is one: not offered, not enabled, not asked for, or of no fit."""
     record_skill_call(
         skill_name=skill.name,
         arguments=redact_data(storable(dict(arguments))),
         output=why,
         capability_level=level,
-        risk_level=_grade(level, assess(skill, arguments)),
+        risk_level=_grade(level, RiskAssessor().assess(skill, arguments)),
         duration_ms=0,
         now=now,
         **_whose(session),

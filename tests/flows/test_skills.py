@@ -6,16 +6,20 @@ from decimal import Decimal
 
 import pytest
 
+from agents.engine.batch import SkillExecutor
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached
 from agents.guard import guarded_group, guarded_tool_call
 from agents.models import AgentSession, SkillCount, ToolCall
 from agents.providers.scripted import Step
+from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
+from agents.skills.running import MOST_AT_ONCE
 from agents.tools.calls import Asked
 from audit.models import SkillAudit
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, script
+from tests.agents.skills import samples
 from tests.factories import NOW, make_agent, make_price, make_session
 from tests.flows.processes import Worker, in_threads
 
@@ -60,6 +64,31 @@ def test_skills_of_a_group_run_at_once():
     results = guarded_group(session, asked)
 
     assert [result.data for result in results] == ["a", "b", "c"]
+
+
+def test_group_of_more_than_may_run_at_once_runs_in_waves_and_keeps_its_order(monkeypatch):
+    session, group = working(), [f"call {number:02}" for number in range(MOST_AT_ONCE + 4)]
+    monkeypatch.setattr(samples, "meeting", threading.Barrier(4, timeout=60))
+    asked = [
+        Asked(ToolIntent.RUN_SKILL, {"skill": "meet", "arguments": {"name": name}}, key=f"step:1:{place}")
+        for place, name in enumerate(group)
+    ]
+
+    results = guarded_group(session, asked)
+
+    assert [result.data for result in results] == group
+
+
+def test_each_call_of_a_group_has_its_own_duration():
+    session = working()
+    calls = parse_skill_calls("<parallel><skill>dawdle(seconds=30)</skill><skill>look()</skill></parallel>")
+    executor = SkillExecutor(installed_skills(), session=session)
+
+    (_, slow), (_, quick) = executor.execute_batch([(f"step:1:{call.name}", call) for call in calls])
+
+    assert (slow.output, slow.error) == (None, "TimeoutError: dawdle exceeded its timeout of 0.2 s")
+    assert slow.metadata["duration_ms"] >= 200
+    assert quick.metadata["duration_ms"] < slow.metadata["duration_ms"]
 
 
 @pytest.mark.stress

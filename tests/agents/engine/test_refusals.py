@@ -3,8 +3,11 @@
 import pytest
 import time_machine
 
+from agents.engine.batch import SkillExecutor
 from agents.engine.loop import Answered
-from agents.models import Agent, Approval, InferenceLog, SkillCount
+from agents.models import Agent, Approval, InferenceLog, SkillCount, SkillSetting, ToolCall
+from agents.skills.parsing import parse_skill_calls
+from agents.skills.registry import installed_skills
 from audit.models import SkillAudit
 from tests.factories import NOW
 
@@ -51,6 +54,35 @@ def test_call_whose_arguments_do_not_fit_is_noted_where_its_level_asks_for_it(lo
         ("shell", "RESTRICTED", "high", '{"also":"rm -rf /","command":5}', session.public_id),
     ]
     assert all("cannot be called like this" in row[4] for row in notes())
+
+
+def test_disabled_skill_is_refused_and_noted_where_its_level_asks_for_it(loop, session, said):
+    SkillSetting.objects.bulk_create(SkillSetting(name=name, enabled=False) for name in ("echo", "look", "act"))
+    with script(calls('echo(text="x")', 'look(place="a")', 'act(what="it")', "nobody_knows_me()"), DONE):
+        assert loop().run() == Answered("All done.")
+
+    told = [entry.content for entry in said(role="tool")]
+    assert ["not found or disabled" in text for text in told] == [True] * 4
+    assert [row[:4] for row in notes()] == [
+        ("look", "CONTROLLED", None, '{"place":"a"}'),
+        ("act", "RESTRICTED", "low", '{"what":"it"}'),
+    ], "of SAFE ones nothing is noted, and a name that nobody knows has no level"
+    assert not ToolCall.objects.exclude(model="test-model").exists()
+
+
+def test_skill_that_is_not_offered_is_refused_and_noted(session):
+    [call] = parse_skill_calls('<skill>look(place="a")</skill>')
+    told = SkillExecutor({}, session=session).execute_one("a:1", call)
+    assert (told.output, "not found or disabled" in told.error) == (None, True)
+    assert [row[0] for row in notes()] == ["look"]
+
+
+def test_without_a_model_manager_nothing_is_predicted(session):
+    Agent.objects.update(mode="auto")
+    [call] = parse_skill_calls('<skill>act(what="it")</skill>')
+    with script() as model:
+        told = SkillExecutor(installed_skills(), session=session).execute_one("a:1", call)
+    assert (told.output, "simulation" in told.metadata, model.requests) == ("did it", False, [])
 
 
 def test_secret_in_arguments_that_do_not_fit_is_masked(loop):

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from agents.enums import Level, Risk
-from agents.skills.risk import MOST_CHARS, assess, escalates
+from agents.skills.risk import MOST_CHARS, RiskAssessor
 from agents.skills.skill import skill
 from tests.table import every_row
+
+assess, escalates = RiskAssessor().assess, RiskAssessor().escalates
 
 
 @skill(level=Level.RESTRICTED)

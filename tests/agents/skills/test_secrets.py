@@ -99,7 +99,7 @@ def test_handle_that_names_nothing_or_stands_elsewhere_is_refused_with_a_reason(
     with pytest.raises(BadArguments, match=words):
         installed_skills()[name].arguments(arguments)
     call = parse_skill_calls(f"<skill>{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})</skill>")[0]
-    told = SkillExecutor(session, dict(installed_skills()), simulate=False).execute_one("a:1", call)
+    told = SkillExecutor(installed_skills(), session=session).execute_one("a:1", call)
     assert words.split(";")[0] in told.error
     assert not ToolCall.objects.exists()
 
