@@ -125,7 +125,7 @@ class Sessions(OwnedViewSet[AgentSession]):
     starts = frozenset({"restart"})
 
     def get_queryset(self) -> QuerySet[AgentSession]:
-        open_calls = ToolCall.objects.open().filter(session=OuterRef("pk"))
+        open_calls = ToolCall.objects.open().of_tools().filter(session=OuterRef("pk"))
         return super().get_queryset().annotate(calls_open=Exists(open_calls))
 
     def get_serializer_class(self) -> type[SessionShown]:

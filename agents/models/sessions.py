@@ -174,7 +174,7 @@ class AgentSession(models.Model):
 
     @property
     def state(self) -> AgentState:
-        open_calls = self.status == Status.RUNNING and self.tool_calls.open().exists()
+        open_calls = self.status == Status.RUNNING and self.tool_calls.open().of_tools().exists()
         return agent_state(
             status=self.status,
             waiting_on=self.waiting_on,

@@ -3,7 +3,7 @@
 import uuid
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.models.fields import MicroUSDField
@@ -13,6 +13,10 @@ from agents.models.sessions import AgentSession
 class ToolCallQuerySet(models.QuerySet["ToolCall"]):
     def open(self) -> "ToolCallQuerySet":
         return self.filter(outcome=Outcome.STARTED)
+
+    def of_tools(self) -> "ToolCallQuerySet":
+        """Those that are no mere questions to a model; a skill that asks one is a tool all the same."""
+        return self.exclude(model__gt="", name=F("intent"))
 
 
 class ToolCall(models.Model):

@@ -60,6 +60,19 @@ def test_every_question_and_every_call_is_guarded(loop, session):
     assert started.count() == 3 + 3
 
 
+def test_session_waits_for_a_tool_while_one_runs_and_runs_while_a_model_is_asked(loop, session, monkeypatch):
+    seen = []
+
+    def see(*_):
+        seen.append(str(session.state))
+        return "seen"
+
+    monkeypatch.setattr("agents.tools.skills.perform", see)
+    with script(replace(calls("look()"), before_reply=see), replace(DONE, before_reply=see)):
+        loop().run()
+    assert seen == ["running", "waiting_for_tool", "running"]
+
+
 def test_model_is_offered_the_skills_and_told_what_is_left(loop):
     with script(DONE) as model:
         loop().run()
