@@ -19,6 +19,7 @@ from audit.redaction import redact
 logger = logging.getLogger(__name__)
 
 DONE = "[DONE]"
+UNREADABLE = "{"
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,22 @@ class Assembly:
         call["name"] += function.get("name") or ""
         call["arguments"] += function.get("arguments") or ""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server said so, in either way; else it just stopped."""
+        return self.done or self.finish_reason is not None
+
+    def _call(self, call: dict[str, str]) -> RequestedCall:
+        """What was to come behind the name of a call when the stream just stopped, nobody knows: it cannot be read."""
+        is_cut = not self.has_ended and not call["arguments"].strip()
+        return RequestedCall(**{**call, "arguments": UNREADABLE} if is_cut else call)
+
     def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
-        calls = tuple(RequestedCall(**self.calls[index]) for index in sorted(self.calls))
-        # A stream that just stops behind the name of a call: what the arguments were to be, nobody knows.
-        is_cut = not self.done and self.finish_reason is None and not all(call.arguments.strip() for call in calls)
-        reason = "length" if is_cut else self.finish_reason
+        calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
         return ModelReply(
             text="".join(self.text),
             usage=self.usage,
-            stop_reason="refusal" if self.refused else stop_reason_of(reason, has_calls=bool(calls)),
+            stop_reason="refusal" if self.refused else stop_reason_of(self.finish_reason, has_calls=bool(calls)),
             provider=provider,
             calls=calls,
             request_id=request_id,
@@ -110,11 +118,8 @@ def consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], N
             raise ProviderError(f"The model server broke off: {redact(str(message))}", fault=Fault.SERVER)
         if text := assembly.add(event):
             on_text(text)
-    if assembly.done or assembly.finish_reason is not None:
-        return
-    if not assembly.text and not assembly.calls:
-        raise ProviderError("The model server closed the stream without a word.", fault=Fault.MALFORMED)
-    logger.warning("a stream was closed without an end mark; what came in is taken as the reply")
+    if not assembly.has_ended:
+        logger.warning("a stream was closed without an end mark; what came in is taken as the reply")
 
 
 @contextmanager

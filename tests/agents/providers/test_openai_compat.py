@@ -11,6 +11,7 @@ import pytest
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.wire import Patience
+from agents.skills.parsing import SkillSyntaxError, calls_from_native
 from agents.types import ModelRequest, RequestedCall, Usage
 from tests.agents.providers import hostile
 from tests.agents.providers.hostile import SSE_HEAD, answer, delta, drip, events, raw, reply, serving, stream
@@ -314,16 +315,26 @@ def test_tool_calls_are_put_together_from_their_pieces():
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
+        ((), "end_turn"),
         ((delta("half"),), "end_turn"),
         ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]),), "tool_use"),
-        ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f"}}]),), "max_tokens"),
+        ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f"}}]),), "tool_use"),
     ],
 )
 def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, reason, caplog):
     with caplog.at_level(logging.WARNING):
         found, _, _ = streamed(stream(*data, done=False))
     assert found.stop_reason == reason
-    assert "without an end mark" in caplog.text
+    [noted] = [record for record in caplog.records if "without an end mark" in record.message]
+    assert noted.levelname == "WARNING"
+
+
+def test_call_that_a_stream_stops_behind_cannot_be_read():
+    named = delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "now"}}])
+    cut, whole = (streamed(stream(named, done=done))[0].calls[0] for done in (False, True))
+    with pytest.raises(SkillSyntaxError):
+        calls_from_native([cut])
+    assert whole.arguments == ""
 
 
 @every_row(
@@ -331,7 +342,6 @@ def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, r
     [
         (stream("{half", done=False), Fault.MALFORMED),
         (stream("[1]", done=False), Fault.MALFORMED),
-        (stream(done=False), Fault.MALFORMED),
         (stream(delta("so far"), {"error": {"message": "overloaded"}}), Fault.SERVER),
         (stream({"error": "overloaded"}), Fault.SERVER),
         (answer(500, {}), Fault.SERVER),
