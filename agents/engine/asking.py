@@ -40,7 +40,7 @@ class Asker:
         if params is None:
             params = {
                 "model": brief.model,
-                "messages": [*self._window(_whole(transcript, brief.before), place), self._what_is_left(number)],
+                "messages": [*self._window(_whole(transcript, brief.before), brief, place), self._what_is_left(number)],
                 "max_tokens": brief.max_tokens,
                 "purpose": str(brief.purpose),
                 "tools": [skill.offer for skill in brief.skills.values() if not skill.lacking],
@@ -48,19 +48,25 @@ class Asker:
         with listening(brief.listener if self._config.streaming else None):
             return guarded_tool_call(self._session, ToolIntent.RUN_SKILL, params, key=place)
 
-    def _window(self, transcript: Sequence[Message], place: str) -> list[dict[str, Any]]:
+    def _window(self, transcript: Sequence[Message], brief: "Brief", place: str) -> list[dict[str, Any]]:
         """What of the transcript fits the model. The transcript itself is whole, and stays so."""
         config, nonce = self._config, nonce_of(self._session.public_id, self._key)
         sent = as_sent(transcript, nonce=nonce)
         strategy = config.context_strategy
         if strategy == Strategy.SUMMARIZE:
-            summarised = self._summarised(sent, place, nonce)
+            reserve = min(brief.max_tokens, config.context_window // 2)
+            summarised = self._summarised(sent, place, nonce, reserve=reserve)
             sent, strategy = summarised or sent, Strategy.SLIDING_WINDOW
         return unmarked(fit(sent, window=config.context_window, strategy=strategy).messages)
 
-    def _summarised(self, sent: Sequence[dict[str, Any]], place: str, nonce: str) -> list[dict[str, Any]] | None:
-        """With a summary in place of the older part; None when there is no need, or no summary to be had."""
-        parts = split_for_summary(sent, window=self._config.context_window, reserve=SUMMARY_TOKENS)
+    def _summarised(
+        self, sent: Sequence[dict[str, Any]], place: str, nonce: str, *, reserve: int
+    ) -> list[dict[str, Any]] | None:
+        """With a summary in place of the older part; None when there is no need, or no summary to be had.
+
+        What the reply may need is kept free: `reserve` tokens.
+        """
+        parts = split_for_summary(sent, window=self._config.context_window, reserve=reserve)
         if parts is None:
             return None
         older, newer = parts

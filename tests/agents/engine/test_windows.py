@@ -93,3 +93,12 @@ def test_what_was_said_before_the_task_is_summarised_else_dropped(loop, summary)
     assert "Do it." in texts(answered)
     assert any("Goals: find it." in text for text in texts(answered)) == bool(summary)
     assert len(texts(answered)) < len(before) + 3, "something was dropped"
+
+
+@pytest.mark.parametrize(("max_tokens", "asked"), [(100, 1), (1_000, 2)])
+def test_window_keeps_room_for_a_reply_of_its_length(loop, max_tokens, asked):
+    before = tuple(Message(role=role, content=LONG, calls=[]) for role in ("user", "assistant") * 2)  # 1,200 tokens
+    config = LoopConfig(context_window=2_000, context_strategy="summarize")
+    with script(Step("Goals: find it."), DONE) if asked == 2 else script(DONE) as model:
+        assert loop(config=config, before=before, max_tokens=max_tokens).run() == Answered("All done.")
+    assert len(model.requests) == asked
