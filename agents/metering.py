@@ -52,7 +52,10 @@ class Question:
         if self.veil is not None:
             text, arguments = self.veil.restore(text), [self.veil.restore_json(part) for part in arguments]
         calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
-        return replace(reply, text=redact(text), calls=calls)
+        return replace(reply, text=redact(text), calls=calls, is_full=self._is_full(reply))
+
+    def _is_full(self, reply: ModelReply) -> bool:
+        return reply.usage is not None and reply.usage.output_tokens >= self.request.max_tokens
 
     def overheard(self, on_chunk: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
         """Chunks on their way to a listener: names put back, secrets masked, also across their borders."""

@@ -85,7 +85,8 @@ class RequestedCall:
 
 @dataclass(frozen=True)
 class ModelReply:
-    """What a model answered. `usage` is None when the provider reported none."""
+    """What a model answered. `usage` is None when the provider reported none; `is_full` says that it has used all the
+    tokens that it was given, whatever reason it names for its end."""
 
     text: str
     usage: Usage | None
@@ -94,6 +95,7 @@ class ModelReply:
     latency_ms: int = 0
     calls: tuple[RequestedCall, ...] = ()
     request_id: str = ""
+    is_full: bool = False
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ def read_reply(told: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
     """
     place_of = f"{turn}_{step}" if turn else str(step)
     text, stop_reason = str(told.get("text") or ""), str(told.get("stop_reason") or "")
-    nothing = "" if stop_reason == Stop.MAX_TOKENS else "{}"  # without arguments, or cut off before them
+    is_full = stop_reason == Stop.MAX_TOKENS or bool(told.get("full"))
+    nothing = "" if is_full else "{}"  # cut off before its arguments, or without any
     native = [
         RequestedCall(_id(place_of, place), str(call["name"]), str(call["arguments"]).strip() or nothing)
         for place, call in enumerate(told.get("calls", ()), 1)
@@ -68,8 +69,9 @@ def read_reply(told: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
         unreadable = redact(str(error))
     if len(calls) > MOST_CALLS:
         unreadable, calls = f"It asks for {len(calls)} calls; a reply may ask for at most {MOST_CALLS}.", []
-    cut = bool(unreadable) and stop_reason == Stop.MAX_TOKENS
-    stop = read_stop(stop_reason, has_calls=bool(calls) or bool(unreadable), truncated_call=cut)
+    stop = read_stop(
+        stop_reason, has_calls=bool(calls) or bool(unreadable), truncated_call=bool(unreadable) and is_full
+    )
     if unreadable:
         stored = [{"id": call.id, "name": call.name, "arguments": call.arguments, "native": True} for call in native]
     else:

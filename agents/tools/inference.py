@@ -47,6 +47,8 @@ def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     if params.get("must_answer") is True:
         _demand_answer(reply)
     told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
+    if reply.is_full:
+        told["full"] = True
     if reply.calls:
         told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
     return told

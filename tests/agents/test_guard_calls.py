@@ -49,7 +49,7 @@ def test_an_inference_is_reserved_before_and_charged_after_it_happens():
     assert seen["charged"] == 0
     assert seen["held"] > 0
     assert seen["outcomes"] == ["started"]
-    assert result.data == {"text": "fine", "stop_reason": "end_turn"}
+    assert result.data == {"text": "fine", "stop_reason": "end_turn", "full": True}
     assert (session.cost_total_usd, session.cost_reserved_usd) == (Decimal("0.005"), 0)
     assert (session.cost_actual_usd, session.cost_held_usd) == (Decimal("0.0105"), 0)
     assert session.total_tokens == 1500

@@ -165,6 +165,32 @@ def test_truncated_call_is_never_run(loop, session):
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [
+        Step(stop_reason="tool_use", calls=(RequestedCall("x", "look", '{"place": "a'),)),
+        Step(stop_reason="tool_use", calls=(RequestedCall("x", "look", ""),)),
+        Step('<skill>look(place="a', stop_reason="end_turn"),
+    ],
+    ids=["native", "without arguments", "in text"],
+)
+def test_call_that_breaks_off_at_the_last_token_is_cut_whatever_the_server_says(loop, session, said, cut):
+    full = replace(cut, usage=Usage(10, 1_024))
+    with script(full, full, full):
+        end = loop().run()
+    assert (end.reason, "cut off" in end.error) == (TerminalReason.REFUSED, True)
+    assert len(said(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
+    assert not ToolCall.objects.filter(session=session, name="look").exists()
+
+
+def test_call_that_breaks_off_before_the_last_token_is_an_error_for_the_model(loop, said):
+    broken = replace(native("look"), calls=(RequestedCall("x", "look", '{"place": "a'),), usage=Usage(10, 1_023))
+    with script(broken, DONE):
+        assert loop().run() == Answered("All done.")
+    assert not said(reason=Reason.MAX_TOKENS_RECOVERY)
+    assert "Nothing of this reply was run" in said(role="tool")[0].content
+
+
 @pytest.mark.parametrize("before", [(), (Step("One. ", stop_reason="max_tokens"),)], ids=["first", "continued"])
 def test_text_of_a_call_that_was_cut_off_is_no_part_of_the_answer(loop, before):
     cut = Step('I will look. <skill>look(place="1+', stop_reason="max_tokens")
