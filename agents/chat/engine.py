@@ -9,7 +9,7 @@ from agents.conf import clock
 from agents.definitions.schema import Autonomy
 from agents.ends import End, Finished
 from agents.engine.loop import Answered
-from agents.engine.turns import run_agent_turn, said_at_the_limit
+from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
 from agents.enums import Purpose, QuestionStatus
 from agents.loop_config import LoopConfig
 from agents.models import AgentSession, Question
@@ -40,7 +40,8 @@ def chat(session: AgentSession) -> End:
     with Stream(session) as stream:
         config = _config(session)
         end = run_agent_turn(
-            session,
+            session.agent,
+            SessionKey(session),
             said,
             system=_system(session),
             config=config,

@@ -1,10 +1,11 @@
-"""One turn of an agent, whoever asks for it: a chat, a heartbeat, a loop. The agent's instructions and what was said,
-the model with its skills, rounds of calls up to a limit, and the transcript of it all.
+"""One turn of an agent, whoever asks for it: a chat, a heartbeat, a loop, a trigger. The agent's instructions and what
+was said, the model with its skills, rounds of calls up to a limit, and the transcript of it all.
 
 What differs from one to the other is given; everything else is as the agent's definition says.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -16,22 +17,34 @@ from agents.engine.offering import model_of, skills_of
 from agents.enums import Purpose, TerminalReason
 from agents.guardrails import Stop
 from agents.loop_config import LoopConfig
-from agents.models import AgentSession, Message
+from agents.models import Agent, AgentSession, Message
 from agents.services.definitions import definition_of
 from agents.services.loop_settings import guardrails_of
 from agents.services.transcripts import Entry, transcript_append
 from agents.skills.skill import Skill
 
 
+@dataclass(frozen=True)
+class SessionKey:
+    """Where a turn is written down: in the transcript of a held session, under the turn's number if it has several, and
+    in its journal under places that begin with `calls`."""
+
+    session: AgentSession
+    turn: int = 0
+    calls: str = "step"
+
+
 def run_agent_turn(
-    session: AgentSession,
-    said: tuple[Entry, ...],
+    agent: Agent | None,
+    session_key: SessionKey,
+    message: tuple[Entry, ...],
     *,
     system: str,
     config: LoopConfig,
-    key: str = "step",
+    instructed: bool = True,
+    max_tokens: int = 1_024,
+    started_at: datetime | None = None,
     purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR,
-    turn: int = 0,
     before: tuple[Message, ...] = (),
     listener: Callable[[Any], None] | None = None,
     admit: Callable[[], Admission] | None = None,
@@ -39,24 +52,28 @@ def run_agent_turn(
 ) -> Answered | End:
     """Runs a turn to its end, or as far as it comes; begun again, it goes on where it was.
 
-    `said` opens it: the message, and what is quoted before it. `before` is what was said in earlier turns of the same
-    session. With a `closing` skill the turn ends with a reply that calls it, if all calls of that reply went well.
+    `message` opens it, with what is quoted before it. `system` are the rules of the turn, which nobody can leave out;
+    the agent's own instructions stand before them, unless the turn is not `instructed`. `before` is what was said in
+    earlier turns of the same session. With a `closing` skill the turn ends with a reply that calls it, if all calls of
+    that reply went well. `started_at` says when the slice began that it is a part of, if not now.
     """
-    skills = skills_of(session)
+    session, skills = session_key.session, skills_of(agent)
+    instructions = definition_of(agent).instructions if agent and instructed else ""
     brief = Brief(
-        model=model_of(session),
-        opening=(Entry("system", instructed(session, system)), *said),
+        model=model_of(agent),
+        opening=(Entry("system", f"{instructions}\n\n{system}" if instructions else system), *message),
         skills={**skills, closing.name: closing} if closing else skills,
         before=before,
-        turn=turn,
-        key=key,
+        turn=session_key.turn,
+        key=session_key.calls,
         purpose=purpose,
+        max_tokens=max_tokens,
         config=config,
         guardrails=guardrails_of(session),
         listener=listener,
         admit=admit,
     )
-    return _Turn(session, brief, started_at=clock(), closing=closing.name if closing else "").run()
+    return _Turn(session, brief, started_at=started_at or clock(), closing=closing.name if closing else "").run()
 
 
 def said_at_the_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
@@ -66,12 +83,6 @@ def said_at_the_limit(session: AgentSession, config: LoopConfig, end: Answered |
     told = f"I stopped after {config.max_tool_rounds} rounds of calls, which is the limit of one turn."
     transcript_append(session, [Entry("assistant", told, stop=Stop.END_TURN)], now=clock())
     return Answered(told)
-
-
-def instructed(session: AgentSession, system: str) -> str:
-    """The agent's own instructions first, then the rules of the turn, which nobody can leave out."""
-    instructions = definition_of(session.agent).instructions if session.agent else ""
-    return f"{instructions}\n\n{system}" if instructions else system
 
 
 class _Turn(StepLoop):

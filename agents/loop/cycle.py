@@ -17,7 +17,7 @@ from django.db import transaction
 from agents.conf import clock
 from agents.ends import Asleep, End, Finished
 from agents.engine.loop import Answered
-from agents.engine.turns import run_agent_turn
+from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import EventKind, TerminalReason, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
 from agents.loop.context import history_of, opening_of, seen_of, system_of, view_of
@@ -119,12 +119,11 @@ class Cycle:
             said = prepared
         rate = ActionRate(self._session, self._pace, limit=self._limits.max_actions_per_minute)
         end = run_agent_turn(
-            self._session,
+            self._agent,
+            SessionKey(self._session, turn.number, calls=f"turn:{turn.number}"),
             said,
             system=system_of(self._session),
             config=config,
-            key=f"turn:{turn.number}",
-            turn=turn.number,
             before=history_of(self._session, turn),
             admit=rate.group,
             closing=yield_turn,

@@ -7,7 +7,7 @@ from typing import Final
 from agents.conf import clock
 from agents.ends import Asleep, End, Finished
 from agents.engine.loop import Answered
-from agents.engine.turns import run_agent_turn, said_at_the_limit
+from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
 from agents.enums import Mode, TerminalReason
 from agents.loop_config import LoopConfig
 from agents.models import Agent, AgentSession, Message
@@ -37,7 +37,8 @@ def heartbeat(session: AgentSession) -> End:
     if not Message.objects.filter(session=session).exists() and (instead := _before(session, agent)) is not None:
         return instead
     config = _config(session, agent)
-    end = run_agent_turn(session, _said(session, agent), system=_system(session, agent), config=config)
+    system = _system(session, agent)
+    end = run_agent_turn(agent, SessionKey(session), _said(session, agent), system=system, config=config)
     end = said_at_the_limit(session, config, end)
     return Finished() if isinstance(end, Answered) else end
 

@@ -1,4 +1,4 @@
-"""Agentic analysis: the step loop inside the analysis phase. The same task and documents, and skills to call.
+"""Agentic analysis: a turn of steps inside the analysis phase. The same task and documents, and skills to call.
 
 R6 holds as in any phase: what analysis does not grant, no step can do. The steps stand in the session's transcript, so
 a run that was interrupted, or waited for a person, goes on from there.
@@ -10,14 +10,14 @@ from typing import Final
 from agents.conf import clock
 from agents.ends import End
 from agents.engine.honesty import honest
-from agents.engine.loop import Answered, Brief, StepLoop
-from agents.engine.offering import model_of, skills_of
+from agents.engine.loop import Answered
+from agents.engine.offering import skills_of
 from agents.engine.reading import Words, final_words
-from agents.engine.turns import instructed
+from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import AnalysisMode
 from agents.nonces import nonce_of
 from agents.services.inputs import session_note_inputs
-from agents.services.loop_settings import guardrails_of, loop_of
+from agents.services.loop_settings import loop_of
 from agents.services.transcripts import Entry, transcript_of
 from agents.walk.calls import Slice
 from agents.walk.materials import assembled
@@ -34,16 +34,17 @@ def is_agentic(work: Slice) -> bool:
 def think(work: Slice) -> Answered | End:
     """Steps until the model answers, or something ends or interrupts them."""
     session = work.session
-    brief = Brief(
-        model=model_of(session),
-        opening=() if transcript_of(session) else _opening(work),
-        skills=skills_of(session),
-        key=KEY,
-        max_tokens=ANSWER_TOKENS,
+    system, said = ("", ()) if transcript_of(session) else _opening(work)
+    return run_agent_turn(
+        session.agent,
+        SessionKey(session, calls=KEY),
+        said,
+        system=system,
         config=loop_of(session),
-        guardrails=guardrails_of(session),
+        instructed=bool(work.param("goal")),  # asked of an agent; what triggers start goes by playbook or skill alone
+        max_tokens=ANSWER_TOKENS,
+        started_at=work.started_at,
     )
-    return StepLoop(session, brief, started_at=work.started_at).run()
 
 
 def thought(work: Slice) -> Words:
@@ -53,7 +54,7 @@ def thought(work: Slice) -> Words:
 
 def honest_analysis(work: Slice, said: Analysis) -> Analysis:
     """The same without claims of what no call of the run did. Its parts are judged one by one: they are prose."""
-    transcript, skills = transcript_of(work.session), skills_of(work.session)
+    transcript, skills = transcript_of(work.session), skills_of(work.session.agent)
 
     def told(text: str) -> str:
         return honest(text, session=work.session, transcript=transcript, skills=skills)
@@ -62,10 +63,9 @@ def honest_analysis(work: Slice, said: Analysis) -> Analysis:
     return replace(said, findings=findings, raw=told(said.raw))
 
 
-def _opening(work: Slice) -> tuple[Entry, ...]:
+def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
+    """The rules, and what is said under them."""
     parts, inputs = assembled(work)
     session_note_inputs(work.session, inputs, now=clock())
     system, *said = agentic_opening(parts, nonce=nonce_of(work.session.public_id, KEY))
-    if work.param("goal"):  # it was asked of an agent; what triggers start goes by their playbook or skill alone
-        system["content"] = instructed(work.session, system["content"])
-    return tuple(Entry(one["role"], one["content"]) for one in (system, *said))
+    return system["content"], tuple(Entry(one["role"], one["content"]) for one in said)

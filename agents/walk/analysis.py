@@ -117,5 +117,5 @@ def _ask(work: Slice) -> ToolResult:
     if params is None:
         parts, inputs = assembled(work)
         session_note_inputs(session, inputs, now=clock())
-        params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session))
+        params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
     return call(session, intent, KEY, params)

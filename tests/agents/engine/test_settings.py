@@ -64,14 +64,14 @@ def test_chat_has_the_settings_and_the_skills_of_its_agent():
     session = chat_say(owner=owner, by=owner, text="Hi", agent=agent, now=NOW)
 
     assert session.token_budget == 900
-    assert set(skills_of(session)) == {"look", "echo"}
-    assert set(skills_of(make_session())) > {"look", "echo", "ask_person"}
+    assert set(skills_of(session.agent)) == {"look", "echo"}
+    assert set(skills_of(None)) > {"look", "echo", "ask_person"}
 
 
 def test_disabled_skill_is_not_offered():
     session = make_session()
-    assert {"look", "echo"} <= set(skills_of(session))
+    assert {"look", "echo"} <= set(skills_of(session.agent))
     SkillSetting.objects.create(name="look", enabled=False)
     SkillSetting.objects.create(name="echo", enabled=True)
-    assert "look" not in skills_of(session)
-    assert "echo" in skills_of(session)
+    assert "look" not in skills_of(session.agent)
+    assert "echo" in skills_of(session.agent)

@@ -2,12 +2,10 @@
 
 import pytest
 
-from agents.chat import engine as chat_engine
 from agents.conf import clock
 from agents.ends import Asleep, SliceOver
-from agents.engine.turns import run_agent_turn
 from agents.enums import EventKind, Outcome, Status, TerminalReason
-from agents.loop import cycle, heartbeat
+from agents.loop import cycle
 from agents.models import InferenceLog, Message, ToolCall
 from agents.providers.scripted import Step
 from agents.services.sweeps import lost_again
@@ -64,10 +62,6 @@ def test_turn_takes_ten_steps_in_order(agent, drive, trace):
     with script(sleeps(5)):
         loop.task()
     assert trace == STEPS
-
-
-def test_chats_heartbeats_and_loops_have_one_kind_of_turn():
-    assert cycle.run_agent_turn is heartbeat.run_agent_turn is chat_engine.run_agent_turn is run_agent_turn
 
 
 def test_each_turn_is_one_task_and_a_pause_holds_no_worker(agent, drive):

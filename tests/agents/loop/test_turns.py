@@ -1,0 +1,87 @@
+"""One turn function: chats, heartbeats, loops and triggered runs come through it, and none goes beyond its rounds."""
+
+import pytest
+
+from agents.chat.engine import chat
+from agents.conf import clock
+from agents.engine import turns
+from agents.engine.turns import SessionKey
+from agents.enums import Outcome
+from agents.loop.cycle import loop
+from agents.loop.heartbeat import heartbeat
+from agents.models import Message, ToolCall
+from agents.providers.scripted import Step
+from agents.runner import run_session
+from agents.services.chats import chat_say
+from agents.services.heartbeats import heartbeat_start
+from agents.services.loops import loop_start
+from agents.services.sweeps import sleepers_wake
+from agents.walk.walk import walk
+from tests.agents.conftest import script
+from tests.agents.loop.saying import says
+from tests.agents.walk.scene import Scene
+
+pytestmark = pytest.mark.django_db
+
+TEXT = "autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}"
+MODULES = ("agents.chat.engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.agentic")
+
+
+def by_chat(agent, time):
+    return chat_say(owner=agent.owner, by=None, text="Look around.", agent=agent, now=clock()), chat
+
+
+def by_heartbeat(agent, time):
+    session = heartbeat_start(agent=agent, by=None, now=clock())
+    time.move_to(session.next_wake_at)
+    sleepers_wake(clock())
+    return session, heartbeat
+
+
+def by_loop(agent, time):
+    return loop_start(agent=agent, by=None, now=clock()), loop
+
+
+def by_trigger(agent, time):
+    session = Scene(agent.owner).of_document(analysis_mode="agentic", loop={"max_tool_rounds": 5})
+    session.agent = agent
+    session.save()
+    return session, walk
+
+
+PATHS = pytest.mark.parametrize("path", [by_chat, by_heartbeat, by_loop, by_trigger])
+
+
+@PATHS
+def test_every_path_takes_the_same_turn(agent, time, monkeypatch, path):
+    taken = []
+
+    def spy(agent, session_key, message, **more):
+        taken.append((agent, session_key, message))
+        return whole(agent, session_key, message, **more)
+
+    whole = turns.run_agent_turn
+    for module in MODULES:
+        monkeypatch.setattr(f"{module}.run_agent_turn", spy)
+    watcher = agent(TEXT)
+    session, engine = path(watcher, time)
+    with script(Step("All calm.")):
+        run_session(session.pk, engine, owner="worker")
+
+    [(whose, session_key, message)] = taken
+    assert whose == watcher
+    assert isinstance(session_key, SessionKey)
+    assert session_key.session.pk == session.pk
+    assert message[-1].role == "user"
+
+
+@PATHS
+def test_sixth_round_of_calls_is_not_run_and_the_run_says_so(agent, time, path):
+    session, engine = path(agent(TEXT), time)
+    with script(*(says(("look", {"place": str(number)})) for number in range(9))):
+        run_session(session.pk, engine, owner="worker")
+
+    assert ToolCall.objects.filter(session=session, name="look", outcome=Outcome.SUCCESS).count() == 5
+    session.refresh_from_db()
+    last = Message.objects.filter(session=session).order_by("seq").last()
+    assert "5 rounds of calls" in last.content if path is not by_trigger else session.terminal_reason == "max_steps"
