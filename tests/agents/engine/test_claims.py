@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.engine.claims import CORRECTED, Came, corrected
+from agents.engine.claims import CORRECTED, NOT_CALLED, Came, corrected
 
 ABLE = ["send_email", "http_request", "set_state", "delete_file"]
 FAILED = Came(succeeded=False, told="A person did not allow this call: not today")
@@ -24,6 +24,13 @@ def told(text, came=None, before=()):
         "OK, I posted it.",
         "As you asked, I have gone ahead and sent it.",
         "- I sent it to ann@example.org (v1.2).",
+        "I drafted the mail to Bob and sent it.",
+        "I have e-mailed everybody.",
+        "I notified Ann.",
+        "The email has been sent to Bob.",
+        "Your message was successfully sent.",
+        "Email sent!",
+        "The request is now posted.",
     ],
 )
 def test_claim_without_any_success_is_taken_out_and_the_truth_is_told(claim):
@@ -36,8 +43,23 @@ def test_claim_without_any_success_is_taken_out_and_the_truth_is_told(claim):
     assert "- send_email did not succeed: A person did not allow this call: not today" in text
 
 
-def test_skill_that_was_never_called_is_said_not_to_have_been():
-    assert told("I sent the mail.") == (f"{CORRECTED}\n- http_request was not called.\n- send_email was not called.")
+def test_no_skill_is_named_that_was_not_involved():
+    text = told("I sent it.", {"send_email": FAILED, "set_state": FAILED, "look": FAILED})
+    assert text == f"{CORRECTED}\n- send_email did not succeed: {FAILED.told}"
+    assert told("I sent the mail.") == f"{CORRECTED}\n- {NOT_CALLED}"
+    assert told("I sent the mail.", {"delete_file": FAILED}) == f"{CORRECTED}\n- {NOT_CALLED}"
+
+
+@pytest.mark.parametrize(("claim", "is_false"), [("I sent it.", True), ("I paid the bill.", False)])
+def test_what_is_sent_is_claimed_also_where_no_skill_could_do_it(claim, is_false):
+    assert (CORRECTED in corrected(claim, able=[], came={}, done_before=frozenset)) == is_false
+
+
+def test_skill_whose_name_says_nothing_may_have_done_it():
+    about = {"able": ["carrier_pigeon", "send_email"], "done_before": frozenset}
+    assert corrected("I sent it.", came={"carrier_pigeon": DONE}, **about) == "I sent it."
+    text = corrected("I sent it.", came={"carrier_pigeon": FAILED}, **about)
+    assert text == f"{CORRECTED}\n- carrier_pigeon did not succeed: {FAILED.told}"
 
 
 @pytest.mark.parametrize(
@@ -55,6 +77,16 @@ def test_skill_that_was_never_called_is_said_not_to_have_been():
         'He writes: "Well, and I sent it."',
         "I wrote a summary. I created a table below. I updated my estimate. I removed the duplicates.",
         "I checked it, and I looked twice.",
+        "I have sent nothing. I notified nobody. I sent no mail.",
+        "I will send it. I am going to email Bob, and I can post it.",
+        "I would have sent it, had it been allowed.",
+        'He writes: "Thanks. I sent it. Bye."',
+        "He writes: \u201cThanks. I sent it. Bye.\u201d",
+        "Bob says, I sent it on Monday. According to Ann, I sent it.",
+        "Bob sent it. Ann has notified the landlord. They posted it.",
+        "The email has not been sent. The message could not be sent. The email will be sent. Email not sent.",
+        "The message was sent by Bob. The email was sent yesterday. The request was submitted in 2024.",
+        "The email was sent?",
         "",
     ],
 )
@@ -77,8 +109,19 @@ def test_true_claim_beside_a_false_one_stays():
 def test_what_may_be_said_of_a_text_is_a_claim_only_when_such_a_skill_was_called():
     assert told("I deleted the file.") == "I deleted the file."
     assert CORRECTED in told("I deleted the file.", {"delete_file": FAILED})
+    assert CORRECTED in told("I have updated the record.", {"set_state": FAILED})
+    assert CORRECTED in told("The file was deleted.", {"delete_file": FAILED})
+    assert told("The email was sent. I scheduled a meeting.", {"delete_file": FAILED}).startswith("The email")
+
+
+def test_scheduling_is_claimed_where_it_failed():
+    came = {"create_event": FAILED}
+    text = corrected("I scheduled the meeting.", able=["create_event"], came=came, done_before=frozenset)
+    assert text == f"{CORRECTED}\n- create_event did not succeed: {FAILED.told}"
 
 
 def test_long_texts_take_linear_time():
     text = "I sent it? " * 20_000 + "." * 100_000 + "and " * 50_000
     assert told(text) == text
+    quoted = '"' + "I sent it. " * 20_000
+    assert told(quoted) == quoted

@@ -240,7 +240,7 @@ def test_finding_may_not_claim_what_no_call_did(scene, approver):
         run(session)
     [finding] = session.findings.filter(title="Late")
     assert finding.content.startswith("It is late.\n\nCorrected by lqops")
-    assert "- send_email was not called." in finding.content
+    assert "- No skill that could have done it was called." in finding.content
 
 
 def test_judges_hear_the_quotes_of_an_agentic_answer(scene, settings):
