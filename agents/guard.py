@@ -35,7 +35,7 @@ from agents.services.prices import declared_price
 from agents.services.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.services.tickets import ticket_record
 from agents.settlement import Opened, Payment, book_attempt, journal_row, settle, settle_durably, withdraw
-from agents.skills.running import SkillTimeout, at_once
+from agents.skills.running import SkillTimeout, at_once, timed
 from agents.storable import storable
 from agents.tools import dispatch
 from agents.tools.calls import Asked, Call, plan_call
@@ -93,7 +93,7 @@ def guarded_group(session: AgentSession, asked: Sequence[Asked], *, now: datetim
             if isinstance(opened, Opened):
                 withdraw(opened)
         raise
-    return at_once([partial(_timed, one) for one in ready])
+    return at_once([partial(timed, partial(_finished, one)) for one in ready])
 
 
 def _drafted(call: Call) -> "ToolResult | _Draft":
@@ -213,12 +213,6 @@ def _finished(opened: Opened | ToolResult | _Draft) -> ToolResult:
     started = time.monotonic()
     result, meter = _dispatch(opened)
     return _conclude(settle_durably(opened, result, meter, took=timedelta(seconds=time.monotonic() - started)))
-
-
-def _timed(opened: Opened | ToolResult | _Draft) -> ToolResult:
-    started = time.monotonic()
-    result = _finished(opened)
-    return replace(result, took_ms=round((time.monotonic() - started) * 1_000))
 
 
 def _conclude(end: Refusal) -> ToolResult:

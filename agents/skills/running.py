@@ -9,9 +9,11 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -19,6 +21,7 @@ from django.db import connections
 from agents.exceptions import OutcomeUnknown
 from agents.queue import worker_retire
 from agents.skills.skill import Skill, SkillContext
+from agents.types import ToolResult
 
 MOST_AT_ONCE = 8
 Result = TypeVar("Result")
@@ -50,6 +53,13 @@ def at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
     with ThreadPoolExecutor(max_workers=min(MOST_AT_ONCE, len(works) or 1), thread_name_prefix="group") as pool:
         futures = [pool.submit(contextvars.copy_context().run, _with_own_connection, work) for work in works]
     return [future.result() for future in futures]
+
+
+def timed(work: Callable[[], ToolResult]) -> ToolResult:
+    """What came of it, with the time that it took; not that for which it waited for others to make room."""
+    started = time.monotonic()
+    result = work()
+    return replace(result, took_ms=round((time.monotonic() - started) * 1_000))
 
 
 def _with_own_connection(work: Callable[[], Result]) -> Result:

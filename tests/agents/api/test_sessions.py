@@ -72,7 +72,9 @@ def test_the_state_tells_a_call_under_way(api, world):
     assert api.get(at(session)).json()["state"] == "waiting_for_tool"
     session.tool_calls.update(name="run_skill", intent="run_skill", model="offline")
     assert api.get(at(session)).json()["state"] == "running"
-    session.tool_calls.update(name="look", outcome=Outcome.SUCCESS, settled_at=NOW)
+    session.tool_calls.update(name="extract")
+    assert api.get(at(session)).json()["state"] == "waiting_for_tool", "a skill that asks a model is a tool"
+    session.tool_calls.update(outcome=Outcome.SUCCESS, settled_at=NOW)
     assert api.get(at(session)).json()["state"] == "running"
     assert api.get(at(world.waiting)).json()["state"] == "waiting_for_approval"
 
