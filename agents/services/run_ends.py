@@ -1,5 +1,5 @@
-"""What the owner is told of a run that was halted or failed: counts, cost and the way to the receipt; no content. Of what
-they have stopped themselves they are told nothing."""
+"""What the owner is told of a run that was halted or failed: counts, cost and the way to the receipt; no content. Of
+what they have stopped themselves they are told nothing."""
 
 from datetime import datetime
 from typing import Final
