@@ -77,6 +77,8 @@ _KINDS = (
     ),
     _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
     _kind("session.viewed", "Somebody other than the owner looked at session {session_id}."),
+    _kind("row.viewed", "Somebody other than the owner looked at {resource} {resource_id}."),
+    _kind("row.listed", "Somebody listed what is others', of kind {resource}.", also="owner_id"),
     # --- calls that a crash left open ---
     _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
     # --- approvals ---

@@ -49,7 +49,7 @@ class Told:
 class Act:
     """`run` calls the service; `fits` says for which row the act makes sense; `many` offers it in the list; `against`
     says why it cannot be done to these rows together, or nothing; `shows` are the words of a row that the act is about,
-    and `named` is what the row is called."""
+    and `named` is what the row is called; `reveals` says that the page shows rows in a way of its own."""
 
     name: str
     title: str
@@ -64,6 +64,7 @@ class Act:
     named: Callable[[Any], str] = str
     shows: Callable[[Any], str] = field(default=lambda row: "")
     template: str = "admin/act.html"
+    reveals: bool = False
 
 
 def each(asked: Asked, do: Callable[[Any], object], done: str) -> Told:
@@ -142,13 +143,15 @@ class ActingAdmin(RoomAdmin):
                 form.add_error(None, reason(error))
             else:
                 return told if isinstance(told, HttpResponse) else self._tell(request, told, back)
+        listed = [(row, act.named(row), act.shows(row)) for row in rows]
         return self.page(
             request,
             act.template,
             act.title,
             act=act,
             rows=rows,
-            listed=[(row, act.named(row), act.shows(row)) for row in rows],
+            listed=listed,
+            shown_rows=[row for row, _, said in listed if said or act.reveals],
             form=form,
             back=back,
             from_list=from_list,

@@ -14,6 +14,7 @@ from agents.admin.acts import REFUSALS
 from agents.admin.base import list_button, person
 from agents.admin.editing import EditingAdmin, blame
 from agents.admin.forms import DressedForm
+from agents.admin.looking import look
 from agents.admin.shown import usd
 from agents.conf import clock
 from agents.definitions.problems import DefinitionError
@@ -125,6 +126,7 @@ class DefinitionPages(EditingAdmin):
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         agent = self.found(request, str(pk))
+        look(request, agent, person(request))
         return yaml_file(agent.name, agent_export(agent))
 
     def about_definition(self, agent: Agent) -> dict[str, Any]:

@@ -6,14 +6,12 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from agents.admin.base import column, person
+from agents.admin.base import column
 from agents.admin.facts import FactsAdmin
 from agents.admin.shown import moment, visible, words
-from agents.conf import clock
 from agents.enums import EventKind
 from agents.models import AgentEvent
 from agents.selectors.event_words import event_sentence
-from agents.services.viewing import session_view
 
 # The name of the sidebar, at the head of the page too; events that come in from elsewhere have another.
 AgentEvent._meta.verbose_name_plural = "agent events"
@@ -58,8 +56,3 @@ class AgentEventAdmin(FactsAdmin):
 
     def title_of(self, row: Any) -> str:
         return event_sentence(row.kind, row.data)
-
-    def noticed(self, request: HttpRequest, row: Any) -> None:
-        """An event holds what a run has seen: a look at it is a look at the run."""
-        if row.session is not None:
-            session_view(session=row.session, by=person(request), now=clock())

@@ -11,8 +11,8 @@ from django.http import HttpRequest
 from agents.admin.agent_sensors import SET_ASIDE, sensor_line
 from agents.admin.autonomy import PERMISSION
 from agents.admin.base import person
+from agents.admin.looking import look, look_token
 from agents.admin.looks import STATUS_LOOKS
-from agents.admin.session_page import is_same_look, look_token
 from agents.admin.sessions import standing_words
 from agents.admin.shown import Bar, ago, counted, session_bar
 from agents.definitions.schema import AgentDefinition
@@ -28,7 +28,6 @@ from agents.services.hot_state import FieldView, hot_snapshot
 from agents.services.lifecycles import agent_under_way
 from agents.services.loops import pace_of
 from agents.services.turns import PACE
-from agents.services.viewing import session_view
 
 SHOWN_TURNS: Final = 20
 REFRESH_SECONDS: Final = 10
@@ -59,8 +58,8 @@ def autonomy_context(
     """What the page shows, by a fixed number of statements. Without a definition that can be read, what there is."""
     going, by = agent_under_way(agent), person(request)
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
-    if last is not None and not is_same_look(request, last, by):
-        session_view(session=last, by=by, now=now)
+    if last is not None:
+        look(request, last, by)
     sensors = [sensor_line(row, _next(row, now), now) for row in agent.sensors.order_by("name")]
     events = list(events_lately(agent.pk))
     return {
@@ -80,7 +79,7 @@ def autonomy_context(
         "may_start": by.has_perm(PERMISSION),
         "follows": agent.owner_id == by.pk,
         "every": REFRESH_SECONDS if going.loop or going.heartbeat else None,
-        "token": look_token(last, by) if last else "",
+        "token": look_token(by, *(row for row in (agent, last) if row)),
     }
 
 

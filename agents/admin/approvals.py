@@ -27,7 +27,6 @@ from agents.models import Approval
 from agents.selectors.purposes import asked_by, purposes
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.approvers import PERMISSION
-from agents.services.viewing import session_view
 
 LISTED_CHARS = 3_000
 
@@ -94,10 +93,10 @@ class ApprovalAdmin(ActingAdmin):
     sortable_by = ()
     acts = (
         Act("approve", "Approve", PERMISSION, _approve, BulkForm, fits=_is_pending, against=_one_session,
-            template="admin/approval_act.html",
+            template="admin/approval_act.html", reveals=True,
             explained="Each call is allowed once, exactly as it stands here, and judged by every brake again."),
         Act("deny", "Deny", PERMISSION, _deny, BulkForm, fits=_is_pending, against=_one_session, grave=True,
-            template="admin/approval_act.html",
+            template="admin/approval_act.html", reveals=True,
             explained="The run goes on without the call and is told so; the same call is refused from then on."),
     )  # fmt: skip
 
@@ -169,9 +168,7 @@ class ApprovalAdmin(ActingAdmin):
     ) -> HttpResponse:
         if request.method != "GET":
             raise PermissionDenied
-        approval = self.found(request, object_id)
-        session_view(session=approval.session, by=person(request), now=clock())
-        return self._show(request, approval)
+        return self._show(request, self.found(request, object_id))
 
     def decide_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """One decision on one call. A change of arguments is shown as a difference first, and decided on after that."""

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from unfold.decorators import action, display
 from unfold.views import ChangeList
 
+from agents.admin.looking import look
 from agents.admin.shown import cut, short_id, visible
 from audit.admin import BoundedPaginator, ListedAdmin
 
@@ -117,7 +118,10 @@ class RoomAdmin(ListedAdmin):
     def page(
         self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
     ) -> TemplateResponse:
+        """A page of this model's rows. Those that it shows are looked at: `original`, and all in `shown_rows`."""
         request.current_app = self.admin_site.name
+        for row in filter(None, (context.get("original"), *context.pop("shown_rows", ()))):
+            look(request, row, person(request))
         if context.get("original") is not None:
             context["original"].crumb = visible(cut(title, CRUMB_CHARS))
         shown = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}

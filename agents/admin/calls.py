@@ -7,18 +7,16 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
 from agents.admin.acts import Act, ActingAdmin, Asked, Told
-from agents.admin.base import column, person
+from agents.admin.base import column
 from agents.admin.facts import FactsAdmin
 from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, ArgumentsField
 from agents.admin.looks import OUTCOME_LABELS
 from agents.admin.shown import cut, moment, usd, words
-from agents.conf import clock
 from agents.enums import Outcome
 from agents.models import Halt, ToolCall
 from agents.services.approvers import PERMISSION
 from agents.services.resolutions import Decision, tool_call_resolve
-from agents.services.viewing import session_view
 
 
 class HappenedForm(ActForm):
@@ -89,7 +87,6 @@ class ToolCallAdmin(ActingAdmin):
         if request.method != "GET":
             raise PermissionDenied
         call = self.found(request, object_id)
-        session_view(session=call.session, by=person(request), now=clock())
         return self.page(
             request,
             "admin/call.html",

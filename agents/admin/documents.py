@@ -14,6 +14,7 @@ from agents.admin.base import ID_DIGITS, column, person
 from agents.admin.document_forms import AttachForm, DetachForm, UploadForm
 from agents.admin.document_text import SHOWN_CHARS, pieces
 from agents.admin.filters import DeletedFilter
+from agents.admin.looking import look
 from agents.admin.shown import moment
 from agents.conf import clock
 from agents.exceptions import Invalid
@@ -22,6 +23,7 @@ from agents.models import Attachment, Document
 from agents.selectors.search import search_chunks
 from agents.services.knowledge import document_add, document_attach, document_delete, document_detach
 from agents.services.media import bytes_place
+from agents.services.viewing import others_list
 
 SHOWN_FINDINGS = 200
 
@@ -173,13 +175,15 @@ class DocumentAdmin(ActingAdmin):
         )
 
     def search_view(self, request: HttpRequest) -> HttpResponse:
-        """Full-text search in the documents of one owner: the person's own unless another is chosen."""
+        """Full-text search in the documents of one owner: the person's own unless another is chosen, on record."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         query, chosen = request.GET.get("q", "")[:500], request.GET.get("owner", "")
         found = User.objects.filter(pk=int(chosen)).first() if chosen.isdecimal() and len(chosen) < ID_DIGITS else None
         owner = found or person(request)
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
+        if hits:
+            others_list(resource="document", owner_id=owner.pk, by=person(request), now=clock())
         people = User.objects.filter(lqops_documents__isnull=False).distinct().order_by("username")[:500]
         shown: dict[str, Any] = {"query": query, "owner": owner, "hits": hits, "people": people}
         return self.page(request, "admin/document_search.html", "Search documents", **shown)
@@ -187,6 +191,7 @@ class DocumentAdmin(ActingAdmin):
     def bytes_view(self, request: HttpRequest, pk: int) -> FileResponse:
         """The document as it came in, always as a download: no page of ours ever shows it as what it claims to be."""
         document = self.found(request, str(pk))
+        look(request, document, person(request))
         place = bytes_place(document.digest)
         if document.deleted_at is not None or not place.is_file():
             raise Http404

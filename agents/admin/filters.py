@@ -68,3 +68,24 @@ class ReadFilter(admin.SimpleListFilter):
         if self.value() is None:
             return queryset
         return queryset.filter(read_at__isnull=self.value() == "no")
+
+
+class WhoseFilter(admin.SimpleListFilter):
+    """One's own rows, unless everybody's are asked for."""
+
+    title = "whose"
+    parameter_name = "whose"
+
+    @classmethod
+    def is_everybody(cls, request: HttpRequest) -> bool:
+        return request.GET.get(cls.parameter_name) == "everybody"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("everybody", "Everybody's")]
+
+    def choices(self, changelist: Any) -> Any:
+        mine, everybody = super().choices(changelist)
+        yield from ({**mine, "display": "Mine"}, everybody)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)

@@ -1,16 +1,19 @@
 """What runs leave behind for people: findings with their quotes, and notices."""
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
 from agents.admin.acts import Act, Asked, Told, each
 from agents.admin.base import column, person
 from agents.admin.facts import FactsAdmin
-from agents.admin.filters import ReadFilter, WordedFilter
+from agents.admin.filters import ReadFilter, WhoseFilter, WordedFilter
 from agents.admin.looks import SEVERITY_LABELS
 from agents.admin.shown import cut, moment, told, visible, words
 from agents.conf import clock
@@ -18,7 +21,7 @@ from agents.enums import ApprovalStatus, NoticeKind
 from agents.models import Approval, Finding, Notification
 from agents.selectors.purposes import asked_by, purposes
 from agents.services.notifications import notice_read
-from agents.services.viewing import session_view
+from agents.services.viewing import others_list
 
 
 @admin.register(Finding)
@@ -55,9 +58,6 @@ class FindingAdmin(FactsAdmin):
     def found_at(self, finding: Finding) -> str:
         return moment(finding.created_at)
 
-    def noticed(self, request: HttpRequest, row: Finding) -> None:
-        session_view(session=row.session, by=person(request), now=clock())
-
 
 def _read(asked: Asked) -> Told:
     return each(asked, lambda row: notice_read(notification=row, by=asked.by, now=asked.now), "marked as read")
@@ -65,21 +65,35 @@ def _read(asked: Asked) -> Told:
 
 @admin.register(Notification)
 class NotificationAdmin(FactsAdmin):
-    """A person's own notices, and nobody else's. Opening one is reading it."""
+    """A person's own notices; everybody's when asked for, on record. Opening one's own is reading it."""
 
     list_display = ["title_", "about", "kind_", "of_session", "came", "read"]
-    list_filter = [ReadFilter, ("kind", WordedFilter)]
-    list_select_related = ["session__agent", "session__trigger"]
+    list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
+    list_select_related = ["owner", "session__agent", "session__trigger"]
     empty = "There is no notice for you. Runs tell their owner what they found, and approvers what waits for them."
-    hidden = frozenset({"id", "owner", "public_id", "title", "body", "session", "read_at"})
+    hidden = frozenset({"id", "public_id", "title", "body", "session", "read_at"})
     change_template = "admin/notice.html"
     acts = (
         Act("read", "Mark as read", "agents.view_notification", _read, fits=lambda row: row.read_at is None),
     )  # fmt: skip
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Notification]:
-        rows: QuerySet[Notification] = super().get_queryset(request)
-        return rows.filter(owner=person(request))
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        if WhoseFilter.is_everybody(request) and response.status_code == HTTPStatus.OK:
+            others_list(resource="notification", by=person(request), now=clock())
+        return response
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        return [*self.list_display, *(["owner"] if WhoseFilter.is_everybody(request) else [])]
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
+        return super().buttons(request, row) if row.owner_id == person(request).pk else []
+
+    def carry_out(self, request: HttpRequest, act: Act, rows: Sequence[Any], **more: Any) -> HttpResponse:
+        """Nobody reads a notice in somebody else's place: it would never be seen."""
+        if any(row.owner_id != person(request).pk for row in rows):
+            raise PermissionDenied
+        return super().carry_out(request, act, rows, **more)
 
     def prepare(self, rows: list[Any]) -> None:
         known = purposes([row.session for row in rows if row.session])
@@ -121,7 +135,8 @@ class NotificationAdmin(FactsAdmin):
         return ("settled", "settled") if notice.settled else ("unread", "unread")
 
     def noticed(self, request: HttpRequest, row: Notification) -> None:
-        notice_read(notification=row, by=person(request), now=clock())
+        if row.owner_id == person(request).pk:
+            notice_read(notification=row, by=person(request), now=clock())
 
     def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The words of the notice, with the ways to what they speak of in place of bare addresses."""

@@ -15,6 +15,7 @@ from agents.admin.base import column, list_button, person
 from agents.admin.editing import EditForm, EditingAdmin, blame
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import DressedForm
+from agents.admin.looking import look
 from agents.conf import clock
 from agents.downloads import yaml_file
 from agents.models import Playbook
@@ -154,6 +155,7 @@ class PlaybookAdmin(EditingAdmin):
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.found(request, str(pk))
+        look(request, playbook, person(request))
         return yaml_file(playbook.name, playbook_export(playbook))
 
     @list_button("Import YAML", address="import", permission="add")

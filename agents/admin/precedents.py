@@ -208,7 +208,7 @@ class MemoryAdmin(FactsAdmin):
     list_select_related = ["owner", "session"]
     search_fields = ["content", "owner__username"]
     acts = (
-        Act("keep", "Keep", "agents.change_memory", _keep, KeepForm, many=False,
+        Act("keep", "Keep", "agents.change_memory", _keep, KeepForm, many=False, reveals=True,
             fits=lambda row: row.deleted_at is None),
         Act("dismiss", "Dismiss", "agents.change_memory", _forget,
             fits=lambda row: row.state != "dismissed" and row.deleted_at is None,

@@ -22,7 +22,6 @@ from agents.enums import QuestionStatus
 from agents.models import Question
 from agents.selectors.purposes import purposes
 from agents.services.questions import MAX_CHARS, may_answer, question_answer
-from agents.services.viewing import session_view
 
 
 class AnswerForm(DressedForm):
@@ -103,9 +102,7 @@ class QuestionAdmin(ActingAdmin):
     ) -> HttpResponse:
         if request.method != "GET":
             raise PermissionDenied
-        question = self.found(request, object_id)
-        session_view(session=question.session, by=person(request), now=clock())
-        return self._show(request, question, AnswerForm())
+        return self._show(request, self.found(request, object_id), AnswerForm())
 
     def answer_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """One answer to one question, from its own page, the page of its run, or the chat that it came up in."""

@@ -1,13 +1,11 @@
 """The page of one session: how it stands, what happened, what it found, what it cost, and what went into it."""
 
-from datetime import timedelta
 from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.core.signing import BadSignature, TimestampSigner
-from django.http import HttpRequest
 
+from agents.admin.looking import look_token
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.questions import AnswerForm
 from agents.admin.shown import session_bar, words
@@ -25,20 +23,6 @@ SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200
 SHOWN_REFUSED: Final = 3
 REFRESH_SECONDS: Final = 4
-LOOK_LASTS: Final = timedelta(minutes=30)
-SIGNER: Final = TimestampSigner(salt="lqops.session-look")
-
-
-def look_token(session: AgentSession, by: User) -> str:
-    """Shows that this person's look at this session is on record; a page that refreshes itself is the same look."""
-    return SIGNER.sign(f"{session.pk}:{by.pk}")
-
-
-def is_same_look(request: HttpRequest, session: AgentSession, by: User) -> bool:
-    try:
-        return SIGNER.unsign(request.GET.get("look", ""), max_age=LOOK_LASTS) == f"{session.pk}:{by.pk}"
-    except BadSignature:
-        return False
 
 
 def session_context(session: AgentSession, by: User) -> dict[str, Any]:
@@ -71,7 +55,7 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "nothing": nothing_words(session),
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
-        "token": look_token(session, by),
+        "token": look_token(by, session),
     }
 
 

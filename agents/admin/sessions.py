@@ -20,7 +20,7 @@ from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, ReasonForm, usd_field
 from agents.admin.looks import STATUS_LABELS
 from agents.admin.owned import OwnedChoices
-from agents.admin.session_page import is_same_look, session_context
+from agents.admin.session_page import session_context
 from agents.admin.shown import cut, session_bar, short_id, visible, words
 from agents.conf import clock
 from agents.enums import AnalysisMode, HaltState, Mode
@@ -30,7 +30,6 @@ from agents.services.firing import run_now
 from agents.services.halts import HaltCount, sessions_halt
 from agents.services.restarts import session_restart
 from agents.services.running_now import GOAL_CHARS
-from agents.services.viewing import session_view
 from agents.transitions import TERMINAL
 
 CHANGE = "agents.change_agentsession"
@@ -210,12 +209,9 @@ class AgentSessionAdmin(EditingAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The page of one session. A look by somebody other than its owner is recorded, once per look."""
         if request.method != "GET":
             raise PermissionDenied
         session, by = self.found(request, object_id), person(request)
-        if not is_same_look(request, session, by):
-            session_view(session=session, by=by, now=clock())
         shown = session_context(session, by)
         return self.page(
             request,

@@ -6,7 +6,7 @@ import pytest
 from django.db import DatabaseError
 from django.urls import reverse
 
-from agents.admin import session_page
+from agents.admin import looking
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.models import Agent, AgentSession, Finding, Halt, Project
 from agents.services.halts import session_halt
@@ -319,8 +319,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
     user = sign_in(client, "viewer")
     session, other = make_session(), make_session()
     marks = [
-        session_page.look_token(other, user),
-        session_page.look_token(session, make_user()),
+        looking.look_token(user, other),
+        looking.look_token(make_user(), session),
         f"{session.pk}:{user.pk}",
         "x",
     ]
@@ -328,8 +328,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
         show(client, session, look=mark)
     assert viewed().count() == len(marks)
 
-    monkeypatch.setattr(session_page, "LOOK_LASTS", timedelta(seconds=-1))
-    show(client, session, look=session_page.look_token(session, user))
+    monkeypatch.setattr(looking, "LASTS", timedelta(seconds=-1))
+    show(client, session, look=looking.look_token(user, session))
     assert viewed().count() == len(marks) + 1
 
 

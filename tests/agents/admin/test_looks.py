@@ -1,0 +1,252 @@
+"""Whose rows somebody looks at: staff may, and every look at what is somebody else's leaves one row of the record."""
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import CASCADE
+from django.urls import reverse
+
+import agents.admin  # noqa: F401 which registers the pages
+from agents.models import Agent, AgentSession, Approval, Document, Memory, Notification, Playbook
+from audit.models import AuditEvent
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_everything, page, sign_in, text_of
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+
+LOOKS = {"session.viewed", "row.viewed"}
+
+
+def is_owned(model):
+    """By the schema alone: its rows go when a user goes."""
+    owners = [field.related_model for field in model._meta.concrete_fields if _cascades(field)]
+    return any(owner is User or (owner is not model and is_owned(owner)) for owner in owners)
+
+
+def _cascades(field):
+    return field.is_relation and field.remote_field.on_delete is CASCADE
+
+
+OWNED = [model for model in admin.site._registry if model._meta.app_label == "agents" and is_owned(model)]
+
+
+def looks_since(pk):
+    return [kind for kind in kinds_since(pk) if kind in LOOKS]
+
+
+def test_the_schema_says_what_is_owned():
+    names = {model.__name__ for model in OWNED}
+
+    assert {"AgentSession", "Memory", "Precedent", "Notification", "ContextProposal", "Approval", "ToolCall"} <= names
+    assert {"Document", "Project", "Collection", "Playbook", "Trigger", "Agent", "ApiKey", "InferenceLog"} <= names
+    assert not names & {"ModelPrice", "Installation", "PromptSkill", "SkillSetting", "Budget", "SuspendedModel"}
+
+
+@pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
+def test_a_look_at_a_row_of_somebody_else_s_is_on_record_once(client, model):
+    make_everything()
+    by = sign_in(client, "viewer")
+    row = model._meta.default_manager.order_by("pk").first()
+    before = last_event()
+
+    assert client.get(page(model, "change", row.pk)).status_code == 200
+
+    [seen] = AuditEvent.objects.filter(pk__gt=before)
+    assert (seen.kind in LOOKS, seen.actor) == (True, f"user:{by.pk}")
+
+
+@pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
+def test_the_owner_s_own_look_leaves_nothing(client, model):
+    owner = make_everything().owner
+    User.objects.filter(pk=owner.pk).update(is_staff=True, is_superuser=True)
+    client.force_login(owner)
+    row = model._meta.default_manager.order_by("pk").first()
+    before = last_event()
+
+    assert client.get(page(model, "change", row.pk)).status_code == 200
+
+    assert looks_since(before) == []
+
+
+def test_a_part_of_a_run_is_looked_at_as_the_run_and_anything_else_by_its_name(client):
+    made = make_everything()
+    sign_in(client, "viewer")
+
+    client.get(page(Memory, "change", made.memory.pk))
+    client.get(page(Approval, "change", Approval.objects.get().pk))
+
+    of_memory, of_run = AuditEvent.objects.filter(kind__in=LOOKS).order_by("pk")
+    assert (of_memory.subject, of_run.subject) == (f"memory:{made.memory.public_id}", f"session:{made.session.chain}")
+    assert of_memory.details == {"resource": "memory", "resource_id": str(made.memory.public_id)}
+
+
+@pytest.mark.parametrize(
+    ("address", "made_as"),
+    [("agents_playbook_export", "playbook"), ("agents_agent_export", "agent"), ("agents_agent_definition", "agent")],
+)
+def test_what_is_taken_away_as_a_file_was_looked_at(client, address, made_as):
+    made = make_everything()
+    sign_in(client)
+    before = last_event()
+
+    assert client.get(reverse(f"admin:{address}", args=[getattr(made, made_as).pk])).status_code == 200
+
+    assert looks_since(before) == ["row.viewed"]
+
+
+def test_the_bytes_of_a_document_were_looked_at(client, settings, tmp_path):
+    settings.MEDIA_ROOT = tmp_path
+    made = make_everything()
+    sign_in(client, "viewer")
+    before = last_event()
+
+    client.get(reverse("admin:agents_document_bytes", args=[made.document.pk]))
+
+    assert looks_since(before) == ["row.viewed"]
+
+
+@pytest.mark.parametrize("name", ["keep", "dismiss", "delete"])
+def test_an_act_whose_page_shows_a_row_is_a_look_at_it(client, name):
+    made = make_everything()
+    sign_in(client)
+    before = last_event()
+
+    assert "note" in text_of(client.get(act_page(made.memory, name)))
+
+    assert looks_since(before) == ["row.viewed"]
+
+
+def test_an_act_from_a_list_that_shows_rows_is_a_look_at_each(client):
+    made = make_everything()
+    other = Memory.objects.create(owner=make_user(), content="another note")
+    sign_in(client)
+    before = last_event()
+
+    chosen = {"action": "dismiss", "_selected_action": [made.memory.pk, other.pk]}
+    assert "another note" in text_of(client.post(page(Memory, "changelist"), chosen))
+
+    assert looks_since(before) == ["row.viewed"] * 2
+
+
+def test_halting_from_a_list_is_no_look(client):
+    made = make_everything()
+    sign_in(client)
+    before = last_event()
+
+    client.post(page(AgentSession, "changelist"), {"action": "halt", "_selected_action": [made.session.pk]})
+
+    assert looks_since(before) == []
+
+
+def test_a_form_that_comes_back_with_errors_was_looked_at(client):
+    made = make_everything()
+    sign_in(client)
+    before = last_event()
+
+    answer = client.post(page(Playbook, "change", made.playbook.pk), {"name": ""})
+
+    assert answer.status_code == 200
+    assert looks_since(before) == ["row.viewed"]
+
+
+def test_a_token_of_one_s_own_look_covers_its_row_and_its_person_alone(client):
+    made = make_everything()
+    sign_in(client)
+    token = client.get(page(AgentSession, "change", made.session.pk)).context["token"]
+    before = last_event()
+
+    client.get(page(AgentSession, "change", made.session.pk), {"look": token})
+    assert looks_since(before) == []
+    client.get(page(Agent, "change", made.agent.pk), {"look": token})
+    sign_in(client)
+    client.get(page(AgentSession, "change", made.session.pk), {"look": token})
+
+    assert looks_since(before) == ["row.viewed", "session.viewed"]
+
+
+# --- Searching and listing ---
+
+
+def test_a_search_in_somebody_else_s_documents_is_on_record(client):
+    made = make_everything()
+    by = sign_in(client, "viewer")
+    address = reverse("admin:agents_document_search")
+    before = last_event()
+
+    client.get(address, {"q": "five", "owner": by.pk})
+    client.get(address, {"q": "nothing of the kind", "owner": made.owner.pk})
+    assert kinds_since(before) == []
+    assert "five" in text_of(client.get(address, {"q": "five", "owner": made.owner.pk}))
+
+    [listed] = AuditEvent.objects.filter(pk__gt=before)
+    assert (listed.kind, listed.details) == ("row.listed", {"resource": "document", "owner_id": made.owner.pk})
+
+
+# --- Notices ---
+
+
+def make_notice(owner, title):
+    return Notification.objects.create(owner=owner, title=title, created_at=NOW)
+
+
+def test_notices_are_one_s_own_until_everybody_s_are_asked_for(client):
+    by = sign_in(client, "viewer")
+    make_notice(by, "for me")
+    make_notice(make_user(username="somebody"), "for somebody")
+    before = last_event()
+
+    mine = text_of(client.get(page(Notification, "changelist")))
+    assert ("for me" in mine, "for somebody" in mine) == (True, False)
+    assert kinds_since(before) == []
+    everybody = text_of(client.get(page(Notification, "changelist"), {"whose": "everybody"}))
+
+    assert "for me" in everybody
+    assert "for somebody" in everybody
+    assert kinds_since(before) == ["row.listed"]
+
+
+def test_everybody_s_notices_need_the_permission(client):
+    notice = make_notice(make_user(), "for somebody")
+    client.force_login(make_user(is_staff=True))
+
+    assert client.get(page(Notification, "changelist"), {"whose": "everybody"}).status_code == 403
+    assert client.get(page(Notification, "change", notice.pk)).status_code == 403
+
+
+def test_a_look_at_somebody_else_s_notice_does_not_read_it(client):
+    notice = make_notice(make_user(), "for somebody")
+    sign_in(client)
+    before = last_event()
+
+    answer = client.get(page(Notification, "change", notice.pk))
+
+    assert "for somebody" in text_of(answer)
+    assert answer.context["buttons"] == []
+    notice.refresh_from_db()
+    assert notice.read_at is None
+    assert kinds_since(before) == ["row.viewed"]
+
+
+def test_nobody_marks_somebody_else_s_notice_as_read(client):
+    notice = make_notice(make_user(), "for somebody")
+    sign_in(client)
+    listed = f"{page(Notification, 'changelist')}?whose=everybody"
+
+    assert client.get(act_page(notice, "read")).status_code == 403
+    chosen = {"action": "read", "_selected_action": [notice.pk], "confirmed": "1"}
+    assert client.post(listed, chosen).status_code == 403
+
+    notice.refresh_from_db()
+    assert notice.read_at is None
+
+
+def test_a_document_s_page_is_looked_at_and_its_list_is_not(client):
+    made = make_everything()
+    sign_in(client, "viewer")
+    before = last_event()
+
+    client.get(page(Document, "changelist"))
+    assert kinds_since(before) == []
+    client.get(page(Document, "change", made.document.pk))
+
+    assert kinds_since(before) == ["row.viewed"]
