@@ -21,9 +21,10 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         from agents.admin.asks import ask_page, confirm
         from agents.admin.chats import chat_page, chats_page
         from agents.admin.health import health_page
-        from agents.admin.home import halt_everything, release
+        from agents.admin.home import halt_bar, halt_everything, release
 
         return [
+            path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),
             path("halt-everything/", self.admin_view(halt_everything), name="halt_everything"),
             path("release/", self.admin_view(release), name="release"),
             path("health/", self.admin_view(health_page), name="health"),

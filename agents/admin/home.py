@@ -31,7 +31,14 @@ def banner(request: HttpRequest) -> dict[str, Any]:
     """What every page shows while all work is halted."""
     if not admin.site.has_permission(request):
         return {}
-    return {"halt": selected.halt_in_force(), "may_halt": person(request).has_perm(LEVER)}
+    halt, may_halt = selected.halt_in_force(), person(request).has_perm(LEVER)
+    return {"halt": halt, "may_halt": may_halt, "halt_address": reverse("admin:halt_bar")}
+
+
+@never_cache
+def halt_bar(request: HttpRequest) -> TemplateResponse:
+    """The banner by itself: pages that are open ask for it again and again."""
+    return TemplateResponse(request, "admin/parts/halt_bar.html", banner(request))
 
 
 def home_context(request: HttpRequest) -> dict[str, Any]:

@@ -118,3 +118,19 @@ def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alo
     expect(halt).to_be_visible()
     expect(page.get_by_role("link", name="All sessions")).to_be_focused()
     assert page.evaluate("window.stayed")
+
+
+@pytest.mark.parametrize("name", ["Sessions", "Health"])
+def test_any_open_page_follows_a_halt_from_elsewhere(room, name):
+    page, env = room.page, room.product.env
+    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    room.go(name)
+    expect(page.locator("#halt-banner")).to_have_attribute("data-every", "5")
+    page.evaluate("window.stayed = true")
+
+    assert run("halt", "--all", "--reason", "seen elsewhere", "--user", "admin", env=env).returncode == 0
+    expect(banner).to_contain_text("by admin. Reason: seen elsewhere.")
+    assert run("release", env=env).returncode == 0
+    expect(banner).to_have_count(0)
+
+    assert page.evaluate("window.stayed")

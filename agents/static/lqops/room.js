@@ -44,7 +44,7 @@
             return;
           }
           bringAlong(part, page);
-          if (isBusy(part)) {
+          if (isBusy(part) || part.isEqualNode(fresh)) {
             refresh(part);
             return;
           }

@@ -274,3 +274,38 @@ def test_who_may_not_pull_the_lever_cannot(client, role, name):
     assert client.get(reverse(f"admin:{name}")).status_code == 403
     assert client.post(reverse(f"admin:{name}"), {"reason": "x"}).status_code == 403
     assert Installation.objects.get().halt_id is None
+
+
+# --- The banner of a halt, on pages that stay open ---
+
+
+def test_every_page_asks_again_whether_all_work_is_halted_and_home_does_with_the_rest(client):
+    user = sign_in(client)
+    address = reverse("admin:halt_bar")
+    live = f'<div id="halt-banner" data-every="5" data-from="{address}"></div>'
+
+    assert live in text_of(client.get(page(AgentSession, "changelist")))
+    assert text_of(client.get(address)).strip() == live
+    assert '<div id="halt-banner"></div>' in shown(client)
+    organisation_halt(by=user, reason="incident 7", now=clock())
+    found = text_of(client.get(address))
+
+    assert "All work is halted" in found
+    assert "incident 7" in found
+    assert found.strip() in text_of(client.get(page(AgentSession, "changelist")))
+
+
+def test_the_banner_by_itself_is_small_and_for_staff_alone(client, django_assert_max_num_queries):
+    address = reverse("admin:halt_bar")
+    assert client.get(address).status_code == 302
+    sign_in(client, "viewer")
+
+    with django_assert_max_num_queries(5):
+        answer = client.get(address)
+
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert "<html" not in text_of(answer)
+
+
+def test_the_sign_in_page_asks_nothing(client):
+    assert "data-every" not in text_of(client.get(reverse("admin:login")))
