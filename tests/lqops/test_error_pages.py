@@ -1,0 +1,91 @@
+"""What people see when there is nothing, when they may not, and when something broke: a page with a way back."""
+
+import pytest
+from django.test import Client
+
+from tests.agents.admin.rows import sign_in, text_of
+
+HOME = 'href="/admin/"'
+
+
+@pytest.fixture
+def quiet():
+    return Client(raise_request_exception=False)
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """The view of /healthz fails in a way that nobody foresaw."""
+
+    def fail(_now):
+        raise RuntimeError("the key is sk-live-0123456789")
+
+    monkeypatch.setattr("lqops.health.health", fail)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("address", ["/nowhere", "/admin/agents/nothing/", "/admin/agents/agentsession/999/change/"])
+def test_an_address_with_nothing_behind_it_leads_back(client, address):
+    sign_in(client)
+
+    answer = client.get(address)
+
+    assert answer.status_code == 404
+    assert "There is nothing at this address." in text_of(answer)
+    assert HOME in text_of(answer)
+
+
+@pytest.mark.django_db
+def test_what_one_may_not_do_says_who_one_is_and_whom_to_ask(client):
+    user = sign_in(client, "viewer")
+
+    answer = client.get("/admin/release/")
+
+    assert answer.status_code == 403
+    assert f"<strong>{user.username}</strong>" in text_of(answer)
+    assert "An admin gives roles" in text_of(answer)
+    assert HOME in text_of(answer)
+
+
+@pytest.mark.django_db
+def test_a_form_that_is_out_of_date_says_to_send_it_again():
+    strict = Client(enforce_csrf_checks=True)
+    sign_in(strict)
+
+    answer = strict.post("/admin/release/", {"confirmed": "1"})
+
+    assert answer.status_code == 403
+    assert "This form is out of date." in text_of(answer)
+
+
+def test_a_fault_is_told_without_the_database_and_without_its_words(quiet, broken):
+    answer = quiet.get("/healthz")
+
+    assert answer.status_code == 500
+    assert "Something went wrong here." in text_of(answer)
+    assert HOME in text_of(answer)
+    assert "sk-live" not in text_of(answer)
+    assert answer.headers["X-Request-ID"]
+
+
+def test_a_request_by_an_unknown_name_says_which_setting_knows_names(client):
+    answer = client.get("/healthz", headers={"Host": "elsewhere.example"})
+
+    assert answer.status_code == 400
+    assert "LQOPS_ALLOWED_HOSTS" in text_of(answer)
+
+
+def test_these_pages_load_nothing_and_run_nothing(quiet, broken):
+    for answer in (quiet.get("/nowhere"), quiet.get("/healthz")):
+        assert "<script" not in text_of(answer)
+        assert "src=" not in text_of(answer)
+        assert "Content-Security-Policy" in answer.headers
+
+
+@pytest.mark.django_db
+def test_the_api_keeps_its_own_shape_of_errors(client):
+    sign_in(client)
+
+    answer = client.get("/api/v1/sessions/00000000-0000-4000-8000-000000000000")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
