@@ -12,15 +12,18 @@ from django.contrib.auth.models import User
 from agents.admin.forms import ArgumentsField, DressedForm, NoteForm
 from agents.admin.shown import visible
 from agents.consent import named_arguments
+from agents.exceptions import Invalid
 from agents.models import Approval
 from agents.services.approvals import (
     MAX_STANDING_USES,
     approval_approve,
     approval_approve_edited,
     approval_reject,
+    edited,
     standing_create,
 )
 from agents.services.standing import is_single
+from agents.tools.calls import usable
 
 
 class DecisionForm(DressedForm):
@@ -61,6 +64,10 @@ class EditedForm(NotedForm):
         given: dict[str, Any] = self.cleaned_data["arguments"]
         if given == self.approval.arguments:
             raise forms.ValidationError("Nothing is changed: approve the call as it stands instead.")
+        try:
+            edited(self.approval, given, fits=usable)
+        except Invalid as error:
+            raise forms.ValidationError(str(error)) from error
         return given
 
 
@@ -108,7 +115,7 @@ def _deny(approval: Approval, by: User, given: dict[str, Any], now: datetime) ->
 
 def _edit(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
     digest, arguments, note = given["digest"], given["arguments"], given["note"]
-    approval_approve_edited(approval.pk, by=by, digest=digest, arguments=arguments, now=now, note=note)
+    approval_approve_edited(approval.pk, by=by, digest=digest, arguments=arguments, fits=usable, now=now, note=note)
     return "Approved with the changed arguments."
 
 

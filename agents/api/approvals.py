@@ -29,6 +29,7 @@ from agents.services.approvals import (
 )
 from agents.services.approvers import PERMISSION
 from agents.services.viewing import session_view
+from agents.tools.calls import usable
 from audit.redaction import redact, redact_data
 
 PENDING = Q(status=ApprovalStatus.PENDING)
@@ -154,9 +155,10 @@ class Approvals(OwnedViewSet[Approval]):
     @described("approvals_approve_edited", ApprovalDetail, body=EditedBody)
     @action(detail=True, methods=["post"], url_path="approve-edited")
     def approve_edited(self, request: Request, **_: Any) -> Response:
-        """Says yes to the call with other arguments; what was asked for is kept beside them."""
+        """Says yes to the call with other arguments; what was asked for is kept beside them. 422, and it still waits,
+        if the call could not be made with them."""
         approval, said = self.get_object(), self.body(EditedBody)
-        return self.shown(approval_approve_edited(approval.pk, **self.decider, **said))
+        return self.shown(approval_approve_edited(approval.pk, fits=usable, **self.decider, **said))
 
     @described("approvals_approve_for_session", ApprovalDetail, body=ForSessionBody)
     @action(detail=True, methods=["post"], url_path="approve-for-session")

@@ -5,7 +5,7 @@ is used (services/tickets.py), with every brake.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,8 @@ from audit.redaction import redact, redact_data
 
 logger = logging.getLogger(__name__)
 
+# Raises a ValueError for parameters with which no call of the intent could be made.
+Fits = Callable[[str, Mapping[str, Any]], object]
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
 _TOLD = {
@@ -122,15 +124,14 @@ def approval_approve_edited(
     by: User,
     digest: str,
     arguments: Mapping[str, Any],
+    fits: Fits,
     now: datetime,
     note: str = "",
     key_id: str = "",
 ) -> Approval:
     """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
-    changed = redact_data(dict(arguments))
-    if odd := reshaped(approval.arguments, changed):
-        raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
+    changed = edited(approval, arguments, fits=fits)
     approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
     approval.arguments = changed
     approval.digest = call_digest(
@@ -147,6 +148,18 @@ def approval_approve_edited(
     changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes()}
     _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
     return approval
+
+
+def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
+    """The arguments that an approver wants instead, if the call could be made with them."""
+    changed: dict[str, Any] = redact_data(dict(arguments))
+    if odd := reshaped(approval.arguments, changed):
+        raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
+    try:
+        fits(approval.intent, changed)
+    except ValueError as error:
+        raise Invalid(f"The call cannot be made with these arguments: {error}") from error
+    return changed
 
 
 @transaction.atomic

@@ -107,14 +107,20 @@ def plan_call(
     known = ToolIntent(intent)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
+    tool, arguments = usable(known, params)
+    return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)
+
+
+def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
+    """What carries the intent out, and the parameters as they are kept. Those that no call could have raise."""
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
     given = storable(dict(params))
     size = len(canonical(given))
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
-    arguments = redact_data(given)
-    tool = tool_for(known, arguments)
+    arguments: dict[str, Any] = redact_data(given)
+    tool = tool_for(ToolIntent(intent), arguments)
     if tool.request is not None:
         tool.request(arguments)
-    return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)
+    return tool, arguments

@@ -29,6 +29,7 @@ from agents.services.approvals import (
     standing_create,
 )
 from agents.services.halts import session_halt
+from agents.tools.calls import usable
 from agents.tools.inference import request_of
 from agents.tools.registry import override
 from agents.tools.tool import Tool
@@ -100,7 +101,7 @@ def test_an_edit_changes_values_and_neither_names_nor_kinds(approver, letter, ar
     send(session, to="everybody@example.org")
     ticket = Approval.objects.get()
     with pytest.raises(Invalid, match="An edit changes the values"):
-        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, now=NOW)
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, fits=usable, now=NOW)
     ticket.refresh_from_db()
     assert ticket.status == "pending"
 
@@ -110,7 +111,7 @@ def test_an_approver_may_change_the_arguments_and_what_was_asked_is_kept(approve
     send(session, to="everybody@example.org")
     ticket = Approval.objects.get()
     asked = ticket.digest
-    approval_approve_edited(ticket.pk, by=approver, digest=asked, arguments={"to": "Ada"}, now=NOW)
+    approval_approve_edited(ticket.pk, by=approver, digest=asked, arguments={"to": "Ada"}, fits=usable, now=NOW)
     assert send(session, to="everybody@example.org").ok
     assert send(session, to="everybody@example.org").replayed
     [(_, params)] = letter.calls

@@ -32,6 +32,7 @@ from agents.services.approvals import approval_approve, approval_approve_edited,
 from agents.services.budget import budget_set_cap
 from agents.services.halts import session_halt
 from agents.services.sessions import session_finish, session_rest
+from agents.tools.calls import usable
 from agents.tools.inference import request_of
 from agents.tools.registry import override
 from agents.tools.tool import Tool
@@ -320,7 +321,7 @@ def test_an_approver_cannot_put_a_secret_into_the_arguments(approver):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
         ticket = Approval.objects.get()
         secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
-        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, now=NOW)
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=usable, now=NOW)
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
     assert (result.detail, probe.calls) == ("secret_in_arguments", [])
 

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from agents.conf import clock
-from agents.enums import ApprovalStatus, Level, Outcome, Risk, Status, WaitingOn
+from agents.enums import ApprovalStatus, Level, Outcome, Risk, Status, ToolIntent, WaitingOn
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
@@ -150,7 +150,7 @@ def test_denying_keeps_the_note_for_the_agent(client, approver):
 
 @pytest.mark.parametrize("decision", ["approve", "deny", "edit", "standing"])
 def test_another_digest_than_the_one_shown_decides_nothing(client, approver, decision):
-    approval = make_approval()
+    approval = make_approval(intent=ToolIntent.NOTIFY)
     more = {"arguments": '{"to": "y"}', "seen": "1", "uses": "3"}
 
     answer = decide(client, approval, decision, digest="f" * 64, **more)
@@ -209,7 +209,7 @@ def test_four_eyes_keep_the_owner_from_a_privileged_call(client, settings):
 
 
 def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(client, approver):
-    approval = make_approval(arguments={"to": "x@example.org", "body": "hello"})
+    approval = make_approval(intent=ToolIntent.NOTIFY, arguments={"to": "x@example.org", "body": "hello"})
     changed = '{"to": "y@example.org", "body": "hello"}'
 
     shown = decide(client, approval, "edit", arguments=changed)
@@ -239,6 +239,8 @@ def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(cl
         ("[" * 100_000, "This is not JSON"),
         ("x" * 100_001, "100000 are the most"),
         ('{"to": "x@example.org"}', "Nothing is changed"),
+        ('{"cc": "x@example.org"}', "An edit changes the values of arguments and nothing else"),
+        ('{"to": "y@example.org"}', "cannot be made with these arguments: &#x27;model&#x27; is missing"),
     ],
 )
 def test_arguments_that_cannot_be_used_are_explained(client, approver, arguments, complaint):

@@ -13,7 +13,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.conf import clock
-from agents.enums import Level, Outcome, Status
+from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.models import ContextProposal, ToolCall
 from agents.playbook_text import Position
 from agents.router import asking
@@ -38,6 +38,7 @@ from agents.services import (
     triggers,
 )
 from agents.services import agents as agents_
+from agents.tools.calls import usable
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
@@ -102,6 +103,11 @@ def under_way(world, row):
     lifecycles.agent_start(agent=row, **said(world))
 
 
+def of_a_notice(world, row):
+    row.intent = ToolIntent.NOTIFY
+    row.save()
+
+
 def all_halted(world, row):
     halts.organisation_halt(reason="Stop.", **said(world))
 
@@ -139,8 +145,11 @@ ACTS = {
         lambda w, row: approvals.approval_reject(row.pk, digest=row.digest, note="fine", **said(w)), seen
     ),
     "approval:approve_edited": Act(
-        lambda w, row: approvals.approval_approve_edited(row.pk, digest=row.digest, arguments=EDITED, **said(w)),
+        lambda w, row: approvals.approval_approve_edited(
+            row.pk, digest=row.digest, arguments=EDITED, fits=usable, **said(w)
+        ),
         lambda w, row: {"digest": row.digest, "arguments": EDITED},
+        before=of_a_notice,
     ),
     "approval:approve_for_session": Act(
         lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **said(w)),

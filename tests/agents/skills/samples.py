@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 from agents.enums import Level
 from agents.skills.skill import SkillContext, skill
@@ -134,6 +135,12 @@ def shell(command: str) -> str:
 def deliver(place: str, text: str = "") -> str:
     """Takes a text to a place."""
     return f"{text} is at {place}"
+
+
+@skill(level=Level.RESTRICTED)
+def paint(colour: Literal["red", "blue"]) -> str:
+    """Paints the wall."""
+    return f"it is {colour}"
 
 
 @skill(level=Level.CONTROLLED, side_effects=False, secret_arguments=("token", "headers"))

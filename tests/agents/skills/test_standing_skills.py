@@ -1,16 +1,18 @@
 """Approve always, for callable skills: what a yes for the rest of a session covers, and what it never does."""
 
+import json
 from datetime import timedelta
 
 import pytest
 
-from agents.admin.approval_forms import StandingForm
+from agents.admin.approval_forms import EditedForm, StandingForm
 from agents.conf import approval_lifetime
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
 from agents.models import Approval, SkillSetting, StandingApproval, ToolCall
-from agents.services.approvals import approval_approve_edited, standing_create
+from agents.services.approvals import approval_approve_edited, edited, standing_create
+from agents.tools.calls import usable
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session
 
@@ -167,7 +169,7 @@ def test_page_offers_the_arguments_of_the_skill(ask, approver):
 def test_edit_changes_what_a_skill_is_given_and_never_which_skill(ask, approver):
     ask("act", "a:1", what="it")
     ticket = Approval.objects.get()
-    decide = {"by": approver, "digest": ticket.digest, "now": NOW}
+    decide = {"by": approver, "digest": ticket.digest, "fits": usable, "now": NOW}
     with pytest.raises(Invalid, match="skill must stay act"):
         approval_approve_edited(ticket.pk, arguments={"skill": "look", "arguments": {"what": "it"}}, **decide)
     approval_approve_edited(ticket.pk, arguments={"skill": "act", "arguments": {"what": "less"}}, **decide)
@@ -179,3 +181,28 @@ def test_edit_changes_what_a_skill_is_given_and_never_which_skill(ask, approver)
         {"skill": "act", "arguments": {"what": "less"}},
         "did less",
     )
+
+
+def test_edit_with_which_the_skill_could_not_be_called_is_refused_and_the_call_still_waits(ask, approver):
+    ask("paint", "a:1", colour="red")
+    ticket = Approval.objects.get()
+    impossible = {"skill": "paint", "arguments": {"colour": "loud"}}
+
+    with pytest.raises(Invalid, match=r"cannot be made with these arguments: .*colour"):
+        approval_approve_edited(
+            ticket.pk, by=approver, digest=ticket.digest, arguments=impossible, fits=usable, now=NOW
+        )
+
+    ticket.refresh_from_db()
+    assert (ticket.status, ticket.arguments["arguments"]) == ("pending", {"colour": "red"})
+    form = EditedForm({"digest": ticket.digest, "arguments": json.dumps(impossible), "note": ""}, approval=ticket)
+    assert "cannot be made with these arguments" in form.errors["arguments"][0]
+
+
+def test_edit_for_a_skill_that_was_switched_off_meanwhile_is_refused(ask, approver):
+    ask("act", "a:1", what="it")
+    SkillSetting.objects.create(name="act", enabled=False)
+    ticket = Approval.objects.get()
+
+    with pytest.raises(Invalid, match="not found or disabled"):
+        edited(ticket, {"skill": "act", "arguments": {"what": "less"}}, fits=usable)
