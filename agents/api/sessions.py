@@ -4,7 +4,7 @@ from typing import Any
 
 import django_filters
 from django.db.models import Exists, OuterRef, QuerySet
-from drf_spectacular.utils import OpenApiExample
+from drf_spectacular.utils import OpenApiExample, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -18,6 +18,7 @@ from agents.api.schema import described
 from agents.api.tool_calls import CallShown
 from agents.enums import AgentState, Status, TriggerKind
 from agents.models import AgentSession, Finding, ToolCall
+from agents.selectors.purposes import PURPOSES, purpose_kind, purposes
 from agents.services.halts import HaltAnswer, session_halt, sessions_halt
 from agents.services.restarts import session_restart
 from agents.transitions import agent_state
@@ -25,8 +26,17 @@ from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 
 
+class PurposeShown(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(
+        choices=PURPOSES,
+        help_text="`chat`: a message, also one that came as an ask; `run_now`: a person ran it by hand.",
+    )
+    title = serializers.CharField(help_text="What it is for, in the words at the head of its page.")
+
+
 class SessionShown(Shown):
     state = serializers.SerializerMethodField()
+    purpose = serializers.SerializerMethodField(help_text="Why the session exists.")
     agent = ref("agent")
     trigger = ref("trigger")
     project = ref("project")
@@ -35,7 +45,7 @@ class SessionShown(Shown):
     class Meta:
         model = AgentSession
         fields = [
-            "id", "status", "state", "halt_state", "waiting_on", "terminal_reason", "current_phase", "mode",
+            "id", "purpose", "status", "state", "halt_state", "waiting_on", "terminal_reason", "current_phase", "mode",
             "trigger_kind", "agent", "trigger", "project", "restarted_from", "depth", "max_cost_usd", "cost_total_usd",
             "cost_reserved_usd", "cost_actual_usd", "cost_cap_reached", "token_budget", "total_tokens", "created_at",
             "started_at", "completed_at", "next_wake_at", "last_activity_at", "error",
@@ -46,6 +56,11 @@ class SessionShown(Shown):
                 "and stays so when the session completes: `status` says whether it is over."
             }
         }
+
+    @extend_schema_field(PurposeShown)
+    def get_purpose(self, session: Any) -> dict[str, str]:
+        title = getattr(session, "title", None) or purposes([session])[session.pk]
+        return {"kind": purpose_kind(session), "title": title}
 
     def get_state(self, session: Any) -> AgentState:
         return agent_state(
@@ -127,6 +142,15 @@ class Sessions(OwnedViewSet[AgentSession]):
     def get_queryset(self) -> QuerySet[AgentSession]:
         open_calls = ToolCall.objects.open().of_tools().filter(session=OuterRef("pk"))
         return super().get_queryset().annotate(calls_open=Exists(open_calls))
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """What the sessions of a page are for is looked up for all of them at once."""
+        page = super().paginate_queryset(queryset)
+        if self.action == "list" and page:
+            titles = purposes(page)
+            for session in page:
+                session.title = titles[session.pk]
+        return page
 
     def get_serializer_class(self) -> type[SessionShown]:
         return SessionShown if self.action == "list" else SessionDetail

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from django.db.models import Q
 
-from agents.enums import Mode, Outcome, ToolIntent
+from agents.enums import Mode, Outcome, ToolIntent, TriggerKind
 from agents.models import AgentSession, Collection, Document, InboundEvent, Playbook, ToolCall
 
 SHOWN_DOCUMENTS: Final = 20
 MESSAGE_CHARS: Final = 100
 EVENT_CHARS: Final = 80
 MOST_NAMED: Final = 200
+PURPOSES: Final = ("trigger", "run_now", "goal", "chat", "loop", "heartbeat", "sensor")
 _BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", Mode.HEARTBEAT: "heartbeat"}
 
 
@@ -111,6 +112,17 @@ def _of_agent(session: AgentSession) -> str:
     """What an agent does by itself is told with its name."""
     kind = _BY_ITSELF.get(session.mode)
     return f"{kind} of {session.agent.name}" if kind and session.agent else f"{session.mode} run"
+
+
+def purpose_kind(session: AgentSession) -> str:
+    """Why it exists, in one word: what an agent does by itself, a goal, a chat, a trigger that fired, or a person."""
+    if session.mode in _BY_ITSELF:
+        return str(session.mode)
+    if "goal" in session.params or session.params.get("way") == "goal":
+        return "goal"
+    if session.mode == Mode.CHAT:
+        return "chat"
+    return "run_now" if session.trigger_kind == TriggerKind.MANUAL else "trigger"
 
 
 def asked_by(session: AgentSession) -> str:

@@ -276,6 +276,10 @@ def test_a_decision_is_made_once(api, world):
 def test_an_edited_approval_keeps_what_was_asked_for(api, world):
     approval = world.rows["approval"]
     body = {"digest": approval.digest, "arguments": {"to": "Jo", "text": "Hello"}}
+    refused = post(api, approval, "approve-edited", body)  # a question to a model that names none
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid")
+    assert api.get(at(approval)).json()["status"] == "pending"
+    Approval.objects.filter(pk=approval.pk).update(intent="notify")
     answer = post(api, approval, "approve-edited", body).json()
     assert answer["arguments"]["to"] == "Jo"
     assert answer["original_arguments"]["to"] == "Jane"
@@ -324,3 +328,38 @@ def test_ids_are_public_ids(api, world):
     for name in ("sessions", "approvals", "tool-calls", "triggers", "documents"):
         for row in api.get(f"/api/v1/{name}").json()["results"]:
             assert UUID(row["id"])
+
+
+# --- Why it exists ---
+
+
+@pytest.mark.parametrize(
+    ("fields", "purpose"),
+    [
+        ({"trigger_kind": "watch", "params": {"query": "leases"}}, ("trigger", "“leases”")),
+        ({"trigger_kind": "manual", "params": {"skill": "summarise"}}, ("run_now", "summarise")),
+        ({"params": {"goal": "Find every lease"}}, ("goal", "“Find every lease”")),
+        ({"mode": "chat", "params": {"message": "Hello?", "way": "answer"}}, ("chat", "“Hello?”")),
+        ({"mode": "chat", "params": {"message": "Do it", "way": "goal"}}, ("goal", "“Do it”")),
+        ({"mode": "heartbeat", "params": {}}, ("heartbeat", "heartbeat run")),
+        ({"mode": "loop", "params": {}}, ("loop", "loop run")),
+    ],
+)
+def test_a_session_says_why_it_exists(api, world, fields, purpose):
+    session = make_session(owner=world.owner, **fields)
+
+    for told in (api.get(at(session)).json(), api.get("/api/v1/sessions").json()["results"][0]):
+        assert (told["purpose"]["kind"], told["purpose"]["title"]) == purpose
+
+
+def test_purposes_of_a_page_take_as_many_statements_for_many_sessions_as_for_few(
+    api, world, django_assert_max_num_queries
+):
+    make_session(owner=world.owner, params={"document": str(make_document(world.owner, data=b"first").public_id)})
+    with django_assert_max_num_queries(20) as few:
+        api.get("/api/v1/sessions")
+    for number in range(5):
+        document = make_document(world.owner, data=str(number).encode())
+        make_session(owner=world.owner, params={"document": str(document.public_id)})
+    with django_assert_max_num_queries(len(few)):
+        api.get("/api/v1/sessions")
