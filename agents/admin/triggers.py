@@ -189,6 +189,10 @@ class TriggerAdmin(EditingAdmin):
             return ""
         return format_html('<a class="lq-button small" href="{}">Run</a>', self.act_link(trigger, "run_now"))
 
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        may_run = person(request).has_perm("agents.add_agentsession")
+        return [name for name in self.list_display if name != "run" or may_run]
+
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

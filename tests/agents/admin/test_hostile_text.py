@@ -170,7 +170,7 @@ def test_what_is_told_after_an_act_is_text_too(client):
 
 def test_the_difference_of_changed_arguments_is_text(client):
     sign_in(client)
-    approval = make_approval(arguments={"a": ALL})
+    approval = make_approval(intent="notify", arguments={"a": ALL})
     given = {
         "decision": "edit",
         "digest": approval.digest,

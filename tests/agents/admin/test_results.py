@@ -26,7 +26,7 @@ from tests.agents.admin.rows import (
     sign_in,
     text_of,
 )
-from tests.factories import make_session, make_trigger, make_user
+from tests.factories import NOW, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -206,9 +206,8 @@ def test_opening_a_notice_is_reading_it_once(client):
 
 def test_notices_are_told_apart_by_what_their_runs_are_about_and_lead_there(client):
     user = sign_in(client)
-    session = make_session(
-        owner=user, trigger=make_trigger(name="Watch it"), params={"document": str(make_document(user).public_id)}
-    )
+    given = {"params": {"document": str(make_document(user).public_id)}, "started_at": NOW}
+    session = make_session(owner=user, trigger=make_trigger(name="Watch it"), **given)
     receipt = reverse("audit:receipt", args=[session.chain])
     body = f"Findings: none.\nReceipt: {receipt}"
     row = Notification.objects.create(owner=user, session=session, title="t", body=body)

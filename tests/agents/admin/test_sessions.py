@@ -272,8 +272,8 @@ def test_what_is_gone_is_shown_by_its_id(client):
 def test_a_running_page_refreshes_itself_and_a_finished_one_does_not(client):
     owner = sign_in(client)
 
-    assert 'data-every="4"' in text_of(show(client, make_session(owner=owner)))
-    assert "data-every" not in text_of(show(client, make_session(owner=owner, **OVER)))
+    assert 'class="lq-stack" data-every="4"' in text_of(show(client, make_session(owner=owner)))
+    assert '<div id="session-live" class="lq-stack">' in text_of(show(client, make_session(owner=owner, **OVER)))
 
 
 def test_a_long_session_shows_its_latest_part(client, monkeypatch):
