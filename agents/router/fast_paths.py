@@ -2,12 +2,13 @@
 interface calls, so the same permissions hold and the same record is left; nothing is written here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from agents.router import intents, levers, looks, runs, spending
 from agents.router.answers import Answer, Asker, lines, told
+from agents.router.spelling import mended
 from agents.router.words import Grammar, Request, read, words
 
 Scope = Literal["read", "write", "decide"]
@@ -60,7 +61,7 @@ FAST_PATHS: Final = (
         "run_now",
         "run playbook Lease on collection Leases",
         runs.run,
-        verbs=_verbs((*intents.RUN, *intents.CHECK)),
+        verbs=_verbs((*intents.RUN, *intents.CHECK, *intents.TRIGGER)),
         scope="write",
     ),
     FastPath(
@@ -75,19 +76,24 @@ FAST_PATHS: Final = (
 
 def fast_answer(text: str, who: Asker) -> Answer | None:
     """The answer of the first path that the whole request fits; None if it has to go to the model."""
-    request = read(text)
-    if request is None:
-        return None
-    for path in FAST_PATHS:
-        answer = path.handle(request, who) if path.fits(request) else None
+    for path, request in _fitting(text):
+        answer = path.handle(request, who)
         if answer is not None:
             return replace(answer, path=path.name)
     return None
 
 
-def scope_of(text: str) -> Scope:
-    """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
+def _fitting(text: str) -> Iterator[tuple[FastPath, Request]]:
+    """The paths that a text may mean, each with what it reads; a misspelt text can only mean one that looks."""
     request = read(text)
     if request is None:
-        return "write"
-    return next((path.scope for path in FAST_PATHS if path.grammars and path.fits(request)), "write")
+        return
+    yield from ((path, request) for path in FAST_PATHS if path.fits(request))
+    corrected = mended(request)
+    if corrected is not None:
+        yield from ((path, corrected) for path in FAST_PATHS if path.scope == "read" and path.fits(corrected))
+
+
+def scope_of(text: str) -> Scope:
+    """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
+    return next((path.scope for path, _ in _fitting(text) if path.grammars), "write")

@@ -10,6 +10,7 @@ from agents.enums import ApprovalStatus, Status
 from agents.exceptions import Invalid, NotFound
 from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Trigger
 from agents.router.answers import Answer, Asker, lines, told
+from agents.router.days import days_of
 from agents.router.ids import rows_by_id, short
 from agents.router.intents import AGENT
 from agents.router.words import Request
@@ -33,7 +34,7 @@ _UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
 _STATUS_WORDS: Final = {
     "running": _UNDER_WAY,
     "active": _UNDER_WAY,
-    "open": _UNDER_WAY,
+    **dict.fromkeys(("open", "live", "ongoing", "unfinished"), _UNDER_WAY),
     "queued": (Status.QUEUED,),
     "waiting": (Status.WAITING,),
     "sleeping": (Status.SLEEPING,),
@@ -42,7 +43,7 @@ _STATUS_WORDS: Final = {
     "done": tuple(sorted(TERMINAL)),
     "halted": (Status.HALTED,),
     "stopped": (Status.HALTED,),
-    "failed": (Status.FAILED,),
+    **dict.fromkeys(("failed", "fail", "failing", "crashed"), (Status.FAILED,)),
 }
 _NEWEST: Final = frozenset({"last", "latest", "newest", "recent"})
 
@@ -130,11 +131,17 @@ def sessions(request: Request, who: Asker) -> Answer | None:
     if not re.fullmatch(r"[1-9]\d{0,2}", most):
         return None
     wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
-    rows = own_sessions(who)
+    rows = _begun(own_sessions(who), request, who)
     rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
     count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
     text = lines(_heading(count, "session"), [said_of(row) for row in shown], empty=_instead(who))
     return told(text, count=count, sessions=shown)
+
+
+def _begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
+    """Those that began in the days that the request names, in UTC; all of them if it names none."""
+    span = next((span for word, span in days_of(who.now).items() if word in request.said), None)
+    return rows.filter(created_at__gte=span[0], created_at__lt=span[1]) if span else rows
 
 
 def _instead(who: Asker) -> str:

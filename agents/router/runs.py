@@ -25,6 +25,7 @@ def run(request: Request, who: Asker) -> Answer | None:
     rest = request.without(names.places)
     runs, checks = intents.is_covered(rest, intents.RUN), intents.is_covered(rest, intents.CHECK)
     named = names.of("trigger", *GO_BY)
+    runs = runs or (request.words[0].said == "trigger" and intents.is_covered(rest, intents.TRIGGER) and bool(named))
     if not (runs or (checks and names.of(*GO_BY) and names.of(*READ))):
         return None
     if not named:
@@ -102,7 +103,8 @@ def schedule(request: Request, who: Asker) -> Answer | None:
     )
     names = names_in(request, who.by, [*GO_BY, "collection"])
     free = Names(tuple(named for named in names.found if not named.places & timed))
-    if not intents.is_covered(request.without(timed | free.places), intents.SCHEDULE):
+    rest = request.without(timed | free.places)
+    if not intents.is_covered(rest, intents.SCHEDULE) or (rest.said & intents.READING and not free.found):
         return None
     return draft(when, free, who)
 

@@ -1,7 +1,7 @@
 """The fast path that tells what was spent: by both ledgers, of the person's own sessions. It writes nothing."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from django.db.models import Count, QuerySet, Sum
 from agents.enums import BudgetScope
 from agents.models import AgentSession, Installation
 from agents.router.answers import Answer, Asker, lines, told
+from agents.router.days import days_of
 from agents.router.intents import AGENT
 from agents.router.words import Request
 from agents.selectors.home import meter_today
@@ -25,13 +26,12 @@ def costs(request: Request, who: Asker) -> Answer:
     """What the person's sessions that began in a span of days (UTC) cost; by agent, if that is asked for."""
     if request.said & AGENT:
         return _per_agent(who)
-    today = who.now.astimezone(UTC).date()
-    tomorrow = today + timedelta(days=1)
+    days = days_of(who.now)
     spans = {
-        "today": (today, tomorrow),
-        **({"yesterday": (today - timedelta(days=1), today)} if request.said & _YESTERDAY else {}),
-        "last 7 days": (today - timedelta(days=6), tomorrow),
-        "this month": (today.replace(day=1), tomorrow),
+        "today": days["today"],
+        **({"yesterday": days["yesterday"]} if request.said & _YESTERDAY else {}),
+        "last 7 days": days["week"],
+        "this month": days["month"],
     }
     spent = {name: _sums(_begun(who, *span).aggregate(**_SUMS)) for name, span in spans.items()}
     installation = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
@@ -55,8 +55,8 @@ _YESTERDAY: Final = frozenset({"yesterday", "yesterday's"})
 
 
 def _per_agent(who: Asker) -> Answer:
-    month = who.now.astimezone(UTC).date().replace(day=1)
-    rows: Any = _begun(who, month, month + timedelta(days=32)).order_by().values("agent__public_id", "agent__name")
+    month, tomorrow = days_of(who.now)["month"]
+    rows: Any = _begun(who, month, tomorrow).order_by().values("agent__public_id", "agent__name")
     found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:_SHOWN]
     shown = [
         {
@@ -71,9 +71,8 @@ def _per_agent(who: Asker) -> Answer:
     return told(lines(head, said, empty="Your agents have run nothing this month."), agents=shown)
 
 
-def _begun(who: Asker, since: date, until: date) -> QuerySet[AgentSession]:
-    start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (since, until))
-    return AgentSession.objects.filter(owner=who.by, created_at__gte=start, created_at__lt=end)
+def _begun(who: Asker, since: datetime, until: datetime) -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(owner=who.by, created_at__gte=since, created_at__lt=until)
 
 
 def _sums(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,10 @@ MOST_WORDS: Final = 40
 MOST_NAMED: Final = 200
 _LOOKED_AT: Final = 2_000
 _TOKEN: Final = re.compile(
-    r"\"([^\"]*)\"|“([^”]*)”|`([^`]*)`|(?<!\w)['\u2018]([^'\u2019]*)['\u2019](?!\w)|([^\s\"“”„`]+)|([\"“”„`])"
+    r"\"([^\"]*)\"|“([^”]*)”|„([^“”\"]*)[“”\"]|[«»]([^«»]*)[«»]|`([^`]*)`"
+    r"|(?<!\w)['\u2018\u201a]([^'\u2018\u2019]*)['\u2018\u2019](?!\w)|([^\s\"“”„«»`]+)|([\"“”„«»`])"
 )
+_QUOTES: Final = 6  # the first groups of it
 _EDGES: Final = re.compile(r"^([(\[{]*)(.*?)([)\]},.;:!?…]*)$")
 _ID: Final = re.compile(r"#?(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{0,63}")
 _SPACES: Final = frozenset("\t\n\r ")
@@ -45,6 +47,18 @@ PHRASES: Final = {
     ("can", "i", "have"): "show",
     ("let", "me", "see"): "show",
     ("a", "list", "of"): "list",
+    ("tell", "me"): "show",
+    ("let", "me", "know"): "show",
+    ("pull", "up"): "show",
+    ("bring", "up"): "show",
+    ("at", "the", "moment"): "currently",
+    ("in", "progress"): "running",
+    ("under", "way"): "running",
+    ("up", "to"): "up-to",
+    ("call", "off"): "call-off",
+    ("signed", "off"): "signed-off",
+    ("say", "yes", "to"): "approve",
+    ("say", "no", "to"): "reject",
     ("is", "there"): "there-is",
     ("are", "there"): "there-is",
     ("how", "many"): "how-many",
@@ -62,6 +76,22 @@ PHRASES: Final = {
     ("what", "can", "you", "help", "me", "with"): "what-can-you-do",
     ("how", "does", "this", "work"): "what-can-you-do",
     ("how", "do", "i", "use", "this"): "what-can-you-do",
+    ("what", "can", "i", "ask", "you"): "what-can-you-do",
+    ("what", "can", "i", "ask", "for"): "what-can-you-do",
+    ("what", "do", "you", "understand"): "what-can-you-do",
+    ("what", "you", "can", "do"): "what-can-you-do",
+    ("what", "are", "you", "able", "to", "do"): "what-can-you-do",
+    ("how", "can", "you", "help"): "what-can-you-do",
+    ("how", "can", "you", "help", "me"): "what-can-you-do",
+    ("what", "are", "my", "options"): "what-can-you-do",
+    ("i", "approve"): "i-approve",
+    ("i", "accept"): "i-accept",
+    ("i", "allow"): "i-allow",
+    ("i", "permit"): "i-permit",
+    ("i", "reject"): "i-reject",
+    ("i", "deny"): "i-deny",
+    ("i", "refuse"): "i-refuse",
+    ("i", "decline"): "i-decline",
 }
 _BEFORE: Final = (
     "hi", "hello", "hey", "hi there", "hello there", "hey there", "good morning", "good afternoon", "good evening",
@@ -146,7 +176,7 @@ def _marked(text: str) -> list[Word]:
     """Words and marks, in order. A mark that stands alone is a word that no grammar knows."""
     found: list[Word] = []
     for match in _TOKEN.finditer(text):
-        quoted = next((group for group in match.groups()[:4] if group is not None), None)
+        quoted = next((group for group in match.groups()[:_QUOTES] if group is not None), None)
         if quoted is not None:
             found.append(Word(" ".join(quoted.casefold().split()), match.start() + 1, match.end() - 1, quoted=True))
             continue

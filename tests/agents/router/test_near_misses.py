@@ -15,6 +15,7 @@ MISSED = {
         "halt session nonsense", "stop the inbox clerk", "halt session {s} and run the weekly scan",
         "halt session {s} if it costs too much", "Halt session {s}. Then start it again.",
         "halt session {s}\nrun the weekly scan", "halt \x1b session {s}", "halt\u200b session {s}",
+        "halt session {s} unless it is done", "halt session {s} when it is done", "halts session {s}",
         "stop that at once please", "stop everything you are doing now",
     ],
     "switch_agent": [
@@ -24,6 +25,7 @@ MISSED = {
     "decide_approval": [
         "aprove 8a296ba9", "aprove {a} {d}", "please reject the first one", "deny them both", "approve the merger",
         "approve {a} {d} unless it is risky", "approve {a} {d} and reject the rest",
+        "approved {a} {d}",
     ],
     "run_now": [
         "run playbook Lease on collection Contractz", "run playbook Leese on collection Leases", "start Inbox clerk",

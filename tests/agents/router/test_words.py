@@ -15,7 +15,7 @@ ORDERS = [
     f"deny request {ID} {DIGEST}",
 ]
 NOISE = [
-    "not", "never", "don't", "no", "if", "unless", "why", "when", "should", "i", "maybe", "or", "and", "then", "later",
+    "not", "never", "don't", "no", "if", "unless", "why", "when", "should", "maybe", "or", "and", "then", "later",
     "tomorrow", "would", "could've", "what", "how", "explain", "translate", "?", ";", "(", "—", "without", "before",
     "because", "said", "you", "we", "they", "except", "anything", "nothing", "about", "happens", "undo", "is", "was",
 ]  # fmt: skip
@@ -38,6 +38,15 @@ def test_one_word_too_many_and_it_is_no_order(order, word):
     for place in range(len(words) + 1):
         text = " ".join([*words[:place], word, *words[place:]])
         assert hit(text) == [], text
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_who_decides_may_say_so_and_nobody_else_gives_orders_by_saying_i(order):
+    words = order.split()
+    for place in range(len(words) + 1):
+        text = " ".join([*words[:place], "i", *words[place:]])
+        said = words[place : place + 1] in (["approve"], ["deny"])
+        assert hit(text) == (["decide_approval"] if said else []), text
 
 
 @pytest.mark.parametrize(
