@@ -9,7 +9,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
-from agents.router import forms
+from agents.router import forms, whens
+from agents.router.orders import asks_for_something
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class Strategy(StrEnum):
     SCRIPT = "SCRIPT"
 
 
+_TIMED: Final = Strategy.SCHEDULED_TASK
 _RULES: Final = (
     (Strategy.SCHEDULED_TASK, forms.TIMES),
     (Strategy.SUB_AGENT, forms.SUB_AGENTS),
@@ -53,9 +55,17 @@ def _judged(text: str) -> Strategy:
     if forms.ASKS.search(looked_at) or forms.REFUSES.search(looked_at):
         return Strategy.DIRECT_RESPONSE
     for strategy, known in _RULES:
-        if any(form.search(looked_at) for form in known):
+        if any(form.search(looked_at) for form in known) and (strategy != _TIMED or _is_task(looked_at)):
             return strategy
     return Strategy.DIRECT_RESPONSE
+
+
+def _is_task(text: str) -> bool:
+    """A time alone makes no schedule: there has to be something to do then. It is looked for in what is left."""
+    without = text
+    for form in (*forms.MOMENTS, whens.AT):
+        without = form.sub(" ", without)
+    return asks_for_something(_SPACE.sub(" ", without).strip(" ,.;:"))
 
 
 def reduced(text: str) -> str:

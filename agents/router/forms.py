@@ -21,23 +21,26 @@ ENTITY: Final = re.compile(
 _OFTEN: Final = r"(?:hourly|daily|nightly|weekly|monthly)"
 _MOMENT: Final = r"(?:\d{1,2}(?:[:.]\d{2})?\s?(?:am|pm)?|noon|midnight)"
 _DAY: Final = r"(?:tomorrow|tonight|next\s\w{3,10}|on\s\w{3,6}day)"
-TIMES: Final = (
+# When, and nothing else: without it, what is to be done then is left.
+MOMENTS: Final = (
     whens.EVERY,
     whens.EVERY_DAY,
     whens.TIMES_A,
     whens.ON_PART,
     # An adverb ("check it daily") or something new ("a daily summary"), but not "the daily summary".
     form(rf"\b{_OFTEN}(?=\s{{0,9}}(?:$|[.,;!?]|(?:at|on|from|by|and)\b))"),
-    form(rf"\b(?:a|an)\s(?:new\s)?{_OFTEN}\s\w"),
     form(r"\bin\s(?:\d{1,3}|an?|two|three|five|ten)\s(?:minute|hour|day|week|month)s?(?=\s{0,9}(?:$|[.,;!?]|from\b))"),
     form(rf"\b{_DAY}\s(?:at|around|before)\s\w|\bat\s{_MOMENT}\s{_DAY}"),
+)
+TIMES: Final = (
+    *MOMENTS,
+    form(rf"\b(?:a|an)\s(?:new\s)?{_OFTEN}\s\w"),
     form(r"\bremind\s(?:me|us)\b|\bset\s(?:up\s)?an?\s(?:reminder|alarm|timer)\b"),
     form(r"(?:^|\b(?:please|you|and|to)\s)(?:re)?schedule\s(?:an?|the|this|that|it|my|our|me)\b"),
     form(
         r"\bcron(?:\s?job|tab)?\b|\brecurring\s(?:task|run|job|check)\b|\bon\sa\sschedule\b|\bat\sregular\sintervals\b"
     ),
 )
-
 _WORKER: Final = r"(?:sub-?\s?agents?|agents?|assistants?|bots?|workers?)\b"
 _NEW: Final = r"(?:an|a\snew|another|a\sseparate|a\sdedicated)\s(?:\w{1,20}\s)?"
 SUB_AGENTS: Final = (

@@ -77,6 +77,35 @@ DIRECT_RESPONSE | Never run scripts on my laptop
 DIRECT_RESPONSE | Tell me a joke about lawyers
 DIRECT_RESPONSE | What would happen if we checked the leases every day?
 """
+TIMES_AND_TASKS = """
+SCHEDULED_TASK  | every morning send me a summary of new documents
+SCHEDULED_TASK  | Each evening, tell me what the agents did
+SCHEDULED_TASK  | I want a report about the leases every Friday
+SCHEDULED_TASK  | We need the inbox to be read twice a day
+SCHEDULED_TASK  | The leases should be checked every month
+SCHEDULED_TASK  | You should look at the prices hourly
+SCHEDULED_TASK  | Every 6 hours, sync the archive
+SCHEDULED_TASK  | Feed the archive every night
+SCHEDULED_TASK  | Hi, watch the price list daily, please
+SCHEDULED_TASK  | I'd like you to run the review every weekday at 7
+SCHEDULED_TASK  | I am busy every day, so please check the inbox every morning
+SCHEDULED_TASK  | Remind us every Thursday about the rent
+SCHEDULED_TASK  | Set up a recurring check of the supplier contracts
+SCHEDULED_TASK  | Make sure the backups are read every night
+DIRECT_RESPONSE | I drink coffee every day and wonder what that costs
+DIRECT_RESPONSE | Every day is a gift
+DIRECT_RESPONSE | We meet every Monday
+DIRECT_RESPONSE | The train leaves daily at 9
+DIRECT_RESPONSE | Every morning I walk to the office and think of leases
+DIRECT_RESPONSE | My tenant complains every week
+DIRECT_RESPONSE | It rains each weekend, doesn't it
+DIRECT_RESPONSE | Coffee every day keeps the lawyers awake
+DIRECT_RESPONSE | They check the meters once a month
+DIRECT_RESPONSE | She pays on Fridays and runs on weekends
+DIRECT_RESPONSE | There is a meeting tomorrow at 9
+DIRECT_RESPONSE | Thanks for the daily summaries, every week they help
+DIRECT_RESPONSE | He said that he checks it every hour
+"""
 
 
 def rows(table):
@@ -95,6 +124,11 @@ def test_request_gets_its_strategy(label, text):
 
 @pytest.mark.parametrize(("label", "text"), rows(HELD_OUT))
 def test_request_that_the_rules_were_not_written_against_gets_its_strategy(label, text):
+    assert classify(text) == label
+
+
+@pytest.mark.parametrize(("label", "text"), rows(TIMES_AND_TASKS))
+def test_time_makes_a_schedule_only_if_there_is_something_to_do_then(label, text):
     assert classify(text) == label
 
 
