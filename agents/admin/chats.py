@@ -90,7 +90,7 @@ def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
         said=[_shown(exchange) for exchange in said],
         left_out=left_out,
         agent=last.session.agent,
-        every=REFRESH_SECONDS if last.is_open else None,
+        every=REFRESH_SECONDS if any(exchange.is_open for exchange in said) else None,
         form=form,
         answer_form=AnswerForm(),
         may_say=by.has_perm(SAY),

@@ -10,14 +10,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import ApiView
-from agents.api.errors import ScopeMissing
 from agents.api.fields import Body, OwnRow
+from agents.api.permissions import demand_scope_of
 from agents.api.schema import described
-from agents.models import Agent, ApiKey
+from agents.models import Agent
 from agents.router.answers import Kind
 from agents.router.asking import ask
 from agents.router.classify import Strategy
-from agents.router.fast_paths import scope_of
 from agents.services.chats import MAX_CHARS
 
 STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
@@ -55,8 +54,6 @@ class Asks(ApiView):
         Beside `write`, a key needs `read` for what only looks, and `decide` for what decides on an approval.
         """
         said = self.body(AskBody)
-        needed = scope_of(said["text"])
-        if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
-            raise ScopeMissing(needed)
+        demand_scope_of(said["text"], request)
         answer = ask(by=self.person, now=self.now, key_id=self.key_id, **said)
         return Response(AskShown(answer).data, status=STATUS[answer.kind])

@@ -10,13 +10,15 @@ from rest_framework.response import Response
 
 from agents.api.base import Acting
 from agents.api.fields import Body, OwnRow, UsdField
+from agents.api.permissions import demand_scope_of
 from agents.api.schema import described
 from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession
 from agents.router.asking import say
 from agents.selectors.chats import SHOWN_MESSAGES, chats_of, conversations, exchanges
-from agents.services.chats import MAX_CHARS
+from agents.services.chats import MAX_CHARS, chat_answer
+from agents.transitions import TERMINAL
 
 HELLO = OpenApiExample("Ask", {"message": "Which of my leases end this year?"}, request_only=True)
 
@@ -33,6 +35,13 @@ class MessageBody(Body):
 class SaidShown(serializers.Serializer[Any]):
     session = serializers.UUIDField(source="public_id", help_text="The session that works on an answer.")
     chat = serializers.UUIDField(source="params.chat")
+    path = serializers.CharField(
+        source="params.path", default="", help_text="The fast path that answered at once; empty when none did."
+    )
+    answer = serializers.SerializerMethodField(help_text="What it answered; empty while a model works on an answer.")
+
+    def get_answer(self, session: AgentSession) -> str:
+        return chat_answer(session)
 
 
 class ChatShown(serializers.Serializer[Any]):
@@ -91,12 +100,16 @@ class Chats(Acting, viewsets.GenericViewSet[AgentSession]):
             raise NotFound(f"There is no chat {id}.")
         return Response(ChatDetail({"id": id, "left_out": left_out, "messages": found}).data)
 
-    @described("chats_say", {202: SaidShown}, body=MessageBody, examples=[HELLO])
+    @described("chats_say", {200: SaidShown, 202: SaidShown}, body=MessageBody, examples=[HELLO])
     def create(self, request: Request) -> Response:
         """Says something to an agent. A session works on the answer: watch its stream, or ask for the chat again.
 
-        409 while the last message of the chat is still being answered.
+        What `asks` answers at once is answered here, too: 200, and no model is asked. Beside `write`, a key needs
+        `read` for what only looks, and `decide` for what decides on an approval. 409 while the last message of the chat
+        is still being answered.
         """
         said = self.body(MessageBody)
-        session = say(text=said.pop("message"), by=self.person, now=self.now, **said)
-        return Response(SaidShown(session).data, status=status.HTTP_202_ACCEPTED)
+        demand_scope_of(said["message"], request)
+        session = say(text=said.pop("message"), by=self.person, now=self.now, key_id=self.key_id, **said)
+        at_once = session.status in TERMINAL
+        return Response(SaidShown(session).data, status=status.HTTP_200_OK if at_once else status.HTTP_202_ACCEPTED)

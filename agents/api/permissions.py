@@ -13,6 +13,7 @@ from rest_framework.request import Request
 
 from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.models import ApiKey, Profile
+from agents.router.fast_paths import scope_of
 from agents.services.api_keys import Scope
 from agents.services.ownership import demand_start
 
@@ -58,6 +59,13 @@ def scope_needed(method: str, view: Any) -> Scope:
     if method in SAFE_METHODS or _act(view) in view.changes_nothing:
         return Scope.READ
     return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
+
+
+def demand_scope_of(text: str, request: Request) -> None:
+    """What a text asks for may need another scope than its address: to look, or to decide."""
+    needed = Scope(scope_of(text))
+    if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
+        raise ScopeMissing(needed)
 
 
 def _act(view: Any) -> str:

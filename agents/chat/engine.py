@@ -3,6 +3,7 @@
 from typing import Final
 from uuid import UUID
 
+from agents.blocks import render_block
 from agents.chat.streaming import Stream
 from agents.chat.wording import admission, is_yes, requests_in
 from agents.conf import clock
@@ -13,6 +14,7 @@ from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
 from agents.enums import Purpose, QuestionStatus
 from agents.loop_config import LoopConfig
 from agents.models import AgentSession, Question
+from agents.nonces import nonce_of
 from agents.selectors.chats import answers_of
 from agents.services.chats import Way, chat_sessions
 from agents.services.definitions import definition_of
@@ -33,6 +35,8 @@ WAYS: Final = {
     Way.SCRIPT: "The message is to be carried out by calls of skills. Find out by a skill what one can find out.",
 }
 MOST_BEFORE: Final = 50
+MOST_TOLD: Final = 4_000
+TOLD: Final = "lqops itself answered this message at once, without me:"
 
 
 def chat(session: AgentSession) -> End:
@@ -68,7 +72,9 @@ def _requests(session: AgentSession, said: tuple[Entry, ...]) -> list[str]:
     """The words by which the user asks for something: the message, and what they answered to questions of this run."""
     asked = Question.objects.filter(session=session, status=QuestionStatus.ANSWERED).order_by("pk")
     answers = [[one.answer, *([one.text] if is_yes(one.answer) else [])] for one in asked]
-    return [*requests_in([entry.content for entry in said]), *(text for texts in answers for text in texts)]
+    told = {place for place, entry in enumerate(said) if entry.content.startswith(TOLD)}
+    spoken = ["" if {place, place + 1} & told else entry.content for place, entry in enumerate(said)]
+    return [*requests_in(spoken), *(text for texts in answers for text in texts)]
 
 
 def _system(session: AgentSession) -> str:
@@ -85,5 +91,13 @@ def _said(session: AgentSession) -> tuple[Entry, ...]:
     said: list[Entry] = []
     for earlier in before:
         if answer := answers.get(earlier.pk):
-            said += [Entry("user", earlier.params["message"]), Entry("assistant", answer)]
+            said += [Entry("user", earlier.params["message"]), Entry("assistant", _answered(earlier, answer, session))]
     return (*said, Entry("user", session.params["message"]))
+
+
+def _answered(earlier: AgentSession, answer: str, session: AgentSession) -> str:
+    """An answer as the agent reads it. What lqops answered at once are not its own words, and may quote documents."""
+    if not earlier.params.get("path"):
+        return answer
+    shown = answer if len(answer) <= MOST_TOLD else f"{answer[:MOST_TOLD]} …"
+    return f"{TOLD}\n{render_block('answered', shown, nonce=nonce_of(session.public_id, str(earlier.public_id)))}"

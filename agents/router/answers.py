@@ -38,13 +38,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asker:
-    """The person who asks, when, in which words, for which agent, and by which API key, if by one."""
+    """The person who asks, when, in which words, for which agent, and by which API key, if by one.
+
+    In a chat, `at_work` is the message that is being worked on.
+    """
 
     by: User
     now: datetime
     text: str
     agent: Agent | None = None
     key_id: str = ""
+    in_chat: bool = False
+    at_work: AgentSession | None = None
 
 
 def told(text: str, **data: Any) -> Answer:

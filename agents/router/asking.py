@@ -1,9 +1,11 @@
-"""The one door for requests in words, from the API, the command and the control room.
+"""The one door for requests in words, from the API, the command, the control room and chats.
 
 First the fast paths, which need no model; then the strategy that fits, unless the request is an order to pull a lever
-that cannot be made out. Everything is decided here by rules: no model is asked before a session runs.
+that cannot be made out. Everything is decided here by rules: no model is asked before a session runs. Rules that break
+decide nothing: the request is answered directly.
 """
 
+import logging
 import re
 from dataclasses import replace
 from datetime import datetime
@@ -12,17 +14,21 @@ from typing import Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from django.db import DatabaseError
 
-from agents.exceptions import Invalid, NotAllowed
+from agents.exceptions import Invalid, LqopsError, NotAllowed
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer, Asker
 from agents.router.classify import Strategy, classify
-from agents.router.fast_paths import fast_answer
+from agents.router.fast_paths import fast_answer, fast_answer_in_chat
 from agents.router.near_misses import lever_missed
 from agents.router.strategies import CARRIED_OUT
+from agents.services.chat_answers import chat_at_work, chat_tell
 from agents.services.chats import MAX_CHARS, Way, chat_say
 from agents.services.ownership import demand_start
 from agents.services.trigger_fields import demand_owned
+
+logger = logging.getLogger(__name__)
 
 WAYS: Final = {Strategy.GOAL: Way.GOAL, Strategy.SCRIPT: Way.SCRIPT}
 _TO_A_MODEL: Final = frozenset({Strategy.DIRECT_RESPONSE, Strategy.GOAL})
@@ -33,21 +39,13 @@ def ask(
     *, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None, key_id: str = ""
 ) -> Answer:
     """Answers a request, starts a session that does, or drafts what it asks for. Raises what the services raise."""
-    if not by.is_active:
-        raise NotAllowed(f"{by} is not active.")
-    if not text.strip() or len(text) > MAX_CHARS:
-        raise Invalid(f"A request has 1 to {MAX_CHARS} characters; this one has {len(text.strip())}.")
-    if _UNSTORABLE.search(text):
-        raise Invalid("A request with a NUL, or with half of a character, cannot be stored: leave it out.")
-    demand_owned("agent", agent, by.pk)
-    who = Asker(by, now, text, agent, key_id)
-    answer = fast_answer(text, who)
-    if answer is not None:
-        return answer
-    strategy = classify(text)
-    if strategy in _TO_A_MODEL and chat is None and (missed := lever_missed(text, who)) is not None:
-        return missed
-    return replace(CARRIED_OUT[strategy](who, chat), strategy=strategy)
+    who = _asker(Asker(by, now, text, agent, key_id, in_chat=chat is not None), chat)
+    decided = _decided(who)
+    if isinstance(decided, Strategy):
+        return replace(CARRIED_OUT[decided](who, chat), strategy=decided)
+    if chat is not None:
+        _keep(decided, who, chat)
+    return decided
 
 
 def say(
@@ -58,8 +56,50 @@ def say(
     agent: Agent | None = None,
     chat: UUID | None = None,
     max_cost_usd: Decimal | None = None,
+    key_id: str = "",
 ) -> AgentSession:
-    """A message to an agent: always a session in a chat. How it is worked on is decided by the same rules."""
+    """A message to an agent: always a session in a chat, which is over at once when a fast path has answered.
+
+    Nothing is drafted for a message that no fast path fits: how it is worked on is all that the strategy decides.
+    """
     demand_start(by)
-    way = WAYS.get(classify(text), Way.ANSWER)
+    who = _asker(Asker(by, now, text, agent, key_id, in_chat=True), chat)
+    decided = _decided(who)
+    if isinstance(decided, Answer):
+        return _keep(decided, who, chat)
+    way = WAYS.get(decided, Way.ANSWER)
     return chat_say(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
+
+
+def _asker(who: Asker, chat: UUID | None) -> Asker:
+    """Who asks, once it is clear that they may and that the text, the agent and the chat can be what they are."""
+    if not who.by.is_active:
+        raise NotAllowed(f"{who.by} is not active.")
+    if not who.text.strip() or len(who.text) > MAX_CHARS:
+        raise Invalid(f"A request has 1 to {MAX_CHARS} characters; this one has {len(who.text.strip())}.")
+    if _UNSTORABLE.search(who.text):
+        raise Invalid("A request with a NUL, or with half of a character, cannot be stored: leave it out.")
+    demand_owned("agent", who.agent, who.by.pk)
+    return replace(who, at_work=chat_at_work(who.by, chat)) if chat else who
+
+
+def _decided(who: Asker) -> Answer | Strategy:
+    """What a fast path or a missed order answers, else the strategy. A fault of the rules is not the asker's."""
+    try:
+        answer = fast_answer_in_chat(who.text, who) if who.in_chat else fast_answer(who.text, who)
+        if answer is not None:
+            return answer
+        strategy = classify(who.text)
+        missed = lever_missed(who.text, who) if strategy in _TO_A_MODEL and not who.in_chat else None
+    except (LqopsError, DatabaseError):
+        raise
+    except Exception:
+        logger.exception("a request could not be classified; it is answered directly")
+        return Strategy.DIRECT_RESPONSE
+    return strategy if missed is None else missed
+
+
+def _keep(answer: Answer, who: Asker, chat: UUID | None) -> AgentSession:
+    return chat_tell(
+        owner=who.by, text=who.text, answer=answer.text, path=answer.path, now=who.now, agent=who.agent, chat=chat
+    )

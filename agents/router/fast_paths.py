@@ -2,14 +2,17 @@
 interface calls, so the same permissions hold and the same record is left; nothing is written here.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from agents.router import intents, levers, looks, runs, spending
-from agents.router.answers import Answer, Asker, lines, told
+from agents.router.answers import Answer, Asker, Kind, lines, told
 from agents.router.spelling import mended
 from agents.router.words import Grammar, Request, read, words
+
+logger = logging.getLogger(__name__)
 
 Scope = Literal["read", "write", "decide"]
 
@@ -83,6 +86,20 @@ def fast_answer(text: str, who: Asker) -> Answer | None:
     return None
 
 
+def fast_answer_in_chat(text: str, who: Asker) -> Answer | None:
+    """The same for a message to an agent, who may have asked something: a bare `accept` or `refuse` is said to it.
+
+    While a message is being worked on, the agent hears nothing: a bare `stop` means that message.
+    """
+    request = read(text)
+    if who.at_work is not None and request is not None and intents.is_covered(request, intents.HALT_THIS):
+        return replace(levers.halt_one(who.at_work, who), path="halt_session")
+    answer = fast_answer(text, who)
+    is_bare = request is not None and len(request.words) == 1
+    asks_back = answer is not None and answer.kind == Kind.ANSWER and not answer.changed
+    return None if is_bare and asks_back and who.at_work is None and scope_of(text) != "read" else answer
+
+
 def _fitting(text: str) -> Iterator[tuple[FastPath, Request]]:
     """The paths that a text may mean, each with what it reads; a misspelt text can only mean one that looks."""
     request = read(text)
@@ -96,4 +113,8 @@ def _fitting(text: str) -> Iterator[tuple[FastPath, Request]]:
 
 def scope_of(text: str) -> Scope:
     """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
-    return next((path.scope for path, _ in _fitting(text) if path.grammars), "write")
+    try:
+        return next((path.scope for path, _ in _fitting(text) if path.grammars), "write")
+    except Exception:
+        logger.exception("a request could not be read; it goes to the model")
+        return "write"

@@ -130,7 +130,8 @@ HALT: Final = (
 )
 # Said in a chat whose last message is being worked on: that is what is meant.
 HALT_THIS: Final = (
-    Grammar((_HALT,), _RUNS | words("it this that the current answering working"), most=4, orders=True),
+    Grammar((_HALT,), most=1, orders=True),
+    Grammar((_HALT, words("it this that answering working")), words("session run job"), most=3, orders=True),
 )
 APPROVALS: Final = (
     *_listing("approvals", "pending open waiting outstanding undecided unresolved", one="approval"),

@@ -52,9 +52,13 @@ def halt(request: Request, who: Asker) -> Answer:
         raise NotFound(f"You have no session {request.ids[0]}; ask for `list running sessions`.")
     if len(found) > 1:
         return which_session(who, found)
+    return halt_one(found[0], who)
+
+
+def halt_one(session: AgentSession, who: Asker) -> Answer:
     reason = one_line(f"Asked for: {redact(who.text)}", REASON_CHARS)
-    answer = session_halt(found[0].pk, by=who.by, reason=reason, now=who.now)
-    return done(_HALTED[answer].format(short(found[0])), session=str(found[0].public_id), answer=str(answer))
+    answer = session_halt(session.pk, by=who.by, reason=reason, now=who.now)
+    return done(_HALTED[answer].format(short(session)), session=str(session.public_id), answer=str(answer))
 
 
 def which_session(who: Asker, rows: list[AgentSession] | None = None) -> Answer:

@@ -28,7 +28,12 @@ def test_message_is_a_session_that_works_on_an_answer(said, person):
     session = AgentSession.objects.get()
 
     assert answer.status_code == 202
-    assert answer.json() == {"session": str(session.public_id), "chat": str(session.public_id)}
+    assert answer.json() == {
+        "session": str(session.public_id),
+        "chat": str(session.public_id),
+        "path": "",
+        "answer": "",
+    }
     assert (session.mode, session.status, session.agent, str(session.max_cost_usd)) == (
         "chat",
         Status.QUEUED,
@@ -58,6 +63,23 @@ def test_chat_goes_on_with_its_agent_one_message_at_a_time(said, person):
     third = said("Well?", chat=str(first.public_id))
     assert (third.status_code, third.json()["code"]) == (409, "invalid_transition")
     assert AgentSession.objects.count() == 2
+
+
+def test_what_a_fast_path_answers_is_answered_in_the_request(said, api, person):
+    first = make_chat(person, "Hi", answer="Hi.")
+    answer = said("help", chat=str(first.public_id))
+
+    assert (answer.status_code, answer.json()["path"], answer.json()["chat"]) == (200, "help", str(first.public_id))
+    shown = api.get(f"{CHATS}/{first.public_id}").json()["messages"][-1]
+    assert (shown["message"], shown["answer"], shown["status"]) == ("help", answer.json()["answer"], "completed")
+    assert shown["cost_total_usd"] == "0.000000"
+
+
+@pytest.mark.parametrize(("text", "needed"), [("list sessions", "read"), ("approve 1f2e3d4c", "decide")])
+def test_key_needs_the_scope_of_what_a_message_asks_for(person, text, needed):
+    refused = client_of(person, "write").post(CHATS, {"message": text}, format="json")
+    assert (refused.status_code, needed in refused.json()["message"]) == (403, True)
+    assert not AgentSession.objects.exists()
 
 
 def test_chats_are_listed_by_when_they_were_last_spoken_in(api, person):
