@@ -40,5 +40,9 @@ SPECTACULAR_SETTINGS = {
             *("NoticeKind", "Outcome", "Phase", "ProposalStatus", "Status", "TriggerKind"),
         )
     }
-    | {"MemoryState": "agents.api.memories.STATES", "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE"},
+    | {
+        "AskKind": "agents.api.asks.KINDS",
+        "MemoryState": "agents.api.memories.STATES",
+        "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE",
+    },
 }

@@ -15,10 +15,11 @@ from agents.api.permissions import demand_scope_of
 from agents.api.schema import described
 from agents.models import Agent
 from agents.router.answers import Kind
-from agents.router.asking import ask
+from agents.router.asking import ask, route
 from agents.router.classify import Strategy
 from agents.services.chats import MAX_CHARS
 
+KINDS: Final = [(str(kind), str(kind)) for kind in Kind]
 STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
 
 
@@ -29,7 +30,7 @@ class AskBody(Body):
 
 
 class AskShown(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(choices=[str(kind) for kind in Kind])
+    kind = serializers.ChoiceField(choices=KINDS)
     text = serializers.CharField(help_text="The answer, for people.")
     data = serializers.DictField(  # type: ignore[assignment]  # a field; the property of that name stays
         help_text="The same for programs; what it holds depends on the path."
@@ -39,6 +40,19 @@ class AskShown(serializers.Serializer[Any]):
         choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null when a fast path answered."
     )
     path = serializers.CharField(allow_blank=True, help_text="The fast path that answered; empty when none did.")
+
+
+class RouteShown(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(choices=KINDS, help_text="What the answer would be.")
+    text = serializers.CharField(help_text="What would be done, for people.")
+    path = serializers.CharField(allow_blank=True, help_text="The fast path that would answer; empty when none would.")
+    strategy = serializers.ChoiceField(
+        choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null when a fast path answers."
+    )
+    lever = serializers.BooleanField(help_text="Whether something would be changed, drafted or started.")
+    scope = serializers.CharField(help_text="What a key needs for it, beside write: read, write or decide.")
+    missing = serializers.ListField(child=serializers.CharField(), help_text="What the request leaves out.")
+    refused = serializers.CharField(allow_blank=True, help_text="Why it would be refused; empty when it would not.")
 
 
 EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, request_only=True)
@@ -57,3 +71,13 @@ class Asks(ApiView):
         demand_scope_of(said["text"], request)
         answer = ask(by=self.person, now=self.now, key_id=self.key_id, **said)
         return Response(AskShown(answer).data, status=STATUS[answer.kind])
+
+
+class AskDryRun(ApiView):
+    serializer_class = RouteShown
+    changes_nothing = frozenset({"post"})
+
+    @described("ask_dry_run", RouteShown, body=AskBody, examples=[EXAMPLE])
+    def post(self, request: Request) -> Response:
+        """Says what this text would do. Nothing is done, stored or recorded, and no model is asked."""
+        return Response(RouteShown(route(by=self.person, now=self.now, **self.body(AskBody))).data)

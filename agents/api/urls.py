@@ -12,7 +12,7 @@ from agents.api.agent_events import AgentEvents
 from agents.api.agent_events import stream as agent_events_stream
 from agents.api.agents_ import Agents
 from agents.api.approvals import Approvals
-from agents.api.asks import Asks
+from agents.api.asks import AskDryRun, Asks
 from agents.api.base import ApiView
 from agents.api.callable_skills import CallableSkills
 from agents.api.chats import Chats
@@ -79,6 +79,7 @@ class Docs(LoginRequiredMixin, SpectacularSwaggerSplitView):
 
 urlpatterns = [
     path("v1/asks", Asks.as_view(), name="asks"),
+    path("v1/asks/dry-run", AskDryRun.as_view(), name="ask_dry_run"),
     path("v1/costs", Costs.as_view(), name="costs"),
     path("v1/events/stream", agent_events_stream, name="agent-events-stream"),
     path("v1/halt", HaltAllWork.as_view(), name="halt"),

@@ -40,7 +40,7 @@ class Answer:
 class Asker:
     """The person who asks, when, in which words, for which agent, and by which API key, if by one.
 
-    In a chat, `at_work` is the message that is being worked on.
+    In a chat, `at_work` is the message that is being worked on. `dry`: nothing is to be done, only said what would be.
     """
 
     by: User
@@ -50,6 +50,7 @@ class Asker:
     key_id: str = ""
     in_chat: bool = False
     at_work: AgentSession | None = None
+    dry: bool = False
 
 
 def told(text: str, **data: Any) -> Answer:
@@ -58,6 +59,11 @@ def told(text: str, **data: Any) -> Answer:
 
 def done(text: str, **data: Any) -> Answer:
     return Answer(Kind.ANSWER, text, data, changed=True)
+
+
+def would(text: str, kind: Kind = Kind.ANSWER, **data: Any) -> Answer:
+    """What would be done, said instead of doing it."""
+    return Answer(kind, text, data, changed=True)
 
 
 def at_work(session: AgentSession, text: str) -> Answer:

@@ -7,7 +7,7 @@ decide nothing: the request is answered directly.
 
 import logging
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Final
@@ -18,9 +18,9 @@ from django.db import DatabaseError
 
 from agents.exceptions import Invalid, LqopsError, NotAllowed
 from agents.models import Agent, AgentSession
-from agents.router.answers import Answer, Asker
+from agents.router.answers import Answer, Asker, Kind
 from agents.router.classify import Strategy, classify
-from agents.router.fast_paths import fast_answer, fast_answer_in_chat
+from agents.router.fast_paths import fast_answer, fast_answer_in_chat, scope_of
 from agents.router.near_misses import lever_missed
 from agents.router.strategies import CARRIED_OUT
 from agents.services.chat_answers import chat_at_work, chat_tell
@@ -69,6 +69,43 @@ def say(
         return _keep(decided, who, chat)
     way = WAYS.get(decided, Way.ANSWER)
     return chat_say(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a request would do. `lever`: it would change or start something; `refused` says why it would be refused."""
+
+    kind: Kind
+    text: str
+    path: str = ""
+    strategy: Strategy | None = None
+    lever: bool = False
+    scope: str = "read"
+    missing: tuple[str, ...] = ()
+    refused: str = ""
+
+
+def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, chat: UUID | None = None) -> Route:
+    """What `ask` would make of this text. Nothing is done, stored or recorded, and no model is asked."""
+    who = replace(_asker(Asker(by, now, text, agent, in_chat=chat is not None), chat), dry=True)
+    strategy: Strategy | None = None
+    scope = scope_of(text)
+    try:
+        decided = _decided(who)
+        if isinstance(decided, Strategy):
+            strategy, decided = decided, CARRIED_OUT[decided](who, chat)
+    except LqopsError as refusal:
+        return Route(Kind.ANSWER, "Is refused.", strategy=strategy, scope=scope, refused=str(refusal))
+    looks = scope == "read" and not decided.changed
+    return Route(
+        kind=decided.kind,
+        text="Looks, and answers at once." if looks else decided.text,
+        path=decided.path,
+        strategy=strategy,
+        lever=decided.changed,
+        scope=scope,
+        missing=tuple(decided.data.get("missing", ())),
+    )
 
 
 def _asker(who: Asker, chat: UUID | None) -> Asker:

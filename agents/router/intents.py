@@ -202,15 +202,15 @@ START: Final = (Grammar((words("start launch"),), _THIS_AGENT, orders=True),)
 _PARTS: Final = words("the my a an on over against for with using by of in through to collection document file")
 _PARTS_ALSO: Final = words("folder documents files trigger playbook skill schedule watch once again all everything")
 _PARTS_OF_RUN: Final = _PARTS | _PARTS_ALSO
-_RUN: Final = words("run start launch execute fire begin kick-off rerun re-run perform")
+STARTING: Final = words("run start launch execute fire begin kick-off rerun re-run perform")
 READING: Final = words("check review audit analyse analyze test apply use scan inspect examine")
-RUN: Final = (Grammar((_RUN,), _PARTS_OF_RUN, orders=True),)
+RUN: Final = (Grammar((STARTING,), _PARTS_OF_RUN, orders=True),)
 CHECK: Final = (Grammar((READING,), _PARTS_OF_RUN, orders=True),)
 # `trigger` is a noun as a rule; it is an order when it comes first and nothing but a name follows: see runs.py.
 TRIGGER: Final = (Grammar((words("trigger"),), words("the my"), most=2, orders=True),)
 SCHEDULE: Final = (
     Grammar(
-        (_RUN | READING | words("schedule repeat create add make set-up"),),
+        (STARTING | READING | words("schedule repeat create add make set-up"),),
         _PARTS_OF_RUN | words("new that which runs checks reviews interval let have should be and"),
         orders=True,
         verbs=2,

@@ -11,7 +11,7 @@ from agents.enums import ApprovalStatus
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession, Approval
 from agents.router import intents
-from agents.router.answers import Answer, Asker, done, lines, told
+from agents.router.answers import Answer, Asker, done, lines, told, would
 from agents.router.ids import rows_by_id, short
 from agents.router.looks import (
     SHOWN,
@@ -56,6 +56,8 @@ def halt(request: Request, who: Asker) -> Answer:
 
 
 def halt_one(session: AgentSession, who: Asker) -> Answer:
+    if who.dry:
+        return would(f"Halts session {short(session)}.", session=str(session.public_id))
     reason = one_line(f"Asked for: {redact(who.text)}", REASON_CHARS)
     answer = session_halt(session.pk, by=who.by, reason=reason, now=who.now)
     return done(_HALTED[answer].format(short(session)), session=str(session.public_id), answer=str(answer))
@@ -86,6 +88,9 @@ def decide(request: Request, who: Asker) -> Answer:
 
 
 def _decide(approval: Approval, verb: str, seen: str, who: Asker) -> Answer:
+    if who.dry:
+        said = "yes" if verb == "approve" else "no"
+        return would(f"Says {said} to {approval.action}.", approval=str(approval.public_id))
     digest = approval.digest if approval.digest.startswith(seen) else seen
     service = approval_approve if verb == "approve" else approval_reject
     decided = service(approval.pk, by=who.by, digest=digest, now=who.now, key_id=who.key_id)
@@ -95,6 +100,8 @@ def _decide(approval: Approval, verb: str, seen: str, who: Asker) -> Answer:
 
 def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
     """The call and the words that decide on it. A look at somebody else's is on record, as everywhere."""
+    if who.dry:  # it is not shown, and so no look at it is on record
+        return told(f"Decides nothing: shows {approval.action} and the words that decide on it.", missing=["digest"])
     session_view(session=approval.session, by=who.by, now=who.now)
     arguments = redact_data(approval.arguments)
     said = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
@@ -132,6 +139,10 @@ def switch_agent(request: Request, who: Asker) -> Answer | None:
         return None
     if len(agents) != 1 or names.is_ambiguous or names.of("trigger"):
         return which_agent(verb, who, agents)
+    if verb in _NEEDS_START:  # what it does, or its triggers, begin again
+        demand_start(who.by)
+    if who.dry:
+        return would(_WOULD[verb].format(agents[0].name), agent=str(agents[0].public_id))
     return _SWITCHED[verb](agents[0], who)
 
 
@@ -144,7 +155,6 @@ def which_agent(verb: str, who: Asker, agents: list[Agent], because: str = "No a
 
 
 def _enable(agent: Agent, who: Asker) -> Answer:
-    demand_start(who.by)  # its triggers fire again
     agent = agent_edit(agent=agent, by=who.by, now=who.now, enabled=True)
     return done(f"Agent {agent.name} is on.", agent=str(agent.public_id), enabled=True)
 
@@ -157,7 +167,6 @@ def _disable(agent: Agent, who: Asker) -> Answer:
 
 
 def _start(agent: Agent, who: Asker) -> Answer:
-    demand_start(who.by)
     agent_start(agent=agent, by=who.by, now=who.now)
     return done(f"Agent {agent.name} works by itself now.", agent=str(agent.public_id))
 
@@ -180,4 +189,11 @@ _SWITCHES: Final = {
     "start": intents.START,
 }
 _STARTS: Final = intents.START[0].needs[0]
+_NEEDS_START: Final = frozenset({"resume", "start"})
+_WOULD: Final = {
+    "pause": "Switches agent {} off.",
+    "resume": "Switches agent {} on.",
+    "stop": "Stops what agent {} does by itself.",
+    "start": "Lets agent {} work by itself.",
+}
 _SWITCHED: Final = {"pause": _disable, "resume": _enable, "stop": _stop, "start": _start}

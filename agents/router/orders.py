@@ -1,6 +1,6 @@
 """Whether there is something to do in a text, and not only something that is so. Pure, and linear in its length.
 
-`Every morning check the inbox` is an order; `I drink coffee every day and wonder why` is none, though a time stands in it.
+`Every morning check the inbox` is an order; `I drink coffee every day and wonder why` is none, in spite of its time.
 """
 
 import re
@@ -28,7 +28,7 @@ _TELLS: Final = re.compile(
     re.IGNORECASE,
 )
 _BEGINS: Final = re.compile(
-    rf"{_CLAUSE}(?:(?:{_VERBS})\b|(?!\w{{0,20}}(?:s|ed|ing)\b)\w{{3,20}}\s(?:the|my|our|all|these|those|them|me|us|any)\b)",
+    rf"{_CLAUSE}(?:(?:{_VERBS})\b|(?!\w{{0,20}}(?:s|[^e]ed|ing)\b)\w{{3,20}}\s(?:the|my|our|all|these|those|them|me|us|any)\b)",
     re.IGNORECASE,
 )
 _REQUESTS: Final = re.compile(

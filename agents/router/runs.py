@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.models import Collection, Playbook, PromptSkill, Trigger
+from agents.models import Collection, PromptSkill, Trigger
 from agents.router import intents
-from agents.router.answers import Answer, Asker, at_work, drafted, lines, told
+from agents.router.answers import Answer, Asker, Kind, at_work, drafted, lines, told, would
 from agents.router.naming import Names, names_in, rows_of
 from agents.router.whens import When, when_of
 from agents.router.words import Request
@@ -17,6 +17,7 @@ from agents.services.triggers import trigger_create
 GO_BY: Final = ("playbook", "skill")
 READ: Final = ("collection", "document")
 _NAME_CHARS: Final = 120
+_MOST_NAMES: Final = 8
 
 
 def run(request: Request, who: Asker) -> Answer | None:
@@ -40,6 +41,8 @@ def run_named(names: Names, who: Asker) -> Answer:
     """The run that the names stand for: exactly one thing to go by and, unless it is a trigger, one to read."""
     demand_start(who.by)
     triggers, by, read = names.of("trigger"), names.of(*GO_BY), names.of(*READ)
+    if who.dry and (triggers or read):
+        return would(f"Runs {' on '.join(row.name for row in (*triggers, *by, *read))} now.", Kind.SESSION)
     if triggers:
         return _started(
             run_now(owner=who.by, by=who.by, now=who.now, trigger=triggers[0], agent=who.agent), triggers[0]
@@ -58,6 +61,8 @@ def run_towards(who: Asker, names: Names) -> Answer:
     by, read = names.of(*GO_BY), names.of(*READ)
     given = [*by, *(read if len(read) == 1 else [])]
     chosen = {_kind(row): row for row in given}
+    if who.dry:
+        return would("Starts a session that works towards this goal, step by step.", Kind.SESSION)
     session = run_now(owner=who.by, by=who.by, now=who.now, goal=who.text, agent=who.agent, **chosen)
     said = [f"Session {session.public_id} works towards this goal, step by step."]
     said += [f"It is given {' and '.join(row.name for row in given)}."] if given else []
@@ -111,22 +116,34 @@ def schedule(request: Request, who: Asker) -> Answer | None:
 
 @dataclass(frozen=True)
 class _Parts:
+    """What a schedule goes by and what it reads. `assumed` are those that nobody named: the person has no others."""
+
     by: list[Any]
     collections: list[Collection]
+    assumed: tuple[Any, ...] = ()
 
 
-def draft(when: When | None, names: Names, who: Asker) -> Answer:
-    """A schedule that is switched off, or what is missing for one. It fires when its owner has switched it on."""
-    parts = _Parts(names.of(*GO_BY), names.of("collection"))
-    missing = _missing(when, parts)
-    if missing or when is None:
-        head = "No schedule was drafted. It still needs:"
-        example = "For example: every 6 hours run playbook <name> on collection <name>."
-        return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
+def draft(when: When | None, names: Names, who: Asker, said: frozenset[str] = frozenset()) -> Answer:
+    """A schedule that is switched off, or what is missing for one. It fires when its owner has switched it on.
+
+    What is not named is taken from what the person has, if there is only one; the draft says so. `said` are words that
+    are no names: where they speak of a playbook, a collection or a run, something was named that is not there.
+    """
+    parts = _parts(names, who, said)
     if names.is_ambiguous or len(parts.by) > 1 or len(parts.collections) > 1:
         return which_is_meant(names)
+    missing = _missing(when, parts, who)
+    if missing or when is None:
+        head = "No schedule was drafted. It still needs:"
+        said = when.said if when and not when.fault else "every 6 hours"
+        by, read = (rows[0].name if rows else "<name>" for rows in (parts.by, parts.collections))
+        kind = _kind(parts.by[0]) if parts.by else "playbook"
+        example = f"For example: {said} run {kind} {by} on collection {read}."
+        return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
     demand_start(who.by)
     [by], [collection] = parts.by, parts.collections
+    if who.dry:
+        return would(f"Drafts a schedule, switched off: {by.name} on {collection.name}, {when.said}.", Kind.DRAFT)
     trigger = trigger_create(
         owner=who.by,
         kind="schedule",
@@ -140,26 +157,46 @@ def draft(when: When | None, names: Names, who: Asker) -> Answer:
         collection=collection,
         **{_kind(by): by},
     )
-    return _drafted(trigger, when, by, collection)
+    return _drafted(trigger, when, parts)
 
 
-def _missing(when: When | None, parts: _Parts) -> dict[str, str]:
+def _parts(names: Names, who: Asker, said: frozenset[str]) -> _Parts:
+    by, collections = names.of(*GO_BY), names.of("collection")
+    playbooks = [] if by or said & (intents.STARTING | {"playbook", "skill"}) else rows_of("playbook", who.by)
+    skills = [] if by or playbooks or said & (intents.STARTING | {"playbook", "skill"}) else rows_of("skill", who.by)
+    known = [] if collections or said & (intents.STARTING | {"collection", "folder"}) else rows_of("collection", who.by)
+    assumed = tuple(rows[0] for rows in (playbooks, skills, known) if len(rows) == 1)
+    goes_by = [row for row in assumed if not isinstance(row, Collection)]
+    return _Parts(by or goes_by, collections or [row for row in assumed if isinstance(row, Collection)], assumed)
+
+
+def _missing(when: When | None, parts: _Parts, who: Asker) -> dict[str, str]:
     missing = {}
     if when is None:
         missing["when"] = "a time that comes back, such as every 6 hours, or weekdays at 7:00"
     elif when.fault:
         missing["when"] = f"another time: {when.fault}"
     if not parts.by:
-        missing["playbook"] = "the name of one of your playbooks, or of a skill"
+        missing["playbook"] = f"the name of one of your playbooks{_known('playbook', who)}, or of a skill"
     if not parts.collections:
-        missing["collection"] = "the name of one of your collections"
+        missing["collection"] = f"the name of one of your collections{_known('collection', who)}"
     return missing
 
 
-def _drafted(trigger: Trigger, when: When, by: Playbook | PromptSkill, collection: Collection) -> Answer:
+def _known(kind: str, who: Asker) -> str:
+    names = [row.name for row in rows_of(kind, who.by)]
+    more = [] if len(names) <= _MOST_NAMES else ["…"]
+    return f" ({', '.join([*names[:_MOST_NAMES], *more]) or 'you have none'})"
+
+
+def _drafted(trigger: Trigger, when: When, parts: _Parts) -> Answer:
+    [by], [collection] = parts.by, parts.collections
     text = (
         f"Drafted, and switched off: {by.name} on {collection.name}, {when.said} ({when.cron} in UTC). It fires only "
         f"after you have switched it on: on its page in the admin, or PATCH /api/v1/triggers/{trigger.public_id} with "
         '{"enabled": true}.'
     )
+    if parts.assumed:
+        named = " and ".join(f"{_kind(row)} {row.name}" for row in parts.assumed)
+        text += f" You did not name {named}: you have no other. Runs go by a playbook or a skill, not by these words."
     return drafted(text, trigger=str(trigger.public_id), name=trigger.name, cron=trigger.cron, zone=trigger.zone)

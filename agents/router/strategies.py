@@ -16,7 +16,7 @@ from django.db import transaction
 from agents.definitions.writer import write_definition
 from agents.enums import ApprovalMode
 from agents.models import Agent, AgentSession
-from agents.router.answers import Answer, Asker, at_work, drafted
+from agents.router.answers import Answer, Asker, Kind, at_work, drafted, would
 from agents.router.classify import Strategy
 from agents.router.naming import names_in
 from agents.router.runs import GO_BY, READ, draft, run_towards, which_is_meant
@@ -36,16 +36,21 @@ _PURPOSE: Final = re.compile(
 )
 _PURPOSE_WORDS: Final = 6
 _MOST_TRIES: Final = 100
+_UNSAID: Final = ["autonomy", "sensors", "triggers"]
 
 Chat = UUID | None
 
 
 def _direct(who: Asker, chat: Chat) -> Answer:
+    if who.dry:
+        return _would_say(who, "Begins a chat session that answers.")
     session = _said(who, chat, Way.ANSWER)
     return at_work(session, f"Session {session.public_id} works on an answer.")
 
 
 def _goal(who: Asker, chat: Chat) -> Answer:
+    if chat is not None and who.dry:
+        return _would_say(who, "Begins a chat session that works towards this goal, step by step.")
     if chat is not None:
         session = _said(who, chat, Way.GOAL)
         return at_work(session, f"Session {session.public_id} works towards this goal, step by step.")
@@ -56,21 +61,26 @@ def _goal(who: Asker, chat: Chat) -> Answer:
 
 
 def _script(who: Asker, chat: Chat) -> Answer:
+    if who.dry:
+        return _would_say(who, "Begins a chat session that carries this out with callable skills.")
     session = _said(who, chat, Way.SCRIPT)
     return at_work(session, f"Session {session.public_id} carries this out with callable skills.")
 
 
 def _schedule(who: Asker, chat: Chat) -> Answer:
-    return draft(when_of(who.text), names_in(_names_only(who.text), who.by, [*GO_BY, "collection"]), who)
+    request = _names_only(who.text)
+    names = names_in(request, who.by, [*GO_BY, "collection"])
+    return draft(when_of(who.text), names, who, request.without(names.places).said)
 
 
 @transaction.atomic
 def _sub_agent(who: Asker, chat: Chat) -> Answer:
     """An agent that is told what was asked for. What sets it off nobody can read out of a sentence: it is said so."""
     demand_start(who.by)
-    agent = agent_create(
-        owner=who.by, name=_agent_name(who), by=who.by, now=who.now, mode=ApprovalMode.SEMI, enabled=False
-    )
+    name = _agent_name(who)
+    if who.dry:
+        return would(f"Drafts an agent, switched off: {name}.", Kind.DRAFT, missing=_UNSAID)
+    agent = agent_create(owner=who.by, name=name, by=who.by, now=who.now, mode=ApprovalMode.SEMI, enabled=False)
     agent = agent_define(
         agent=agent, text=write_definition({"instructions": redact(who.text).strip()}), by=who.by, now=who.now
     )
@@ -80,8 +90,7 @@ def _sub_agent(who: Asker, chat: Chat) -> Answer:
         "It works only after you have switched it on: on its page in the admin, "
         f'PATCH /api/v1/agents/{agent.public_id} with {{"enabled": true}}, or by saying: resume agent {agent.name}'
     )
-    missing = ["autonomy", "sensors", "triggers"]
-    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=missing)
+    return drafted(text, agent=str(agent.public_id), name=agent.name, mode=agent.mode, missing=_UNSAID)
 
 
 CARRIED_OUT: Final[dict[Strategy, Callable[[Asker, Chat], Answer]]] = {
@@ -96,6 +105,11 @@ CARRIED_OUT: Final[dict[Strategy, Callable[[Asker, Chat], Answer]]] = {
 def _said(who: Asker, chat: Chat, way: Way) -> AgentSession:
     demand_start(who.by)
     return chat_say(owner=who.by, by=who.by, text=who.text, now=who.now, agent=who.agent, chat=chat, way=way)
+
+
+def _would_say(who: Asker, text: str) -> Answer:
+    demand_start(who.by)
+    return would(text, Kind.SESSION)
 
 
 def _names_only(text: str) -> Request:

@@ -2,6 +2,7 @@
 
 import json
 from argparse import ArgumentParser
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from agents.exceptions import LqopsError
 from agents.management.acting import await_end, ended_as, findings_told, incomplete, named_user, wait_time
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer
-from agents.router.asking import ask
+from agents.router.asking import Route, ask, route
 from agents.services.chats import chat_answer
 from agents.transitions import TERMINAL
 from audit.management.base import ActingCommand
@@ -31,14 +32,19 @@ class Command(ActingCommand):
         parser.add_argument("--agent", help="The name or the public id of one of the user's agents, to work on it.")
         parser.add_argument("--chat", help="The id of a chat of the user's: goes on with it.")
         parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for its end.")
+        parser.add_argument("--dry-run", action="store_true", help="Says what it would do, and does nothing.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of text.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         by = named_user(options["user"])
         chat = _uuid(options["chat"]) if options["chat"] else None
         agent = _agent(by.pk, options["agent"]) if options["agent"] else None
+        given = {"text": options["text"], "by": by, "now": clock(), "agent": agent, "chat": chat}
         try:
-            answer = ask(text=options["text"], by=by, now=clock(), agent=agent, chat=chat)
+            if options["dry_run"]:
+                self._tell(route(**given), as_json=options["json"])
+                return
+            answer = ask(**given)
         except LqopsError as error:
             raise CommandError(str(error)) from None
         session = answer.session
@@ -48,6 +54,11 @@ class Command(ActingCommand):
         self.stdout.write(json.dumps(_described(answer)) if options["json"] else _told(answer))
         if session is not None and options["wait"] is not None and session.status != Status.COMPLETED:
             raise CommandError(f"The session {incomplete(session)}")
+
+    def _tell(self, found: Route, *, as_json: bool) -> None:
+        by = found.path or found.strategy or "nobody"
+        text = "\n".join(filter(None, [f"{by}: {found.text}", found.refused]))
+        self.stdout.write(json.dumps(asdict(found)) if as_json else text)
 
 
 def _described(answer: Answer) -> dict[str, Any]:

@@ -72,6 +72,15 @@ def test_chat_goes_on_and_says_when_it_cannot(client):
     assert AgentSession.objects.count() == 2
 
 
+def test_what_a_fast_path_answers_is_there_at_once_and_what_is_at_work_is_still_watched(client):
+    by = sign_in(client, "operator")
+    first = open_chat(by, "Read everything")
+    assert client.post(chat_of(first), {"message": "list agents"}).headers["Location"] == f"{chat_of(first)}#say"
+    shown = text_of(client.get(chat_of(first)))
+    assert "You have no agents." in shown
+    assert 'data-every="4"' in shown
+
+
 def test_chat_shows_answers_calls_and_failures_and_what_is_being_written(client):
     by = sign_in(client, "operator")
     first = make_chat(by, "What time is it?")

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.conf import clock
-from agents.models import AgentSession, ApiKey, Approval, Trigger
+from agents.models import Agent, AgentSession, ApiKey, Approval, Trigger
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval
 from tests.agents.triggers.rows import make_collection, make_playbook
@@ -139,3 +139,28 @@ def test_agent_of_somebody_else_is_not_found(said):
 def test_who_has_not_opted_in_asks_for_nothing():
     answer = client_of(make_user(opted_in=False)).post(ADDRESS, {"text": "help"}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (403, "not_opted_in")
+
+
+def test_dry_run_says_what_a_text_would_do_and_needs_only_to_read(person):
+    reader = client_of(person, "read")
+    answer = reader.post(f"{ADDRESS}/dry-run", {"text": "Create an agent that watches prices"}, format="json")
+
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {
+            "kind": "draft",
+            "text": "Drafts an agent, switched off: Watches prices.",
+            "path": "",
+            "strategy": "SUB_AGENT",
+            "lever": True,
+            "scope": "write",
+            "missing": ["autonomy", "sensors", "triggers"],
+            "refused": "",
+        },
+    )
+    assert not Agent.objects.exists()
+
+
+def test_dry_run_does_not_find_an_agent_of_somebody_else(person):
+    body = {"text": "help", "agent": str(make_agent().public_id)}
+    assert client_of(person).post(f"{ADDRESS}/dry-run", body, format="json").status_code in {404, 422}

@@ -119,3 +119,13 @@ def test_refusals_are_told(scene, text, options, why):
 def test_unknown_user_is_refused():
     with pytest.raises(CommandError, match="no active user"):
         call_command("ask", "help", "--user", "nobody")
+
+
+def test_dry_run_says_what_would_be_done_and_does_nothing(scene):
+    assert said("pause agent Clerk", "--dry-run") == "switch_agent: Switches agent Clerk off.\n"
+    assert "You have no session" in said("halt session 1f2e3d4c", "--dry-run")
+    found = json.loads(said("What day is it?", "--dry-run", "--json"))
+    assert (found["strategy"], found["kind"], found["lever"]) == ("DIRECT_RESPONSE", "session", True)
+    scene.agent.refresh_from_db()
+    assert scene.agent.enabled
+    assert not AgentSession.objects.filter(mode="chat").exists()

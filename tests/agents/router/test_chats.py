@@ -1,4 +1,4 @@
-"""Messages in a chat: what a fast path fits is answered at once and keeps its place; the rest is a turn of the agent."""
+"""Messages in a chat: what a fast path fits is answered at once and keeps its place; the rest is a turn."""
 
 from uuid import UUID
 

@@ -4,7 +4,7 @@ import pytest
 
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
-from agents.models import AgentSession, Trigger
+from agents.models import AgentSession, Playbook, PromptSkill, Trigger
 from agents.router.answers import Kind
 from agents.services.firing import run_now, schedules_fire
 from agents.services.triggers import trigger_create
@@ -144,12 +144,68 @@ def test_draft_never_fires(scene):
         ("run Lease every 6 hours", ["collection"]),
         ("check Leases every 6 hours", ["playbook"]),
         ("create a schedule every 5 hours", ["when", "playbook", "collection"]),
+        ("every morning send me a summary of new documents", ["playbook", "collection"]),
     ],
 )
 def test_what_is_missing_is_said_and_nothing_is_drafted(scene, text, missing):
+    make_playbook(scene.owner, name="Tenancy")
+    make_collection(scene.owner, name="Archive")
     answer = asked(scene, text)
     assert (answer.kind, answer.data["missing"]) == (Kind.ANSWER, missing)
     assert not Trigger.objects.filter(kind="schedule").exists()
+
+
+def test_what_is_missing_is_said_with_what_there_is_and_how_to_say_it(scene):
+    for number in range(9):
+        make_playbook(scene.owner, name=f"Playbook {number}")
+    answer = asked(scene, "every weekday at 7 send me a summary of Leases")
+    assert answer.text == (
+        "No schedule was drafted. It still needs:\n"
+        "- the name of one of your playbooks (Lease, Playbook 0, Playbook 1, Playbook 2, Playbook 3, Playbook 4, "
+        "Playbook 5, Playbook 6, …), or of a skill\n"
+        "For example: every weekday at 7 run playbook <name> on collection Leases."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "cron", "assumed"),
+    [
+        ("every morning send me a summary of new documents", "0 6 * * *", "playbook Lease and collection Leases"),
+        ("run Lease every 6 hours", "0 */6 * * *", "collection Leases"),
+        ("check Leases every Friday at noon", "0 12 * * 5", "playbook Lease"),
+        ("Please look twice a day for what is new in Leases", "0 6,18 * * *", "playbook Lease"),
+    ],
+)
+def test_what_is_not_named_is_what_there_is_only_one_of_and_the_draft_says_so(scene, text, cron, assumed):
+    make_collection(make_user(), name="Of somebody else")
+    answer = asked(scene, text)
+    trigger = Trigger.objects.get(public_id=answer.data["trigger"])
+
+    assert (answer.kind, trigger.cron, trigger.enabled) == (Kind.DRAFT, cron, False)
+    assert (trigger.playbook, trigger.collection) == (scene.playbook, scene.collection)
+    assert f"You did not name {assumed}: you have no other." in answer.text
+    assert "not name" not in asked(scene, "every hour run Lease on Leases").text
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("every hour run Leese on Leases, would you", ["playbook"]),
+        ("every hour read the collection Contractz for me", ["collection"]),
+        ("every hour read Leases by the playbook Leese", ["playbook"]),
+        ("every hour run Leese on Contractz, would you", ["playbook", "collection"]),
+    ],
+)
+def test_what_was_named_and_is_not_there_is_not_taken_for_what_there_is(scene, text, missing):
+    answer = asked(scene, text)
+    assert (answer.kind, answer.data["missing"]) == (Kind.ANSWER, missing)
+
+
+def test_only_skill_is_taken_where_there_are_no_playbooks(scene):
+    Playbook.objects.all().delete()
+    PromptSkill.objects.exclude(pk=scene.skill.pk).update(enabled=False)
+    answer = asked(scene, "every morning send me a summary of new documents")
+    assert Trigger.objects.get(public_id=answer.data["trigger"]).skill == scene.skill
 
 
 def test_schedule_that_could_mean_two_collections_is_asked_about(scene):
