@@ -70,7 +70,7 @@ HELP: Final = (
     Grammar((words("what-can-you-do"),), words("here lqops show all"), most=4),
     Grammar(
         (words("commands"),),
-        SHOW | _MINE | words("available what which are help possible there-is i-have exist your you know understand"),
+        SHOW | _MINE | words("available what which are help possible there-is i-have exist your you know understand can i use"),
         most=7,
     ),
 )
@@ -104,9 +104,9 @@ TRIGGERS: Final = (
 )
 _DAYS: Final = words("today yesterday this week month")
 SESSIONS: Final = (
-    *_listing("sessions runs jobs", _STATUSES, one="session job", most=1),
+    *_listing("sessions runs jobs failures", _STATUSES, one="session job", most=1),
     Grammar(
-        (words("what which anything something"), words("running active failed failing fail")),
+        (words("what which anything something"), words("running active queued sleeping failed failing fail")),
         words("is are there-is currently still has have did been show") | _DAYS,
         most=7,
     ),

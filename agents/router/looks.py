@@ -43,7 +43,7 @@ _STATUS_WORDS: Final = {
     "done": tuple(sorted(TERMINAL)),
     "halted": (Status.HALTED,),
     "stopped": (Status.HALTED,),
-    **dict.fromkeys(("failed", "fail", "failing", "crashed"), (Status.FAILED,)),
+    **dict.fromkeys(("failed", "fail", "failing", "crashed", "failures"), (Status.FAILED,)),
 }
 _NEWEST: Final = frozenset({"last", "latest", "newest", "recent"})
 

@@ -135,10 +135,10 @@ def draft(when: When | None, names: Names, who: Asker, said: frozenset[str] = fr
     missing = _missing(when, parts, who)
     if missing or when is None:
         head = "No schedule was drafted. It still needs:"
-        said = when.said if when and not when.fault else "every 6 hours"
+        often = when.said if when and not when.fault else "every 6 hours"
         by, read = (rows[0].name if rows else "<name>" for rows in (parts.by, parts.collections))
         kind = _kind(parts.by[0]) if parts.by else "playbook"
-        example = f"For example: {said} run {kind} {by} on collection {read}."
+        example = f"For example: {often} run {kind} {by} on collection {read}."
         return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
     demand_start(who.by)
     [by], [collection] = parts.by, parts.collections

@@ -62,7 +62,7 @@ def test_it_says_what_would_be_done_and_does_nothing(scene, row):
     assert (found.path, found.strategy or "", found.kind, found.scope) == (path, strategy, kind, scope)
     assert (found.lever, found.refused) == (lever == "lever", "")
     assert found.text
-    assert {query["sql"].split()[0] for query in asked} <= {"SELECT", "SAVEPOINT", "RELEASE"}
+    assert not {query["sql"].split()[0] for query in asked} & {"INSERT", "UPDATE", "DELETE"}
     assert trail(before) == []
     assert nothing_was_inferred()
 

@@ -10,6 +10,7 @@ HITS = {
     "help": [
         "I need help",
         "what can I ask?",
+        "what commands can I use?",
         "hey, help please",
     ],
     "service_status": [
@@ -30,6 +31,8 @@ HITS = {
         "any running sessions?",
         "display my latest 5 sessions",
         "is anything running?",
+        "what's queued?",
+        "recent failures",
     ],
     "show_receipt": [
         "I'd like to see the receipt for {s}",
