@@ -70,7 +70,10 @@ HELP: Final = (
     Grammar((words("what-can-you-do"),), words("here lqops show all"), most=4),
     Grammar(
         (words("commands"),),
-        SHOW | _MINE | words("available what which are help possible there-is i-have exist your you know understand can i use"),
+        SHOW
+        | _MINE
+        | words("available what which are help possible there-is i-have exist")
+        | words("your you know understand can i use"),
         most=7,
     ),
 )
