@@ -112,7 +112,7 @@ def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(
     agent = make_agent(owner=owner, name="Inbox clerk")
     for mode in ("loop", "sensor"):
         make_session(owner=owner, agent=agent, mode=mode, status=Status.SLEEPING)
-    organisation_halt(by=owner, reason="enough", now=clock())
+    organisation_halt(by=make_user(), reason="enough", now=clock())
 
     found = shown(client)
 
