@@ -60,12 +60,16 @@ class LoopConfig:
         return cls(**_merged(layers, fields(cls)))
 
 
+_RENAMED = {"timeout_seconds": "timeout"}  # as it was called; texts and rows that hold it are still read
+
+
 def _merged(layers: Iterable[Mapping[str, object]], known: Iterable[Field[Any]]) -> dict[str, Any]:
     """Every value of every layer is checked, also one that a narrower layer overrides."""
     rules = {field.name: _RULES[type(field.default)] for field in known}
     merged: dict[str, Any] = {}
     for layer in layers:
-        for key, value in layer.items():
+        for given, value in layer.items():
+            key = _RENAMED.get(given, given)
             if key not in rules:
                 raise _refused(key, value, f"there is no such setting; there are {', '.join(rules)}")
             merged[key] = rules[key](key, value)

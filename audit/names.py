@@ -11,17 +11,17 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 Named = Callable[[Mapping[str, Any], AbstractBaseUser | AnonymousUser], Mapping[str, Any]]
-_named_by: dict[str, Named] = {}
+_known: list[Named] = []
 
 
 def name_things_by(named: Named) -> None:
     """Takes the one who knows the names of what receipts speak of."""
-    _named_by["things"] = named
+    _known[:] = [named]
 
 
 def names_of_things(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
     """What this user may be told beside the receipt; nothing if nobody knows."""
-    return _named_by["things"](receipt, user) if _named_by else {}
+    return {name: told for named in _known for name, told in named(receipt, user).items()}
 
 
 USER: Final = re.compile(r"\buser:(\d{1,18})\b", re.ASCII)

@@ -126,7 +126,7 @@ class DefinitionPages(EditingAdmin):
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         agent = self.found(request, str(pk))
-        look(request, agent, person(request))
+        look(request, person(request), agent)
         return yaml_file(agent.name, agent_export(agent))
 
     def about_definition(self, agent: Agent) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def autonomy_context(
     going, by = agent_under_way(agent), person(request)
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     if last is not None:
-        look(request, last, by)
+        look(request, by, last)
     sensors = [sensor_line(row, _next(row, now), now) for row in agent.sensors.order_by("name")]
     events = list(events_lately(agent.pk))
     return {

@@ -23,7 +23,7 @@ from agents.services.approvals import (
     standing_create,
 )
 from agents.services.standing import is_single
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 
 
 class DecisionForm(DressedForm):
@@ -65,7 +65,7 @@ class EditedForm(NotedForm):
         if given == self.approval.arguments:
             raise forms.ValidationError("Nothing is changed: approve the call as it stands instead.")
         try:
-            edited(self.approval, given, fits=usable)
+            edited(self.approval, given, fits=fitting)
         except Invalid as error:
             raise forms.ValidationError(str(error)) from error
         return given
@@ -115,7 +115,7 @@ def _deny(approval: Approval, by: User, given: dict[str, Any], now: datetime) ->
 
 def _edit(approval: Approval, by: User, given: dict[str, Any], now: datetime) -> str:
     digest, arguments, note = given["digest"], given["arguments"], given["note"]
-    approval_approve_edited(approval.pk, by=by, digest=digest, arguments=arguments, fits=usable, now=now, note=note)
+    approval_approve_edited(approval.pk, by=by, digest=digest, arguments=arguments, fits=fitting, now=now, note=note)
     return "Approved with the changed arguments."
 
 

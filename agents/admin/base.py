@@ -1,11 +1,11 @@
 """What the pages of the control room share: who asks, how a page is put together, and rows that nobody edits."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
@@ -14,6 +14,8 @@ from unfold.views import ChangeList
 
 from agents.admin.looking import look
 from agents.admin.shown import cut, short_id, visible
+from agents.conf import clock
+from agents.services.viewing import rows_list
 from audit.admin import BoundedPaginator, ListedAdmin
 
 CRUMB_CHARS = 80
@@ -59,7 +61,10 @@ class RoomList(ChangeList):  # type: ignore[misc]
         super().get_results(request)
         if not self.query and not self.has_active_filters:
             self.full_result_count = self.result_count
-        self.model_admin.prepare(list(self.result_list))
+        rows = list(self.result_list)
+        self.model_admin.prepare(rows)
+        if self.model_admin.quotes:
+            rows_list(rows, by=person(request), now=clock())
 
 
 class RoomAdmin(ListedAdmin):
@@ -73,6 +78,7 @@ class RoomAdmin(ListedAdmin):
     list_per_page = 50
     list_filter_sheet = True
     actions = None
+    quotes: ClassVar[bool] = False  # the list tells what its rows hold, so that to have it is a look at them
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RoomList]:
         return RoomList
@@ -115,13 +121,20 @@ class RoomAdmin(ListedAdmin):
             raise PermissionDenied
         return row
 
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Django's list of what was done with a row; it is headed by what the row says."""
+        look(request, person(request), self.found(request, object_id))
+        response: HttpResponse = super().history_view(request, object_id, extra_context)
+        return response
+
     def page(
         self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
     ) -> TemplateResponse:
         """A page of this model's rows. Those that it shows are looked at: `original`, and all in `shown_rows`."""
         request.current_app = self.admin_site.name
-        for row in filter(None, (context.get("original"), *context.pop("shown_rows", ()))):
-            look(request, row, person(request))
+        look(request, person(request), context.get("original"), *context.pop("shown_rows", ()))
         if context.get("original") is not None:
             context["original"].crumb = visible(cut(title, CRUMB_CHARS))
         shown = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}

@@ -182,7 +182,7 @@ class DocumentAdmin(ActingAdmin):
         found = User.objects.filter(pk=int(chosen)).first() if chosen.isdecimal() and len(chosen) < ID_DIGITS else None
         owner = found or person(request)
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
-        if hits:
+        if query:
             others_list(resource="document", owner_id=owner.pk, by=person(request), now=clock())
         people = User.objects.filter(lqops_documents__isnull=False).distinct().order_by("username")[:500]
         shown: dict[str, Any] = {"query": query, "owner": owner, "hits": hits, "people": people}
@@ -191,7 +191,7 @@ class DocumentAdmin(ActingAdmin):
     def bytes_view(self, request: HttpRequest, pk: int) -> FileResponse:
         """The document as it came in, always as a download: no page of ours ever shows it as what it claims to be."""
         document = self.found(request, str(pk))
-        look(request, document, person(request))
+        look(request, person(request), document)
         place = bytes_place(document.digest)
         if document.deleted_at is not None or not place.is_file():
             raise Http404

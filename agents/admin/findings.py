@@ -1,7 +1,6 @@
 """What runs leave behind for people: findings with their quotes, and notices."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
 
 from django.contrib import admin
@@ -21,11 +20,11 @@ from agents.enums import ApprovalStatus, NoticeKind
 from agents.models import Approval, Finding, Notification
 from agents.selectors.purposes import asked_by, purposes
 from agents.services.notifications import notice_read
-from agents.services.viewing import others_list
 
 
 @admin.register(Finding)
 class FindingAdmin(FactsAdmin):
+    quotes = True
     list_display = ["title_", "grave", "document", "quoted", "judged", "of_session", "found_at"]
     list_filter = ["quote_check"]
     ordering = ("-session_id", "created_at", "id")  # the last run first, and what it found in its order
@@ -67,6 +66,7 @@ def _read(asked: Asked) -> Told:
 class NotificationAdmin(FactsAdmin):
     """A person's own notices; everybody's when asked for, on record. Opening one's own is reading it."""
 
+    quotes = True
     list_display = ["title_", "about", "kind_", "of_session", "came", "read"]
     list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
     list_select_related = ["owner", "session__agent", "session__trigger"]
@@ -76,12 +76,6 @@ class NotificationAdmin(FactsAdmin):
     acts = (
         Act("read", "Mark as read", "agents.view_notification", _read, fits=lambda row: row.read_at is None),
     )  # fmt: skip
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        response: HttpResponse = super().changelist_view(request, extra_context)
-        if WhoseFilter.is_everybody(request) and response.status_code == HTTPStatus.OK:
-            others_list(resource="notification", by=person(request), now=clock())
-        return response
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["owner"] if WhoseFilter.is_everybody(request) else [])]

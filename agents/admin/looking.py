@@ -8,15 +8,16 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
 
 from agents.conf import clock
-from agents.services.viewing import row_view
+from agents.services.viewing import belonging, row_view
 
 LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
 
 
-def look(request: HttpRequest, row: Any, by: User) -> None:
-    """Called wherever a page, or a download, shows what a row holds."""
-    if not _is_same(request, row, by):
+def look(request: HttpRequest, by: User, *rows: Any) -> None:
+    """Called wherever a page, or a download, shows what rows hold; several parts of one run are one look."""
+    fresh = [row for row in rows if row is not None and not _is_same(request, row, by)]
+    for row in {_name(belonging(row)[0] or row): row for row in fresh}.values():
         row_view(row=row, by=by, now=clock())
 
 

@@ -155,7 +155,7 @@ class PlaybookAdmin(EditingAdmin):
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.found(request, str(pk))
-        look(request, playbook, person(request))
+        look(request, person(request), playbook)
         return yaml_file(playbook.name, playbook_export(playbook))
 
     @list_button("Import YAML", address="import", permission="add")

@@ -74,6 +74,7 @@ def _dismiss(asked: Asked) -> Told:
 
 @admin.register(Precedent)
 class PrecedentAdmin(FactsAdmin):
+    quotes = True
     list_display = ["said", "kind", "observed_count", "owner", "seen", "dismissed"]
     empty = "No pattern has been noted yet. Runs note what keeps coming back; a person decides what becomes of it."
     list_filter = [DismissedFilter]
@@ -133,6 +134,7 @@ def _for_project(row: ContextProposal) -> str:
 
 @admin.register(ContextProposal)
 class ContextProposalAdmin(FactsAdmin):
+    quotes = True
     list_display = ["said", "project", "standing", "owner", "proposed_by", "made", "decided_by"]
     empty = "Nothing is proposed. Open a precedent and choose Propose for a project: its line then waits here."
     list_filter = ["status"]
@@ -202,6 +204,7 @@ def _noted(row: Memory) -> str:
 
 @admin.register(Memory)
 class MemoryAdmin(FactsAdmin):
+    quotes = True
     list_display = ["said", "standing", "owner", "of_session", "made", "kept"]
     list_filter = [DeletedFilter, "state"]
     empty = "No run has proposed a note yet. What one wants to remember waits here until somebody keeps it."

@@ -39,6 +39,7 @@ class AskedFilter(QueueFilter):
 
 @admin.register(Question)
 class QuestionAdmin(ActingAdmin):
+    quotes = True
     list_display = ["asks", "about", "asked_by", "asked", "expires", "standing"]
     list_filter = [AskedFilter]
     list_before_template = "admin/question_queue.html"

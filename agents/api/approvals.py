@@ -28,8 +28,8 @@ from agents.services.approvals import (
     standing_create,
 )
 from agents.services.approvers import PERMISSION
-from agents.services.viewing import session_view
-from agents.tools.calls import usable
+from agents.services.viewing import row_view
+from agents.tools.calls import fitting
 from audit.redaction import redact, redact_data
 
 PENDING = Q(status=ApprovalStatus.PENDING)
@@ -114,6 +114,7 @@ class Approvals(OwnedViewSet[Approval]):
     queryset = Approval.objects.all()
     filterset_class = ApprovalFilter
     joins = ("session", "session__owner", "resolved_by")
+    reaches_others = True
     decisions = frozenset({"approve", "approve_edited", "approve_for_session", "deny"})
     # What waits longest stands first; what was decided comes after it, newest first.
     ordering = (
@@ -135,7 +136,7 @@ class Approvals(OwnedViewSet[Approval]):
     def retrieve(self, request: Request, **_: Any) -> Response:
         """One approval with its arguments. A look at somebody else's is on record."""
         approval = self.get_object()
-        session_view(session=approval.session, by=self.person, now=self.now)
+        row_view(row=approval, by=self.person, now=self.now)
         return Response(self.get_serializer(approval).data)
 
     @described("approvals_approve", ApprovalDetail, body=DecisionBody, examples=[YES])
@@ -158,7 +159,7 @@ class Approvals(OwnedViewSet[Approval]):
         """Says yes to the call with other arguments; what was asked for is kept beside them. 422, and it still waits,
         if the call could not be made with them."""
         approval, said = self.get_object(), self.body(EditedBody)
-        return self.shown(approval_approve_edited(approval.pk, fits=usable, **self.decider, **said))
+        return self.shown(approval_approve_edited(approval.pk, fits=fitting, **self.decider, **said))
 
     @described("approvals_approve_for_session", ApprovalDetail, body=ForSessionBody)
     @action(detail=True, methods=["post"], url_path="approve-for-session")

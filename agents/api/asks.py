@@ -68,7 +68,7 @@ class Asks(ApiView):
         Beside `write`, a key needs `read` for what only looks, and `decide` for what decides on an approval.
         """
         said = self.body(AskBody)
-        demand_scope_of(said["text"], request)
+        demand_scope_of(said["text"], request, in_chat=bool(said.get("chat")))
         answer = ask(by=self.person, now=self.now, key_id=self.key_id, **said)
         return Response(AskShown(answer).data, status=STATUS[answer.kind])
 

@@ -19,6 +19,7 @@ from agents.api.errors import LengthMissing
 from agents.api.fields import Body
 from agents.conf import clock
 from agents.models import ApiKey
+from agents.services.viewing import rows_list
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -91,6 +92,7 @@ class OwnedViewSet(Acting, viewsets.GenericViewSet[Row]):
     owner_path = "owner_id"
     ordering: tuple[Any, ...] = ("-id",)
     joins: tuple[str, ...] = ()
+    reaches_others = False  # some people get rows of others here, which is on record
 
     def get_queryset(self) -> QuerySet[Row]:
         rows: QuerySet[Row] = super().get_queryset()
@@ -110,6 +112,8 @@ class OwnedViewSet(Acting, viewsets.GenericViewSet[Row]):
 
     def listed(self, rows: Any, kind: type[serializers.BaseSerializer[Any]]) -> Response:
         page = self.paginate_queryset(rows)
+        if self.reaches_others:
+            rows_list(page or (), by=self.person, now=self.now)
         return self.get_paginated_response(kind(page, many=True, context=self.get_serializer_context()).data)
 
     def shown(self, row: Row, *, created: bool = False) -> Response:

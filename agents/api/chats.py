@@ -109,7 +109,7 @@ class Chats(Acting, viewsets.GenericViewSet[AgentSession]):
         is still being answered.
         """
         said = self.body(MessageBody)
-        demand_scope_of(said["message"], request)
+        demand_scope_of(said["message"], request, in_chat=True)
         session = say(text=said.pop("message"), by=self.person, now=self.now, key_id=self.key_id, **said)
         at_once = session.status in TERMINAL
         return Response(SaidShown(session).data, status=status.HTTP_200_OK if at_once else status.HTTP_202_ACCEPTED)

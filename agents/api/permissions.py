@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.models import ApiKey, Profile
-from agents.router.fast_paths import scope_of
+from agents.router.fast_paths import scope_in_chat, scope_of
 from agents.services.api_keys import Scope
 from agents.services.ownership import demand_start
 
@@ -61,9 +61,9 @@ def scope_needed(method: str, view: Any) -> Scope:
     return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
 
 
-def demand_scope_of(text: str, request: Request) -> None:
+def demand_scope_of(text: str, request: Request, *, in_chat: bool) -> None:
     """What a text asks for may need another scope than its address: to look, or to decide."""
-    needed = Scope(scope_of(text))
+    needed = Scope(scope_in_chat(text) if in_chat else scope_of(text))
     if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
         raise ScopeMissing(needed)
 

@@ -21,7 +21,7 @@ from agents.enums import QuestionStatus
 from agents.models import Question
 from agents.services.approvers import PERMISSION
 from agents.services.questions import MAX_CHARS, question_answer
-from agents.services.viewing import session_view
+from agents.services.viewing import row_view
 
 PENDING = Q(status=QuestionStatus.PENDING)
 SECOND = OpenApiExample("The second", {"answer": "The second draft."}, request_only=True)
@@ -57,6 +57,7 @@ class Questions(OwnedViewSet[Question]):
     serializer_class = QuestionShown
     filterset_class = QuestionFilter
     joins = ("session", "session__agent", "session__owner", "answered_by")
+    reaches_others = True
     decisions = frozenset({"answer"})
     # What waits longest stands first; what is closed comes after it, newest first.
     ordering = (
@@ -70,7 +71,7 @@ class Questions(OwnedViewSet[Question]):
     def retrieve(self, request: Request, **_: Any) -> Response:
         """One question. A look at one of somebody else's runs is on record."""
         question = self.get_object()
-        session_view(session=question.session, by=self.person, now=self.now)
+        row_view(row=question, by=self.person, now=self.now)
         return Response(self.get_serializer(question).data)
 
     @described("questions_answer", QuestionShown, body=AnswerBody, examples=[SECOND])

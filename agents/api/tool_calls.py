@@ -16,7 +16,7 @@ from agents.enums import Outcome
 from agents.models import ToolCall
 from agents.services.approvers import PERMISSION
 from agents.services.resolutions import Decision, tool_call_resolve
-from agents.services.viewing import session_view
+from agents.services.viewing import row_view
 from audit.redaction import redact, redact_data
 
 
@@ -68,7 +68,7 @@ class ToolCalls(OwnedViewSet[ToolCall]):
 
     def retrieve(self, request: Request, **_: Any) -> Response:
         call = self.get_object()
-        session_view(session=call.session, by=self.person, now=self.now)
+        row_view(row=call, by=self.person, now=self.now)
         return Response(CallShown(call).data)
 
     @described("tool_calls_resolve", CallShown, body=ResolveBody)

@@ -36,11 +36,17 @@ WAYS: Final = {
 }
 MOST_BEFORE: Final = 50
 MOST_TOLD: Final = 4_000
+_Earlier = tuple[AgentSession, str]
 TOLD: Final = "lqops itself answered this message at once, without me:"
 
 
+# What these told may be somebody else's: an approver reaches everybody's calls. It is not passed on to a model.
+_OTHERS_TOO: Final = frozenset({"list_approvals", "decide_approval"})
+
+
 def chat(session: AgentSession) -> End:
-    said = _said(session)
+    before = _before(session)
+    said = _said(session, before)
     with Stream(session) as stream:
         config = _config(session)
         end = run_agent_turn(
@@ -51,7 +57,7 @@ def chat(session: AgentSession) -> End:
             config=config,
             purpose=Purpose.CHAT,
             listener=stream.hear if config.streaming else None,
-            admit=lambda: admission(lambda: _requests(session, said)),
+            admit=lambda: admission(lambda: _requests(session, before)),
         )
     end = said_at_the_limit(session, config, end)
     if not isinstance(end, Answered):
@@ -68,13 +74,12 @@ def _config(session: AgentSession) -> LoopConfig:
     return loop_of(session, streaming=True, max_tool_rounds=pace.max_tool_rounds)
 
 
-def _requests(session: AgentSession, said: tuple[Entry, ...]) -> list[str]:
+def _requests(session: AgentSession, before: list[_Earlier]) -> list[str]:
     """The words by which the user asks for something: the message, and what they answered to questions of this run."""
     asked = Question.objects.filter(session=session, status=QuestionStatus.ANSWERED).order_by("pk")
     answers = [[one.answer, *([one.text] if is_yes(one.answer) else [])] for one in asked]
-    told = {place for place, entry in enumerate(said) if entry.content.startswith(TOLD)}
-    spoken = ["" if {place, place + 1} & told else entry.content for place, entry in enumerate(said)]
-    return [*requests_in(spoken), *(text for texts in answers for text in texts)]
+    spoken = [said for one, answer in before for said in (("", "") if _path(one) else (one.params["message"], answer))]
+    return [*requests_in([*spoken, session.params["message"]]), *(text for texts in answers for text in texts)]
 
 
 def _system(session: AgentSession) -> str:
@@ -83,21 +88,33 @@ def _system(session: AgentSession) -> str:
     return f"{told}\n{WAYS[Way(session.params['way'])]}".strip()
 
 
-def _said(session: AgentSession) -> tuple[Entry, ...]:
-    """What was said before in this chat, and the message."""
+def _before(session: AgentSession) -> list[_Earlier]:
+    """The messages before in this chat that were answered, each with its answer."""
     chat = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
-    before = [one for one in chat if one.pk < session.pk][-MOST_BEFORE:]
-    answers = answers_of(before)
+    earlier = [one for one in chat if one.pk < session.pk][-MOST_BEFORE:]
+    answers = answers_of(earlier)
+    return [(one, answers[one.pk]) for one in earlier if answers.get(one.pk)]
+
+
+def _said(session: AgentSession, before: list[_Earlier]) -> tuple[Entry, ...]:
+    """What was said before in this chat, and the message."""
     said: list[Entry] = []
-    for earlier in before:
-        if answer := answers.get(earlier.pk):
-            said += [Entry("user", earlier.params["message"]), Entry("assistant", _answered(earlier, answer, session))]
+    for one, answer in before:
+        said += [Entry("user", one.params["message"]), Entry("assistant", _answered(one, answer, session))]
     return (*said, Entry("user", session.params["message"]))
+
+
+def _path(session: AgentSession) -> str:
+    """The fast path that answered the message; empty if the agent did."""
+    return str(session.params.get("path") or "")
 
 
 def _answered(earlier: AgentSession, answer: str, session: AgentSession) -> str:
     """An answer as the agent reads it. What lqops answered at once are not its own words, and may quote documents."""
-    if not earlier.params.get("path"):
+    path = _path(earlier)
+    if not path:
         return answer
+    if path in _OTHERS_TOO:
+        return f"{TOLD} {path.replace('_', ' ')}."
     shown = answer if len(answer) <= MOST_TOLD else f"{answer[:MOST_TOLD]} …"
     return f"{TOLD}\n{render_block('answered', shown, nonce=nonce_of(session.public_id, str(earlier.public_id)))}"

@@ -37,7 +37,11 @@ _DEEDS: Final = {
     **dict.fromkeys(("deleted", "removed", "erased", "cleared", "cancelled", "canceled"), _REMOVING),
     **dict.fromkeys(("scheduled", "rescheduled"), _SCHEDULING),
 }
-_KNOWN: Final = _SENDING | _PAYING | _KEEPING | _SCHEDULING | _REMOVING
+# A word to the owner is a message, and no mail.
+_TELLING: Final = frozenset({"tell"})
+_TOLD: Final = frozenset({"sent", "notified", "messaged", "delivered"})
+_NOT_TOLD: Final = re.compile(r"(?i)\b(?:e-?mails?|mails?|letters?|requests?|posts?|invoices?|payments?)\b")
+_KNOWN: Final = _SENDING | _TELLING | _PAYING | _KEEPING | _SCHEDULING | _REMOVING
 _VERB: Final = rf"({'|'.join(sorted({**_ACTS, **_DEEDS}, key=len, reverse=True))})\b"
 _OPENING: Final = (
     r"(?:(?:done|ok|okay|yes|sure|great|alright|certainly|finally|then|also|next|first|now|as (?:you )?asked"
@@ -58,9 +62,10 @@ _REPORT: Final = re.compile(
     re.IGNORECASE,
 )
 _OTHERS: Final = re.compile(
-    r"(?i)(?<!\bi )\b(?:says|said|writes|wrote|tells|told|claims|claimed|states|stated|reports|reported|according)\b"
+    r"(?i)(?<!\bi )(?<!\byou )"
+    r"\b(?:says|said|writes|wrote|tells|told|claims|claimed|states|stated|reports|reported|according)\b"
 )
-_QUOTES: Final = re.compile('["\u201c\u201d\u201e\u00ab\u00bb]')
+_QUOTES: Final = re.compile('(?<!\\d)["\u201c\u201d\u201e\u00ab\u00bb]')
 _SENTENCE: Final = re.compile(r"[^.!?\n]*(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*[ \t]*")
 _DRAFT: Final = re.compile(r"(?:subject\s*:|(?:dear|hi|hello)\b[^.!?\n]{0,60},\s*$)", re.IGNORECASE)
 
@@ -112,9 +117,10 @@ def _lines(text: str) -> Iterable[tuple[str, bool]]:
 def _without_claims(line: str, skills: Iterable[str], came: Mapping[str, Came], about: dict[str, None]) -> str | None:
     """The line without its false claims; None when nothing of it is left. `about` gets the skills they are about."""
     kept, quoted = [], False
+    closes = len(_QUOTES.findall(line)) % 2 == 0  # a mark that is never closed opens no quotation
     for sentence in _SENTENCE.findall(line):
         false = _false(sentence, skills, came, quoted=quoted)
-        quoted ^= len(_QUOTES.findall(sentence)) % 2 == 1
+        quoted ^= closes and len(_QUOTES.findall(sentence)) % 2 == 1
         if false is None:
             kept.append(sentence)
         else:
@@ -134,12 +140,14 @@ def _false(sentence: str, skills: Iterable[str], came: Mapping[str, Came], *, qu
         return None
     verb = found[1].lower()
     words = _ACTS.get(verb) or _DEEDS[verb]
+    if verb in _TOLD and not _NOT_TOLD.search(said):
+        words |= _TELLING
     able = [name for name in skills if set(name.split("_")) & words]
     obscure = [name for name in skills if not set(name.split("_")) & _KNOWN]
     if any(name in came and came[name].succeeded for name in (*able, *obscure)):
         return None
     called = [name for name in able if name in came]
-    if verb in _ACTS and found.re is _CLAIM and (able or words <= _SENDING):
+    if verb in _ACTS and found.re is _CLAIM and (able or words <= _SENDING | _TELLING):
         return called or [name for name in obscure if name in came]
     return called or None
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -38,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asker:
-    """The person who asks, when, in which words, for which agent, and by which API key, if by one.
+    """The person who asks, when, in which words, for which agent, by which API key, if by one, and what it may cost.
 
     In a chat, `at_work` is the message that is being worked on. `dry`: nothing is to be done, only said what would be.
     """
@@ -48,6 +49,7 @@ class Asker:
     text: str
     agent: Agent | None = None
     key_id: str = ""
+    max_cost_usd: Decimal | None = None
     in_chat: bool = False
     at_work: AgentSession | None = None
     dry: bool = False

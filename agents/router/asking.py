@@ -63,7 +63,7 @@ def say(
     Nothing is drafted for a message that no fast path fits: how it is worked on is all that the strategy decides.
     """
     demand_start(by)
-    who = _asker(Asker(by, now, text, agent, key_id, in_chat=True), chat)
+    who = _asker(Asker(by, now, text, agent, key_id, max_cost_usd=max_cost_usd, in_chat=True), chat)
     decided = _decided(who)
     if isinstance(decided, Answer):
         return _keep(decided, who, chat)
@@ -122,10 +122,10 @@ def _asker(who: Asker, chat: UUID | None) -> Asker:
 
 def _decided(who: Asker) -> Answer | Strategy:
     """What a fast path or a missed order answers, else the strategy. A fault of the rules is not the asker's."""
+    answer = fast_answer_in_chat(who.text, who) if who.in_chat else fast_answer(who.text, who)
+    if answer is not None:
+        return answer
     try:
-        answer = fast_answer_in_chat(who.text, who) if who.in_chat else fast_answer(who.text, who)
-        if answer is not None:
-            return answer
         strategy = classify(who.text)
         missed = lever_missed(who.text, who) if strategy in _TO_A_MODEL and not who.in_chat else None
     except (LqopsError, DatabaseError):

@@ -5,16 +5,18 @@ interface calls, so the same permissions hold and the same record is left; nothi
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from agents.router import intents, levers, looks, runs, spending
 from agents.router.answers import Answer, Asker, Kind, lines, told
+from agents.router.ids import is_id
 from agents.router.spelling import mended
 from agents.router.words import Grammar, Request, read, words
 
 logger = logging.getLogger(__name__)
 
 Scope = Literal["read", "write", "decide"]
+Judged = TypeVar("Judged")
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,14 @@ FAST_PATHS: Final = (
 )
 
 
+_BY_ID: Final = frozenset({"show_receipt", "halt_session", "decide_approval"})
+
+
 def fast_answer(text: str, who: Asker) -> Answer | None:
     """The answer of the first path that the whole request fits; None if it has to go to the model."""
-    for path, request in _fitting(text):
+    for path, request in _found(text):
+        if who.in_chat and path.name in _BY_ID and not all(map(is_id, request.ids)):
+            continue  # a number or a date in what is said to an agent
         answer = path.handle(request, who)
         if answer is not None:
             return replace(answer, path=path.name)
@@ -87,17 +94,32 @@ def fast_answer(text: str, who: Asker) -> Answer | None:
 
 
 def fast_answer_in_chat(text: str, who: Asker) -> Answer | None:
-    """The same for a message to an agent, who may have asked something: a bare `accept` or `refuse` is said to it.
+    """The same for a message to an agent, who may have asked something: a bare `accept`, `refuse it` is said to it.
 
     While a message is being worked on, the agent hears nothing: a bare `stop` means that message.
     """
-    request = read(text)
-    if who.at_work is not None and request is not None and intents.is_covered(request, intents.HALT_THIS):
+    if who.at_work is not None and _safely(lambda: _means_this(text), otherwise=False):
         return replace(levers.halt_one(who.at_work, who), path="halt_session")
     answer = fast_answer(text, who)
-    is_bare = request is not None and len(request.words) == 1
-    asks_back = answer is not None and answer.kind == Kind.ANSWER and not answer.changed
-    return None if is_bare and asks_back and who.at_work is None and scope_of(text) != "read" else answer
+    if answer is None or answer.kind != Kind.ANSWER or answer.changed:
+        return answer
+    scope = scope_of(text)
+    return None if (scope == "decide" and not _names_one(text)) or (scope != "read" and _is_bare(text)) else answer
+
+
+def _means_this(text: str) -> bool:
+    request = read(text)
+    return request is not None and intents.is_covered(request, intents.HALT_THIS)
+
+
+def _is_bare(text: str) -> bool:
+    return len(text.split()) == 1
+
+
+def _names_one(text: str) -> bool:
+    """False for `accept it`, said to an agent: nothing is decided without an id."""
+    request = read(text)
+    return request is not None and bool(request.ids)
 
 
 def _fitting(text: str) -> Iterator[tuple[FastPath, Request]]:
@@ -111,10 +133,26 @@ def _fitting(text: str) -> Iterator[tuple[FastPath, Request]]:
         yield from ((path, corrected) for path in FAST_PATHS if path.scope == "read" and path.fits(corrected))
 
 
+def _found(text: str) -> list[tuple[FastPath, Request]]:
+    nothing: list[tuple[FastPath, Request]] = []
+    return _safely(lambda: list(_fitting(text)), otherwise=nothing)
+
+
+def _safely(judge: Callable[[], Judged], *, otherwise: Judged) -> Judged:
+    """Rules that break decide nothing. What a path does is not judged here: no fault of a lever sends its order on."""
+    try:
+        return judge()
+    except Exception:
+        logger.exception("a request could not be read; it is answered directly")
+        return otherwise
+
+
 def scope_of(text: str) -> Scope:
     """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
-    try:
-        return next((path.scope for path, _ in _fitting(text) if path.grammars), "write")
-    except Exception:
-        logger.exception("a request could not be read; it goes to the model")
-        return "write"
+    return next((path.scope for path, _ in _found(text) if path.grammars), "write")
+
+
+def scope_in_chat(text: str) -> Scope:
+    """The same for a message to an agent. Nothing is decided by an `accept` without an id, which may be said to it."""
+    scope = scope_of(text)
+    return "write" if scope == "decide" and not _names_one(text) else scope

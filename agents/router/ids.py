@@ -13,6 +13,12 @@ _HEX: Final = re.compile(r"[0-9a-f]+", re.ASCII)
 _HYPHENS: Final = (8, 12, 16, 20)
 
 
+def is_id(said: str) -> bool:
+    """Whether it can be an id or the beginning of one, and no other number, such as an amount or a date."""
+    plain = said.replace("-", "")
+    return SHORTEST <= len(plain) <= _LONGEST and bool(_HEX.fullmatch(plain)) and said in {plain, _hyphenated(plain)}
+
+
 def rows_by_id(rows: models.QuerySet[Row], said: str) -> list[Row]:
     """The rows meant by an id or the beginning of one; a shorter one than six digits means nothing."""
     plain = said.replace("-", "")

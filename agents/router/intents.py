@@ -219,3 +219,7 @@ SCHEDULE: Final = (
         verbs=2,
     ),
 )
+# Words that begin an order. They are never taken for a slip of another word.
+LEVERS: Final = frozenset().union(
+    *(grammar.needs[0] for grammar in (*HALT, *DECIDE, *PAUSE, *RESUME, *STOP, *START, *RUN, *CHECK, *TRIGGER))
+)

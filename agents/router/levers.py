@@ -31,7 +31,7 @@ from agents.services.halts import HaltAnswer, session_halt
 from agents.services.lifecycles import agent_is_going, agent_start, agent_stop
 from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
-from agents.services.viewing import session_view
+from agents.services.viewing import row_view
 from audit.redaction import redact, redact_data
 
 REASON_CHARS: Final = 200
@@ -102,7 +102,7 @@ def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
     """The call and the words that decide on it. A look at somebody else's is on record, as everywhere."""
     if who.dry:  # it is not shown, and so no look at it is on record
         return told(f"Decides nothing: shows {approval.action} and the words that decide on it.", missing=["digest"])
-    session_view(session=approval.session, by=who.by, now=who.now)
+    row_view(row=approval, by=who.by, now=who.now)
     arguments = redact_data(approval.arguments)
     said = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
     repeat = f"{verb} {approval.public_id} {approval.digest[:DIGEST_CHARS]}"

@@ -18,6 +18,7 @@ from agents.selectors.autonomy import under_way_of
 from agents.selectors.health import health
 from agents.selectors.purposes import purposes
 from agents.services.approvers import PERMISSION
+from agents.services.chat_answers import ANSWERED_AT_ONCE
 from agents.services.plain_text import one_line
 from agents.services.precedents import precedents_board
 from agents.skills.registry import skills_left_out
@@ -50,6 +51,11 @@ _NEWEST: Final = frozenset({"last", "latest", "newest", "recent"})
 
 def own_sessions(who: Asker) -> QuerySet[AgentSession]:
     return AgentSession.objects.filter(owner=who.by).select_related("agent", "trigger").order_by("-pk")
+
+
+def _runs(who: Asker) -> QuerySet[AgentSession]:
+    """Without the messages that were answered at once: nothing ran for them."""
+    return own_sessions(who).exclude(ANSWERED_AT_ONCE)
 
 
 def under_way(who: Asker) -> QuerySet[AgentSession]:
@@ -126,12 +132,13 @@ def _trigger(row: Trigger) -> dict[str, Any]:
 
 
 def sessions(request: Request, who: Asker) -> Answer | None:
-    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows."""
+    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows, or
+    the days are not this month's."""
     most = next(iter(request.ids), str(SHOWN))
-    if not re.fullmatch(r"[1-9]\d{0,2}", most):
+    if not re.fullmatch(r"[1-9]\d{0,2}", most) or {"last", "month"} <= request.said:
         return None
     wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
-    rows = _begun(own_sessions(who), request, who)
+    rows = _begun(_runs(who), request, who)
     rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
     count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
     text = lines(_heading(count, "session"), [said_of(row) for row in shown], empty=_instead(who))
@@ -146,7 +153,7 @@ def _begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QueryS
 
 def _instead(who: Asker) -> str:
     """What there is when there are no sessions of the kind that was asked for."""
-    rows = own_sessions(who).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
+    rows = _runs(who).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
     counts = ", ".join(f"{number} {name}" for name, number in rows)
     return f"You have no such sessions. You have: {counts}." if counts else "You have no sessions."
 
@@ -175,7 +182,7 @@ def said_of(shown: dict[str, Any]) -> str:
 def receipt(request: Request, who: Asker) -> Answer:
     rows = own_sessions(who)
     if not request.ids and request.said & _NEWEST and not request.said & {"receipts"}:
-        found = list(rows[:1])
+        found = list(_runs(who)[:1])
     elif len(request.ids) == 1:
         found = rows_by_id(rows, request.ids[0])
         if not found:

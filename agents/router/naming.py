@@ -32,6 +32,27 @@ CUES: Final = {
 READ: Final = frozenset({"collection", "document"})
 _TO_READ: Final = frozenset({"on", "over", "in", "through", "for"})
 _TO_GO_BY: Final = frozenset({"with", "using", "by", "against"})
+# Names that stand for something else unless they are marked as names.
+_PRONOUNS: Final = frozenset(
+    [
+        "it",
+        "this",
+        "that",
+        "them",
+        "these",
+        "those",
+        "one",
+        "all",
+        "everything",
+        "me",
+        "you",
+        "he",
+        "she",
+        "they",
+        "now",
+        "again",
+    ]
+)
 MOST_WORDS: Final = 12
 MOST_ROWS: Final = 50
 
@@ -79,10 +100,18 @@ def names_in(request: Request, owner: User, kinds: Iterable[str]) -> Names:
     found: list[Named] = []
     for (start, end), name in sorted(spans.items(), key=lambda span: (span[0][0] - span[0][1], span[0][0])):
         places = frozenset(range(start, end))
+        if name.casefold() in _PRONOUNS and not _is_marked(request, start, end):
+            continue
         if (rows := borne.get(name.casefold())) and not places & taken:
             taken |= places
             found.append(Named(places, _meant(request, start, end, rows)))
     return Names(tuple(sorted(found, key=lambda named: min(named.places))))
+
+
+def _is_marked(request: Request, start: int, end: int) -> bool:
+    """In quotes, or beside a word that says what it is the name of."""
+    beside = [*request.words[max(start - 1, 0) : start], *request.words[end : end + 1]]
+    return request.words[start].quoted or any(word.said in CUES for word in beside)
 
 
 def rows_of(kind: str, owner: User) -> list[Any]:

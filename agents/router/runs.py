@@ -43,16 +43,16 @@ def run_named(names: Names, who: Asker) -> Answer:
     triggers, by, read = names.of("trigger"), names.of(*GO_BY), names.of(*READ)
     if who.dry and (triggers or read):
         return would(f"Runs {' on '.join(row.name for row in (*triggers, *by, *read))} now.", Kind.SESSION)
+    asked: dict[str, Any] = {"owner": who.by, "by": who.by, "now": who.now, "agent": who.agent}
+    asked["max_cost_usd"] = who.max_cost_usd
     if triggers:
-        return _started(
-            run_now(owner=who.by, by=who.by, now=who.now, trigger=triggers[0], agent=who.agent), triggers[0]
-        )
+        return _started(run_now(trigger=triggers[0], **asked), triggers[0])
     if not read:
         return told(
             f"Nothing was started: say what {by[0].name} is to read, a collection or a document.", missing=["read"]
         )
     chosen = {_kind(by[0]): by[0], _kind(read[0]): read[0]}
-    return _started(run_now(owner=who.by, by=who.by, now=who.now, agent=who.agent, **chosen), by[0], read[0])
+    return _started(run_now(**asked, **chosen), by[0], read[0])
 
 
 def run_towards(who: Asker, names: Names) -> Answer:

@@ -7,6 +7,7 @@ an order: a lever is pulled by words that are spelt as they should be, or not at
 from dataclasses import replace
 from typing import Final
 
+from agents.router.intents import LEVERS
 from agents.router.words import Request, Word, words
 
 SHORTEST: Final = 5
@@ -32,7 +33,7 @@ def mended(request: Request) -> Request | None:
 
 
 def _mended(word: Word) -> Word:
-    if word.quoted or len(word.said) < SHORTEST or not word.said.isalpha() or word.said in _MEANT | _OTHERS:
+    if word.quoted or len(word.said) < SHORTEST or not word.said.isalpha() or word.said in _MEANT | _OTHERS | LEVERS:
         return word
     meant = [one for one in sorted(_MEANT) if _is_slip(word.said, one)]
     return replace(word, said=meant[0]) if len(meant) == 1 else word

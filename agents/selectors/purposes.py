@@ -61,10 +61,11 @@ def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
 def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
     """Runs of one rule are told apart by what set them off; the words of an event were redacted when it came in."""
     ids = {session.pk: found for session in sessions if (found := as_uuid(_event_id(session))) is not None}
-    rows = InboundEvent.objects.filter(public_id__in=set(ids.values())) if ids else ()
-    events = {event.public_id: _cut(str(event).strip() or "an event", EVENT_CHARS) for event in rows}
+    events = InboundEvent.objects.only("public_id", "title", "source", "event_type")
+    rows = events.filter(public_id__in=set(ids.values())) if ids else ()
+    said = {event.public_id: _cut(str(event).strip() or "an event", EVENT_CHARS) for event in rows}
     named = {session.pk: session.trigger.name for session in sessions if session.trigger}
-    return {pk: f"{named.get(pk, 'event')}: {events[one]}" for pk, one in ids.items() if one in events}
+    return {pk: f"{named.get(pk, 'event')}: {said[one]}" for pk, one in ids.items() if one in said}
 
 
 def _event_id(session: AgentSession) -> object:

@@ -29,8 +29,8 @@ from audit.redaction import redact, redact_data
 
 logger = logging.getLogger(__name__)
 
-# Raises a ValueError for parameters with which no call of the intent could be made.
-Fits = Callable[[str, Mapping[str, Any]], object]
+# The parameters as a call of the intent keeps them; a ValueError if none could be made with them.
+Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
 _TOLD = {
@@ -152,14 +152,12 @@ def approval_approve_edited(
 
 def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
     """The arguments that an approver wants instead, if the call could be made with them."""
-    changed: dict[str, Any] = redact_data(dict(arguments))
-    if odd := reshaped(approval.arguments, changed):
+    if odd := reshaped(approval.arguments, dict(arguments)):
         raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
     try:
-        fits(approval.intent, changed)
+        return fits(approval.intent, arguments)
     except ValueError as error:
         raise Invalid(f"The call cannot be made with these arguments: {error}") from error
-    return changed
 
 
 @transaction.atomic

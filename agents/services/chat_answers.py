@@ -5,30 +5,36 @@ needs no opt-in, and there is one also while all work is halted.
 """
 
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 
 from agents.enums import Mode, Phase, Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession
 from agents.services.actors import actor_of
 from agents.services.chats import Way, chat_sessions
-from agents.services.sessions import session_finish
+from agents.services.leases import session_birth
+from agents.services.sessions import by_definition, session_finish
 from agents.services.transcripts import Entry, transcript_append
 from agents.transitions import TERMINAL
 from agents.types import ZERO
 from audit import recorder
 from audit.redaction import redact
 
+# Sessions of such messages.
+ANSWERED_AT_ONCE: Final = Q(mode=Mode.CHAT, params__has_key="path")
+
 
 def chat_at_work(owner: User, chat: UUID) -> AgentSession | None:
     """The message of a chat that is being worked on, if one is. A chat of somebody else is not there."""
-    said = chat_sessions(owner_id=owner.pk, chat=chat)
-    if not said:
+    said = AgentSession.objects.filter(owner=owner, mode=Mode.CHAT, params__chat=str(chat))
+    if not said.exists():
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
-    return next((one for one in said if one.status not in TERMINAL), None)
+    return said.exclude(status__in=sorted(TERMINAL)).order_by("pk").first()
 
 
 @transaction.atomic
@@ -46,7 +52,7 @@ def chat_tell(
     before = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     session = AgentSession.objects.create(
         owner=owner,
-        agent=agent or (before[-1].agent if before else None),
+        **by_definition(agent or (before[-1].agent if before else None)),
         mode=Mode.CHAT,
         status=Status.RUNNING,
         current_phase=Phase.TURN,
@@ -59,15 +65,7 @@ def chat_tell(
     )
     session.params["chat"] = str(chat or session.public_id)
     session.save(update_fields=["params"])
-    details = {
-        "mode": session.mode,
-        "owner_id": owner.pk,
-        "agent_id": session.agent_id,
-        "trigger_kind": session.trigger_kind,
-        "asked_by": actor_of(owner),
-        "max_cost_usd": str(session.max_cost_usd),
-    }
-    recorder.append(session.chain, "autonomous_session.started", now=now, details=details)
+    recorder.append(session.chain, "autonomous_session.started", now=now, details=session_birth(session))
     said = (Entry("user", session.params["message"]), Entry("assistant", redact(answer), stop="end_turn"))
     transcript_append(session, said, now=now)
     return session_finish(session, TerminalReason.COMPLETED, now=now)

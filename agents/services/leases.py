@@ -59,7 +59,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         ]
     )
     if first:
-        recorder.append(row.chain, "autonomous_session.started", now=now, details=_birth(row))
+        recorder.append(row.chain, "autonomous_session.started", now=now, details=session_birth(row))
     else:
         details = {"cause": "takeover" if lost else "queue", "recoveries": row.recoveries, "fencing": row.fencing}
         recorder.append(row.chain, "autonomous_session.resumed", now=now, details=details)
@@ -111,7 +111,7 @@ def _is_stopped(row: AgentSession) -> bool:
     return Installation.objects.filter(pk=1, halt__isnull=False).exists()
 
 
-def _birth(row: AgentSession) -> dict[str, str | int | None]:
+def session_birth(row: AgentSession) -> dict[str, str | int | None]:
     return {
         "mode": row.mode,
         "owner_id": row.owner_id,

@@ -115,8 +115,9 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
         raise ValueError("the owner has no address any more, or wants no copies")
     parts = [notice.title, notice.body]
     if notice.session is not None:
-        parts[1] = "\n".join(line for line in notice.body.splitlines() if not line.startswith("Receipt: /"))
-        parts.append(f"Receipt: {base_url()}{receipt_path(notice.session)}")
+        receipt = receipt_path(notice.session)
+        parts[1] = "\n".join(line for line in notice.body.splitlines() if line != f"Receipt: {receipt}")
+        parts.append(f"Receipt: {base_url()}{receipt}")
     domain = mail_sender().rpartition("@")[2].rstrip(">") or "localhost"
     return EmailMessage(
         subject=one_line(f"[lqops] {notice.title}", SUBJECT_CHARS),

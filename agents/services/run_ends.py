@@ -34,6 +34,6 @@ def run_tell_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime
 
 def _is_own_halt(row: AgentSession) -> bool:
     """The owner has halted it, or all work with it. A halt of its own came before that of all work, which left it."""
-    everything = Halt.objects.filter(scope=HaltScope.ORGANISATION, released_at__isnull=True)
+    everything = Halt.objects.filter(scope=HaltScope.ORGANISATION, requested_at__gte=row.created_at)
     halt = Halt.objects.filter(session=row).order_by("-pk").first() or everything.order_by("-pk").first()
     return halt is not None and halt.requested_by_id == row.owner_id

@@ -77,7 +77,8 @@ def _set_read(trigger_pk: int, collection_pk: int | None, now: datetime) -> None
     Each in a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it.
     """
     behind = Collection.objects.filter(Q(read_at__isnull=True) | Q(read_at__lt=now))
-    read = {"owner__lqops_triggers": trigger_pk} if collection_pk is None else {"pk": collection_pk}
+    all_there = {"owner__lqops_triggers": trigger_pk, "deleted_at__isnull": True}
+    read = all_there if collection_pk is None else {"pk": collection_pk}
     for pk in list(behind.filter(**read).values_list("pk", flat=True)):
         behind.filter(pk=pk).update(read_at=now)
 

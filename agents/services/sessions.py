@@ -79,7 +79,7 @@ def session_create(
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
-        **_by_definition(agent),
+        **by_definition(agent),
         trigger=trigger,
         project=project,
         mode=mode,
@@ -103,7 +103,7 @@ def session_create(
     return session
 
 
-def _by_definition(agent: Agent | None) -> dict[str, Any]:
+def by_definition(agent: Agent | None) -> dict[str, Any]:
     """The agent, and the version of its definition that the session keeps, whatever is written later."""
     if agent is None or not agent.definition_version:
         return {"agent": agent}

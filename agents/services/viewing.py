@@ -1,5 +1,6 @@
 """Who looked at whose rows. The owner's own look leaves nothing; anybody else's is on record."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,14 +17,11 @@ _OWNERS: Final = ("owner", "user")
 _WHOLES: Final = ("session", "agent")
 
 
-def session_view(*, session: AgentSession, by: User, now: datetime) -> AgentSession:
-    """Notes a look at a session by somebody other than its owner. In `system`: a chain that is over stays closed."""
-    row_view(row=session, by=by, now=now)
-    return session
-
-
 def row_view(*, row: Model, by: User, now: datetime) -> None:
-    """Notes a look at what belongs to somebody else. Whoever looks at a part of a run looks at the run."""
+    """Notes a look at what belongs to somebody else. Whoever looks at a part of a run looks at the run.
+
+    In `system`: the chain of a run that is over stays closed.
+    """
     seen, owner_id = belonging(row)
     if seen is None or owner_id == by.pk:
         return
@@ -32,6 +30,12 @@ def row_view(*, row: Model, by: User, now: datetime) -> None:
         _note("session.viewed", f"session:{public_id}", by, now, session_id=public_id)
     else:
         _note("row.viewed", f"{name}:{public_id}", by, now, resource=name, resource_id=public_id)
+
+
+def rows_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
+    """Notes a list that tells what its rows hold: once, however many of them are others'."""
+    if any(owner_id not in {None, by.pk} for _, owner_id in map(belonging, rows)):
+        others_list(resource=str(rows[0]._meta.model_name), by=by, now=now)
 
 
 def others_list(*, resource: str, by: User, now: datetime, owner_id: int | None = None) -> None:

@@ -46,15 +46,11 @@ def _lacking(name: str) -> str:
 
 
 def _tools(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str, str]]:
-    for number, name in enumerate(definition.skills or ()):
-        if name not in skills or _lacking(name):
-            yield f"skills[{number}]", name
-    for field, spec in definition.hot_state.fields.items():
-        if spec.refresh_tool is not None and spec.refresh_tool not in skills:
-            yield f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool
-    for key, sensor in _sensors(definition):
-        if sensor.source.tool is not None and sensor.source.tool not in skills:
-            yield f"{key}.source.tool", sensor.source.tool
+    named = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ())]
+    fields = definition.hot_state.fields.items()
+    named += [(f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool or "") for field, spec in fields]
+    named += [(f"{key}.source.tool", sensor.source.tool or "") for key, sensor in _sensors(definition)]
+    yield from ((key, name) for key, name in named if name and (name not in skills or _lacking(name)))
 
 
 def _models(definition: AgentDefinition) -> Iterator[tuple[str, str]]:

@@ -68,8 +68,7 @@ class Call:
 
     @property
     def holds_a_secret(self) -> bool:
-        """A question to a model may quote a masked secret; an act on the world may not carry one."""
-        return self.tool.remote and self.tool.request is None and contains_marker(self.arguments)
+        return _holds_a_secret(self.tool, self.arguments)
 
     @property
     def digest(self) -> str:
@@ -124,3 +123,16 @@ def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, d
     if tool.request is not None:
         tool.request(arguments)
     return tool, arguments
+
+
+def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as a call keeps them, if it could be made with them."""
+    tool, arguments = usable(intent, params)
+    if _holds_a_secret(tool, arguments):
+        raise BadParams("they hold a secret, or its mask; pass secrets by handle.")
+    return arguments
+
+
+def _holds_a_secret(tool: Tool, arguments: dict[str, Any]) -> bool:
+    """A question to a model may quote a masked secret; an act on the world may not carry one."""
+    return tool.remote and tool.request is None and contains_marker(arguments)

@@ -57,5 +57,5 @@ def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
 def _demand_answer(reply: ModelReply) -> None:
     if reply.stop_reason == "refusal":
         raise NoAnswer("the model refused to answer")
-    if not reply.text.strip():
+    if not any(char.isprintable() and not char.isspace() for char in reply.text):
         raise NoAnswer("the model's answer was empty")

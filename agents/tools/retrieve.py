@@ -33,6 +33,7 @@ from agents.tools.params import BadParams, text
 
 MOST_CHARS = 1_000_000
 PASSAGES = 4
+NEW_PASSAGES = 500  # of what is new there is no next time: all that fits is read, as far as there is room
 _GIVEN = {
     "document": {"document"},
     "query": {"query", "collection", "since", "until"},
@@ -127,7 +128,7 @@ def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
         owner_id=owner_id,
         query=text(given, "query"),
         collection_ids=collections,
-        limit=PASSAGES,
+        limit=PASSAGES if after is None else NEW_PASSAGES,
         after=after,
         until=until,
     )

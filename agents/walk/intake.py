@@ -38,7 +38,6 @@ class Reading:
     `put_off` counts the documents that came in, too, and that the next run of the schedule reads.
     """
 
-    mode: str = ""
     passages: tuple[Passage, ...] = ()
     left_out: int = 0
     put_off: int = 0
@@ -87,7 +86,6 @@ def reading_of(work: Slice) -> Reading:
         return Reading(failed=(made.error if made else "") or "the retrieval was refused")
     summary = made.result.get("summary") or {}
     return Reading(
-        mode=str(summary.get("mode", "")),
         passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
         left_out=int(summary.get("left_out", 0)),
         put_off=int(work.params.get("put_off") or 0),

@@ -29,7 +29,7 @@ from agents.services.approvals import (
     standing_create,
 )
 from agents.services.halts import session_halt
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 from agents.tools.inference import request_of
 from agents.tools.registry import override
 from agents.tools.tool import Tool
@@ -101,7 +101,9 @@ def test_an_edit_changes_values_and_neither_names_nor_kinds(approver, letter, ar
     send(session, to="everybody@example.org")
     ticket = Approval.objects.get()
     with pytest.raises(Invalid, match="An edit changes the values"):
-        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, fits=usable, now=NOW)
+        approval_approve_edited(
+            ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, fits=fitting, now=NOW
+        )
     ticket.refresh_from_db()
     assert ticket.status == "pending"
 
@@ -111,7 +113,7 @@ def test_an_approver_may_change_the_arguments_and_what_was_asked_is_kept(approve
     send(session, to="everybody@example.org")
     ticket = Approval.objects.get()
     asked = ticket.digest
-    approval_approve_edited(ticket.pk, by=approver, digest=asked, arguments={"to": "Ada"}, fits=usable, now=NOW)
+    approval_approve_edited(ticket.pk, by=approver, digest=asked, arguments={"to": "Ada"}, fits=fitting, now=NOW)
     assert send(session, to="everybody@example.org").ok
     assert send(session, to="everybody@example.org").replayed
     [(_, params)] = letter.calls

@@ -21,7 +21,7 @@ from agents.enums import (
     ToolIntent,
     WaitingOn,
 )
-from agents.exceptions import BudgetExceeded, LeaseLost, SessionHalted
+from agents.exceptions import BudgetExceeded, Invalid, LeaseLost, SessionHalted
 from agents.guard import guarded_tool_call
 from agents.metering import AskedTwice
 from agents.models import Agent, AgentSession, Approval, Budget, InferenceLog, ToolCall
@@ -32,13 +32,14 @@ from agents.services.approvals import approval_approve, approval_approve_edited,
 from agents.services.budget import budget_set_cap
 from agents.services.halts import session_halt
 from agents.services.sessions import session_finish, session_rest
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 from agents.tools.inference import request_of
 from agents.tools.registry import override
 from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
+from audit.redaction import redact_data
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_agent, make_price, make_session
@@ -321,7 +322,23 @@ def test_an_approver_cannot_put_a_secret_into_the_arguments(approver):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
         ticket = Approval.objects.get()
         secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
-        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=usable, now=NOW)
+        with pytest.raises(Invalid, match="pass secrets by handle"):
+            approval_approve_edited(
+                ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=fitting, now=NOW
+            )
+    ticket.refresh_from_db()
+    assert (ticket.status, probe.calls) == (ApprovalStatus.PENDING, [])
+
+
+def test_a_secret_that_got_into_an_approval_is_not_dispatched(approver):
+    session = make_session()
+    with tool(probe=Probe(), level=Level.RESTRICTED) as probe:
+        asked = {"to": "Ada", "key": "none"}
+        guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
+        ticket = Approval.objects.get()
+        secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
+        masked = lambda intent, given: redact_data(dict(given))  # noqa: E731
+        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=masked, now=NOW)
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
     assert (result.detail, probe.calls) == ("secret_in_arguments", [])
 

@@ -7,7 +7,19 @@ from django.db.models import CASCADE
 from django.urls import reverse
 
 import agents.admin  # noqa: F401 which registers the pages
-from agents.models import Agent, AgentSession, Approval, Document, Memory, Notification, Playbook
+from agents.models import (
+    Agent,
+    AgentSession,
+    Approval,
+    ContextProposal,
+    Document,
+    Finding,
+    Memory,
+    Notification,
+    Playbook,
+    Precedent,
+    Question,
+)
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_everything, page, sign_in, text_of
 from tests.factories import NOW, make_user
@@ -174,12 +186,41 @@ def test_a_search_in_somebody_else_s_documents_is_on_record(client):
     before = last_event()
 
     client.get(address, {"q": "five", "owner": by.pk})
-    client.get(address, {"q": "nothing of the kind", "owner": made.owner.pk})
+    client.get(address, {"q": "", "owner": made.owner.pk})
     assert kinds_since(before) == []
+    client.get(address, {"q": "nothing of the kind", "owner": made.owner.pk})
     assert "five" in text_of(client.get(address, {"q": "five", "owner": made.owner.pk}))
 
+    for listed in AuditEvent.objects.filter(pk__gt=before):
+        assert (listed.kind, listed.details) == ("row.listed", {"resource": "document", "owner_id": made.owner.pk})
+    assert len(kinds_since(before)) == 2, "that there is nothing of the kind is an answer, too"
+
+
+@pytest.mark.parametrize(
+    "model", [Memory, Precedent, ContextProposal, Question, Finding], ids=lambda model: model.__name__
+)
+def test_a_list_that_tells_what_others_rows_hold_is_on_record_once(client, model):
+    owner = make_everything().owner
+    sign_in(client, "viewer")
+    before = last_event()
+
+    assert client.get(page(model, "changelist")).status_code == 200
     [listed] = AuditEvent.objects.filter(pk__gt=before)
-    assert (listed.kind, listed.details) == ("row.listed", {"resource": "document", "owner_id": made.owner.pk})
+    assert (listed.kind, listed.details["resource"]) == ("row.listed", model._meta.model_name)
+
+    User.objects.filter(pk=owner.pk).update(is_staff=True, is_superuser=True)
+    client.force_login(owner)
+    assert client.get(page(model, "changelist")).status_code == 200
+    assert kinds_since(before) == ["row.listed"], "one's own rows"
+
+
+def test_a_row_s_history_is_a_look_at_it(client):
+    make_everything()
+    sign_in(client, "viewer")
+    before = last_event()
+
+    assert client.get(page(Question, "history", Question.objects.get().pk)).status_code == 200
+    assert kinds_since(before) == ["session.viewed"]
 
 
 # --- Notices ---

@@ -38,7 +38,7 @@ from agents.services import (
     triggers,
 )
 from agents.services import agents as agents_
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
@@ -150,7 +150,7 @@ ACTS = {
     ),
     "approval:approve_edited": Act(
         lambda w, row: approvals.approval_approve_edited(
-            row.pk, digest=row.digest, arguments=EDITED, fits=usable, **said(w)
+            row.pk, digest=row.digest, arguments=EDITED, fits=fitting, **said(w)
         ),
         lambda w, row: {"digest": row.digest, "arguments": EDITED},
         before=of_a_notice,

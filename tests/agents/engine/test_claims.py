@@ -1,5 +1,7 @@
 """Response honesty: claims of what was not done are taken out, and nothing else is."""
 
+import re
+
 import pytest
 
 from agents.engine.claims import CORRECTED, NOT_CALLED, Came, corrected
@@ -31,12 +33,16 @@ def told(text, came=None, before=()):
         "Your message was successfully sent.",
         "Email sent!",
         "The request is now posted.",
+        "As you said, I have sent the mail.",
+        "You told me so, and I sent it.",
+        '5" wide. I have sent the mail.',
+        '"Wide. I have sent the mail.',
     ],
 )
 def test_claim_without_any_success_is_taken_out_and_the_truth_is_told(claim):
     text = told(f"The report is ready.\n{claim}\nThe total is 3.5 million.", {"send_email": FAILED})
 
-    assert claim.removeprefix("Done. ") not in text
+    assert re.split(r"Done\. |[wW]ide\. ", claim)[-1] not in text
     assert text.startswith("The report is ready.\n")
     assert "The total is 3.5 million." in text
     assert CORRECTED in text
@@ -101,6 +107,13 @@ def test_claim_that_is_true_is_left_as_it_is():
     assert CORRECTED in told("I emailed Bob.", {"http_request": DONE})  # another thing than was done
 
 
+def test_word_to_the_owner_is_a_message_and_no_mail():
+    about = {"able": ["tell_owner", "send_email"], "came": {"tell_owner": DONE}, "done_before": frozenset}
+    assert corrected("I sent you a message. I notified you.", **about) == "I sent you a message. I notified you."
+    assert CORRECTED in corrected("I have sent the mail.", **about)
+    assert CORRECTED in corrected("I emailed you.", **about)
+
+
 def test_true_claim_beside_a_false_one_stays():
     text = told("I sent the mail. I deleted the file.", {"delete_file": FAILED}, before=["send_email"])
     assert text == f"I sent the mail.\n\n{CORRECTED}\n- delete_file did not succeed: {FAILED.told}"
@@ -123,5 +136,5 @@ def test_scheduling_is_claimed_where_it_failed():
 def test_long_texts_take_linear_time():
     text = "I sent it? " * 20_000 + "." * 100_000 + "and " * 50_000
     assert told(text) == text
-    quoted = '"' + "I sent it. " * 20_000
+    quoted = f'"{"I sent it. " * 20_000}"'
     assert told(quoted) == quoted

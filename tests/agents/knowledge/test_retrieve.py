@@ -165,6 +165,16 @@ def test_a_query_since_a_time_sees_only_what_people_put_in_within_the_period(own
     assert sorted(since) == ["The fee after.", "The fee within."]
 
 
+def test_all_that_is_new_and_fits_a_query_is_read_for_there_is_no_next_time(owner, collection, retrieve):
+    for number in range(9):
+        make_document(owner, f"The fee of number {number}.", collection=collection, now=NOW + HOUR)
+    asked = {"query": "fee", "collection": str(collection.public_id), "since": NOW.isoformat()}
+
+    assert len(texts(retrieve(**asked))) == 9
+    few = retrieve(limit_chars=50, **asked)
+    assert (len(texts(few)), few.data["summary"]["left_out"]) == (2, 7)
+
+
 # --- Limits ---
 
 

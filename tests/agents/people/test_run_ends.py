@@ -4,6 +4,7 @@ import pytest
 
 from agents.enums import Mode, Status, TerminalReason
 from agents.models import Finding, Notification
+from agents.services.halts import organisation_halt, organisation_release
 from agents.services.notifications import receipt_path
 from agents.services.sessions import session_finish
 from tests.factories import NOW, make_session
@@ -43,6 +44,14 @@ def test_a_loop_that_was_stopped_speaks_of_no_findings():
     session = make_session(mode=Mode.LOOP)
     session_finish(session, TerminalReason.WORKER_ERROR, now=NOW)
     assert Notification.objects.get().body.startswith("Calls: 0.")
+
+
+def test_a_halt_of_ones_own_is_not_told_when_it_was_lifted_before_the_run_saw_it():
+    session = make_session(created_at=NOW)
+    organisation_halt(by=session.owner, reason="enough", now=NOW)
+    organisation_release(by=session.owner, now=NOW)
+    session_finish(session, TerminalReason.EXTERNAL_HALT, now=NOW)
+    assert not Notification.objects.exists()
 
 
 def test_a_run_that_completed_is_not_told_of_twice():

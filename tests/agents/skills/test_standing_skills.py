@@ -12,7 +12,7 @@ from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
 from agents.models import Approval, SkillSetting, StandingApproval, ToolCall
 from agents.services.approvals import approval_approve_edited, edited, standing_create
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session
 
@@ -169,7 +169,7 @@ def test_page_offers_the_arguments_of_the_skill(ask, approver):
 def test_edit_changes_what_a_skill_is_given_and_never_which_skill(ask, approver):
     ask("act", "a:1", what="it")
     ticket = Approval.objects.get()
-    decide = {"by": approver, "digest": ticket.digest, "fits": usable, "now": NOW}
+    decide = {"by": approver, "digest": ticket.digest, "fits": fitting, "now": NOW}
     with pytest.raises(Invalid, match="skill must stay act"):
         approval_approve_edited(ticket.pk, arguments={"skill": "look", "arguments": {"what": "it"}}, **decide)
     approval_approve_edited(ticket.pk, arguments={"skill": "act", "arguments": {"what": "less"}}, **decide)
@@ -190,7 +190,7 @@ def test_edit_with_which_the_skill_could_not_be_called_is_refused_and_the_call_s
 
     with pytest.raises(Invalid, match=r"cannot be made with these arguments: .*colour"):
         approval_approve_edited(
-            ticket.pk, by=approver, digest=ticket.digest, arguments=impossible, fits=usable, now=NOW
+            ticket.pk, by=approver, digest=ticket.digest, arguments=impossible, fits=fitting, now=NOW
         )
 
     ticket.refresh_from_db()
@@ -205,4 +205,4 @@ def test_edit_for_a_skill_that_was_switched_off_meanwhile_is_refused(ask, approv
     ticket = Approval.objects.get()
 
     with pytest.raises(Invalid, match="not found or disabled"):
-        edited(ticket, {"skill": "act", "arguments": {"what": "less"}}, fits=usable)
+        edited(ticket, {"skill": "act", "arguments": {"what": "less"}}, fits=fitting)

@@ -19,7 +19,7 @@ from agents.services.memories import memory_keep
 from agents.services.playbooks import playbook_delete
 from agents.services.projects import project_create, project_edit
 from agents.services.sessions import session_enter_phase
-from agents.tools.calls import usable
+from agents.tools.calls import fitting
 from agents.walk import walk as engine
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown
@@ -168,7 +168,7 @@ def test_words_that_a_person_changed_are_not_asked_for_again(scene, approver):
         ticket = Approval.objects.get(session=session)
         arguments = {**ticket.arguments, "title": "Changed by a person"}
         approval_approve_edited(
-            ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, fits=usable, now=clock()
+            ticket.pk, by=approver, digest=ticket.digest, arguments=arguments, fits=fitting, now=clock()
         )
         with fragile(1, before=False):
             session.refresh_from_db()
