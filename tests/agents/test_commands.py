@@ -199,7 +199,7 @@ def test_release_answers_in_json(capsys):
         (["nonsense"], "no session 'nonsense'"),
         ([str(uuid4())], "no session"),
         (["--agent", str(uuid4())], "no agent"),
-        (["--agent", ""], "say 6 characters of its id, or more"),
+        (["--agent", ""], "There is no agent ''"),
         (["--all", "--user", "nobody"], "no active user"),
         (["--all"], "needs a reason"),
         (["--all", "--reason", " "], "needs a reason"),

@@ -3,15 +3,14 @@
 import json
 from argparse import ArgumentParser
 from typing import Any
-from uuid import UUID
 
 from django.core.management.base import CommandError
-from django.db.models import Q
 
 from agents.conf import clock
 from agents.enums import Mode
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user
+from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import Agent, AgentSession
 from agents.selectors.loops import loop_facts
 from agents.services.actors import COMMAND
@@ -29,12 +28,12 @@ class Command(ActingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("act", choices=["start", "stop", "restart", "status"], help="What to do.")
-        parser.add_argument("agent", help="The agent's name, or its public id.")
+        parser.add_argument("agent", help=AGENT_HELP)
         parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
         add_acting_user(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        agent, by, now = _agent(options["agent"]), acting_user(options["user"]), clock()
+        agent, by, now = agent_named(options["agent"]), acting_user(options["user"]), clock()
         stopped: bool | None = None
         try:
             if options["act"] == "stop":
@@ -69,19 +68,6 @@ class Command(ActingCommand):
         if beat is not None:
             at = beat.next_wake_at
             self.stdout.write(f"Heartbeat: {f'next at {at:%Y-%m-%d %H:%M:%S} UTC' if at else beat.status}.")
-
-
-def _agent(named: str) -> Agent:
-    try:
-        which = Q(public_id=UUID(named))
-    except ValueError:
-        which = Q(name=named)
-    found = list(Agent.objects.filter(which)[:2])
-    if not found:
-        raise CommandError(f"There is no agent {named!r}.")
-    if len(found) > 1:
-        raise CommandError(f"Several people have an agent named {named!r}: say its public id.")
-    return found[0]
 
 
 def _facts(agent: Agent, stopped: bool | None) -> dict[str, Any]:  # noqa: FBT001 None: nobody asked for it

@@ -4,10 +4,8 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from agents.management.acting import named_user
-from agents.models import Agent
+from agents.management.naming import AGENT_HELP, agent_named
 from agents.services.agent_files import agent_export
 from agents.services.definitions import definition_drift
 from audit.management.base import ActingCommand
@@ -17,21 +15,15 @@ class Command(ActingCommand):
     help = "Writes an agent to standard output as YAML; load_agents reads it. Changes nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="The agent's name.")
+        parser.add_argument("name", help=AGENT_HELP)
         parser.add_argument("--owner", help="The username of its owner; needed where several have an agent so named.")
         parser.add_argument(
             "--json", action="store_true", help="One JSON object that holds the YAML, with its version."
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = Agent.objects.filter(name=options["name"])
-        if options["owner"]:
-            rows = rows.filter(owner=named_user(options["owner"]))
-        agents = list(rows.select_related("owner")[:2])
-        if len(agents) != 1:
-            found = "Several agents are" if agents else "No agent is"
-            raise CommandError(f"{found} named {options['name']!r}{'; say whose with --owner' if agents else ''}.")
-        agent = agents[0]
+        owner = named_user(options["owner"]) if options["owner"] is not None else None
+        agent = agent_named(options["name"], owner=owner)
         text, drift = agent_export(agent), definition_drift(agent)
         for line in drift:
             self.stderr.write(f"NOTE {line}.")

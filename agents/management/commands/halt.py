@@ -8,7 +8,8 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.management.acting import acting_user, add_acting_user, row_named
-from agents.models import Agent, AgentSession
+from agents.management.naming import AGENT_HELP, agent_named
+from agents.models import AgentSession
 from agents.services.actors import COMMAND
 from agents.services.halts import AllHalted, HaltCount, agents_halt, halted_again_told, organisation_halt, sessions_halt
 from audit.management.base import ActingCommand
@@ -25,7 +26,7 @@ class Command(ActingCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("session", nargs="?", help="The public id of a session, or enough of its beginning.")
-        what.add_argument("--agent", help="The public id of an agent, or its beginning: halts its sessions.")
+        what.add_argument("--agent", help=f"Halts the sessions of an agent. {AGENT_HELP}")
         what.add_argument("--all", action="store_true", help="Halts all work and refuses new work until `release`.")
         parser.add_argument("--reason", default="", help="Kept with the halt, for people; --all needs it.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
@@ -52,8 +53,7 @@ class Command(ActingCommand):
 
     def _halt(self, options: dict[str, Any], **said: Any) -> HaltCount:
         if options["agent"] is not None:
-            agent = row_named(Agent.objects.all(), options["agent"], "agent")
-            return agents_halt([agent.pk], **said)
+            return agents_halt([agent_named(options["agent"]).pk], **said)
         session = row_named(AgentSession.objects.all(), options["session"], "session")
         return sessions_halt([session.pk], **said)
 

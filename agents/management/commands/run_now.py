@@ -22,7 +22,8 @@ from agents.management.acting import (
     incomplete,
     wait_time,
 )
-from agents.models import Agent, AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
+from agents.management.naming import agent_named
+from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.services.actors import COMMAND
 from agents.services.firing import run_now
 from agents.transitions import TERMINAL
@@ -45,7 +46,7 @@ class Command(ActingCommand):
         target.add_argument("--skill", help="The name of a skill that is loaded.")
         target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
         parser.add_argument("--goal", help="What is to be reached, in words, alone or with a playbook or skill.")
-        parser.add_argument("--agent", help="The name or the public id of one of the owner's agents, to work on it.")
+        parser.add_argument("--agent", help="One of the owner's agents, to work on it: its name, its public id or the beginning of that.")
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
         parser.add_argument("--collection", help="The name of a collection: all of it is read.")
         parser.add_argument("--document", help="The public id of a document: it alone is read.")
@@ -101,11 +102,13 @@ class Command(ActingCommand):
 def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
     """The rows and values that the options name."""
     models_named: dict[str, type[models.Model]] = {
-        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project, "agent": Agent
+        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project
     }  # fmt: skip
     found: dict[str, Any] = {
         name: _one_of(owner, model, options[name]) for name, model in models_named.items() if options[name]
     }
+    if options["agent"]:
+        found["agent"] = agent_named(options["agent"], owner=owner)
     if options["skill"]:
         found["skill"] = _only(PromptSkill.objects.filter(name=options["skill"]), f"skill {options['skill']!r}")
     if options["document"]:

@@ -208,8 +208,8 @@ def test_export_agent_says_what_differs_here(capsys, ada, folder):
 
 
 def test_export_agent_says_which_one_is_meant(capsys, ada):
-    assert "No agent is named 'Nobody'." in failed(capsys, "export_agent", "Nobody")
+    assert "There is no agent 'Nobody'." in failed(capsys, "export_agent", "Nobody")
     make_agent(owner=ada, name="Twin")
     make_agent(name="Twin")
-    assert "Several agents are named 'Twin'; say whose with --owner." in failed(capsys, "export_agent", "Twin")
+    assert "Several agents are meant by 'Twin': say the public id of one." in failed(capsys, "export_agent", "Twin")
     assert run(capsys, "export_agent", "Twin", "--owner", "ada").startswith("name: Twin\nmode: semi\n")

@@ -180,7 +180,7 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
     ("words", "says"),
     [
         (["start", "Nobody"], "There is no agent 'Nobody'"),
-        (["start", "Twin"], "Several people have an agent named 'Twin'"),
+        (["start", "Twin"], "Several agents are meant by 'Twin'"),
         (["start", "Idle"], "does nothing by itself: its definition has neither"),
         (["start", "Idle", "--user", "nobody"], "no active user"),
     ],

@@ -1,0 +1,54 @@
+"""Which agent a command means: its name, its public id, or the beginning of that; the same for every command."""
+
+from uuid import UUID
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.enums import HaltState
+from agents.management.naming import agent_named
+from tests.factories import make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+ID = "f6344a8c-17d0-4b5a-9d0c-1c2d3e4f5a6b"
+
+
+@pytest.mark.parametrize("said", ["Supply watcher", ID, ID[:8], ID[:13].upper()])
+def test_halt_takes_a_name_an_id_or_its_beginning(said):
+    session = make_session(agent=make_agent(name="Supply watcher", public_id=UUID(ID)))
+    other = make_session(agent=make_agent())
+
+    call_command("halt", "--agent", said)
+
+    for row, state in ((session, HaltState.HALT_REQUESTED), (other, HaltState.RUNNING)):
+        row.refresh_from_db()
+        assert row.halt_state == state
+
+
+def test_a_name_that_several_have_is_refused_with_their_ids():
+    twins = [make_agent(name="Twin"), make_agent(name="Twin")]
+
+    with pytest.raises(CommandError, match="Several agents are meant by 'Twin'") as refused:
+        call_command("halt", "--agent", "Twin")
+
+    for twin in twins:
+        assert f"{twin.public_id}  Twin  of {twin.owner}" in str(refused.value)
+        assert agent_named("Twin", owner=twin.owner) == twin
+
+
+def test_an_agent_named_like_the_id_of_another_does_not_take_its_place():
+    meant = make_agent(public_id=UUID(ID))
+    make_agent(name=ID)
+
+    assert agent_named(ID) == meant
+
+
+@pytest.mark.parametrize(
+    "command", [["halt", "--agent", "Mine"], ["agent", "status", "Mine"], ["export_agent", "Mine"],
+                ["run_now", "--owner", "ada", "--goal", "x", "--agent", "Mine"]]
+)  # fmt: skip
+def test_every_command_denies_an_agent_in_the_same_words(command):
+    make_user(username="ada")
+
+    with pytest.raises(CommandError, match=r"(There is no|ada has no) agent 'Mine'"):
+        call_command(*command)
