@@ -3,20 +3,22 @@
 import math
 import time
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.db import models
 
-from agents.enums import ApprovalStatus, QuestionStatus, Status, WaitingOn
-from agents.models import AgentSession
+from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
+from agents.models import AgentSession, Finding
 from agents.router.ids import SHORTEST, rows_by_id
+from agents.services.plain_text import one_line
 from agents.transitions import TERMINAL
 
 Row = TypeVar("Row", bound=models.Model)
 LOOK_EVERY_SECONDS = 0.2
+QUOTE_CHARS = 200
 
 
 def add_acting_user(parser: ArgumentParser) -> None:
@@ -88,5 +90,27 @@ def _awaited(session: AgentSession) -> str:
 
 
 def findings_told(session: AgentSession) -> str:
-    found = (f"{finding.severity}: {finding.title}\n{finding.content}".strip() for finding in session.findings.all())
-    return "\n\n".join(found)
+    """Each with the document that it is about and, if it stands there, what it quotes."""
+    return "\n\n".join(map(_finding_told, session.findings.select_related("document")))
+
+
+def _finding_told(finding: Finding) -> str:
+    about = f" ({finding.document.name})" if finding.document else ""
+    quote = f"“{one_line(finding.quote, QUOTE_CHARS)}”" if finding.quote_check == QuoteCheck.VERIFIED else ""
+    return "\n".join(filter(None, [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), quote]))
+
+
+def findings_shown(session: AgentSession) -> list[dict[str, Any]]:
+    """The same as data."""
+    return [
+        {
+            "severity": finding.severity,
+            "title": finding.title,
+            "content": finding.content,
+            "document": finding.document.name if finding.document else None,
+            "document_id": str(finding.document.public_id) if finding.document else None,
+            "quote": one_line(finding.quote, QUOTE_CHARS),
+            "quote_check": finding.quote_check or None,
+        }
+        for finding in session.findings.select_related("document")
+    ]

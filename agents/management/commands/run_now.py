@@ -18,6 +18,7 @@ from agents.management.acting import (
     add_acting_user,
     await_end,
     ended_as,
+    findings_shown,
     findings_told,
     incomplete,
     wait_time,
@@ -90,6 +91,7 @@ class Command(ActingCommand):
             "cost_usd": str(session.cost_total_usd),
             "actual_usd": str(session.cost_actual_usd),
             "max_cost_usd": str(session.max_cost_usd),
+            "findings": findings_shown(session),
         }
         cost = both_usd(session.cost_total_usd, session.cost_actual_usd)
         line = f"Session {session.public_id}: {ended_as(session)}, {cost}."

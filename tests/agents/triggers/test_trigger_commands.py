@@ -64,6 +64,7 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
         "cost_usd": "0.000000",
         "actual_usd": "0.000000",
         "max_cost_usd": "5.000000",
+        "findings": [],
     }
     assert session.params == {"skill": skill.name, "document": str(document.public_id)}
     assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "command"
@@ -103,6 +104,29 @@ def test_run_now_tells_what_the_run_found(owner, capsys, monkeypatch):
     monkeypatch.setattr(acting.time, "sleep", work)
     out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
     assert out.endswith("\ninfo: Late fees\nTwo per cent.\n")
+
+
+def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys, monkeypatch):
+    document = make_document(owner, name="lease.txt")
+
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+        for quote, check in (("A fee of\n2 %" + " and" * 100, "verified"), ("Never said", "unverified")):
+            about = {"document": document, "quote": quote, "quote_check": check}
+            AgentSession.objects.latest("pk").findings.create(title=f"Is {check}", content="See there.", **about)
+
+    monkeypatch.setattr(acting.time, "sleep", work)
+    asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
+    told = run(capsys, *asked)
+    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in told
+    assert "info: Is unverified (lease.txt)\nSee there.\n" in told
+    assert "Never said" not in told
+    assert max(map(len, told.splitlines())) < 210
+
+    first, second = json.loads(run(capsys, *asked, "--json"))["findings"]
+    assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
+    assert first["quote"].startswith("A fee of 2 %")
+    assert (first["quote_check"], second["quote_check"]) == ("verified", "unverified")
 
 
 def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
