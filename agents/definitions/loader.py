@@ -12,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from agents.definitions.plain import Place, line_at, lines_of, path_of, plain
 from agents.definitions.problems import DefinitionError, Problem
 from agents.definitions.refusals import one_key_of, refusals, shown
-from agents.definitions.schema import MOST_SENSORS, AgentDefinition, BrokenSensor, SensorSpec, Written
+from agents.definitions.schema import MOST_SENSORS, MOST_TRIGGERS, AgentDefinition, BrokenSensor, SensorSpec, Written
+from agents.definitions.triggers import TriggerSpec
 from agents.definitions.values import NAME, truth
-from agents.enums import SensorKind
+from agents.enums import SensorKind, TriggerKind
 from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.strict_yaml import Node, Unreadable, read_yaml
 
@@ -43,21 +44,24 @@ class _Reading:
         self._root = root
         self._file = file
         self._problems: list[Problem] = []
+        self._left_out: set[str] = set()  # keys that are wrong
 
     def definition(self, default_name: str) -> AgentDefinition:
         given = {} if self._root.is_nothing else plain(self._root)
         said = given if isinstance(given, dict) else {}
         self._check_settings(said)
-        triggers = said.get("triggers")
-        for number, trigger in enumerate(triggers if isinstance(triggers, list) else ()):
-            self._check_settings(trigger, "triggers", number)
-        listed = said.get("sensors")
-        sensors, broken = self._sensors(listed if _is_short_list(listed) else [])
+        triggers = _listed(said, "triggers", MOST_TRIGGERS)
+        listed = _listed(said, "sensors", MOST_SENSORS)
+        sensors, broken = self._sensors(listed or [])
+        specs = [self._trigger(number, given) for number, given in enumerate(triggers or [])]
         if isinstance(given, dict):
             named = {key: value for key, value in given.items() if value is not None or key not in Written.model_fields}
-            seen = tuple(sensors.values()) if _is_short_list(listed) else listed
-            given = {"name": default_name, **named, "sensors": seen}
+            read_apart: dict[str, Any] = {} if listed is None else {"sensors": tuple(sensors.values())}
+            read_apart |= {} if triggers is None else {"triggers": tuple(spec for spec, _ in specs)}
+            given = {"name": default_name, **named, **read_apart}
         written = self._written(given)
+        if written is not None:
+            self._check_triggers(written.zone, triggers or [], specs)
         told = [*self._problems, *(problem for one in broken for problem in one.problems)]
         if written is None:
             raise DefinitionError(in_order(told))
@@ -83,7 +87,31 @@ class _Reading:
             wrong = {one.key.partition(".")[0].partition("[")[0] for one in told}
             if not isinstance(given, dict) or not wrong & given.keys():
                 return None
+            self._left_out |= wrong
             return self._written({"name": "agent", **{key: given[key] for key in given.keys() - wrong}})
+
+    def _trigger(self, number: int, given: Any) -> tuple[TriggerSpec, set[str]]:
+        """What can be read of a trigger, and which of its keys are wrong."""
+        self._check_settings(given, "triggers", number)
+        try:
+            return TriggerSpec.model_validate(given), set()
+        except ValidationError as error:
+            self._problems += self._told(error, TriggerSpec, ("triggers", number))
+            wrong = {str(refusal.place[0]) for refusal in refusals(error, TriggerSpec) if refusal.place}
+        right = {key: given[key] for key in given.keys() - wrong} if isinstance(given, dict) else {}
+        needed = {"name": f"#{number + 1}", "kind": TriggerKind.MANUAL}
+        return TriggerSpec.model_validate({**needed, **right}), wrong | (needed.keys() - right.keys())
+
+    def _check_triggers(self, zone: str, listed: list[Any], specs: list[tuple[TriggerSpec, set[str]]]) -> None:
+        taken: set[str] = set()
+        for number, (given, (spec, wrong)) in enumerate(zip(listed, specs, strict=True)):
+            if spec.name in taken:
+                wanted = "a name that no other trigger of this agent has"
+                self._problems.append(self._problem(("triggers", number, "name"), wanted, spec.name))
+            taken.add(spec.name)
+            for key, wanted in spec.misfits(zone, wrong):
+                got = given.get(key)  # what has a kind is a map
+                self._problems.append(self._problem(("triggers", number, key), wanted, got))
 
     def _sensors(self, listed: Any) -> tuple[dict[int, SensorSpec], tuple[BrokenSensor, ...]]:
         """Those that can run, by their place in the list, and those that cannot."""
@@ -124,7 +152,7 @@ class _Reading:
         triggers = {trigger.name for trigger in written.triggers}
         for number, sensor in sensors.items():
             for place, update in enumerate(sensor.updates):
-                if update.field not in written.hot_state.fields:
+                if update.field not in written.hot_state.fields and "hot_state" not in self._left_out:
                     wanted = "a field of hot_state: what is written to any other is dropped"
                     yield self._problem(("sensors", number, "updates", place, "field"), wanted, update.field)
             for place, signal in enumerate(sensor.signals):
@@ -153,9 +181,10 @@ class _Reading:
         return Problem(self._file, line_at(self._root, place), path_of(place), wanted, shown(got))
 
 
-def _is_short_list(listed: Any) -> bool:
-    """Whether sensors are looked through one by one; the schema says what is wrong with anything else."""
-    return isinstance(listed, list) and len(listed) <= MOST_SENSORS
+def _listed(said: Mapping[str, Any], key: str, most: int) -> list[Any] | None:
+    """What is looked through one by one; the schema says what is wrong with anything else."""
+    listed = said.get(key)
+    return listed if isinstance(listed, list) and len(listed) <= most else None
 
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

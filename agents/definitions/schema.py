@@ -256,15 +256,6 @@ class Written(Section):
     heartbeat: Heartbeat | None = None
     triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MOST_TRIGGERS))] = ()
 
-    @model_validator(mode="after")
-    def _triggers_fit(self) -> Self:
-        names = [trigger.name for trigger in self.triggers]
-        for number, trigger in enumerate(self.triggers):
-            if trigger.name in names[:number]:
-                raise expected("a name that no other trigger of this agent has", "triggers", number, "name")
-            trigger.demand_schedule(self.zone, "triggers", number)
-        return self
-
 
 class AgentDefinition(Written):
     """An agent.yaml that was read: what it says, which sensors are broken, and what a person may want to know."""

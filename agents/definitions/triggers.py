@@ -1,12 +1,13 @@
 """Triggers as an agent.yaml names them. What they bind to is named, and looked up by the service that makes them."""
 
-from typing import Annotated, Any, Final, Self
+from collections.abc import Iterator, Set
+from typing import Annotated, Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agents.cron import MAX_CHARS, validate
 from agents.definitions.section import Section
-from agents.definitions.values import Amount, Flag, Settings, Zone, expected, one_of, text, whole
+from agents.definitions.values import Amount, Flag, Settings, Zone, one_of, text, whole
 from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.exceptions import Invalid
 
@@ -20,6 +21,15 @@ OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "event_type": TriggerKind.EVENT,
     "category": TriggerKind.EVENT,
     "min_severity": TriggerKind.EVENT,
+}
+# What a kind cannot do without: one key of each group.
+NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
+    TriggerKind.WATCH: {("collection",): "the name of a collection: a watch needs one"},
+    TriggerKind.SCHEDULE: {
+        ("cron",): 'five fields, such as "0 6 * * 1": a schedule needs them',
+        ("playbook", "skill"): "the name of a playbook, or a skill: a schedule needs one of them",
+        ("collection", "query"): "the name of a collection, or a query: a schedule needs one of them",
+    },
 }
 Named = Annotated[str, text(200, what="a name")]
 
@@ -53,33 +63,25 @@ class TriggerSpec(Section):
     loop: Settings = Field(default_factory=dict)
     guardrails: Settings = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _fit(self) -> Self:
+    def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
+        """Keys that do not go together, each with what was expected there. Nothing is said of what hangs on a key that
+        is `wrong` by itself."""
+        if "kind" in wrong:
+            return
         for key, kind in OF_ONE_KIND.items():
             if key in self.model_fields_set and self.kind != kind:
-                raise expected(f"nothing: only {kind} triggers have it, and this is of kind {self.kind}", key)
-        if self.kind == TriggerKind.WATCH and self.collection is None:
-            raise expected("the name of a collection: a watch needs one", "collection")
-        if self.kind == TriggerKind.SCHEDULE:
-            self._demand_work()
-        return self
+                yield key, f"nothing: only {kind} triggers have it, and this is of kind {self.kind}"
+        for keys, needed in NEEDED.get(self.kind, {}).items():
+            if not wrong & set(keys) and not any(getattr(self, key) for key in keys):
+                yield keys[0], needed
+        if self.kind == TriggerKind.SCHEDULE and self.cron:
+            yield from self._never_due(self.zone or agent_zone)
 
-    def _demand_work(self) -> None:
-        if not self.cron:
-            raise expected('five fields, such as "0 6 * * 1": a schedule needs them', "cron")
-        if self.playbook is None and self.skill is None:
-            raise expected("the name of a playbook, or a skill: a schedule needs one of them", "playbook")
-        if self.collection is None and not self.query:
-            raise expected("the name of a collection, or a query: a schedule needs one of them", "collection")
-
-    def demand_schedule(self, zone: str, *place: str | int) -> None:
-        """That the schedule is ever due, in its own zone or in the agent's."""
-        if self.kind != TriggerKind.SCHEDULE:
-            return
+    def _never_due(self, zone: str) -> Iterator[tuple[str, str]]:
         try:
-            validate(self.cron, self.zone or zone)
+            validate(self.cron, zone)
         except Invalid as error:
-            raise expected(f"a schedule that is due some day: {str(error).rstrip('.')}", *place, "cron") from None
+            yield "cron", f"a schedule that is due some day: {str(error).rstrip('.')}"
 
     def fields(self, zone: str) -> dict[str, Any]:
         """What the services for triggers take, but for the name, the kind and what it binds to."""

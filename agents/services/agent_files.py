@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from agents.definitions.loader import in_order
 from agents.definitions.problems import DefinitionError, Problem
 from agents.definitions.schema import AgentDefinition
 from agents.definitions.writer import write_definition
@@ -121,7 +122,7 @@ def _checked(text: str, agent: Agent, *, file: str, name: str = "") -> AgentDefi
         return definition_checked(text, file=file, name=name)
     except DefinitionError as error:
         missing = names_missing(agent, error.rest, file=file) if error.rest else ()
-        raise DefinitionError((*error.problems, *missing)) from None
+        raise DefinitionError(in_order((*error.problems, *missing)), rest=error.rest) from None
 
 
 def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> TriggerPlan:
@@ -129,9 +130,9 @@ def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | Non
     try:
         plan = triggers_plan(row, definition, before, file=file)
     except DefinitionError as error:
-        raise DefinitionError((*taken, *error.problems)) from None
+        raise DefinitionError(in_order((*taken, *error.problems)), rest=definition) from None
     if taken:
-        raise DefinitionError(taken)
+        raise DefinitionError(taken, rest=definition)
     return plan
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
+from agents.definitions.loader import in_order
 from agents.definitions.problems import DefinitionError, Problem
 from agents.definitions.schema import AgentDefinition
 from agents.management.agent_texts import agent_paths, agent_text, counted
@@ -33,24 +34,29 @@ class Command(ActingCommand):
         notes: list[Problem] = []
         names: set[str] = set()
         for path in paths:
-            try:
-                definition = _read(path)
-            except DefinitionError as error:
-                problems += [*error.problems, *(never_fit(error.rest, file=str(path)) if error.rest else ())]
-                continue
-            problems += [*_doubtful(definition, names, str(path)), *never_fit(definition, file=str(path))]
-            notes += [*definition.notes, *not_among(installed_skills().keys(), definition, file=str(path))]
-            names.add(definition.name)
+            found, definition = _read(path)
+            if definition is not None:
+                is_named = all(problem.key != "name" for problem in found)
+                found += [*_doubtful(definition, names if is_named else set(), str(path))]
+                found += never_fit(definition, file=str(path))
+                named = not_among(installed_skills().keys(), definition, file=str(path))
+                notes += in_order([*definition.notes, *named])
+                names |= {definition.name} if is_named else set()
+            problems += in_order(found)
         self.stdout.write(_json(paths, problems, notes) if options["json"] else _lines(paths, problems, notes))
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}.")
 
 
-def _read(path: Path) -> AgentDefinition:
+def _read(path: Path) -> tuple[list[Problem], AgentDefinition | None]:
+    """What is wrong with the text, and what can be read of it all the same."""
     text = agent_text(path)
     if isinstance(text, Problem):
-        raise DefinitionError((text,))
-    return definition_checked(text, file=str(path))
+        return [text], None
+    try:
+        return [], definition_checked(text, file=str(path))
+    except DefinitionError as error:
+        return list(error.problems), error.rest
 
 
 def _doubtful(definition: AgentDefinition, names: set[str], file: str) -> list[Problem]:

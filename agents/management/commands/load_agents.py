@@ -10,7 +10,9 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from agents.conf import clock
+from agents.definitions.loader import in_order
 from agents.definitions.problems import DefinitionError, Problem
+from agents.definitions.schema import AgentDefinition
 from agents.exceptions import LqopsError
 from agents.management.acting import acting_user, add_acting_user, named_user
 from agents.management.agent_texts import agent_paths, agent_text, counted
@@ -40,6 +42,7 @@ class Command(ActingCommand):
         owner = named_user(options["owner"]) if options["owner"] else by or _only_user()
         paths, dry = agent_paths(options["paths"]), options["dry_run"]
         problems: list[Problem] = []
+        notes: list[Problem] = []  # of files that have problems
         loaded: list[tuple[Path, Defined]] = []
         with transaction.atomic():
             for path in paths:
@@ -47,12 +50,14 @@ class Command(ActingCommand):
                     loaded.append((path, _load(path, owner, by)))
                 except DefinitionError as error:
                     problems += error.problems
+                    notes += _notes(path, error.rest) if error.rest else ()
                 except LqopsError as error:
                     problems.append(Problem(str(path), 0, "", f"a file that can be loaded now: {error}"))
             if problems or dry:
                 transaction.set_rollback(True)
         done = [] if problems else loaded
-        self.stdout.write(_json(done, problems, dry=dry) if options["json"] else _lines(done, problems, dry=dry))
+        tell = _json if options["json"] else _lines
+        self.stdout.write(tell(done, problems, notes, dry=dry))
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}: nothing was loaded.")
 
@@ -73,7 +78,7 @@ def _only_user() -> User:
     return users[0]
 
 
-def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: bool) -> str:
+def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
     agents = [
         {
             "file": str(path),
@@ -86,15 +91,16 @@ def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: b
             "broken_sensors": [
                 {"name": sensor.name, "problem": sensor.problem} for sensor in defined.definition.broken_sensors
             ],
-            "notes": [note.to_json() for note in _notes(path, defined)],
+            "notes": [note.to_json() for note in _notes(path, defined.definition)],
         }
         for path, defined in loaded
     ]
-    return json.dumps({"dry_run": dry, "agents": agents, "problems": [problem.to_json() for problem in problems]})
+    told = {"problems": [one.to_json() for one in problems], "notes": [one.to_json() for one in notes]}
+    return json.dumps({"dry_run": dry, "agents": agents, **told})
 
 
-def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: bool) -> str:
-    lines = [f"PROBLEM {problem}" for problem in problems]
+def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
+    lines = [*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes)]
     if dry and not problems:
         lines.append("This is what would be done:")
     for path, defined in loaded:
@@ -103,12 +109,12 @@ def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], *, dry: 
         lines.append(f"{path}: {stays}{defined.agent.name} {stands} at version {defined.agent.definition_version}.")
         lines += [f"  {told}" for told in defined.told]
         lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
-        lines += [f"  NOTE {note}" for note in _notes(path, defined)]
+        lines += [f"  NOTE {note}" for note in _notes(path, defined.definition)]
     if dry and not problems:
         lines.append("Nothing was done: this was a dry run.")
     return "\n".join(lines)
 
 
-def _notes(path: Path, defined: Defined) -> list[Problem]:
-    definition, file = defined.definition, str(path)
-    return [*definition.notes, *unresolved(definition, file=file), *never_fit(definition, file=file)]
+def _notes(path: Path, definition: AgentDefinition) -> tuple[Problem, ...]:
+    file = str(path)
+    return in_order([*definition.notes, *unresolved(definition, file=file), *never_fit(definition, file=file)])

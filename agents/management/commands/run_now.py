@@ -23,7 +23,7 @@ from agents.management.acting import (
     incomplete,
     wait_time,
 )
-from agents.management.naming import agent_named
+from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.services.actors import COMMAND
 from agents.services.firing import run_now
@@ -47,7 +47,10 @@ class Command(ActingCommand):
         target.add_argument("--skill", help="The name of a skill that is loaded.")
         target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
         parser.add_argument("--goal", help="What is to be reached, in words, alone or with a playbook or skill.")
-        parser.add_argument("--agent", help="One of the owner's agents, to work on it: its name, its public id or the beginning of that.")
+        parser.add_argument(
+            "--agent",
+            help="One of the owner's agents, to work on it: its name, its public id or the beginning of that.",
+        )
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
         parser.add_argument("--collection", help="The name of a collection: all of it is read.")
         parser.add_argument("--document", help="The public id of a document: it alone is read.")

@@ -47,20 +47,59 @@ def test_keys_sensors_and_secrets_are_told_together():
 def test_an_import_also_tells_which_names_are_not_here():
     user = make_user()
     found = lines(ALL_WRONG, agent_import, owner=user, by=user, now=NOW)
-    assert (len(found), found[-1]) == (7, (7, "triggers[0].playbook"))
+    assert (len(found), found[-2:]) == (7, [(7, "triggers[0].playbook"), (8, "")])
 
 
 @pytest.mark.django_db
 def test_a_secret_and_a_name_that_is_not_here_are_told_together():
     user = make_user()
     text = f"triggers:\n- {{name: Ring, kind: event, playbook: None such}}\n# {TOKEN}\n"
-    assert lines(text, agent_import, owner=user, by=user, now=NOW) == [(3, ""), (2, "triggers[0].playbook")]
+    assert lines(text, agent_import, owner=user, by=user, now=NOW) == [(2, "triggers[0].playbook"), (3, "")]
 
 
 def test_what_is_wrong_behind_a_wrong_key_is_told_too():
     """The names of triggers are compared when everything else could be read."""
     text = "zone: Mars\ntriggers: [{name: a, kind: event}, {name: a, kind: event}]\n"
     assert lines(text) == [(1, "zone"), (2, "triggers[1].name")]
+
+
+MANY = """\
+name: Watcher
+skills: [now, fly]
+autonomy: {idle_timeout: soon}
+hot_state: {fields: {price: {type: money}}}
+sensors:
+- {name: a, type: watch, source: {path: /etc}, updates: [{field: price}]}
+triggers:
+- name: Nightly
+  kind: schedule
+  cron: 61 * * * *
+  playbook: Suppliers
+  collection: Contracts
+- name: Nightly
+  kind: schedule
+  cron: 5
+  skill: 6
+  bogus: 1
+- {kind: never, cron: 1 * * * *}
+- nothing
+"""
+SAID_IN_THE_TEXT = [
+    (3, "autonomy.idle_timeout"), (4, "hot_state.fields.price.type"), (10, "triggers[0].cron"),
+    (13, "triggers[1].collection"), (13, "triggers[1].name"), (15, "triggers[1].cron"), (16, "triggers[1].skill"),
+    (17, "triggers[1].bogus"), (18, "triggers[2].kind"), (18, "triggers[2].name"), (19, "triggers[3]"),
+]  # fmt: skip
+
+
+def test_a_wrong_value_hides_nothing_that_does_not_hang_on_it():
+    assert lines(MANY) == SAID_IN_THE_TEXT
+
+
+@pytest.mark.django_db
+def test_the_names_of_a_trigger_are_looked_up_although_another_key_of_it_is_wrong():
+    user = make_user()
+    found = lines(MANY, agent_import, owner=user, by=user, now=NOW)
+    assert found == sorted([*SAID_IN_THE_TEXT, (11, "triggers[0].playbook")])
 
 
 @every_row("text", ["", "~", "# nothing but words\n", "{}"])
@@ -134,6 +173,38 @@ def test_a_sensor_that_can_look_or_whose_tool_is_not_here_is_none(check, text):
 def test_what_can_never_look_is_told_with_what_is_wrong_otherwise(check):
     told = check(f"mode: fast\n{sensor('{tool: press}')}")
     assert ["mode" in told, "sensors[0].source.tool" in told] == [True, True]
+
+
+def places(told, mark):
+    return [line.split(": ")[:2] for line in told.splitlines() if line.startswith(mark)]
+
+
+def test_the_command_tells_paths_and_unknown_skills_beside_what_is_wrong_by_line(check):
+    told = check(MANY)
+    found = [(int(place.rpartition(":")[2]), key) for place, key, *_ in places(told, "PROBLEM")]
+    assert [line for line, _ in found] == sorted(line for line, _ in found)
+    assert (6, "sensors[0].source.path") in found
+    assert places(told, "NOTE") == [["NOTE a.yaml:2", "skills[1]"]]
+
+
+@pytest.mark.django_db
+def test_a_load_that_is_refused_tells_what_else_may_not_be_meant(tmp_path, capsys):
+    make_user(username="ada")
+    (tmp_path / "a.yaml").write_text("mode: fast\nskills: [fly]\n")
+    for given in ([], ["--json"]):
+        with pytest.raises(CommandError, match="1 problem in 1 file"):
+            call_command("load_agents", str(tmp_path / "a.yaml"), "--owner", "ada", *given)
+    told, _, as_json = capsys.readouterr().out.rpartition("\n{")
+    assert [line.split()[0] for line in told.splitlines()] == ["PROBLEM", "NOTE"]
+    assert '"notes": [{' in as_json
+
+
+def test_two_files_whose_names_are_wrong_do_not_share_one(tmp_path, capsys):
+    for file in ("a.yaml", "b.yaml"):
+        (tmp_path / file).write_text("name: 5\n")
+    with pytest.raises(CommandError, match="2 problems in 2 files"):
+        call_command("check_agents", str(tmp_path))
+    assert "no other file has" not in capsys.readouterr().out
 
 
 def test_a_skill_that_is_nearly_named_is_named(check):
