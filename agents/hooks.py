@@ -6,12 +6,15 @@ No sign-in and no CSRF token: the signature over the raw bytes is what counts.
 from uuid import UUID
 
 from django.http import HttpRequest, JsonResponse
+from django.utils.log import log_response
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from agents.conf import clock
 from agents.services.events import EventAnswer, webhook_receive
 from agents.services.payloads import MAX_BODY_BYTES
+
+FAULTS_FROM = 500  # which Django would log as errors
 
 
 @csrf_exempt
@@ -23,6 +26,8 @@ def receive(request: HttpRequest, public_id: str) -> JsonResponse:
     response = JsonResponse(_shown(answer, request), status=answer.status)
     if answer.retry_after:
         response["Retry-After"] = str(answer.retry_after)
+    if answer.status >= FAULTS_FROM:  # a halt: people have asked for it
+        log_response("Put off, %s: %s", answer.code, request.path, response=response, request=request, level="warning")
     return response
 
 

@@ -12,6 +12,7 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig, Suspicio
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
+from django.utils.log import log_response
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
@@ -70,7 +71,8 @@ def answer_error(error: Exception, context: Mapping[str, Any]) -> Response:
     """What Django REST framework calls for every exception of a view."""
     request = context.get("request")
     number, code, message, detail = _described(error)
-    if number >= status.HTTP_500_INTERNAL_SERVER_ERROR:
+    is_expected = getattr(error, "is_expected", False)
+    if number >= status.HTTP_500_INTERNAL_SERVER_ERROR and not is_expected:
         logger.error("an API request failed: %s", type(error).__name__, exc_info=error)
     body = {
         "code": code,
@@ -78,7 +80,10 @@ def answer_error(error: Exception, context: Mapping[str, Any]) -> Response:
         "detail": redact_data(detail),
         "request_id": request.META.get("HTTP_X_REQUEST_ID", "") if request is not None else "",
     }
-    return Response(body, status=number, headers=_headers(error))
+    response = Response(body, status=number, headers=_headers(error))
+    if is_expected:  # Django would log every 503 as an error
+        log_response("Refused, %s: %s", code, getattr(request, "path", ""), response=response, level="warning")
+    return response
 
 
 def _described(error: Exception) -> tuple[int, str, str, dict[str, Any] | None]:

@@ -47,10 +47,7 @@ class Command(ActingCommand):
         target.add_argument("--skill", help="The name of a skill that is loaded.")
         target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
         parser.add_argument("--goal", help="What is to be reached, in words, alone or with a playbook or skill.")
-        parser.add_argument(
-            "--agent",
-            help="One of the owner's agents, to work on it: its name, its public id or the beginning of that.",
-        )
+        parser.add_argument("--agent", help=f"One of the owner's agents, to work on it. {AGENT_HELP}")
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
         parser.add_argument("--collection", help="The name of a collection: all of it is read.")
         parser.add_argument("--document", help="The public id of a document: it alone is read.")

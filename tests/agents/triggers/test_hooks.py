@@ -89,6 +89,14 @@ def test_whoever_is_put_off_is_told_for_how_long():
     assert post(trigger, body, headers=headers)["Retry-After"] == "60"
 
 
+def test_a_message_during_a_halt_is_no_error_in_the_log(caplog):
+    trigger = make_hook()
+    halt_all()
+    assert post(trigger).status_code == 503
+    [line] = [record for record in caplog.records if record.name == "django.request"]
+    assert (line.levelname, "halted" in line.getMessage()) == ("WARNING", True)
+
+
 def test_the_time_is_that_of_the_server():
     trigger = make_hook()
     headers = signed(trigger, at=datetime(2026, 3, 14, 9, 0, tzinfo=UTC))
