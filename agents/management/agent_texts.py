@@ -8,6 +8,7 @@ from django.core.management.base import CommandError
 
 from agents.definitions.problems import Problem
 from agents.strict_yaml import MAX_BYTES
+from audit.management.base import cut
 
 ENDINGS: Final = frozenset({".yaml", ".yml"})
 
@@ -44,7 +45,7 @@ def agent_text(path: Path) -> str | Problem:
             return Problem(str(path), 0, "", f"at most {MAX_BYTES} bytes")
         return content.decode("utf-8-sig")
     except OSError as error:
-        return Problem(str(path), 0, "", f"a file that can be read: {error.strerror}")
+        return Problem(cut(str(path)), 0, "", f"a file that can be read: {error.strerror}")
     except UnicodeDecodeError as error:
         return Problem(str(path), 0, "", f"UTF-8 text: byte {error.start} makes no character")
 

@@ -5,12 +5,13 @@ from typing import Any
 
 from agents.management.acting import row_named
 from agents.models import Approval
+from audit.management.base import not_empty
 
 
 def add_decision(parser: ArgumentParser) -> None:
     parser.add_argument("approval", help="The public id of the approval, or enough of its beginning.")
     parser.add_argument("--user", required=True, help="Who decides; needs the permission agents.resolve_approval.")
-    parser.add_argument("--digest", default="", help="The digest of the call that was looked at.")
+    parser.add_argument("--digest", type=not_empty, help="The digest of the call that was looked at.")
     parser.add_argument("--note", default="", help="Kept with the decision; the run is told a denial's note.")
     parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
 

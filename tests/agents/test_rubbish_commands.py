@@ -1,13 +1,15 @@
 """Rubbish for every command that takes the name of something: a sentence and an exit code, never a traceback."""
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, execute_from_command_line
 
+from audit.management.base import brief
 from lqops import cli
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
-LONG, NOBODY = "x" * 10_000, "00000000-0000-0000-0000-000000000000"
+LONG, NOBODY = "x" * 100_000, "00000000-0000-0000-0000-000000000000"
+BRIEF = 3_000  # the options of a command are told with what is wrong
 RUBBISH = ("", " ", LONG, "-1", "9" * 400, "nan", "\u202e", "💥", NOBODY, "'; DROP TABLE x; --", "%s", "{}")
 FILES = {
     "bytes.yaml": b"\xff\xfe\x00\x80",
@@ -26,22 +28,27 @@ NAMING = [
     ["ask", "--user={}", "hello"],
     ["ask", "--user", "ada", "--chat={}", "hello"],
     ["audit", "--limit={}"],
+    ["audit", "--receipt={}"],
     ["deny", "--user", "ada", "--", "{}"],
     ["export_agent", "--", "{}"],
+    ["export_audit", "--chain={}"],
     ["export_audit", "--since={}"],
     ["export_playbook", "--owner", "ada", "--", "{}"],
     ["halt", "--", "{}"],
+    ["halt", "--agent={}"],
     ["opt_in", "--", "{}"],
     ["release", "--user={}"],
     ["run_now", "--owner", "ada", "--playbook={}"],
     ["run_now", "--owner", "ada", "--goal", "x", "--document={}"],
+    ["run_now", "--owner", "ada", "--goal", "x", "--collection={}"],
+    ["run_now", "--owner", "ada", "--goal", "x", "--agent={}"],
     ["run_now", "--owner", "ada", "--goal", "x", "--max-cost={}"],
     ["skills", "set", "--user", "ada", "--disabled", "--", "{}"],
     ["triggers", "--owner={}"],
 ]
 READING = [["add_document", "--owner", "ada", "--collection", "x", "--create"], ["check_agents"], ["load_agents"],
            ["import_playbook", "--owner", "ada"]]  # fmt: skip
-EMPTY_IS_NONE = {("run_now", "--document="), ("ask", "--chat=")}  # as if it were left out
+EMPTY_IS_NONE = {("ask", "--chat=")}  # as if it were left out
 
 
 def refused(arguments):
@@ -57,7 +64,40 @@ def test_what_names_nothing_is_refused_in_words(arguments):
     for rubbish in RUBBISH:
         filled = [part.replace("{}", rubbish) for part in arguments]
         if (filled[0], filled[-1]) not in EMPTY_IS_NONE and not (set(filled) & {"--chat="}):
-            assert refused(filled), rubbish
+            assert 0 < len(refused(filled)) < BRIEF, rubbish
+
+
+def test_a_wrong_option_is_quoted_in_brief(capsys):
+    for given in (
+        ["audit", f"--limit={LONG}"],
+        ["api_key", "list", "ada", LONG],
+        ["api_key", "create", "ada", "--name", "x", "--scope", LONG],
+        ["up", "--port", LONG],
+    ):
+        with pytest.raises(SystemExit):
+            execute_from_command_line(["manage.py", *given])
+        told = capsys.readouterr().err
+        assert "xxx…" in told
+        assert len(told) < BRIEF, given
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check_agents"], ["add_document", "--owner", "ada", "--collection", "x", "--create"]]
+)
+def test_a_file_name_that_is_too_long_is_told_in_brief(arguments, capsys):
+    make_user(username="ada", is_superuser=True)
+    assert refused([*arguments, LONG])
+    assert len(capsys.readouterr().out) < BRIEF
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"), [("\n" * 300, "\\n\\n…"), ("x" * 200, "x'"), (["y" * 300], "yyy…"), (7, "has nothing")]
+)
+def test_what_is_quoted_is_cut_however_it_is_quoted(odd, told):
+    quoted = odd[0] if isinstance(odd, list) else odd
+    message = brief(f"There is no {quoted!r}: 7 has nothing of it", [odd])
+    assert told in message
+    assert len(message) < 300
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)

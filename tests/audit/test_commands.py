@@ -8,6 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
+from audit.management.base import cut
 from audit.models import SkillAudit
 from audit.recorder import record_skill_call
 from tests.audit.samples import RUN, call, edit, later, record_session, remove, start
@@ -257,7 +258,7 @@ def test_audit_says_when_nothing_is_recorded():
 @every_row("limit", ["0", "-1", "many", "99999999999999999999", "9" * 5_000, "\u0663"])
 def test_audit_refuses_a_limit_that_is_none(limit):
     code, _, told = run("audit", f"--limit={limit}")
-    assert (code, f"{limit!r} is not a number from 1 to 999999999" in told) == (1, True)
+    assert (code, f"{cut(limit)!r} is not a number from 1 to 999999999" in told) == (1, True)
 
 
 def test_export_says_what_a_time_looks_like():
@@ -287,3 +288,11 @@ def exported_to_nobody(arguments, env):
     done = subprocess.run(command, env=env, cwd=processes.ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
     os.close(writer)
     return done.returncode, done.stderr.decode()
+
+
+@every_row("arguments", [("export_audit", "--chain="), ("audit", "--receipt="), ("audit", "--receipt", " ")])
+def test_an_empty_value_is_not_taken_for_none(arguments):
+    record_session()
+    code, out, told = run(*arguments)
+    assert (code, out) == (1, "")
+    assert "it is empty: say a value, or leave it out" in told

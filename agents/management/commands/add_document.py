@@ -15,7 +15,7 @@ from agents.management.acting import acting_user, add_acting_user
 from agents.models import Collection
 from agents.selectors.knowledge import collection_named
 from agents.services.knowledge import collection_create, document_add
-from audit.management.base import ActingCommand
+from audit.management.base import ActingCommand, cut
 
 
 class Command(ActingCommand):
@@ -75,4 +75,4 @@ class Command(ActingCommand):
 
 
 def _line(entry: dict[str, str]) -> str:
-    return f"{entry['file']}: {entry['outcome']}. {entry.get('why') or entry['document_id']}"
+    return f"{cut(entry['file'])}: {entry['outcome']}. {entry.get('why') or entry['document_id']}"

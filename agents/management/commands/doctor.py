@@ -4,14 +4,15 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from agents.diagnosis import diagnose
 from agents.models import Installation
 from agents.services.permits import halt_told
+from audit.management.base import BriefCommand
 
 
-class Command(BaseCommand):
+class Command(BriefCommand):
     help = (
         "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake "
         "refuses; then looks at the database, the record and the models, and says so if all work is halted. Leaves no "

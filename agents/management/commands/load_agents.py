@@ -39,7 +39,7 @@ class Command(ActingCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         by = acting_user(options["user"])
-        owner = named_user(options["owner"]) if options["owner"] else by or _only_user()
+        owner = named_user(options["owner"]) if options["owner"] is not None else by or _only_user()
         paths, dry = agent_paths(options["paths"]), options["dry_run"]
         problems: list[Problem] = []
         notes: list[Problem] = []  # of files that have problems

@@ -28,7 +28,7 @@ from agents.models import AgentSession, Collection, Document, Playbook, Project,
 from agents.services.actors import COMMAND
 from agents.services.firing import run_now
 from agents.transitions import TERMINAL
-from audit.management.base import ActingCommand
+from audit.management.base import ActingCommand, not_empty
 from audit.receipt_words import both_usd
 from audit.receipts_told import outcome_sentence
 
@@ -43,16 +43,20 @@ class Command(ActingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         target = parser.add_mutually_exclusive_group()
-        target.add_argument("--playbook", help="The name of one of the owner's playbooks.")
-        target.add_argument("--skill", help="The name of a skill that is loaded.")
-        target.add_argument("--trigger", help="The name or the public id of one of the owner's triggers.")
-        parser.add_argument("--goal", help="What is to be reached, in words, alone or with a playbook or skill.")
-        parser.add_argument("--agent", help=f"One of the owner's agents, to work on it. {AGENT_HELP}")
+        target.add_argument("--playbook", type=not_empty, help="The name of one of the owner's playbooks.")
+        target.add_argument("--skill", type=not_empty, help="The name of a skill that is loaded.")
+        target.add_argument(
+            "--trigger", type=not_empty, help="The name or the public id of one of the owner's triggers."
+        )
+        parser.add_argument(
+            "--goal", type=not_empty, help="What is to be reached, in words, alone or with a playbook or skill."
+        )
+        parser.add_argument("--agent", type=not_empty, help=f"One of the owner's agents, to work on it. {AGENT_HELP}")
         parser.add_argument("--owner", required=True, help="The username of the one for whom it runs.")
-        parser.add_argument("--collection", help="The name of a collection: all of it is read.")
-        parser.add_argument("--document", help="The public id of a document: it alone is read.")
+        parser.add_argument("--collection", type=not_empty, help="The name of a collection: all of it is read.")
+        parser.add_argument("--document", type=not_empty, help="The public id of a document: it alone is read.")
         parser.add_argument("--query", default="", help="Words to search for: what fits best is read.")
-        parser.add_argument("--project", help="The name of the project that the run is bound to.")
+        parser.add_argument("--project", type=not_empty, help="The name of the project that the run is bound to.")
         parser.add_argument("--max-cost", help="What the run may cost in US dollars; 0 means nothing at all.")
         parser.add_argument("--artifacts", action="store_true", help="The run may save drafts into the collection.")
         parser.add_argument(

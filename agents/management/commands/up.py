@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
@@ -30,6 +30,7 @@ from agents.management.samples import samples_install, walk_once
 from agents.management.summary import fault_of, summary_line
 from agents.services.people import FIRST_ADMIN, first_admin_create
 from agents.services.prompt_skills import skills_load
+from audit.management.base import BriefCommand
 
 HIGHEST_PORT = 65_535
 STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
@@ -40,7 +41,7 @@ class _Stop(BaseException):
     """Somebody pressed Ctrl-C, or the process manager asked for the end."""
 
 
-class Command(BaseCommand):
+class Command(BriefCommand):
     help = (
         "Starts lqops on this machine: brings the database up to date, proves the brakes, makes the first admin and "
         "sample agents, and runs the web process, the workers and the ticker until Ctrl-C."

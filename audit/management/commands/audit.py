@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from audit.management.base import ActingCommand
+from audit.management.base import ActingCommand, not_empty
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.names import actors_of, usernames
 from audit.receipts import UnknownChain, build_receipt
@@ -28,7 +28,10 @@ class Command(ActingCommand):
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--events", action="store_true", help="list audit events instead of skill calls")
         which.add_argument(
-            "--receipt", metavar="SESSION", help="show the receipt of one session, by its id or enough of its beginning"
+            "--receipt",
+            type=not_empty,
+            metavar="SESSION",
+            help="show the receipt of one session, by its id or enough of its beginning",
         )
         parser.add_argument("--json", action="store_true", help="print JSON: an object a line, or the receipt")
 

@@ -14,7 +14,7 @@ from django.db import DatabaseError
 
 from audit.export import exported_lines
 from audit.kinds import KINDS
-from audit.management.base import ActingCommand
+from audit.management.base import ActingCommand, not_empty
 from audit.models import AuditEvent
 from audit.rows import UnreadableRow
 
@@ -32,7 +32,7 @@ class Command(ActingCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--chain", default="", help="only this chain: a session's id, or system")
+        parser.add_argument("--chain", type=not_empty, help="only this chain: a session's id, or system")
         parser.add_argument(
             "--since", type=_moment, help="only rows from this time on, e.g. 2026-01-31 (UTC if no zone)"
         )
@@ -42,7 +42,7 @@ class Command(ActingCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0
-        lines = exported_lines(chain=options["chain"], since=options["since"], kind=options["kind"])
+        lines = exported_lines(chain=options["chain"] or "", since=options["since"], kind=options["kind"])
         try:
             with closing(lines), self._target(options["output"]) as target:
                 for count, line in enumerate(lines, 1):
