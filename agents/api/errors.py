@@ -12,7 +12,6 @@ from django.core.exceptions import PermissionDenied, RequestDataTooBig, Suspicio
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
-from django.utils.log import log_response
 from rest_framework import exceptions, status
 from rest_framework.response import Response
 
@@ -71,8 +70,7 @@ def answer_error(error: Exception, context: Mapping[str, Any]) -> Response:
     """What Django REST framework calls for every exception of a view."""
     request = context.get("request")
     number, code, message, detail = _described(error)
-    is_expected = getattr(error, "is_expected", False)
-    if number >= status.HTTP_500_INTERNAL_SERVER_ERROR and not is_expected:
+    if number >= status.HTTP_500_INTERNAL_SERVER_ERROR:
         logger.error("an API request failed: %s", type(error).__name__, exc_info=error)
     body = {
         "code": code,
@@ -80,10 +78,7 @@ def answer_error(error: Exception, context: Mapping[str, Any]) -> Response:
         "detail": redact_data(detail),
         "request_id": request.META.get("HTTP_X_REQUEST_ID", "") if request is not None else "",
     }
-    response = Response(body, status=number, headers=_headers(error))
-    if is_expected:  # Django would log every 503 as an error
-        log_response("Refused, %s: %s", code, getattr(request, "path", ""), response=response, level="warning")
-    return response
+    return Response(body, status=number, headers=_headers(error))
 
 
 def _described(error: Exception) -> tuple[int, str, str, dict[str, Any] | None]:

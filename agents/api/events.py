@@ -69,8 +69,6 @@ class EventAnswerShown(serializers.Serializer[Any]):
 class EventRefused(exceptions.APIException):
     """The trigger that the event is for does not fire now; the answer says why and, if known, when to ask again."""
 
-    is_expected = True  # a halt answers with 503, and is no fault
-
     def __init__(self, answer: EventAnswer) -> None:
         self.status_code, self.default_code, self.wait = answer.status, answer.code, answer.retry_after
         super().__init__(answer.message)

@@ -5,7 +5,6 @@ from decimal import Decimal
 import pytest
 
 from agents.models import AgentSession, Budget, InboundEvent, Installation, Project, Trigger
-from agents.services.halts import organisation_halt
 from agents.services.triggers import trigger_secret
 from tests.factories import NOW, make_agent, make_starter, make_trigger
 
@@ -280,12 +279,6 @@ def test_a_trigger_without_room_in_this_hour_says_when(api, world):
     assert (answer.status_code, answer.json()["code"]) == (429, "rate")
     assert int(answer["Retry-After"]) > 60
     assert answer.json().keys() == {"code", "message", "detail", "request_id"}
-
-
-def test_an_event_during_a_halt_is_no_error_in_the_log(api, world, caplog):
-    organisation_halt(by=None, reason="incident", now=NOW)
-    assert post(api, EVENTS, {"source": "monitor"}).status_code == 503
-    assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_an_event_without_sense_is_refused(api):
