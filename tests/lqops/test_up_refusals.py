@@ -15,6 +15,7 @@ from agents import brakes
 from agents.management.children import Children
 from agents.management.commands import up
 from agents.management.summary import fault_of
+from tests.factories import make_user
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +76,23 @@ def test_web_process_that_cannot_start_ends_up_with_a_plain_error(monkeypatch, s
 def test_later_run_shows_no_password():
     said = StringIO()
 
-    up.Command(stdout=said)._announce("http://127.0.0.1:1/", "")
+    command = up.Command(stdout=said)
+    command._known = "ada, from before"
+    command._announce("http://127.0.0.1:1/", "")
 
-    assert "exists already" in said.getvalue()
+    assert "user                 ada, from before\n" in said.getvalue()
     assert not re.search(r"password +\S+\n", said.getvalue())
+
+
+@pytest.mark.django_db
+def test_later_run_names_who_can_sign_in():
+    assert "createsuperuser" in up._known_admin()
+    make_user(username="gone", is_superuser=True, is_active=False)
+    make_user(username="eve")
+    make_user(username="ada", is_superuser=True)
+    assert up._known_admin() == "ada, from before; `manage.py changepassword ada` sets a new password"
+    make_user(username="bob", is_superuser=True)
+    assert up._known_admin().startswith("ada and 1 more, from before;")
 
 
 # --- a check ---

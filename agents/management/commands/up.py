@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
@@ -47,6 +48,7 @@ class Command(BriefCommand):
         "sample agents, and runs the web process, the workers and the ticker until Ctrl-C."
     )
     _checks: Sequence[selftest.Check] = ()
+    _known = ""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine only")
@@ -124,6 +126,7 @@ class Command(BriefCommand):
             raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
         password = secrets.token_urlsafe(12)
         made = first_admin_create(password=password, now=clock())
+        self._known = _known_admin()
         skills_load(by=None, now=clock())
         if made is not None:
             self._say(samples_install(made, now=clock()))
@@ -157,7 +160,7 @@ class Command(BriefCommand):
             lines += [f"password             {password}"]
             lines += [f"                     shown this once; change it at {change}"]
         else:
-            lines += ["user                 exists already; `manage.py changepassword <user>` sets a new password"]
+            lines += [f"user                 {self._known}"]
         lines += ["stop                 Ctrl-C"]
         self._say("\n".join(["", LINE, *(f"  {line}" for line in lines), LINE]))
 
@@ -170,6 +173,17 @@ def _stop(number: int, frame: object) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)  # once is enough: what follows has time limits of its own
     raise _Stop
+
+
+def _known_admin() -> str:
+    """Who can sign in from an earlier start, and what to do without the password."""
+    names = list(
+        User.objects.filter(is_superuser=True, is_active=True).order_by("pk").values_list("username", flat=True)
+    )
+    if not names:
+        return "no active superuser; `manage.py createsuperuser` makes one"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}, from before; `manage.py changepassword {names[0]}` sets a new password"
 
 
 def _port(text: str) -> int:
