@@ -26,9 +26,9 @@ from agents.router.looks import (
 from agents.router.naming import names_in, rows_of
 from agents.router.words import Request
 from agents.services.agents import agent_edit
-from agents.services.approvals import approval_approve, approval_reject
+from agents.services.approvals import approval_approve, approval_reject, demand_decidable
 from agents.services.halts import HaltAnswer, session_halt
-from agents.services.lifecycles import agent_is_going, agent_start, agent_stop
+from agents.services.lifecycles import agent_is_going, agent_start, agent_stop, demand_startable
 from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from agents.services.viewing import row_view
@@ -88,10 +88,11 @@ def decide(request: Request, who: Asker) -> Answer:
 
 
 def _decide(approval: Approval, verb: str, seen: str, who: Asker) -> Answer:
+    digest = approval.digest if approval.digest.startswith(seen) else seen
     if who.dry:
+        demand_decidable(approval, by=who.by, digest=digest, now=who.now, own_is_fine=verb == "reject")
         said = "yes" if verb == "approve" else "no"
         return would(f"Says {said} to {approval.action}.", approval=str(approval.public_id))
-    digest = approval.digest if approval.digest.startswith(seen) else seen
     service = approval_approve if verb == "approve" else approval_reject
     decided = service(approval.pk, by=who.by, digest=digest, now=who.now, key_id=who.key_id)
     shown = {"approval": str(decided.public_id), "status": decided.status, "action": decided.action}
@@ -142,6 +143,8 @@ def switch_agent(request: Request, who: Asker) -> Answer | None:
     if verb in _NEEDS_START:  # what it does, or its triggers, begin again
         demand_start(who.by)
     if who.dry:
+        if verb == "start":
+            demand_startable(agents[0])
         return would(_WOULD[verb].format(agents[0].name), agent=str(agents[0].public_id))
     return _SWITCHED[verb](agents[0], who)
 

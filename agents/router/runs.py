@@ -9,7 +9,7 @@ from agents.router.answers import Answer, Asker, Kind, at_work, drafted, lines, 
 from agents.router.naming import Names, names_in, rows_of
 from agents.router.whens import When, when_of
 from agents.router.words import Request
-from agents.services.firing import run_now
+from agents.services.firing import demand_run, run_now
 from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from agents.services.triggers import trigger_create
@@ -42,6 +42,7 @@ def run_named(names: Names, who: Asker) -> Answer:
     demand_start(who.by)
     triggers, by, read = names.of("trigger"), names.of(*GO_BY), names.of(*READ)
     if who.dry and (triggers or read):
+        demand_run(owner=who.by, agent=who.agent, trigger=next(iter(triggers), None))
         return would(f"Runs {' on '.join(row.name for row in (*triggers, *by, *read))} now.", Kind.SESSION)
     asked: dict[str, Any] = {"owner": who.by, "by": who.by, "now": who.now, "agent": who.agent}
     asked["max_cost_usd"] = who.max_cost_usd
@@ -62,6 +63,7 @@ def run_towards(who: Asker, names: Names) -> Answer:
     given = [*by, *(read if len(read) == 1 else [])]
     chosen = {_kind(row): row for row in given}
     if who.dry:
+        demand_run(owner=who.by, agent=who.agent)
         return would("Starts a session that works towards this goal, step by step.", Kind.SESSION)
     session = run_now(owner=who.by, by=who.by, now=who.now, goal=who.text, agent=who.agent, **chosen)
     said = [f"Session {session.public_id} works towards this goal, step by step."]

@@ -24,7 +24,7 @@ from agents.router.whens import when_of
 from agents.router.words import Request, plain_words
 from agents.services.agent_files import agent_define
 from agents.services.agents import NAME_CHARS, agent_create
-from agents.services.chats import Way, chat_say
+from agents.services.chats import Way, chat_say, demand_say
 from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
 from audit.redaction import redact
@@ -43,14 +43,14 @@ Chat = UUID | None
 
 def _direct(who: Asker, chat: Chat) -> Answer:
     if who.dry:
-        return _would_say(who, "Begins a chat session that answers.")
+        return _would_say(who, chat, "Begins a chat session that answers.")
     session = _said(who, chat, Way.ANSWER)
     return at_work(session, f"Session {session.public_id} works on an answer.")
 
 
 def _goal(who: Asker, chat: Chat) -> Answer:
     if chat is not None and who.dry:
-        return _would_say(who, "Begins a chat session that works towards this goal, step by step.")
+        return _would_say(who, chat, "Begins a chat session that works towards this goal, step by step.")
     if chat is not None:
         session = _said(who, chat, Way.GOAL)
         return at_work(session, f"Session {session.public_id} works towards this goal, step by step.")
@@ -62,7 +62,7 @@ def _goal(who: Asker, chat: Chat) -> Answer:
 
 def _script(who: Asker, chat: Chat) -> Answer:
     if who.dry:
-        return _would_say(who, "Begins a chat session that carries this out with callable skills.")
+        return _would_say(who, chat, "Begins a chat session that carries this out with callable skills.")
     session = _said(who, chat, Way.SCRIPT)
     return at_work(session, f"Session {session.public_id} carries this out with callable skills.")
 
@@ -107,8 +107,9 @@ def _said(who: Asker, chat: Chat, way: Way) -> AgentSession:
     return chat_say(owner=who.by, by=who.by, text=who.text, now=who.now, agent=who.agent, chat=chat, way=way)
 
 
-def _would_say(who: Asker, text: str) -> Answer:
+def _would_say(who: Asker, chat: Chat, text: str) -> Answer:
     demand_start(who.by)
+    demand_say(owner=who.by, agent=who.agent, chat=chat)
     return would(text, Kind.SESSION)
 
 

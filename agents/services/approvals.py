@@ -228,6 +228,12 @@ def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own
     approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
     session_lock(approval.session_id)
     approval.refresh_from_db()
+    demand_decidable(approval, by=by, digest=digest, now=now, own_is_fine=own_is_fine)
+    return approval
+
+
+def demand_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
+    """Raises unless this person may decide on the ticket, it is pending, and the digest is that of the call."""
     if not by.is_active or not by.has_perm(PERMISSION):
         raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
     if not own_is_fine and approval.level == Level.PRIVILEGED and four_eyes() and by.pk in _interested(approval):
@@ -236,7 +242,6 @@ def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own
         raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")
     if digest != approval.digest:
         raise TicketRefused("The call has changed since it was shown; look at it again.")
-    return approval
 
 
 def _interested(approval: Approval) -> set[int]:

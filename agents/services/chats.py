@@ -16,6 +16,7 @@ from agents.services.actors import actor_of
 from agents.services.definitions import definition_of
 from agents.services.loop_settings import loop_for
 from agents.services.ownership import demand_access
+from agents.services.permits import demand_birth, demand_on
 from agents.services.sessions import session_create, session_lock
 from agents.services.trigger_fields import checked_cap, demand_owned
 from agents.transitions import TERMINAL
@@ -55,9 +56,7 @@ def chat_say(
     before = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     if chat and not before:
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
-    spoken_to = agent or (before[-1].agent if before else None)
-    if spoken_to is not None and not spoken_to.enabled:
-        raise Invalid(f"The agent {spoken_to.name} is switched off: switch it on, or choose another.")
+    spoken_to = demand_on(agent or (before[-1].agent if before else None))
     session = session_create(
         owner=owner,
         agent=spoken_to,
@@ -86,8 +85,20 @@ def _demand_turn(session: AgentSession, first: AgentSession) -> None:
     """Of two messages at once the second waits here for the first, sees it, and is refused."""
     session_lock(first.pk)
     said = chat_sessions(owner_id=session.owner_id, chat=UUID(session.params["chat"]))
-    if any(other.status not in TERMINAL and other.pk != session.pk for other in said):
+    _demand_answered([other for other in said if other.pk != session.pk])
+
+
+def _demand_answered(said: list[AgentSession]) -> None:
+    if any(session.status not in TERMINAL for session in said):
         raise InvalidTransition("The last message of this chat is still being answered; wait for it, or halt it.")
+
+
+def demand_say(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
+    """Refuses what `chat_say` would refuse as things stand, in the same order. Nothing is written."""
+    before = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
+    demand_on(agent or (before[-1].agent if before else None))
+    demand_birth(owner.pk)
+    _demand_answered(before)
 
 
 def _record(session: AgentSession, actor: str, *, now: datetime) -> None:

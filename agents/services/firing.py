@@ -5,7 +5,7 @@ schedules.py and running_now.py.
 """
 
 from agents.services.firing_limits import Reason, Refused
-from agents.services.running_now import run_now
+from agents.services.running_now import demand_run, run_now
 from agents.services.schedules import schedules_fire
 from agents.services.spawning import Fired, trigger_fire
 from agents.services.watches import watches_fire, watches_fire_unfired
@@ -14,6 +14,7 @@ __all__ = [
     "Fired",
     "Reason",
     "Refused",
+    "demand_run",
     "run_now",
     "schedules_fire",
     "trigger_fire",

@@ -16,6 +16,7 @@ from agents.services.actors import SYSTEM, actor_of
 from agents.services.definitions import definition_of
 from agents.services.heartbeats import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.services.loops import loop_is_awaited, loop_restart, loop_start, loop_stop
+from agents.services.permits import demand_birth, demand_on
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
@@ -42,13 +43,8 @@ def agent_is_going(agent: Agent) -> bool:
 @transaction.atomic
 def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> UnderWay:
     """Starts what its definition has, and leaves alone what is under way."""
-    definition = definition_of(_locked(agent))
+    definition = _paced(_locked(agent))
     beats = heartbeat_of(definition) is not None
-    if not definition.is_autonomous and not beats:
-        raise Invalid(
-            f"The agent {agent.name} does nothing by itself: its definition has neither autonomy with enabled: true "
-            "nor a heartbeat."
-        )
     before = agent_under_way(agent)
     begun = UnderWay(
         loop=loop_start(agent=agent, by=by, now=now, actor=actor) if definition.is_autonomous else None,
@@ -57,6 +53,25 @@ def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SY
     if begun != before:
         agent_record(agent, "agent.started", actor_of(by, actor), now=now)
     return begun
+
+
+def _paced(agent: Agent) -> AgentDefinition:
+    """Its definition, if there is something in it that the agent does by itself."""
+    definition = definition_of(agent)
+    if not definition.is_autonomous and heartbeat_of(definition) is None:
+        raise Invalid(
+            f"The agent {agent.name} does nothing by itself: its definition has neither autonomy with enabled: true "
+            "nor a heartbeat."
+        )
+    return definition
+
+
+def demand_startable(agent: Agent) -> None:
+    """Refuses what `agent_start` would refuse as things stand. Nothing is written."""
+    _paced(agent)
+    demand_on(agent)
+    if not agent_is_going(agent):
+        demand_birth(agent.owner_id)
 
 
 @transaction.atomic

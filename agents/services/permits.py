@@ -6,8 +6,24 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.enums import TerminalReason
-from agents.exceptions import SessionHalted
-from agents.models import Halt, Installation, Profile, agents_may_run
+from agents.exceptions import Invalid, NotAllowed, SessionHalted
+from agents.models import Agent, Halt, Installation, Profile, agents_may_run
+
+TO_RELEASE = "Release it first: *Release* in the admin, `manage.py release`, or POST /api/v1/release."
+
+
+def demand_birth(owner_pk: int) -> None:
+    """Raises unless a session may be born for this owner now."""
+    if not is_opted_in(owner_pk):
+        raise NotAllowed("Agents run only for users who have opted in.")
+    demand_work_goes_on()
+
+
+def demand_on(agent: Agent | None) -> Agent | None:
+    """The agent, unless it is switched off: then it is given no work."""
+    if agent is not None and not agent.enabled:
+        raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
+    return agent
 
 
 def may_run_for(user_pk: int) -> bool:
@@ -33,7 +49,7 @@ def demand_work_goes_on() -> None:
     )
     halt = rows[0].halt
     if halt is not None:
-        raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} Release it first.")
+        raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} {TO_RELEASE}")
 
 
 def halt_told(halt: Halt, *, already: bool = False) -> str:

@@ -28,6 +28,7 @@ from agents.services.actors import SYSTEM, actor_of
 from agents.services.definitions import definition_of
 from agents.services.loop_settings import walk_token_budget
 from agents.services.ownership import demand_access
+from agents.services.permits import demand_birth, demand_on
 from agents.services.sessions import session_create
 from agents.services.spawning import collection_params, given_params, target_params
 from agents.services.trigger_fields import checked_cap, demand_owned, demand_skill, plain
@@ -76,7 +77,7 @@ def run_now(
     collection = collection or (trigger.collection if trigger else None)
     asked = _asked(document, query, event, mode, emit_artifacts=emit_artifacts, review_flagged=review_flagged)
     params = {**target, **collection_params(collection), **_as_before(restarted_from, trigger), **asked}
-    runs, asked_by = _demand_on(agent or (trigger.agent if trigger else None)), actor_of(by, actor)
+    runs, asked_by = demand_on(agent or (trigger.agent if trigger else None)), actor_of(by, actor)
     session = session_create(
         owner=owner,
         agent=runs,
@@ -91,6 +92,14 @@ def run_now(
         now=now,
     )
     return _recorded(session, asked_by, now=now, playbook=playbook, skill=skill, collection=collection)
+
+
+def demand_run(*, owner: User, agent: Agent | None, trigger: Trigger | None = None) -> None:
+    """Refuses what `run_now` would refuse as things stand, for what was asked for. Nothing is written."""
+    demand_on(agent or (trigger.agent if trigger else None))
+    if trigger is not None:
+        _with_something_to_read({**target_params(trigger), **collection_params(trigger.collection)}, trigger)
+    demand_birth(owner.pk)
 
 
 def _demand_owned(owner: User, **rows: Any) -> None:
@@ -162,12 +171,6 @@ def _with_something_to_read(params: dict[str, Any], trigger: Trigger | None) -> 
         f"The trigger {trigger.name} has nothing to read when it is run by hand: name a document or a collection, or "
         "give the trigger a collection or a query."
     )
-
-
-def _demand_on(agent: Agent | None) -> Agent | None:
-    if agent is not None and not agent.enabled:
-        raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
-    return agent
 
 
 def _recorded(session: AgentSession, actor: str, *, now: datetime, **rows: Any) -> AgentSession:

@@ -23,12 +23,12 @@ from agents.enums import (
     TriggerKind,
     WaitingOn,
 )
-from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
+from agents.exceptions import InvalidTransition, LeaseLost
 from agents.models import Agent, AgentSession, Project, Trigger
 from agents.queue import TaskName, enqueue
 from agents.services.journal import journal_recover
 from agents.services.loop_ends import loop_note_end
-from agents.services.permits import demand_work_goes_on, is_opted_in
+from agents.services.permits import demand_birth
 from agents.services.question_ends import questions_cancel
 from agents.services.run_ends import run_tell_stopped
 from agents.services.tickets import tickets_cancel
@@ -73,9 +73,7 @@ def session_create(
 
     It is handed to the queue in the same transaction, unless it begins with a sleep.
     """
-    if not is_opted_in(owner.pk):
-        raise NotAllowed("Agents run only for users who have opted in.")
-    demand_work_goes_on()
+    demand_birth(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
     session = AgentSession.objects.create(
         owner_id=owner.pk,

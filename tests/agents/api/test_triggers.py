@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 
 from agents.models import AgentSession, Budget, InboundEvent, Installation, Project, Trigger
+from agents.services.permits import TO_RELEASE
 from agents.services.triggers import trigger_secret
 from tests.factories import NOW, make_agent, make_starter, make_trigger
 
@@ -213,7 +214,7 @@ def test_run_now_while_all_work_is_halted_is_a_conflict(api, world):
     answer = post(api, RUN, {"playbook": public(world.rows["playbook"]), "query": "term"})
     assert (answer.status_code, answer.json()["code"]) == (409, "session_halted")
     assert answer.json()["message"] == (
-        f"All work is halted by {world.owner} since 2026-03-14 09:26 UTC: incident. Release it first."
+        f"All work is halted by {world.owner} since 2026-03-14 09:26 UTC: incident. {TO_RELEASE}"
     )
 
 

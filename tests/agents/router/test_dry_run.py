@@ -4,18 +4,20 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agents.exceptions import NotFound
+from agents.exceptions import LqopsError, NotFound
+from agents.models import Agent, AgentSession, Approval, Profile, Trigger
 from agents.router import asking
 from agents.router.asking import route
 from agents.router.fast_paths import FAST_PATHS
-from tests.agents.chat.rows import open_chat
-from tests.agents.triggers.rows import make_playbook
-from tests.factories import NOW, make_agent, make_user
+from tests.agents.chat.rows import make_chat, open_chat
+from tests.agents.triggers.rows import halt_all, make_playbook, release_all
+from tests.factories import NOW, make_agent, make_session, make_user
 
-from .scene import last_row, make_scene, nothing_was_inferred, trail
+from .scene import asked, last_row, make_scene, nothing_was_inferred, trail
 
 pytestmark = pytest.mark.django_db
 
+GOAL = "Review all leases and list what is missing"
 TABLE = """
 help             |          | answer  | look  | read   | help
 service_status   |          | answer  | look  | read   | is everything ok?
@@ -25,7 +27,6 @@ halt_session     |          | answer  | lever | write  | halt session {s}
 halt_session     |          | answer  | look  | write  | halt everything
 switch_agent     |          | answer  | lever | write  | pause agent Clerk
 switch_agent     |          | answer  | lever | write  | resume agent Clerk
-switch_agent     |          | answer  | lever | write  | start agent Clerk
 switch_agent     |          | answer  | look  | write  | pause agent Clark
 decide_approval  |          | answer  | lever | decide | approve {a} {d}
 decide_approval  |          | answer  | lever | decide | reject {a} {d}
@@ -103,4 +104,71 @@ def test_it_knows_nothing_of_somebody_elses_rows(scene):
 def test_in_a_chat_it_says_what_is_said_there(scene):
     chat = open_chat(scene.owner).public_id
     assert routed(scene, "stop", chat=chat).path == "halt_session"
-    assert routed(scene, "Review all leases", chat=chat).strategy == "GOAL"
+    assert routed(scene, "Review all leases", chat=make_chat(scene.owner).public_id).strategy == "GOAL"
+
+
+STARTS = ["run the weekly scan", "run Lease on Leases", GOAL, "What is a lease?", "Run this script", "start agent Beat"]
+
+
+@pytest.fixture
+def beat(scene):
+    return make_agent(owner=scene.owner, name="Beat", definition="name: Beat\nautonomy:\n  enabled: true\n")
+
+
+def is_refused_as_told(scene, text, **more):
+    """What the dry run says is what the same words then meet; nothing is written by either."""
+    before = AgentSession.objects.count(), last_row()
+    found = routed(scene, text, **more)
+    with pytest.raises(LqopsError) as refusal:
+        asked(scene, text, **more)
+    assert (AgentSession.objects.count(), last_row()) == before
+    assert (found.text, found.lever, found.refused) == ("Is refused.", False, str(refusal.value))
+    return found.refused
+
+
+@pytest.mark.parametrize("text", STARTS)
+def test_what_would_start_is_refused_while_all_work_is_halted_and_without_opt_in(scene, beat, text):
+    assert routed(scene, text).refused == ""
+    halt_all(reason="an incident")
+    assert "an incident" in is_refused_as_told(scene, text)
+    release_all()
+    Profile.objects.filter(user=scene.owner).update(opted_in=False)
+    assert "opted in" in is_refused_as_told(scene, text)
+
+
+@pytest.mark.parametrize("text", STARTS[:-1])
+def test_what_an_agent_that_is_off_is_to_do_is_refused(scene, text):
+    Agent.objects.update(enabled=False)
+    scene.agent.refresh_from_db()
+    assert "switched off" in is_refused_as_told(scene, text, agent=scene.agent)
+
+
+def test_agent_that_cannot_start_by_itself_is_not_started(scene, beat):
+    assert "does nothing by itself" in is_refused_as_told(scene, "start agent Clerk")
+    Agent.objects.update(enabled=False)
+    assert "switched off" in routed(scene, "start agent Beat").refused
+
+
+def test_agent_that_is_under_way_is_left_alone_also_while_all_work_is_halted(scene, beat):
+    make_session(owner=scene.owner, agent=beat, mode="loop")
+    halt_all()
+    assert routed(scene, "start agent Beat").refused == ""
+
+
+def test_trigger_that_has_nothing_to_read_is_not_run(scene):
+    Trigger.objects.update(collection=None)
+    assert "nothing to read" in is_refused_as_told(scene, "run the weekly scan")
+
+
+def test_chat_that_is_still_being_answered_takes_no_other_message(scene):
+    chat = open_chat(scene.owner).public_id
+    assert "still being answered" in is_refused_as_told(scene, "What is a lease, by the way?", chat=chat)
+
+
+def test_approval_that_cannot_be_decided_is_refused(scene):
+    assert "has changed" in is_refused_as_told(scene, "approve {a} 000000000000")
+    Approval.objects.update(status="rejected")
+    assert "is rejected" in is_refused_as_told(scene, "reject {a} {d}")
+    scene.owner.user_permissions.clear()
+    scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
+    assert "may not decide" in is_refused_as_told(scene, "approve {a} {d}")
