@@ -2,6 +2,7 @@
 of a trigger or an agent, which stays switched off until its owner switches it on.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from drf_spectacular.utils import OpenApiExample
@@ -11,15 +12,18 @@ from rest_framework.response import Response
 
 from agents.api.base import ApiView
 from agents.api.fields import Body, OwnRow
-from agents.api.permissions import demand_scope_of
+from agents.api.permissions import demand_opt_in, demand_scope, demand_scope_in_chat
 from agents.api.schema import described
 from agents.models import Agent
-from agents.router.answers import Kind
-from agents.router.asking import ask, route
+from agents.router.answers import Answer, Kind
+from agents.router.asking import ask, ask_within, route
 from agents.router.classify import Strategy
+from agents.router.fast_paths import Scope, scope_of
+from agents.services.api_keys import Scope as KeyScope
 from agents.services.chats import MAX_CHARS
 
 KINDS: Final = [(str(kind), str(kind)) for kind in Kind]
+_NARROW: Final[dict[str, Scope]] = {"read": "read", "decide": "decide"}
 STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
 
 
@@ -50,7 +54,7 @@ class RouteShown(serializers.Serializer[Any]):
         choices=[str(strategy) for strategy in Strategy], allow_null=True, help_text="null when a fast path answers."
     )
     lever = serializers.BooleanField(help_text="Whether something would be changed, drafted or started.")
-    scope = serializers.CharField(help_text="What a key needs for it, beside write: read, write or decide.")
+    scope = serializers.CharField(help_text="What a key needs for it: read, write or decide; in a chat, write besides.")
     missing = serializers.ListField(child=serializers.CharField(), help_text="What the request leaves out.")
     refused = serializers.CharField(allow_blank=True, help_text="Why it would be refused; empty when it would not.")
 
@@ -65,12 +69,31 @@ class Asks(ApiView):
     def post(self, request: Request) -> Response:
         """200 with the answer; 202 with the session that works on one; 201 with a draft that is not in use yet.
 
-        Beside `write`, a key needs `read` for what only looks, and `decide` for what decides on an approval.
+        A key needs the scope of what the words ask for: `read` for what only looks, `decide` for what decides on an
+        approval, `write` for all else. In a chat, where the answer is kept, it needs `write` besides.
         """
         said = self.body(AskBody)
-        demand_scope_of(said["text"], request, in_chat=bool(said.get("chat")))
-        answer = ask(by=self.person, now=self.now, key_id=self.key_id, **said)
+        if said.get("chat"):
+            demand_scope_in_chat(said["text"], request)
+        answer = self._answered(said) or ask(by=self.person, now=self.now, key_id=self.key_id, **said)
         return Response(AskShown(answer).data, status=STATUS[answer.kind])
+
+    def scope_of_words(self) -> str:
+        """Empty where the answer is kept, in a chat, and where there are no words."""
+        said = self.request.data if isinstance(self.request.data, Mapping) else {}
+        text = said.get("text")
+        return scope_of(text) if isinstance(text, str) and not said.get("chat") else ""
+
+    def _answered(self, said: dict[str, Any]) -> Answer | None:
+        """What a look or a decision answers. What turns out to be more needs what all else needs."""
+        scope = self.scope_of_words()
+        if scope not in _NARROW:
+            return None
+        answer = ask_within(_NARROW[scope], text=said["text"], by=self.person, now=self.now, key_id=self.key_id)
+        if answer is None:
+            demand_scope(KeyScope.WRITE, self.request)
+            demand_opt_in(self.request)
+        return answer
 
 
 class AskDryRun(ApiView):

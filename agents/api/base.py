@@ -32,6 +32,10 @@ class Acting(views.APIView):
     decisions: frozenset[str] = frozenset()  # needs the scope `decide`
     starts: frozenset[str] = frozenset()  # begins sessions, or sets up what does: they cost money
 
+    def scope_of_words(self) -> str:
+        """The scope that the words of the body need, where a view goes by words; empty elsewhere."""
+        return ""
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """A body that cannot be read is refused, also where nothing is read from it."""
         super().initial(request, *args, **kwargs)

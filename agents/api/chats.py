@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from agents.api.base import Acting
 from agents.api.fields import Body, OwnRow, UsdField
-from agents.api.permissions import demand_scope_of
+from agents.api.permissions import demand_scope_in_chat
 from agents.api.schema import described
 from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
@@ -109,7 +109,7 @@ class Chats(Acting, viewsets.GenericViewSet[AgentSession]):
         is still being answered.
         """
         said = self.body(MessageBody)
-        demand_scope_of(said["message"], request, in_chat=True)
+        demand_scope_in_chat(said["message"], request)
         session = say(text=said.pop("message"), by=self.person, now=self.now, key_id=self.key_id, **said)
         at_once = session.status in TERMINAL
         return Response(SaidShown(session).data, status=status.HTTP_200_OK if at_once else status.HTTP_202_ACCEPTED)

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.models import ApiKey, Profile
-from agents.router.fast_paths import scope_in_chat, scope_of
+from agents.router.fast_paths import scope_in_chat
 from agents.services.api_keys import Scope
 from agents.services.ownership import demand_start
 
@@ -30,8 +30,7 @@ class InScope(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         needed = scope_needed(request.method or "", view)
-        if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
-            raise ScopeMissing(needed)
+        demand_scope(needed, request)
         return True
 
 
@@ -40,8 +39,8 @@ class OptedIn(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         free = scope_needed(request.method or "", view) == Scope.READ or _act(view) in view.always_allowed
-        if not free and not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
-            raise NotOptedIn
+        if not free:
+            demand_opt_in(request)
         return True
 
 
@@ -58,14 +57,24 @@ class MayStart(BasePermission):
 def scope_needed(method: str, view: Any) -> Scope:
     if method in SAFE_METHODS or _act(view) in view.changes_nothing:
         return Scope.READ
+    if words := view.scope_of_words():
+        return Scope(words)
     return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
 
 
-def demand_scope_of(text: str, request: Request, *, in_chat: bool) -> None:
-    """What a text asks for may need another scope than its address: to look, or to decide."""
-    needed = Scope(scope_in_chat(text) if in_chat else scope_of(text))
+def demand_scope(needed: Scope, request: Request) -> None:
     if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
         raise ScopeMissing(needed)
+
+
+def demand_opt_in(request: Request) -> None:
+    if not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
+        raise NotOptedIn
+
+
+def demand_scope_in_chat(text: str, request: Request) -> None:
+    """What a message asks for may need another scope than its address: to look, or to decide."""
+    demand_scope(Scope(scope_in_chat(text)), request)
 
 
 def _act(view: Any) -> str:

@@ -20,7 +20,7 @@ from agents.exceptions import Invalid, LqopsError, NotAllowed
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer, Asker, Kind
 from agents.router.classify import Strategy, classify
-from agents.router.fast_paths import fast_answer, fast_answer_in_chat, scope_of
+from agents.router.fast_paths import FAST_PATHS, Scope, fast_answer, fast_answer_in_chat, scope_of
 from agents.router.near_misses import lever_missed
 from agents.router.strategies import CARRIED_OUT
 from agents.services.chat_answers import chat_at_work, chat_tell
@@ -31,6 +31,7 @@ from agents.services.trigger_fields import demand_owned
 logger = logging.getLogger(__name__)
 
 WAYS: Final = {Strategy.GOAL: Way.GOAL, Strategy.SCRIPT: Way.SCRIPT}
+_LOOKS: Final = frozenset(path.name for path in FAST_PATHS if path.scope == "read")
 _TO_A_MODEL: Final = frozenset({Strategy.DIRECT_RESPONSE, Strategy.GOAL})
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
@@ -46,6 +47,11 @@ def ask(
     if chat is not None:
         _keep(decided, who, chat)
     return decided
+
+
+def ask_within(scope: Scope, *, text: str, by: User, now: datetime, key_id: str = "") -> Answer | None:
+    """What a fast path of this scope answers; None if the request is for something else, of which nothing is done."""
+    return fast_answer(text, _asker(Asker(by, now, text, key_id=key_id), None), within=scope)
 
 
 def say(
@@ -89,13 +95,15 @@ def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, cha
     """What `ask` would make of this text. Nothing is done, stored or recorded, and no model is asked."""
     who = replace(_asker(Asker(by, now, text, agent, in_chat=chat is not None), chat), dry=True)
     strategy: Strategy | None = None
-    scope = scope_of(text)
+    scope: Scope = scope_of(text)
     try:
         decided = _decided(who)
         if isinstance(decided, Strategy):
             strategy, decided = decided, CARRIED_OUT[decided](who, chat)
     except LqopsError as refusal:
         return Route(Kind.ANSWER, "Is refused.", strategy=strategy, scope=scope, refused=str(refusal))
+    if scope == "read" and decided.path not in _LOOKS:
+        scope = "write"
     looks = scope == "read" and not decided.changed
     return Route(
         kind=decided.kind,

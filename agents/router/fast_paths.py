@@ -82,9 +82,11 @@ FAST_PATHS: Final = (
 _BY_ID: Final = frozenset({"show_receipt", "halt_session", "decide_approval"})
 
 
-def fast_answer(text: str, who: Asker) -> Answer | None:
-    """The answer of the first path that the whole request fits; None if it has to go to the model."""
+def fast_answer(text: str, who: Asker, within: Scope | None = None) -> Answer | None:
+    """The answer of the first path, of that scope if one is given, that the whole request fits; None if none does."""
     for path, request in _found(text):
+        if within is not None and path.scope != within:
+            continue
         if who.in_chat and path.name in _BY_ID and not all(map(is_id, request.ids)):
             continue  # a number or a date in what is said to an agent
         answer = path.handle(request, who)
