@@ -81,3 +81,8 @@ def drafted(text: str, **data: Any) -> Answer:
 def lines(head: str, rows: Sequence[str], *, empty: str = "") -> str:
     """A heading and a line for each; or the word for nothing."""
     return "\n".join([head, *(f"- {row}" for row in rows)]) if rows or not empty else empty
+
+
+def heading(count: int, noun: str, more: str = "", *, most: int) -> str:
+    kept = f"; at most {most} are shown" if count > most else ""
+    return f"{count} {noun}{'' if count == 1 else 's'}{more}{kept}:"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
-from agents.router import intents, levers, looks, runs, spending
+from agents.router import intents, levers, looks, runs, spending, waits
 from agents.router.answers import Answer, Asker, Kind, lines, told
 from agents.router.ids import is_id
 from agents.router.spelling import mended
@@ -58,7 +58,7 @@ FAST_PATHS: Final = (
         verbs=_verbs((*intents.PAUSE, *intents.RESUME, *intents.STOP, *intents.START)),
         scope="write",
     ),
-    FastPath("list_approvals", "what waits for my approval?", looks.approvals, intents.APPROVALS),
+    FastPath("list_approvals", "what waits for my approval?", waits.waiting, intents.APPROVALS),
     FastPath("decide_approval", "approve 1f2e3d4c; reject 1f2e3d4c", levers.decide, intents.DECIDE, scope="decide"),
     FastPath("list_precedents", "list precedents", looks.precedents, intents.PRECEDENTS),
     FastPath("cost_summary", "what have I spent?; cost per agent", spending.costs, intents.COSTS),

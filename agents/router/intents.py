@@ -136,8 +136,21 @@ HALT_THIS: Final = (
     Grammar((_HALT,), most=1, orders=True),
     Grammar((_HALT, words("it this that answering working")), words("session run job"), most=3, orders=True),
 )
+ASKING: Final = words("ask asks asked asking")
+QUESTIONS: Final = ASKING | words("question questions")
 APPROVALS: Final = (
     *_listing("approvals", "pending open waiting outstanding undecided unresolved", one="approval"),
+    *_listing("questions", "pending open waiting outstanding unanswered", one="question"),
+    Grammar(
+        (
+            words("do does did has is are"),
+            words("anybody anyone agent agents somebody someone"),
+            ASKING,
+        ),
+        words("me us my any an of the there-is something anything question questions have waiting for"),
+        most=8,
+    ),
+    Grammar((words("what who"), ASKING, words("me us")), words("is are do does agents my the something"), most=8),
     Grammar((words("approval"), words("queue")), SHOW | _MINE | words("what is in"), most=7),
     Grammar(
         (words("pending open outstanding"), words("requests decisions")),

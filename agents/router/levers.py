@@ -7,23 +7,19 @@ the person may is judged by the service that does it, which leaves the record.
 import json
 from typing import Final
 
-from agents.enums import ApprovalStatus
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession, Approval
 from agents.router import intents
 from agents.router.answers import Answer, Asker, done, lines, told, would
 from agents.router.ids import rows_by_id, short
 from agents.router.looks import (
-    SHOWN,
     described,
-    described_approval,
     own_sessions,
-    reachable_approvals,
     said_of,
-    said_of_approval,
     under_way,
 )
 from agents.router.naming import names_in, rows_of
+from agents.router.waits import SHOWN, described_approval, pending_approvals, reachable_approvals, said_of_approval
 from agents.router.words import Request
 from agents.services.agents import agent_edit
 from agents.services.approvals import approval_approve, approval_reject, demand_decidable
@@ -121,8 +117,7 @@ def _what_is_asked(approval: Approval, verb: str, who: Asker) -> Answer:
 
 
 def which_approval(verb: str, who: Asker, rows: list[Approval] | None = None) -> Answer:
-    pending = reachable_approvals(who).filter(status=ApprovalStatus.PENDING)
-    shown = [described_approval(row) for row in (pending[:SHOWN] if rows is None else rows)]
+    shown = [described_approval(row) for row in (pending_approvals(who)[:SHOWN] if rows is None else rows)]
     text = lines(f"Nothing was decided. Say which one: `{verb} <id>`.", [said_of_approval(row) for row in shown])
     return told(text if shown else "Nothing waits for a decision.", approvals=shown)
 

@@ -6,19 +6,20 @@ from typing import Any, Final
 
 from django.db.models import Count, QuerySet
 
-from agents.enums import ApprovalStatus, Status
+from agents.enums import Status
 from agents.exceptions import Invalid, NotFound
-from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Trigger
-from agents.router.answers import Answer, Asker, lines, told
+from agents.models import Agent, AgentSession, Halt, Installation, Precedent, Trigger
+from agents.router.answers import Answer, Asker, heading, lines, told
 from agents.router.days import days_of
 from agents.router.ids import rows_by_id, short
 from agents.router.intents import AGENT
+from agents.router.waits import SHOWN, pending_approvals, pending_questions
 from agents.router.words import Request
 from agents.selectors.autonomy import under_way_of
-from agents.selectors.health import health
+from agents.selectors.health import HALTED, health
 from agents.selectors.purposes import purposes
-from agents.services.approvers import PERMISSION
 from agents.services.chat_answers import ANSWERED_AT_ONCE
+from agents.services.permits import TO_RELEASE, halt_told
 from agents.services.plain_text import one_line
 from agents.services.precedents import precedents_board
 from agents.skills.registry import skills_left_out
@@ -29,7 +30,6 @@ from audit.receipts import UnknownChain, build_receipt
 from audit.receipts_told import NAMES, receipt_text
 from audit.rows import UnreadableRow
 
-SHOWN: Final = 20
 _NAME_CHARS: Final = 80
 _UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
 _STATUS_WORDS: Final = {
@@ -62,12 +62,6 @@ def under_way(who: Asker) -> QuerySet[AgentSession]:
     return own_sessions(who).exclude(status__in=sorted(TERMINAL))
 
 
-def reachable_approvals(who: Asker) -> QuerySet[Approval]:
-    """Those of the person's own sessions; who may decide on approvals reaches everybody's."""
-    rows = Approval.objects.select_related("session", "session__owner").order_by("created_at", "pk")
-    return rows if who.by.has_perm(PERMISSION) else rows.filter(session__owner=who.by)
-
-
 def status(request: Request, who: Asker) -> Answer:
     """How the installation is; and of the person's agents, when these are asked for."""
     if request.said & AGENT:
@@ -78,13 +72,28 @@ def status(request: Request, who: Asker) -> Answer:
         raise Invalid("The installation row is missing: run manage.py migrate.") from None
     mine = under_way(who).order_by().values_list("status").annotate(number=Count("pk"))
     sessions = dict(mine.order_by("status"))
-    pending = reachable_approvals(who).filter(status=ApprovalStatus.PENDING).count()
-    state = "All work is halted." if found.halted else "Work goes on."
     counts = ", ".join(f"{number} {name}" for name, number in sessions.items()) or "none"
-    head = f"{state} Your sessions under way: {counts}. Calls that wait for a decision: {pending}."
-    red = [*found.red, *skills_left_out()]
-    text = lines(f"{head} Needs attention:", red) if red else f"{head} Nothing needs attention."
-    return told(text, halted=found.halted, red=red, sessions=sessions, approvals_pending=pending)
+    waiting = {"approvals_pending": pending_approvals(who).count(), "questions_pending": pending_questions(who).count()}
+    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
+    attention = [*red, *(_WAITS[name].format(number) for name, number in waiting.items() if number)]
+    halted = [HALTED] if found.halted else []
+    state = f"{_halt_said()} Your" if found.halted else "Work goes on. Your"
+    head = f"{state} sessions under way: {counts}."
+    text = lines(f"{head} Needs attention:", attention) if attention else head
+    text += "" if attention or halted else " Nothing needs attention."
+    return told(text, halted=found.halted, red=[*halted, *red], sessions=sessions, **waiting)
+
+
+_WAITS: Final = {
+    "approvals_pending": "Calls that wait for a decision: {}. Ask: what waits for me?",
+    "questions_pending": "Questions of agents that wait for an answer: {}. Ask: what waits for me?",
+}
+
+
+def _halt_said() -> str:
+    """By whom all work is halted, why, and how it is released."""
+    halt = Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
+    return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
 
 
 def _agents(who: Asker) -> Answer:
@@ -101,7 +110,9 @@ def _agents(who: Asker) -> Answer:
     ]
     standing = [(row["name"], "on" if row["enabled"] else "off", row["by_itself"]) for row in shown]
     said = [f"{name}: {state}" + (f", works by itself ({how})" if how else "") for name, state, how in standing]
-    return told(lines(_heading(count, "agent"), said, empty="You have no agents."), count=count, agents=shown)
+    return told(
+        lines(heading(count, "agent", most=SHOWN), said, empty="You have no agents."), count=count, agents=shown
+    )
 
 
 def triggers(request: Request, who: Asker) -> Answer:
@@ -115,7 +126,9 @@ def triggers(request: Request, who: Asker) -> Answer:
     count, shown = rows.count(), [_trigger(row) for row in rows.order_by("-pk")[:SHOWN]]
     said = [f"{row['name']} ({row['kind']}, {row['state']}), {row['id'][:8]}" for row in shown]
     return told(
-        lines(_heading(count, "trigger"), said, empty="You have no such triggers."), count=count, triggers=shown
+        lines(heading(count, "trigger", most=SHOWN), said, empty="You have no such triggers."),
+        count=count,
+        triggers=shown,
     )
 
 
@@ -141,7 +154,7 @@ def sessions(request: Request, who: Asker) -> Answer | None:
     rows = _begun(_runs(who), request, who)
     rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
     count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
-    text = lines(_heading(count, "session"), [said_of(row) for row in shown], empty=_instead(who))
+    text = lines(heading(count, "session", most=SHOWN), [said_of(row) for row in shown], empty=_instead(who))
     return told(text, count=count, sessions=shown)
 
 
@@ -204,37 +217,11 @@ def _receipt(session: AgentSession) -> Answer:
     return told(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
 
 
-def approvals(request: Request, who: Asker) -> Answer:
-    rows = reachable_approvals(who).filter(status=ApprovalStatus.PENDING)
-    count, shown = rows.count(), [described_approval(row) for row in rows[:SHOWN]]
-    said = [said_of_approval(row) for row in shown]
-    how = " `approve <id>` shows one and how to decide on it."
-    text = lines(_heading(count, "call", " waiting for a decision") + how, said, empty="Nothing waits for a decision.")
-    return told(text, count=count, approvals=shown)
-
-
-def described_approval(row: Approval) -> dict[str, Any]:
-    """As the list of the API shows it: without arguments."""
-    return {
-        "id": str(row.public_id),
-        "action": row.action,
-        "level": row.level,
-        "risk": row.risk_level,
-        "session": str(row.session.public_id),
-        "owner": row.session.owner.get_username(),
-        "expires_at": row.expires_at.isoformat(),
-    }
-
-
-def said_of_approval(shown: dict[str, Any]) -> str:
-    return f"{shown['id'][:8]} {shown['action']} (level {shown['level']}) for {shown['owner']}"
-
-
 def precedents(request: Request, who: Asker) -> Answer:
     rows = precedents_board(who.by.pk)
     count, shown = rows.count(), [_precedent(row) for row in rows[:SHOWN]]
     said = [f"{row['summary']} ({row['kind']}, seen {row['observed_count']} times)" for row in shown]
-    text = lines(_heading(count, "precedent"), said, empty="You have no precedents.")
+    text = lines(heading(count, "precedent", most=SHOWN), said, empty="You have no precedents.")
     return told(text, count=count, precedents=shown)
 
 
@@ -246,8 +233,3 @@ def _precedent(row: Precedent) -> dict[str, Any]:
         "observed_count": row.observed_count,
         "last_seen_at": row.last_seen_at.isoformat(),
     }
-
-
-def _heading(count: int, noun: str, more: str = "") -> str:
-    kept = f"; at most {SHOWN} are shown" if count > SHOWN else ""
-    return f"{count} {noun}{'' if count == 1 else 's'}{more}{kept}:"

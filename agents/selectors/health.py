@@ -18,6 +18,7 @@ from agents.models import AgentSession, Installation, Lease, OutboxMessage, Susp
 from audit.checkpoints import EVERY, last_checkpoint
 
 TICKER: Final = "ticker"
+HALTED: Final = "All work is halted."
 TICKER_LATE: Final = timedelta(seconds=60)
 SHOWN: Final = 50
 
@@ -90,7 +91,7 @@ def _checkpoint_at() -> datetime | None:
 def _red(facts: dict[str, Any], now: datetime) -> tuple[str, ...]:
     lines = [f"Model {model} is suspended: it billed more than its bound." for model in facts["suspended"]]
     if facts["halted"]:
-        lines.append("All work is halted.")
+        lines.append(HALTED)
     if facts["lost"]:
         lines.append("A worker has not been heard of for a whole lease.")
     done_at, oldest, checkpoint = facts["ticker_done_at"], facts["oldest_queued_at"], facts["checkpoint_at"]

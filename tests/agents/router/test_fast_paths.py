@@ -5,10 +5,12 @@ import json
 import pytest
 
 from agents.enums import Status
-from agents.models import AgentSession
+from agents.models import AgentSession, Approval
 from agents.router.answers import Kind
 from agents.router.fast_paths import FAST_PATHS, scope_of
-from tests.factories import make_agent, make_session
+from tests.agents.chat.rows import make_chat, make_question
+from tests.agents.triggers.rows import halt_all
+from tests.factories import make_agent, make_session, make_user
 
 from .scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
 
@@ -45,7 +47,8 @@ HITS = {
     "list_approvals": [
         "who is waiting on me?", "anything I need to sign off?",
         "pending approvals", "What needs my approval?", "Is there anything to approve?", "What's waiting for me?",
-        "show open approvals",
+        "show open approvals", "list questions", "open questions", "does anybody ask me something?",
+        "do my agents ask me anything?", "are there any unanswered questions?", "who asks me something?",
     ],
     "decide_approval": [
         "approve {a} {d}", "Please reject {a} {d}", "deny approval {a} with digest {d}", "approve {a}", "approve all",
@@ -81,7 +84,10 @@ MISSES = {
     "switch_agent": [
         "should I pause Clerk?", "why is Clerk paused?", "don't pause Clerk", "what happens when I pause agent Clerk",
     ],
-    "list_approvals": ["why do I need approvals?", "what should I approve?", "explain approvals"],
+    "list_approvals": ["why do I need approvals?", "what should I approve?", "explain approvals",
+        "answer these questions", "ask me something",
+        "what questions should I ask the landlord?", "list questions for the landlord", "who asked for the lease?",
+    ],
     "decide_approval": [
         "should I approve 12?", "don't approve {a} {d}", "approve {a} {d}?", "what happens if I approve {a} {d}",
         'say "approve {a} {d}"',
@@ -217,6 +223,52 @@ def test_status_says_what_is_to_be_mended(scene):
     answer = asked(scene, "is everything ok?")
     assert "ticker is not running" in answer.text
     assert answer.data["sessions"] == {Status.RUNNING: 1, Status.WAITING: 1}
+
+
+def test_what_waits_holds_calls_and_questions_with_how_to_deal_with_them(scene):
+    mine = make_question(make_session(owner=scene.owner), text="Which of the two leases holds?")
+    others = make_question(text="A secret of somebody else")
+    answer = asked(scene, "what waits for me?")
+    head, *rows = answer.text.splitlines()
+    assert head.startswith("1 call waiting for a decision: `approve <id>`")
+    assert "2 questions waiting for an answer:" in head
+    assert "manage.py answer" in head
+    assert f"- {str(mine.public_id)[:8]} asks {scene.owner}: Which of the two leases holds?" in rows
+    assert f"- {str(others.public_id)[:8]} asks {others.session.owner}" in rows, "it is counted, and not read"
+    assert (answer.data["count"], answer.data["questions_count"]) == (1, 2)
+    assert asked(scene, "list questions").text == answer.text
+
+
+def test_who_does_not_decide_hears_of_their_own_questions_only(scene):
+    asker = make_question().session.owner
+    assert asked(scene, "open questions", by=asker).data["questions_count"] == 1
+    assert asked(scene, "open questions", by=make_user()).text == "Nothing waits for a decision."
+
+
+def test_any_questions_is_said_to_the_agent_in_a_chat(scene):
+    assert asked(scene, "any questions?", chat=make_chat(scene.owner).public_id).kind == Kind.SESSION
+
+
+def test_status_does_not_say_that_nothing_needs_attention_while_something_waits(scene, monkeypatch):
+    monkeypatch.setattr("agents.selectors.health._red", lambda facts, now: ())
+    assert asked(scene, "status").text.endswith("Calls that wait for a decision: 1. Ask: what waits for me?")
+    Approval.objects.all().delete()
+    assert asked(scene, "status").text.endswith("Nothing needs attention.")
+    make_question(scene.session)
+    answer = asked(scene, "status")
+    assert "Questions of agents that wait for an answer: 1" in answer.text
+    assert "Nothing needs attention" not in answer.text
+    assert (answer.data["approvals_pending"], answer.data["questions_pending"]) == (0, 1)
+
+
+def test_status_says_once_who_has_halted_and_why(scene):
+    halt_all(reason="an incident", requested_by=make_user(username="olga"))
+    answer = asked(scene, "is everything ok?")
+    assert answer.text.startswith(
+        "All work is halted by olga since 2026-03-14 09:26 UTC: an incident. Release it first"
+    )
+    assert answer.text.count("All work is halted") == 1
+    assert (answer.data["halted"], answer.data["red"][0]) == (True, "All work is halted.")
 
 
 def test_run_now_is_a_session_and_a_schedule_is_a_draft(scene):
