@@ -82,7 +82,7 @@ class Asks(ApiView):
         """Empty where the answer is kept, in a chat, and where there are no words."""
         said = self.request.data if isinstance(self.request.data, Mapping) else {}
         text = said.get("text")
-        return scope_of(text) if isinstance(text, str) and not said.get("chat") else ""
+        return scope_of(text, self.person) if isinstance(text, str) and not said.get("chat") else ""
 
     def _answered(self, said: dict[str, Any]) -> Answer | None:
         """What a look or a decision answers. What turns out to be more needs what all else needs."""

@@ -95,7 +95,7 @@ def route(*, text: str, by: User, now: datetime, agent: Agent | None = None, cha
     """What `ask` would make of this text. Nothing is done, stored or recorded, and no model is asked."""
     who = replace(_asker(Asker(by, now, text, agent, in_chat=chat is not None), chat), dry=True)
     strategy: Strategy | None = None
-    scope: Scope = scope_of(text)
+    scope: Scope = scope_of(text, by)
     try:
         decided = _decided(who)
         if isinstance(decided, Strategy):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
+from django.contrib.auth.models import User
+
 from agents.router import intents, levers, looks, runs, spending, waits
 from agents.router.answers import Answer, Asker, Kind, lines, told
 from agents.router.ids import is_id
@@ -29,6 +31,12 @@ class FastPath:
     grammars: tuple[Grammar, ...] = ()
     verbs: frozenset[str] = frozenset()
     scope: Scope = "read"
+    names: Callable[[Request, User], object] | None = None
+
+    def is_meant(self, request: Request, by: User | None) -> bool:
+        """Whether it can be said before it is handled that it will be: by its grammars, or by what a person names."""
+        named = self.names is not None and by is not None and bool(request.said & self.verbs)
+        return intents.is_covered(request, self.grammars) or (named and bool(self.names(request, by)))
 
     def fits(self, request: Request) -> bool:
         return bool(request.said & self.verbs) or intents.is_covered(request, self.grammars)
@@ -61,7 +69,14 @@ FAST_PATHS: Final = (
     FastPath("list_approvals", "what waits for my approval?", waits.waiting, intents.APPROVALS),
     FastPath("decide_approval", "approve 1f2e3d4c; reject 1f2e3d4c", levers.decide, intents.DECIDE, scope="decide"),
     FastPath("list_precedents", "list precedents", looks.precedents, intents.PRECEDENTS),
-    FastPath("cost_summary", "what have I spent?; cost per agent", spending.costs, intents.COSTS),
+    FastPath(
+        "cost_summary",
+        "what have I spent?; cost per agent last week",
+        spending.costs,
+        intents.COSTS,
+        verbs=intents.COST_WORDS,
+        names=spending.agent_meant,
+    ),
     FastPath(
         "run_now",
         "run playbook Lease on collection Leases",
@@ -149,9 +164,12 @@ def _safely(judge: Callable[[], Judged], *, otherwise: Judged) -> Judged:
         return otherwise
 
 
-def scope_of(text: str) -> Scope:
-    """What a key must be allowed to do for this request: read, write or decide. What no path fits may write."""
-    return next((path.scope for path, _ in _found(text) if path.grammars), "write")
+def scope_of(text: str, by: User | None = None) -> Scope:
+    """What a key must be allowed to do for this request: read, write or decide. What no path fits may write.
+
+    A look that names a row is known for one only with the person whose row it is.
+    """
+    return next((path.scope for path, request in _found(text) if path.is_meant(request, by)), "write")
 
 
 def scope_in_chat(text: str) -> Scope:

@@ -11,7 +11,9 @@ SHOW: Final = words("show list display give get view see print fetch retrieve")
 _MINE: Final = words("me my mine our us the all of current currently")
 _WHOSE: Final = words("my our mine the all i-have there-is any current currently exist exists")
 _SUMMED: Final = words("summary report overview breakdown total")
-_SPANS: Final = words("today today's yesterday yesterday's this week month so-far for daily weekly monthly")
+_SPANS: Final = words(
+    "today today's yesterday yesterday's this week month so-far for daily weekly monthly last-week last-month"
+)
 
 
 def _listing(nouns: str, which: str = "", *, one: str = "", most: int = 0) -> tuple[Grammar, ...]:
@@ -35,7 +37,8 @@ def _listing(nouns: str, which: str = "", *, one: str = "", most: int = 0) -> tu
 
 _STATUSES: Final = (
     "running active open live ongoing unfinished queued waiting sleeping completed finished done halted stopped failed "
-    "fail failing crashed recent recently last latest newest today today's yesterday yesterday's this week month"
+    "fail failing crashed recent recently last latest newest today today's yesterday yesterday's this week month "
+    "last-week last-month"
 )
 _HALT: Final = words("halt stop cancel abort kill terminate end shut-down interrupt call-off")
 _RUNS: Final = words("session sessions run runs job jobs")
@@ -105,7 +108,7 @@ TRIGGERS: Final = (
     Grammar((words("runs jobs tasks everything"), _TIMED), SHOW | _MINE | words("what which is are that"), most=7),
     Grammar((words("what which"), words("automatically")), words("is are runs run show things triggers"), most=6),
 )
-_DAYS: Final = words("today yesterday this week month")
+_DAYS: Final = words("today yesterday this week month last-week last-month")
 SESSIONS: Final = (
     *_listing("sessions runs jobs failures", _STATUSES, one="session job", most=1),
     Grammar(
@@ -190,6 +193,14 @@ COSTS: Final = (
     Grammar((words("how-much"), words("money budget")), _SPANS | words("is left do i we i-have remains my our the")),
     Grammar((_COSTS | words("spent"), words("per by each"), AGENT), SHOW | _MINE | _SPANS),
 )
+# The same of one agent, whose name is taken out before: see spending.py.
+COSTS_OF_ONE: Final = (
+    Grammar(
+        (_COSTS | words("spent"),), words("the my of for by from total did does has agent what is are") | SHOW | _SPANS
+    ),
+    Grammar((words("how-much what"), _SPENT), words("did does has have the my agent money so-far") | _SPANS),
+)
+COST_WORDS: Final = _COSTS | _SPENT
 
 
 def is_covered(request: Request, grammars: tuple[Grammar, ...]) -> bool:

@@ -10,7 +10,7 @@ from agents.enums import Status
 from agents.exceptions import Invalid, NotFound
 from agents.models import Agent, AgentSession, Halt, Installation, Precedent, Trigger
 from agents.router.answers import Answer, Asker, heading, lines, told
-from agents.router.days import days_of
+from agents.router.days import days_of, named_days
 from agents.router.ids import rows_by_id, short
 from agents.router.intents import AGENT
 from agents.router.waits import SHOWN, pending_approvals, pending_questions
@@ -145,10 +145,9 @@ def _trigger(row: Trigger) -> dict[str, Any]:
 
 
 def sessions(request: Request, who: Asker) -> Answer | None:
-    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows, or
-    the days are not this month's."""
+    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows."""
     most = next(iter(request.ids), str(SHOWN))
-    if not re.fullmatch(r"[1-9]\d{0,2}", most) or {"last", "month"} <= request.said:
+    if not re.fullmatch(r"[1-9]\d{0,2}", most):
         return None
     wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
     rows = _begun(_runs(who), request, who)
@@ -160,7 +159,7 @@ def sessions(request: Request, who: Asker) -> Answer | None:
 
 def _begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
     """Those that began in the days that the request names, in UTC; all of them if it names none."""
-    span = next((span for word, span in days_of(who.now).items() if word in request.said), None)
+    span = days_of(who.now).get(named_days(request.said))
     return rows.filter(created_at__gte=span[0], created_at__lt=span[1]) if span else rows
 
 

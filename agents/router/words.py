@@ -64,6 +64,12 @@ PHRASES: Final = {
     ("how", "many"): "how-many",
     ("how", "much"): "how-much",
     ("so", "far"): "so-far",
+    **{
+        (last, span + own): f"last-{span}"
+        for last in ("last", "previous")
+        for span in ("week", "month")
+        for own in ("", "'s")
+    },
     ("kick", "off"): "kick-off",
     ("shut", "down"): "shut-down",
     ("set", "up"): "set-up",

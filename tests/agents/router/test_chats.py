@@ -271,7 +271,8 @@ def test_messages_answered_at_once_are_no_runs(scene):
 
 def test_days_that_no_path_knows_are_not_taken_for_others(scene):
     assert asked(scene, "list sessions this month").path == "list_sessions"
-    assert asked(scene, "list sessions last month").path == ""
+    assert asked(scene, "list sessions last month").path == "list_sessions"
+    assert asked(scene, "list sessions last year").path == ""
 
 
 def test_refusal_of_a_service_is_no_fault_of_the_rules(scene):
