@@ -134,6 +134,19 @@ HALT: Final = (
     Grammar((words("shut"), words("down")), _RUNS | words("the my"), ids=(1, 1), most=6, orders=True),
     Grammar((_HALT, words("everything all")), words("running"), most=3, orders=True),
 )
+# To lift a halt of all work. No path does: it takes the lever itself.
+RELEASE: Final = (
+    Grammar(
+        (words("release unhalt"), words("everything all work it halt")),
+        words("the again of lqops"),
+        most=5,
+        orders=True,
+    ),
+    Grammar((words("release unhalt"),), most=1, orders=True),
+    Grammar(
+        (words("lift undo end cancel remove release"), words("halt")), words("the this of all work everything"), most=6
+    ),
+)
 # Said in a chat whose last message is being worked on: that is what is meant.
 HALT_THIS: Final = (
     Grammar((_HALT,), most=1, orders=True),

@@ -8,7 +8,7 @@ from django.db.models import Count, QuerySet
 
 from agents.enums import Status
 from agents.exceptions import Invalid, NotFound
-from agents.models import Agent, AgentSession, Halt, Installation, Precedent, Trigger
+from agents.models import Agent, AgentSession, Installation, Precedent, Trigger
 from agents.router.answers import Answer, Asker, heading, lines, told
 from agents.router.days import days_of, named_days
 from agents.router.ids import rows_by_id, short
@@ -19,7 +19,7 @@ from agents.selectors.autonomy import under_way_of
 from agents.selectors.health import HALTED, health
 from agents.selectors.purposes import purposes
 from agents.services.chat_answers import ANSWERED_AT_ONCE
-from agents.services.permits import TO_RELEASE, halt_told
+from agents.services.permits import TO_RELEASE, current_halt, halt_told
 from agents.services.plain_text import one_line
 from agents.services.precedents import precedents_board
 from agents.skills.registry import skills_left_out
@@ -92,7 +92,7 @@ _WAITS: Final = {
 
 def _halt_said() -> str:
     """By whom all work is halted, why, and how it is released."""
-    halt = Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
+    halt = current_halt()
     return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
 
 

@@ -10,11 +10,13 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from agents.router.answers import Answer, Asker, lines, told
+from agents.router.intents import RELEASE, is_covered
 from agents.router.levers import which_agent, which_approval, which_session
 from agents.router.naming import CUES, Names, names_in, rows_of
 from agents.router.runs import GO_BY, READ, choices, draft
 from agents.router.whens import when_of
 from agents.router.words import Request, Word, opening, words
+from agents.services.permits import TO_RELEASE, current_halt, halt_told
 
 _ALIKE: Final = 0.8  # two words that differ by a slip of a finger, not by what they mean
 _BETWEEN: Final = words("the a an my our this that on over in with using by against for and or then if to of")
@@ -29,6 +31,8 @@ def lever_missed(text: str, who: Asker) -> Answer | None:
     request = opening(text)
     if request is None or request.is_question or request.words[0].quoted:
         return None
+    if is_covered(request, RELEASE):
+        return replace(_release(), path="halt_session")
     said = request.words[0].said
     if said in _MISSED and not _is_order(request, who):
         return None
@@ -52,6 +56,14 @@ def _is_order(request: Request, who: Asker) -> bool:
     if request.words[0].said == "every" and when_of(request.text) is not None:
         return True
     return bool(names_in(request, who.by, ["agent", "trigger", *GO_BY]).found)
+
+
+def _release() -> Answer:
+    """Nothing is released by words: who does it takes the lever, which asks whether they may."""
+    halt = current_halt()
+    if halt is None:
+        return told("Nothing was done: nothing is halted.", halted=False)
+    return told(f"Nothing was released. {halt_told(halt)} {TO_RELEASE}", halted=True)
 
 
 def _halt(request: Request, names: Names, who: Asker) -> Answer:

@@ -144,9 +144,13 @@ def draft(when: When | None, names: Names, who: Asker, said: frozenset[str] = fr
         return told(f"{lines(head, list(missing.values()))}\n{example}", missing=list(missing))
     demand_start(who.by)
     [by], [collection] = parts.by, parts.collections
+    bound = {"agent": who.agent, "collection": collection, _kind(by): by}
+    known = _same_draft(when, bound, who)
+    if who.dry and known is not None:
+        return drafted(f"Was drafted before, and is switched off: {known.name}.", trigger=str(known.public_id))
     if who.dry:
         return would(f"Drafts a schedule, switched off: {by.name} on {collection.name}, {when.said}.", Kind.DRAFT)
-    trigger = trigger_create(
+    trigger = known or trigger_create(
         owner=who.by,
         kind="schedule",
         name=one_line(f"{by.name} on {collection.name}, {when.said}", _NAME_CHARS),
@@ -155,11 +159,20 @@ def draft(when: When | None, names: Names, who: Asker, said: frozenset[str] = fr
         cron=when.cron,
         zone="UTC",
         enabled=False,
-        agent=who.agent,
-        collection=collection,
-        **{_kind(by): by},
+        **bound,
     )
-    return _drafted(trigger, when, parts)
+    return _drafted(
+        trigger, when, parts, "Drafted before, and still switched off" if known else "Drafted, and switched off"
+    )
+
+
+def _same_draft(when: When, bound: dict[str, Any], who: Asker) -> Trigger | None:
+    """A schedule of the person's that was drafted in the same way, never switched on and never run."""
+    like = {"playbook": None, "skill": None, "project": None, "max_cost_usd": None, **bound}
+    same = {f"{name}__isnull" if row is None else name: True if row is None else row for name, row in like.items()}
+    rows = Trigger.objects.filter(owner=who.by, kind="schedule", cron=when.cron, zone="UTC", query="", **same)
+    unused = rows.filter(enabled=False, paused_at__isnull=True, deleted_at__isnull=True, sessions__isnull=True)
+    return unused.order_by("pk").first()
 
 
 def _parts(names: Names, who: Asker, said: frozenset[str]) -> _Parts:
@@ -191,10 +204,10 @@ def _known(kind: str, who: Asker) -> str:
     return f" ({', '.join([*names[:_MOST_NAMES], *more]) or 'you have none'})"
 
 
-def _drafted(trigger: Trigger, when: When, parts: _Parts) -> Answer:
+def _drafted(trigger: Trigger, when: When, parts: _Parts, how: str) -> Answer:
     [by], [collection] = parts.by, parts.collections
     text = (
-        f"Drafted, and switched off: {by.name} on {collection.name}, {when.said} ({when.cron} in UTC). It fires only "
+        f"{how}: {by.name} on {collection.name}, {when.said} ({when.cron} in UTC). It fires only "
         f"after you have switched it on: on its page in the admin, or PATCH /api/v1/triggers/{trigger.public_id} with "
         '{"enabled": true}.'
     )

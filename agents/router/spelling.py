@@ -12,6 +12,7 @@ from agents.router.words import Request, Word, words
 
 SHORTEST: Final = 5
 MOST_SLIPS: Final = 2
+_HELP: Final = dict.fromkeys(words("hlep hepl helpp hellp heelp halp"), "help")  # too short to be judged by the rule
 _MEANT: Final = words(
     "triggers trigger schedules schedule automations sessions session receipt receipts approvals approval precedents "
     "precedent patterns pattern costs spending expenses budget status health commands agents agent summary overview "
@@ -33,6 +34,8 @@ def mended(request: Request) -> Request | None:
 
 
 def _mended(word: Word) -> Word:
+    if not word.quoted and word.said in _HELP:
+        return replace(word, said=_HELP[word.said])
     if word.quoted or len(word.said) < SHORTEST or not word.said.isalpha() or word.said in _MEANT | _OTHERS | LEVERS:
         return word
     meant = [one for one in sorted(_MEANT) if _is_slip(word.said, one)]

@@ -52,6 +52,11 @@ def demand_work_goes_on() -> None:
         raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} {TO_RELEASE}")
 
 
+def current_halt() -> Halt | None:
+    """The halt of all work that stands now, if one does; without a lock, to tell of it."""
+    return Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
+
+
 def halt_told(halt: Halt, *, already: bool = False) -> str:
     """Who has halted all work, since when, and why."""
     by = halt.requested_by.get_username() if halt.requested_by else "somebody unnamed"

@@ -7,14 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError
+from django.urls import reverse
 
-from agents.conf import clock
+from agents.conf import base_url, clock
 from agents.enums import Mode, Status
 from agents.exceptions import LqopsError
 from agents.management.acting import await_end, ended_as, findings_told, incomplete, named_user, wait_time
 from agents.models import Agent, AgentSession
 from agents.router.answers import Answer
 from agents.router.asking import Route, ask, route
+from agents.router.ids import short
 from agents.services.chats import chat_answer
 from agents.transitions import TERMINAL
 from audit.management.base import ActingCommand
@@ -76,9 +78,21 @@ def _described(answer: Answer) -> dict[str, Any]:
 
 def _told(answer: Answer) -> str:
     session = answer.session
-    if session is None or session.status not in TERMINAL:
+    if session is None:
         return answer.text
+    if session.status not in TERMINAL:
+        return f"{answer.text}\n{_where(session)}"
     return "\n".join(filter(None, [f"Session {session.public_id}: {ended_as(session)}.", _said(session)]))
+
+
+def _where(session: AgentSession) -> str:
+    """Where its answer is to be seen: a chat on its page, any other run on that of the session."""
+    if session.mode == Mode.CHAT:
+        page = reverse("admin:chat", args=[session.params["chat"]])
+    else:
+        page = reverse("admin:agents_agentsession_change", args=[session.pk])
+    asked = f'manage.py ask "show receipt {short(session)}" --user {session.owner.get_username()}'
+    return f"See it at {base_url()}{page}; `{asked}` tells what it did. With --wait SECONDS the answer is printed here."
 
 
 def _said(session: AgentSession) -> str:

@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
 from agents.management import acting
@@ -50,6 +51,19 @@ def test_session_is_named(scene):
     session = AgentSession.objects.order_by("-pk").first()
     assert str(session.public_id) in out
     assert session.agent == scene.agent
+
+
+def test_where_a_session_is_to_be_seen_is_told(scene, settings, client):
+    settings.LQOPS_BASE_URL = "https://ops.example"
+    User.objects.filter(username="ada").update(is_staff=True, is_superuser=True)
+    client.force_login(User.objects.get(username="ada"))
+    for text in ("What day is it?", "Investigate why the supplier raised its prices"):
+        out = said(text)
+        session = AgentSession.objects.order_by("-pk").first()
+        assert "--wait SECONDS" in out
+        assert f'manage.py ask "show receipt {str(session.public_id)[:8]}" --user ada' in out
+        page = out.partition("https://ops.example")[2].partition(";")[0]
+        assert client.get(page).status_code == 200
 
 
 def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):

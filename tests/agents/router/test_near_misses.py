@@ -2,8 +2,9 @@
 
 import pytest
 
-from agents.models import AgentSession
+from agents.models import AgentSession, Installation
 from agents.router.answers import Kind
+from tests.agents.triggers.rows import halt_all
 from tests.factories import NOW, make_starter
 
 from .scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
@@ -103,6 +104,22 @@ def test_who_has_nothing_is_told_so(scene):
     ],
 )
 def test_what_asks_or_talks_or_is_a_script_or_speaks_of_something_else_reaches_the_model(scene, text):
+    assert asked(scene, text).kind == Kind.SESSION
+
+
+@pytest.mark.parametrize("text", ["release everything", "Please release all work!", "lift the halt", "release"])
+def test_nothing_is_released_by_words_but_how_to_is_told(scene, text):
+    assert asked(scene, text).text == "Nothing was done: nothing is halted."
+    halt_all(reason="an incident", requested_by=scene.owner)
+    answer = asked(scene, text)
+    assert answer.text.startswith(f"Nothing was released. All work is halted by {scene.owner} since")
+    assert all(how in answer.text for how in ("an incident", "admin", "manage.py release", "POST /api/v1/release"))
+    assert Installation.objects.get().halt is not None
+    assert not answer.changed
+
+
+@pytest.mark.parametrize("text", ["release everything?", "release the deposit", "draft a release of all claims"])
+def test_other_releases_are_for_the_model(scene, text):
     assert asked(scene, text).kind == Kind.SESSION
 
 

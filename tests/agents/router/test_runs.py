@@ -6,10 +6,11 @@ from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
 from agents.router.answers import Kind
+from agents.router.asking import route
 from agents.services.firing import run_now, schedules_fire
 from agents.services.triggers import trigger_create
 from tests.agents.triggers.rows import make_collection, make_document, make_playbook
-from tests.factories import NOW, make_trigger, make_user
+from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .scene import asked, last_row, make_scene, nothing_was_inferred, trail
 
@@ -130,6 +131,38 @@ def test_draft_leaves_the_record_of_the_service(scene):
     go = {"playbook": scene.playbook, "collection": scene.collection}
     trigger_create(owner=scene.owner, kind="schedule", name="x", cron="0 * * * *", by=scene.owner, now=NOW, **go)
     assert said == trail(since) != []
+
+
+def test_same_schedule_is_drafted_once(scene):
+    text = "every hour run Lease on Leases"
+    first = asked(scene, text)
+    since = last_row()
+    again = asked(scene, text)
+    assert (again.kind, again.data) == (Kind.DRAFT, first.data)
+    assert again.text.startswith("Drafted before, and still switched off: Lease on Leases")
+    assert trail(since) == []
+    told = route(text=text, by=scene.owner, now=NOW)
+    assert (told.kind, told.lever) == (Kind.DRAFT, False)
+    assert told.text.startswith("Was drafted before")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"enabled": True}, {"cron": "0 6 * * *"}, {"deleted_at": NOW}, {"query": "term"}, {"zone": "Europe/Berlin"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_schedule_that_is_another_one_or_in_use_is_no_draft_to_return(scene, change):
+    first = asked(scene, "every hour run Lease on Leases").data["trigger"]
+    Trigger.objects.filter(public_id=first).update(**change)
+    assert asked(scene, "every hour run Lease on Leases").data["trigger"] != first
+
+
+def test_schedule_that_has_run_or_goes_by_something_else_is_no_draft_to_return(scene):
+    first = asked(scene, "every hour run Lease on Leases").data["trigger"]
+    assert asked(scene, "every hour run nda-review on Leases").data["trigger"] != first
+    assert asked(scene, "every hour run Lease on Leases", agent=scene.agent).data["trigger"] != first
+    make_session(owner=scene.owner, trigger=Trigger.objects.get(public_id=first))
+    assert asked(scene, "every hour run Lease on Leases").data["trigger"] != first
 
 
 def test_draft_never_fires(scene):

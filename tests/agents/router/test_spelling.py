@@ -20,6 +20,8 @@ from .scene import asked, make_scene
         ("pendng approvals", "pending"),
         ("pending aprovals", "approvals"),
         ("show the reciept", "receipt"),
+        ("hlep", "help"),
+        ("hepl me", "help"),
     ],
 )
 def test_slip_of_one_letter_is_mended(said, meant):
@@ -39,6 +41,8 @@ def test_slip_of_one_letter_is_mended(said, meant):
         "agen status",
         "trigers sesions pendng",
         "run it",
+        "held",
+        "'hlep'",
     ],
 )
 def test_anything_else_is_left_as_it_is(text):
@@ -52,6 +56,13 @@ def test_misspelt_order_is_none(text):
     assert scope_of(text) == "write"
     corrected = mended(read(text))
     assert corrected is None or not any(path.scope == "read" and path.fits(corrected) for path in FAST_PATHS)
+
+
+@pytest.mark.django_db
+def test_help_is_found_by_whoever_slips():
+    scene = make_scene()
+    assert asked(scene, "hlep").path == asked(scene, "hepl me please").path == "help"
+    assert asked(scene, "hlep me write a letter").path == ""
 
 
 @pytest.mark.django_db
