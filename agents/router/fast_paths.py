@@ -35,8 +35,9 @@ class FastPath:
 
     def is_meant(self, request: Request, by: User | None) -> bool:
         """Whether it can be said before it is handled that it will be: by its grammars, or by what a person names."""
-        named = self.names is not None and by is not None and bool(request.said & self.verbs)
-        return intents.is_covered(request, self.grammars) or (named and bool(self.names(request, by)))
+        if intents.is_covered(request, self.grammars):
+            return True
+        return self.names is not None and by is not None and bool(self.names(request, by))
 
     def fits(self, request: Request) -> bool:
         return bool(request.said & self.verbs) or intents.is_covered(request, self.grammars)

@@ -36,7 +36,7 @@ EXPANDED: Final = {
     "let's": ("let", "us"),
 }
 # Said as one: a word of such a phrase alone means something else, and is not in the grammars.
-PHRASES: Final = {
+PHRASES: Final[dict[tuple[str, ...], str]] = {
     ("do", "i", "have"): "i-have",
     ("do", "we", "have"): "i-have",
     ("have", "i", "got"): "i-have",
