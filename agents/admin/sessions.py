@@ -112,7 +112,7 @@ class RunNowForm(OwnedChoices, EditForm):
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(EditingAdmin):
-    list_display = ["what_for", "standing", "phase", "spent", "owner", "agent", "began", "receipt"]
+    list_display = ["what_for", "standing", "phase", "spent", "whose", "began", "receipt"]
     list_filter = [
         *((name, WordedFilter) for name in ("status", "terminal_reason", "halt_state", "waiting_on")),
         "trigger_kind", "mode", "agent",
@@ -190,9 +190,14 @@ class AgentSessionAdmin(EditingAdmin):
     def spent(self, session: AgentSession) -> SafeString:
         return spent_bar(session)
 
+    @column("for")
+    def whose(self, session: AgentSession) -> str:
+        by = f"by {session.agent}" if session.agent else ""
+        return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', str(session.owner), visible(by))
+
     @column("started")
     def began(self, session: AgentSession) -> str:
-        return f"{session.started_at or session.created_at:%d %b %H:%M:%S}"
+        return f"{session.started_at or session.created_at:%d %b %H:%M}"
 
     @column("receipt")
     def receipt(self, session: AgentSession) -> str:

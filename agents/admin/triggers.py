@@ -17,7 +17,7 @@ from agents.admin.editing import EditingAdmin, Section
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import ActForm, CapForm
 from agents.admin.sessions import session_links
-from agents.admin.shown import ago, counted, usd, words
+from agents.admin.shown import ago, counted, usd, visible, words
 from agents.admin.trigger_forms import KIND_WORDS, TriggerForm, secret_page
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
@@ -36,7 +36,7 @@ from agents.services.triggers import (
 )
 
 CHANGE = "agents.change_trigger"
-LINES = '<span class="nowrap">{}</span><br><span class="nowrap lq-faint">{}</span>'
+LINES = '<span>{}<br><span class="lq-faint">{}</span></span>'
 CAP_CLASSES = " ".join([*BASE_INPUT_CLASSES, "lq-cap"])
 
 
@@ -95,7 +95,7 @@ def _rotate(asked: Asked) -> HttpResponse:
 @admin.register(Trigger)
 class TriggerAdmin(EditingAdmin):
     list_display = [
-        "name", "kind_", "owner", "does", "max_cost_usd", "spent", "runs", "state", "run",
+        "name", "kind_", "does", "max_cost_usd", "spent", "runs", "state", "run",
     ]  # fmt: skip
     list_editable = ["max_cost_usd"]
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
@@ -166,7 +166,8 @@ class TriggerAdmin(EditingAdmin):
     def does(self, trigger: Trigger) -> str:
         by = trigger.skill or trigger.playbook
         named = by.name if by else "nothing yet"
-        return f"{named} on {trigger.collection.name}" if trigger.collection else named
+        place = f" on {trigger.collection.name}" if trigger.collection else ""
+        return format_html(LINES, visible(f"{named}{place}"), visible(f"for {trigger.owner}"))
 
     @column("spent")
     def spent(self, trigger: Any) -> str:

@@ -1,9 +1,16 @@
-"""On a narrow screen a page does not scroll sideways: what is too wide scrolls in itself."""
+"""On a narrow screen a page does not scroll sideways and cuts nothing off; lists fit a laptop's."""
 
 import pytest
 
+from tests.browser.room import CONTRACT, PRIVILEGED
+
 pytestmark = pytest.mark.browser
 
+LISTS = ["/admin/agents/approval/?queue=all", "/admin/agents/agentsession/", "/admin/agents/trigger/"]
+CUT_OFF = """[...document.querySelectorAll('#result_list [data-label], .simplebar-content-wrapper:has(#result_list), .lq-scroll')]
+    .filter(e => e.clientWidth && (e.scrollWidth > e.clientWidth + 1
+        || e.matches('td, th') && e.scrollHeight > e.clientHeight + 2))
+    .map(e => e.className)"""
 ADDRESSES = ["/admin/", "/admin/agents/agent/1/change/", "/admin/agents/agentsession/", "/admin/health/"]
 
 
@@ -18,3 +25,16 @@ def test_no_page_is_wider_than_a_phone(admin):
         admin.open(address)
         widths[address] = admin.page.evaluate("document.documentElement.scrollWidth")
     assert widths == dict.fromkeys([*ADDRESSES, session], 390)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_lists_and_home_show_all_of_each_cell(admin, width):
+    admin.add_document(f"wide-{width}.md", PRIVILEGED + CONTRACT)
+    admin.open_session(f"wide-{width}.md")
+    admin.until(admin.chip("waits for approval"))
+    admin.page.set_viewport_size({"width": width, "height": 844})
+    cut_off = {}
+    for address in ["/admin/", *LISTS]:
+        admin.open(address)
+        cut_off[address] = admin.page.evaluate(CUT_OFF)
+    assert not any(cut_off.values()), cut_off
