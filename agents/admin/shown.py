@@ -126,7 +126,11 @@ class Bar:
 
 
 def session_bar(session: Any) -> Bar | None:
-    """Both ledgers stand under the cap; the bar shows the fuller one, open calls counted."""
+    """Both ledgers stand under the cap; the bar shows the fuller one, open calls counted. What no model was asked for
+    has a cap of nothing, which it cannot reach: no bar.
+    """
+    if not session.max_cost_usd:
+        return None
     charged, booked = session.cost_total_usd + session.cost_reserved_usd, session.cost_actual_usd
     return Bar.of(max(charged, booked), session.max_cost_usd)
 

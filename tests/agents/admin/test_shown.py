@@ -18,12 +18,14 @@ from agents.admin.shown import (
     moment,
     plain_error,
     pretty,
+    session_bar,
     span,
     told,
     usd,
     visible,
     words,
 )
+from agents.models import AgentSession
 from tests.factories import NOW
 
 
@@ -120,6 +122,11 @@ def test_a_time_is_told_from_now():
 def test_a_bar_is_full_at_the_cap_and_warns_before(spent, cap, bar):
     assert Bar.of(Decimal(spent), Decimal(cap)) == bar
     assert Bar.of(Decimal(spent), None) is None
+
+
+def test_a_session_with_a_cap_of_nothing_has_no_bar():
+    assert session_bar(AgentSession(max_cost_usd=Decimal(0))) is None
+    assert session_bar(AgentSession(max_cost_usd=Decimal(1))) == Bar(0, "fine")
 
 
 def test_a_difference_names_what_was_and_what_is():
