@@ -119,15 +119,26 @@ class ApprovalAdmin(ActingAdmin):
         for row in rows:
             row.purpose = known[row.session_id]
 
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        """The first column leads to the call: for those who may decide it says so."""
+        first = "call_to_decide" if person(request).has_perm(PERMISSION) else "call"
+        return [first, *self.list_display[1:]]
+
     @column("call")
     def call(self, approval: Approval) -> str:
         return approval.action
+
+    @column("call")
+    def call_to_decide(self, approval: Approval) -> str:
+        if not _is_pending(approval):
+            return self.call(approval)
+        return format_html('{}<br><span class="lq-button small main">Decide</span>', approval.action)
 
     @column("about")
     def about(self, approval: Any) -> str:
         """What the run is about and what started it: two calls of the same name are told apart by it."""
         return format_html(
-            '<a class="lq-link lq-wrap" href="{}" title="{}">{}</a><br><span class="lq-faint">{}</span>',
+            '<span><a class="lq-link lq-wrap" href="{}" title="{}">{}</a><br><span class="lq-faint">{}</span></span>',
             reverse("admin:agents_agentsession_change", args=[approval.session_id]),
             approval.session.chain,
             visible(cut(approval.purpose, 80)),
