@@ -7,7 +7,8 @@ from tests.browser.room import CONTRACT, PRIVILEGED
 pytestmark = pytest.mark.browser
 
 LISTS = ["/admin/agents/approval/?queue=all", "/admin/agents/agentsession/", "/admin/agents/trigger/"]
-CUT_OFF = """[...document.querySelectorAll('#result_list [data-label], .simplebar-content-wrapper:has(#result_list), .lq-scroll')]
+CUT_OFF = """[...document.querySelectorAll(
+        '#result_list [data-label], .simplebar-content-wrapper:has(#result_list), .lq-scroll')]
     .filter(e => e.clientWidth && (e.scrollWidth > e.clientWidth + 1
         || e.matches('td, th') && e.scrollHeight > e.clientHeight + 2))
     .map(e => e.className)"""

@@ -49,9 +49,6 @@
             return;
           }
           part.replaceWith(fresh);
-          document.querySelectorAll('[data-free-with="' + fresh.id + '"]').forEach(function (button) {
-            button.disabled = Boolean(fresh.dataset.every);
-          });
           if (fresh.dataset.every) {
             refresh(fresh);
           }

@@ -125,10 +125,16 @@ def test_what_is_being_written_is_shown_without_the_tags_of_calls(client):
     assert StreamPart.objects.get().text.startswith("I ask. <skill>")
 
 
-def test_nothing_is_sent_while_an_answer_is_being_written(client):
+def test_while_an_answer_is_being_written_what_needs_no_model_is_taken_and_the_rest_is_refused_unlost(client):
     by = sign_in(client, "operator")
-    assert 'data-free-with="chat-live" disabled>Send' in text_of(client.get(chat_of(open_chat(by))))
-    assert 'data-free-with="chat-live">Send' in text_of(client.get(chat_of(make_chat(by, answer="Two."))))
+    session = open_chat(by)
+    assert 'type="submit">Send' in text_of(client.get(chat_of(session)))
+
+    assert client.post(chat_of(session), {"message": "help"}).status_code == 302
+    refused = client.post(chat_of(session), {"message": "And which of them are long?"})
+    assert refused.status_code == 422
+    for words in ("still being answered", "And which of them are long?</textarea>"):
+        assert words in text_of(refused), words
 
 
 @pytest.mark.parametrize(("mode", "who"), [("phased", "the run&#x27;s task"), ("loop", "lqops")])
