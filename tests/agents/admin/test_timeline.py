@@ -11,6 +11,7 @@ from agents.services.refusals import refuse_unaffordable
 from agents.services.sessions import session_finish
 from audit import recorder
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
+from tests.agents.chat.rows import make_question
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db
@@ -50,6 +51,37 @@ def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
     ):  # fmt: skip
         assert words in found, words
     assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
+
+
+def test_a_skill_that_only_asked_for_leave_is_named_and_one_of_several_refused_is_not(client):
+    owner = sign_in(client)
+    session = make_session(owner=owner)
+    asked = make_approval(session, action="send_email", intent=ToolIntent.RUN_SKILL, status="rejected")
+    pending = {"outcome": "approval_pending", "approval_id": str(asked.public_id)}
+    for details in (pending, {"outcome": "denied", "detail": "rejected"}):
+        told = {"tool": "run_skill", "phase": "turn", **details}
+        recorder.append(session.chain, "autonomous_session.tool_call", now=NOW, details=told)
+    assert text_of(show(client, session)).count("The skill send_email") == 2
+
+    make_approval(session, action="drop_table", intent=ToolIntent.RUN_SKILL, status="rejected")
+    found = text_of(show(client, session))
+    assert (found.count("The skill send_email"), found.count("A skill, or a question to the model")) == (1, 1)
+
+
+def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
+    session = make_session(owner=sign_in(client))
+    question = make_question(session, text="Which of the two leases?")
+    about = {"question_id": str(question.public_id)}
+    for kind, details in (("question.asked", about), ("question.closed", {**about, "status": "answered"})):
+        recorder.append(session.chain, kind, now=NOW, details=details)
+    paid = {"tool": "run_skill", "model": "m", "outcome": "success", "cost_usd": "0.005", "actual_usd": "0.00018"}
+    recorder.append(session.chain, "autonomous_session.tool_call", now=NOW, details=paid)
+
+    found = text_of(show(client, session))
+
+    assert found.count('<div class="lq-faint">“Which of the two leases?”</div>') == 2
+    for words in ("The run asked a person.", "Its question was answered.", "$0.005 charged · $0.00018 booked</div>"):
+        assert words in found, words
 
 
 def test_the_end_for_want_of_money_says_how_much_was_missing(client):
