@@ -98,12 +98,13 @@ class Meter:
 
 @dataclass(frozen=True)
 class Refusal:
-    """`purpose` says of which run; empty where there is none."""
+    """`purpose` says of which run, `trigger` whose firing it was; empty where there is none."""
 
     at: datetime
     sentence: str
     session_id: str
     purpose: str = ""
+    trigger: Trigger | None = None
 
 
 def halt_in_force() -> Halt | None:
@@ -177,7 +178,22 @@ def refusals_lately() -> tuple[Refusal, ...]:
     events.sort(key=lambda event: (event.at, event.pk), reverse=True)
     shown = [(event, _session_of(event)) for event in events[:SHOWN]]
     known = _purposes({public_id for _, public_id in shown if public_id})
-    return tuple(Refusal(event.at, _told(event), named, known.get(named, "")) for event, named in shown)
+    fired = _triggers({str(event.details.get("trigger_id") or "") for event, _ in shown} - {""})
+    return tuple(_refusal(event, named, known.get(named, ""), fired) for event, named in shown)
+
+
+def _refusal(event: AuditEvent, session_id: str, purpose: str, fired: dict[str, Trigger]) -> Refusal:
+    """A trigger is told by its name, not by its id."""
+    public_id, said = str(event.details.get("trigger_id")), _told(event)
+    trigger = fired.get(public_id)
+    return Refusal(
+        event.at, said.replace(public_id, f"“{trigger.name}”") if trigger else said, session_id, purpose, trigger
+    )
+
+
+def _triggers(public_ids: set[str]) -> dict[str, Trigger]:
+    rows = Trigger.objects.filter(public_id__in=public_ids) if public_ids else ()
+    return {str(row.public_id): row for row in rows}
 
 
 def _purposes(public_ids: set[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from decimal import Decimal
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -15,6 +16,8 @@ from agents.models import AgentSession, Budget, Halt, Installation, Notification
 from agents.selectors import home
 from agents.services.halts import organisation_halt
 from agents.services.refusals import refuse_call
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
 from tests.agents.admin.rows import (
     kinds_since,
     last_event,
@@ -98,6 +101,20 @@ def test_it_shows_what_the_brakes_refused(client):
     assert "Call notify: tool not granted." in found
     assert "Call notify: success." not in found
     assert reverse("audit:receipt", args=[session.chain]) in found
+
+
+def test_a_refused_firing_names_its_trigger_and_leads_to_it(client):
+    sign_in(client)
+    trigger = make_trigger(name="Nightly")
+    for public_id in (trigger.public_id, uuid4()):
+        details = {"trigger_id": str(public_id), "reason": "halted"}
+        recorder.append(SYSTEM_CHAIN, "autonomous_trigger.refused", now=clock(), details=details)
+
+    found = shown(client)
+
+    assert "A firing of trigger “Nightly” was refused: halted." in found
+    assert f'href="{reverse("admin:agents_trigger_change", args=[trigger.pk])}">trigger</a>' in found
+    assert f"A firing of trigger {public_id} was refused: halted." in found
 
 
 def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
