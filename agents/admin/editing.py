@@ -115,7 +115,9 @@ class EditingAdmin(ActingAdmin):
     def saved(self, request: HttpRequest, saved: Any) -> HttpResponse:
         if isinstance(saved, HttpResponse):
             return saved
-        messages.success(request, f"{capfirst(self.opts.verbose_name)} {saved} is saved.")
+        kind = str(self.opts.verbose_name)
+        named = kind if str(saved) == kind else f"{kind} {saved}"
+        messages.success(request, f"{capfirst(named)} is saved.")
         return HttpResponseRedirect(self.row_link(saved.pk))
 
 

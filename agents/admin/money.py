@@ -76,6 +76,7 @@ class BudgetAdmin(FactsAdmin):
     list_display = ["day", "scope", "whose", "spent", "actual", "open", "warning"]
     list_filter = ["scope", "day"]
     list_before_template = "admin/budget_caps.html"
+    rows_word = "daily books"
     empty = "Nothing has been spent yet. The books of a day are opened by its first call of a model."
     ordering = ("-day", "scope", "-charged_usd")
     acts = (

@@ -88,8 +88,9 @@ def test_the_cap_of_the_installation_is_set_for_today_too(client):
     before = last_event()
     assert "Change the cap" in text_of(client.get(page(Budget, "changelist")))
 
-    client.post(page(Installation, "change", 1), {"max_cost_per_day_usd": "7.5"})
+    saved = client.post(page(Installation, "change", 1), {"max_cost_per_day_usd": "7.5"}, follow=True)
 
+    assert ("Installation is saved." in text_of(saved), "Installation installation" in text_of(saved)) == (True, False)
     assert Installation.objects.get().max_cost_per_day_usd == Decimal("7.5")
     assert Budget.objects.get(scope=BudgetScope.INSTALLATION).cap_usd == Decimal("7.5")
     assert kinds_since(before) == ["budget.cap_set"]
@@ -116,6 +117,7 @@ def test_the_books_are_shown_under_the_names_of_whose_they_are(client):
 
     assert "Night watch" in found
     assert "agent:999" in found
+    assert "2 daily books" in found
     assert "80 % reached" in found
     assert 'class="lq-bar full"' in found
     assert "Change the cap" not in found
