@@ -58,14 +58,6 @@ def test_the_queue_holds_what_waits_oldest_first(client, approver):
     assert old.pk > new.pk
 
 
-@pytest.mark.parametrize(("role", "offered"), [("approver", 1), ("viewer", 0)])
-def test_who_may_decide_finds_the_way_to_it_in_each_row_that_waits(client, role, offered):
-    sign_in(client, role)
-    make_approval(action="waits")
-    make_approval(action="decided", status=ApprovalStatus.REJECTED)
-    assert text_of(client.get(reverse(LIST), {"queue": "all"})).count(">Decide</span>") == offered
-
-
 def test_of_calls_asked_in_the_same_moment_the_first_comes_first(client, approver):
     now = clock()
     rows = [make_approval(created_at=now) for _ in range(3)]

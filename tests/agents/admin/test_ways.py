@@ -8,9 +8,10 @@ from django.contrib import admin
 from django.urls import reverse
 
 import agents.admin  # noqa: F401 which registers the pages
-from agents.models import AgentSession, Message
+from agents.enums import ApprovalStatus
+from agents.models import AgentSession, Approval, Message
 from agents.services.halts import organisation_halt
-from tests.agents.admin.rows import ROLES, make_everything, page, sign_in, text_of
+from tests.agents.admin.rows import ROLES, make_approval, make_everything, page, sign_in, text_of
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db
@@ -74,3 +75,11 @@ def test_a_goal_shows_what_it_found_and_what_happened_before_what_was_said(clien
     places = [found.index(words) for words in ("charged", "<h2>Findings", "<h2>What happened", "A long thought.")]
     assert places == sorted(places)
     assert "<details" in found[places[2] : places[3]]
+
+
+@pytest.mark.parametrize(("role", "offered"), [("approver", 1), ("viewer", 0)])
+def test_who_may_decide_finds_the_way_to_it_in_each_row_that_waits(client, role, offered):
+    sign_in(client, role)
+    make_approval(action="waits")
+    make_approval(action="decided", status=ApprovalStatus.REJECTED)
+    assert text_of(client.get(page(Approval, "changelist"), {"queue": "all"})).count(">Decide</span>") == offered
