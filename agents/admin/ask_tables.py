@@ -20,6 +20,7 @@ from agents.models import (
     Playbook,
     Precedent,
     PromptSkill,
+    Question,
     Trigger,
 )
 from agents.router.answers import Answer
@@ -34,6 +35,7 @@ KINDS: Final[dict[str, type[models.Model]]] = {
     "skill": PromptSkill,
     "collection": Collection,
     "document": Document,
+    "question": Question,
 }
 UNSHOWN: Final = frozenset({"id", "arguments", "digest", "repeat"})
 

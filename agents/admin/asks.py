@@ -64,7 +64,7 @@ def ask_page(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _page(request, form, status=422)
     text = form.cleaned_data["text"]
-    if scope_of(text) == "write" and not by.has_perm(START):
+    if scope_of(text, by) == "write" and not by.has_perm(START):
         form.add_error("text", "You may look, but not start or change anything: that is for operators.")
         return _page(request, form, status=403)
     try:

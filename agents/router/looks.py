@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from django.db.models import Count, QuerySet
+from django.template.defaultfilters import pluralize
 
 from agents.enums import Status
 from agents.exceptions import Invalid, NotFound
@@ -219,7 +220,10 @@ def _receipt(session: AgentSession) -> Answer:
 def precedents(request: Request, who: Asker) -> Answer:
     rows = precedents_board(who.by.pk)
     count, shown = rows.count(), [_precedent(row) for row in rows[:SHOWN]]
-    said = [f"{row['summary']} ({row['kind']}, seen {row['observed_count']} times)" for row in shown]
+    said = [
+        f"{row['summary']} ({row['kind']}, seen {row['observed_count']} time{pluralize(row['observed_count'])})"
+        for row in shown
+    ]
     text = lines(heading(count, "precedent", most=SHOWN), said, empty="You have no precedents.")
     return told(text, count=count, precedents=shown)
 

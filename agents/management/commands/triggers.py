@@ -50,5 +50,5 @@ def _line(found: dict[str, Any]) -> str:
     if found["paused"]:
         state = f"paused: {found['paused']}"
     due = f"  next {found['next_run_at']}" if found["next_run_at"] else ""
-    spent = f"{found['sessions']} sessions, {found['charged_usd']} USD"
+    spent = f"{found['sessions']} session{pluralize(found['sessions'])}, {found['charged_usd']} USD"
     return f"{found['id']}  {found['kind']}  {found['name']}  {found['owner']}  {state}{due}  {spent}"
