@@ -4,6 +4,8 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
+from django.template.defaultfilters import pluralize
+
 from agents.management.acting import acting_user
 from agents.models import Trigger
 from agents.selectors.triggers import TriggerSpend, triggers_spend
