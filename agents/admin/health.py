@@ -70,14 +70,7 @@ def brakes() -> tuple[str, str]:
     """What is known of the brakes in this process, and how it looks."""
     if _TESTED.at is None:
         armed = selftest.is_armed()
-        return (
-            ("good", "tested when this process began")
-            if armed
-            else (
-                "",
-                "not tested in this process, which runs no agents; a worker tests its own before its first session",
-            )
-        )
+        return ("good", "tested when this process began") if armed else ("", "not tested in this process")
     when = f"{_TESTED.at:%d %b %H:%M:%S} UTC"
     if _TESTED.failed:
         return "bad", f"tested {when}: {counted(_TESTED.failed, 'check does', 'checks do')} not hold"

@@ -51,17 +51,19 @@ def down(settings):
 def test_a_copy_holds_the_title_the_counts_and_the_link_to_the_receipt(settings):
     settings.LQOPS_BASE_URL = "https://ops.example.org"
     settings.DEFAULT_FROM_EMAIL = "lqops <ops@example.org>"
-    copy = make_copy(body="3 calls, 0.01 USD.\nReceipt: /receipts/of-this-site/")
+    copy = make_copy()
+    chain = copy.notification.session.chain
+    Notification.objects.update(body=f"3 calls, 0.01 USD.\nReceipt: /receipts/{chain}/\nReceipt: /what/an/agent/wrote")
     with mail_server(settings) as server:
         assert copy_send(copy.pk, now=NOW)
     [mail] = server.taken
-    chain = copy.notification.session.chain
     assert (mail["Subject"], mail["To"]) == ("[lqops] Run halted: idle_timeout", "ada@example.org")
     assert mail["From"] == "lqops <ops@example.org>"
     assert mail["Message-ID"] == f"<{copy.public_id}@example.org>"
     assert mail["Auto-Submitted"] == "auto-generated"
     assert mail.get_content().split() == (
-        f"Run halted: idle_timeout 3 calls, 0.01 USD. Receipt: https://ops.example.org/receipts/{chain}/".split()
+        "Run halted: idle_timeout 3 calls, 0.01 USD. Receipt: /what/an/agent/wrote "
+        f"Receipt: https://ops.example.org/receipts/{chain}/".split()
     )
     assert state(copy) == (OutboxStatus.SENT, 1)
     assert (copy.sent_at, copy.error) == (NOW, "")
