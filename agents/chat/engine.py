@@ -11,7 +11,7 @@ from agents.definitions.schema import Autonomy
 from agents.ends import End, Finished
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
-from agents.enums import Purpose, QuestionStatus
+from agents.enums import Purpose, QuestionStatus, TerminalReason
 from agents.loop_config import LoopConfig
 from agents.models import AgentSession, Question
 from agents.nonces import nonce_of
@@ -34,6 +34,7 @@ WAYS: Final = {
     Way.GOAL: "The message is a goal: work towards it step by step, and report what was reached and what was not.",
     Way.SCRIPT: "The message is to be carried out by calls of skills. Find out by a skill what one can find out.",
 }
+EMPTY: Final = "The model gave no answer: its reply was empty. Say it again, or ask another model."
 MOST_BEFORE: Final = 50
 MOST_TOLD: Final = 4_000
 _Earlier = tuple[AgentSession, str]
@@ -62,6 +63,8 @@ def chat(session: AgentSession) -> End:
     end = said_at_the_limit(session, config, end)
     if not isinstance(end, Answered):
         return end
+    if not end.text.strip():
+        return Finished(TerminalReason.PROVIDER_ERROR, error=EMPTY)
     loop_hear_chat(session, now=clock())
     return Finished()
 

@@ -51,6 +51,15 @@ def test_message_is_answered_in_a_session_of_its_own(owner):
     assert "You are Clerk" in model.requests[0].messages[0]["content"]
 
 
+@pytest.mark.parametrize("reply", ["", " \n"])
+def test_empty_reply_is_no_answer_and_says_so(owner, reply):
+    with script(Step(reply)):
+        session = answered(say(owner, "Hi"))
+
+    assert (session.status, session.terminal_reason) == (Status.FAILED, TerminalReason.PROVIDER_ERROR)
+    assert "its reply was empty" in session.error
+
+
 def test_next_message_knows_what_was_said(owner):
     with script(Step("Blue."), Step("As I said: blue.")) as model:
         first = answered(say(owner, "My colour?"))
