@@ -39,8 +39,7 @@ def pages_for(request_user):
             yield page(model, "change", row.pk)
 
 
-@pytest.mark.parametrize("halted", [False, True])
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(("role", "halted"), [*((role, False) for role in ROLES), ("operator", True)])
 def test_every_way_that_a_page_shows_is_open_to_its_reader(client, role, halted):
     user = sign_in(client, role)
     make_everything(user)
