@@ -59,6 +59,7 @@ class ToolCalls(OwnedViewSet[ToolCall]):
     filterset_class = CallFilter
     joins = ("session",)
     decisions = frozenset({"resolve"})
+    reaches_others = True
 
     def reachable(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
         mine = Q(session__owner_id=self.person.pk)

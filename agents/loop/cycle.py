@@ -172,8 +172,7 @@ class Cycle:
                 return self._failed(turn, error or str(reason))
             case Finished():
                 return end
-        now = clock()
-        self._account(now, closes=False)
+        self._account(clock(), closes=False)
         memory_keep(self._session, Memory(self._pace.to_json()))
         return end
 

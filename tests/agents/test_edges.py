@@ -316,31 +316,22 @@ def test_a_ticket_does_not_fit_another_call_at_the_same_place(approver):
 
 
 def test_an_approver_cannot_put_a_secret_into_the_arguments(approver):
+    def unjudged(intent, given):
+        return redact_data(dict(given))
+
     session = make_session()
     with tool(probe=Probe(), level=Level.RESTRICTED) as probe:
         asked = {"to": "Ada", "key": "none"}
         guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
         ticket = Approval.objects.get()
-        secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
+        edit = {"by": approver, "digest": ticket.digest, "arguments": {"to": "Ada", "key": "ghp_" + "a1B2" * 9}}
         with pytest.raises(Invalid, match="pass secrets by handle"):
-            approval_approve_edited(
-                ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=fitting, now=NOW
-            )
-    ticket.refresh_from_db()
-    assert (ticket.status, probe.calls) == (ApprovalStatus.PENDING, [])
-
-
-def test_a_secret_that_got_into_an_approval_is_not_dispatched(approver):
-    session = make_session()
-    with tool(probe=Probe(), level=Level.RESTRICTED) as probe:
-        asked = {"to": "Ada", "key": "none"}
-        guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
-        ticket = Approval.objects.get()
-        secret = {"to": "Ada", "key": "ghp_" + "a1B2" * 9}
-        masked = lambda intent, given: redact_data(dict(given))  # noqa: E731
-        approval_approve_edited(ticket.pk, by=approver, digest=ticket.digest, arguments=secret, fits=masked, now=NOW)
+            approval_approve_edited(ticket.pk, fits=fitting, now=NOW, **edit)
+        ticket.refresh_from_db()
+        assert ticket.status == ApprovalStatus.PENDING
+        approval_approve_edited(ticket.pk, fits=unjudged, now=NOW, **edit)
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, asked, key="k", now=NOW)
-    assert (result.detail, probe.calls) == ("secret_in_arguments", [])
+    assert (result.detail, probe.calls) == ("secret_in_arguments", []), "the guard judges it as well"
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from agents.enums import Status
-from agents.models import Approval, Notification, Precedent, Project
+from agents.enums import Outcome, Status
+from agents.models import Approval, Notification, Precedent, Project, ToolCall
+from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .conftest import client_of
@@ -177,3 +178,15 @@ def test_the_rate_is_per_user_and_not_per_key(api, person, settings):
     assert api.get(PROJECTS).status_code == 200
     assert client_of(person).get(PROJECTS).status_code == 429
     assert client_of(make_user()).get(PROJECTS).status_code == 200
+
+
+@pytest.mark.parametrize("noun", ["approvals", "questions", "tool-calls"])
+def test_a_list_that_reaches_others_rows_is_on_record_once(noun):
+    world, approver = make_world(), make_user(is_superuser=True)
+    ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW)
+    listed = AuditEvent.objects.filter(kind="row.listed")
+
+    assert client_of(world.owner).get(f"/api/v1/{noun}").json()["count"]
+    assert not listed.exists(), "one's own rows"
+    assert client_of(approver).get(f"/api/v1/{noun}").json()["count"]
+    assert listed.get().actor == f"user:{approver.pk}"
