@@ -1,5 +1,6 @@
 """App configuration of the agents."""
 
+from datetime import datetime
 from typing import Any
 
 from django.apps import AppConfig
@@ -14,11 +15,20 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents.selectors.receipt_names import receipt_names
+        from agents.services.knowledge import document_attached
         from audit.names import name_things_by
 
         name_things_by(receipt_names)
+        document_attached.connect(_fire_watches)
         post_migrate.connect(_make_installation, sender=self)
         post_migrate.connect(_make_roles, sender=self)
+
+
+def _fire_watches(attachment_pk: int, now: datetime, **_: Any) -> None:
+    """Tell the watches on a collection about a document that was attached to it."""
+    from agents.services.watches import watches_fire
+
+    watches_fire(attachment_pk=attachment_pk, now=now)
 
 
 def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:

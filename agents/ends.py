@@ -1,11 +1,9 @@
 """How a slice of work on a session can end. Engines return one of these; the runner records it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
 from agents.enums import TerminalReason, WaitingOn
-from agents.models import AgentSession
 
 
 @dataclass(frozen=True)
@@ -30,4 +28,3 @@ class Waiting:
 
 
 End = Finished | SliceOver | Asleep | Waiting
-Engine = Callable[[AgentSession], End]

@@ -27,7 +27,13 @@ from agents.metering import LongWait, Meter, Question
 from agents.models import AgentSession, Approval
 from agents.providers.base import ProviderError
 from agents.providers.retry import Tries
-from agents.services.boundary import Locked, glance, in_open_transaction, is_halted, lock
+from agents.queue import in_open_transaction
+from agents.services.boundary import (
+    Locked,
+    glance,
+    is_halted,
+    lock,
+)
 from agents.services.budget import budgets_lock, warn_at_80_percent
 from agents.services.estimates import estimate_tool_cost
 from agents.services.journal import RETRY_LATER, journal_open, journal_place, journal_record

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Final
 
 from django.conf import settings
-from django.db import models, transaction
+from django.db import connection, models, transaction
 from django.db.models import Count, Min
 from django_q.brokers import get_broker
 from django_q.cluster import Cluster
@@ -90,3 +90,9 @@ def work_on(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> N
     load_tasks()
     Conf.CLUSTER_NAME, Conf.WORKERS = queue.value, workers
     Stopping().start()
+
+
+def in_open_transaction() -> bool:
+    """True inside somebody's transaction; a test case's own wrapper does not count, as for atomic(durable=True)."""
+    blocks = connection.atomic_blocks
+    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)

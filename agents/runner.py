@@ -6,12 +6,19 @@ takes its first session, it proves that its brakes refuse.
 
 import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime
 
 from django.db import connection
 
 from agents.conf import clock, heartbeat_seconds
-from agents.ends import Asleep, End, Engine, Finished, SliceOver, Waiting
+from agents.ends import (
+    Asleep,
+    End,
+    Finished,
+    SliceOver,
+    Waiting,
+)
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -28,13 +35,15 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.models import AgentSession
+from agents.queue import in_open_transaction
 from agents.selftest import arm
-from agents.services.boundary import in_open_transaction
 from agents.services.leases import lease_claim, lease_renew
-from agents.services.sessions import session_finish, session_rest
+from agents.services.run_ends import session_finish, session_rest
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
+
+Engine = Callable[[AgentSession], End]
 
 
 _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {

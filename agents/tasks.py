@@ -5,11 +5,11 @@ import socket
 
 from agents import runner
 from agents.chat.engine import chat
-from agents.ends import Engine
 from agents.enums import Mode
 from agents.loop.cycle import loop
 from agents.loop.heartbeat import heartbeat
 from agents.models import AgentSession
+from agents.runner import Engine
 from agents.sensors.day import sensor_day
 from agents.sensors.slice import run_slice
 from agents.walk.walk import walk

@@ -20,19 +20,19 @@ from agents.conf import clock
 from agents.process_end import Asked
 from agents.services.approvals import approvals_expire
 from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
-from agents.services.firing import schedules_fire, watches_fire_unfired
 from agents.services.happenings import events_trim
 from agents.services.hot_state import hot_forget
 from agents.services.loops import loops_renew
 from agents.services.notifications import copies_due, copy_send
 from agents.services.questions import questions_expire
 from agents.services.reminders import approvals_remind, questions_remind
-from agents.services.schedules import schedules_replan
+from agents.services.schedules import schedules_fire, schedules_replan
 from agents.services.sensors import sensors_hand_over
 from agents.services.streams import parts_forget
 from agents.services.sweeps import lost_again, queued_again, sleepers_wake
 from agents.services.turns import turns_forget
 from agents.services.watchdog import idle_sweep
+from agents.services.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
 
 logger = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from agents.models import Agent, AgentSession, Sensor, Turn
 from agents.selectors.autonomy import events_lately, spared_lately
 from agents.selectors.event_words import event_sentence, seconds_words
 from agents.services.alerts import alerts_pending
+from agents.services.effective import pace_of
 from agents.services.heartbeats import heartbeat_of
 from agents.services.hot_state import FieldView, hot_snapshot
 from agents.services.lifecycles import agent_under_way
-from agents.services.loops import pace_of
 from agents.services.turns import PACE
 
 SHOWN_TURNS: Final = 20

@@ -26,10 +26,9 @@ from agents.conf import clock
 from agents.enums import AnalysisMode, HaltState, Mode
 from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
 from agents.selectors.purposes import purposes, titled
-from agents.services.firing import run_now
 from agents.services.halts import HaltCount, sessions_halt
 from agents.services.restarts import session_restart
-from agents.services.running_now import GOAL_CHARS
+from agents.services.running_now import GOAL_CHARS, run_now
 from agents.transitions import TERMINAL
 
 CHANGE = "agents.change_agentsession"

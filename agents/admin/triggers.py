@@ -24,7 +24,7 @@ from agents.enums import BudgetScope, TriggerKind
 from agents.models import AgentSession, Budget, Trigger
 from agents.selectors.purposes import purposes
 from agents.selectors.triggers import TriggerSpend, trigger_spend, triggers_spend
-from agents.services.firing import run_now
+from agents.services.running_now import run_now
 from agents.services.triggers import (
     trigger_create,
     trigger_delete,

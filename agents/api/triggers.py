@@ -19,7 +19,7 @@ from agents.api.schema import described
 from agents.api.sessions import SessionShown
 from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.services.firing import run_now
+from agents.services.running_now import run_now
 from agents.services.trigger_fields import KINDS
 from agents.services.triggers import (
     trigger_create,

@@ -18,9 +18,10 @@ from agents.nonces import nonce_of
 from agents.selectors.chats import answers_of
 from agents.services.chats import Way, chat_sessions
 from agents.services.definitions import definition_of
+from agents.services.effective import pace_of
 from agents.services.loop_settings import loop_of
-from agents.services.loops import loop_hear_chat, pace_of
 from agents.services.transcripts import Entry
+from agents.services.turns import loop_hear_chat
 
 SYSTEM: Final = """\
 You are {name}, an agent that works for {owner} under supervision. Answer the user's message.

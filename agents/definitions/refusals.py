@@ -9,8 +9,7 @@ from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from agents.definitions.plain import Place
-from agents.definitions.values import EXPECTED
+from agents.definitions.values import EXPECTED, Place
 from audit.redaction import redact
 
 SHOWN_CHARS: Final = 60

@@ -184,3 +184,6 @@ SomeSeconds = Annotated[int, whole("seconds", least=1, most=LONGEST)]
 Name = Annotated[str, matching(NAME, "a name of at most 64 letters, digits, _, . and -")]
 SkillName = Annotated[str, matching(SKILL, "the name of a skill: at most 64 small letters, digits and _")]
 Model = Annotated[str, text(100, what="the name of a model")]
+
+
+Place = tuple[str | int, ...]

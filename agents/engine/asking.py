@@ -1,7 +1,8 @@
 """One question of the step loop to its model: what of the transcript is sent, and what is left to spend."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from agents.conf import clock, model_for
 from agents.context_window import fit, parted, split_for_summary, summary_prompt, unmarked, with_summary
@@ -9,17 +10,41 @@ from agents.engine.calls import asked_before
 from agents.engine.wire import as_sent
 from agents.enums import Purpose, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.guardrails import budget_line, step_limit
-from agents.loop_config import LoopConfig, Strategy
+from agents.guardrails import (
+    budget_line,
+    step_limit,
+)
+from agents.loop_config import GuardrailsConfig, LoopConfig, Strategy
 from agents.models import AgentSession, Message
 from agents.nonces import nonce_of
+from agents.services.transcripts import Entry
+from agents.skills.skill import Skill
 from agents.tools.context import listening
 from agents.types import ToolResult
 
-if TYPE_CHECKING:
-    from agents.engine.loop import Brief
-
 SUMMARY_TOKENS = 1_024
+
+# Asked about each call of a group, in order, before any of them is made: why it may not be, or nothing.
+Admission = Callable[[str, Skill, Mapping[str, Any]], str]
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What a run of steps works with. `opening` is said once, at the beginning of the transcript (or of a loop's turn);
+    `before` was said in earlier turns, and is sent again without being written again."""
+
+    model: str
+    opening: tuple[Entry, ...]
+    skills: dict[str, Skill]
+    before: tuple[Message, ...] = ()
+    turn: int = 0
+    key: str = "step"
+    purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR
+    max_tokens: int = 1_024
+    config: LoopConfig = field(default_factory=LoopConfig)
+    guardrails: GuardrailsConfig = field(default_factory=GuardrailsConfig)
+    listener: Callable[[Any], None] | None = None
+    admit: Callable[[], Admission] | None = None
 
 
 def _whole(transcript: Sequence[Message], before: Sequence[Message]) -> list[Message]:
@@ -34,7 +59,7 @@ class Asker:
     def __init__(self, session: AgentSession, config: LoopConfig, *, key: str) -> None:
         self._session, self._config, self._key = session, config, key
 
-    def ask(self, transcript: Sequence[Message], brief: "Brief", *, number: int) -> ToolResult:
+    def ask(self, transcript: Sequence[Message], brief: Brief, *, number: int) -> ToolResult:
         place = f"{self._key}:{number}"
         params = asked_before(self._session, place)
         if params is None:
@@ -48,7 +73,7 @@ class Asker:
         with listening(brief.listener if self._config.streaming else None):
             return guarded_tool_call(self._session, ToolIntent.RUN_SKILL, params, key=place)
 
-    def _window(self, transcript: Sequence[Message], brief: "Brief", place: str) -> list[dict[str, Any]]:
+    def _window(self, transcript: Sequence[Message], brief: Brief, place: str) -> list[dict[str, Any]]:
         """What of the transcript fits the model. The transcript itself is whole, and stays so."""
         config, nonce = self._config, nonce_of(self._session.public_id, self._key)
         sent = as_sent(transcript, nonce=nonce)

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from agents.conf import clock, skill_hosts
+from agents.engine.asking import Admission
 from agents.engine.calls import asked_before
 from agents.engine.simulation import PLACE
 from agents.enums import Level, Outcome, QuestionStatus, Risk, ToolIntent
@@ -75,10 +76,6 @@ class ModelManager(Protocol):
     def __call__(
         self, session: AgentSession, skill: Skill, arguments: Mapping[str, Any], /, *, context: str, key: str
     ) -> str: ...
-
-
-# Asked about each call of a group, in order, before any of them is made: why it may not be, or nothing.
-Admission = Callable[[str, Skill, Mapping[str, Any]], str]
 
 
 class SkillExecutor:

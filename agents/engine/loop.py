@@ -4,17 +4,17 @@ Everything that happened stands in the transcript and the journal, so a loop tha
 calls without a result are carried out, and then the next step is taken. Brakes are not caught here.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
 from agents.ends import Asleep, End, Finished, SliceOver, Waiting
-from agents.engine.asking import Asker
-from agents.engine.batch import Admission, SkillExecutor
+from agents.engine.asking import Asker, Brief
+from agents.engine.batch import SkillExecutor
 from agents.engine.budget import demand_budget
 from agents.engine.errors import tell_end, tell_failure, tell_near_budget
 from agents.engine.honesty import honest
@@ -44,35 +44,14 @@ from agents.guardrails import (
     stuck_error,
     warns_of_budget,
 )
-from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import AgentSession, Message
 from agents.services.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
-from agents.skills.skill import Skill
 from agents.tools.context import persisting
 from agents.tools.params import BadParams
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)
 UNASKABLE: Final = "The next question cannot be asked; a context_window would keep it short."
-
-
-@dataclass(frozen=True)
-class Brief:
-    """What a run of steps works with. `opening` is said once, at the beginning of the transcript (or of a loop's turn);
-    `before` was said in earlier turns, and is sent again without being written again."""
-
-    model: str
-    opening: tuple[Entry, ...]
-    skills: dict[str, Skill]
-    before: tuple[Message, ...] = ()
-    turn: int = 0
-    key: str = "step"
-    purpose: Purpose = Purpose.AUTONOMOUS_EXECUTOR
-    max_tokens: int = 1_024
-    config: LoopConfig = field(default_factory=LoopConfig)
-    guardrails: GuardrailsConfig = field(default_factory=GuardrailsConfig)
-    listener: Callable[[Any], None] | None = None
-    admit: Callable[[], Admission] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 from agents.conf import clock
 from agents.ends import End, Finished
-from agents.engine.batch import Admission
-from agents.engine.loop import Answered, Brief, StepLoop
+from agents.engine.asking import Admission, Brief
+from agents.engine.loop import Answered, StepLoop
 from agents.engine.offering import model_of, skills_of
 from agents.enums import Purpose, TerminalReason
 from agents.guardrails import Stop

@@ -31,10 +31,10 @@ from agents.loop_config import LoopConfig
 from agents.models import Agent, AgentSession, Turn
 from agents.services.alerts import alerts_pending
 from agents.services.definitions import definition_of
+from agents.services.effective import pace_of
 from agents.services.happenings import event_emit
 from agents.services.hot_state import FieldView, hot_snapshot
 from agents.services.loop_settings import loop_of
-from agents.services.loops import pace_of
 from agents.services.transcripts import Entry, transcript_append
 from agents.services.turns import (
     PACE,

@@ -27,7 +27,7 @@ from agents.loop.pacing import (
 from agents.loop.rate import NAME, ActionRate
 from agents.models import Agent, AgentSession
 from agents.selectors.loops import hour_spent
-from agents.services.loops import pace_of
+from agents.services.effective import pace_of
 from agents.services.permits import may_run_for
 
 

@@ -13,9 +13,9 @@ from agents.loop_config import LoopConfig
 from agents.models import Agent, AgentSession, Message
 from agents.selectors.chats import answers_of
 from agents.services.definitions import definition_of
+from agents.services.effective import pace_of
 from agents.services.heartbeats import heartbeat_next, heartbeat_of, within_hours
 from agents.services.loop_settings import loop_of
-from agents.services.loops import pace_of
 from agents.services.permits import may_run_for
 from agents.services.transcripts import Entry
 

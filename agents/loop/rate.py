@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agents.asking import denied
 from agents.conf import clock
-from agents.engine.batch import Admission
+from agents.engine.asking import Admission
 from agents.enums import EventKind, Outcome, Phase, ToolIntent
 from agents.loop.pacing import RATE_WINDOW, Pace
 from agents.models import AgentSession

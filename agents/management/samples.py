@@ -20,10 +20,10 @@ from agents.exceptions import LqopsError
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
 from agents.services.agent_files import agent_import
-from agents.services.firing import run_now
 from agents.services.knowledge import collection_create, document_add
 from agents.services.playbooks import playbook_import
 from agents.services.projects import project_create
+from agents.services.running_now import run_now
 from agents.transitions import TERMINAL
 from audit.verify import verify_chain
 

@@ -1,13 +1,21 @@
 """What lqops asks of a model provider."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from agents.providers.errors import Fault, ProviderError
-from agents.providers.streaming import Chunk
 from agents.types import ModelReply, ModelRequest
 
 __all__ = ["Chunk", "Fault", "Provider", "ProviderError"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a reply. The last one is `finished` and carries nothing else."""
+
+    text: str = ""
+    finished: bool = False
 
 
 class Provider(Protocol):

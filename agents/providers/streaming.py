@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.providers.base import Chunk
 from agents.providers.errors import Fault, ProviderError
 from agents.providers.parsing import stop_reason_of, usage_of
 from agents.types import ModelReply, RequestedCall, Usage
@@ -20,14 +21,6 @@ logger = logging.getLogger(__name__)
 
 DONE = "[DONE]"
 UNREADABLE = "{"
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a reply. The last one is `finished` and carries nothing else."""
-
-    text: str = ""
-    finished: bool = False
 
 
 @dataclass

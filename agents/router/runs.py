@@ -9,9 +9,9 @@ from agents.router.answers import Answer, Asker, Kind, at_work, drafted, lines, 
 from agents.router.naming import Names, names_in, rows_of
 from agents.router.whens import When, when_of
 from agents.router.words import Request
-from agents.services.firing import demand_run, run_now
 from agents.services.ownership import demand_start
 from agents.services.plain_text import one_line
+from agents.services.running_now import demand_run, run_now
 from agents.services.triggers import trigger_create
 
 GO_BY: Final = ("playbook", "skill")

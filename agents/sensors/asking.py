@@ -35,9 +35,9 @@ from agents.models import Agent, AgentSession
 from agents.nonces import nonce_of
 from agents.selftest import arm
 from agents.sensors.signals import MAX_TOKENS, data_text, question, read_score
+from agents.services.run_ends import session_finish, session_rest
 from agents.services.sensor_sessions import DAY, day_of, sensor_session_claim, sensor_session_rest
 from agents.services.sensors import Held
-from agents.services.sessions import session_finish, session_rest
 from agents.types import ToolResult
 from audit.redaction import redact_exception
 

@@ -145,12 +145,6 @@ def is_halted(session: AgentSession) -> bool:
     )
 
 
-def in_open_transaction() -> bool:
-    """True inside somebody's transaction; a test case's own wrapper does not count, as for atomic(durable=True)."""
-    blocks = connection.atomic_blocks
-    return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)
-
-
 def _boundary(row: dict[str, Any], organisation_halt: int | None) -> Boundary:
     return Boundary(
         status=row["status"],

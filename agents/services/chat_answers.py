@@ -18,7 +18,8 @@ from agents.models import Agent, AgentSession
 from agents.services.actors import actor_of
 from agents.services.chats import Way, chat_sessions
 from agents.services.leases import session_birth
-from agents.services.sessions import by_definition, session_finish
+from agents.services.run_ends import session_finish
+from agents.services.sessions import by_definition
 from agents.services.transcripts import Entry, transcript_append
 from agents.transitions import TERMINAL
 from agents.types import ZERO

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from agents.conf import default_session_cap, guardrails_defaults, loop_defaults, model_for
-from agents.definitions.schema import AgentDefinition
+from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Agent
 from agents.services.definitions import SETTLED, definition_of, definition_said
@@ -84,3 +84,7 @@ def _said_by(key: str, definition: AgentDefinition, said: AgentDefinition) -> st
         return TEXT
     below = {"loop": loop_defaults(), "guardrails": guardrails_defaults()}.get(section, {})
     return INSTALLATION if name in below or key in _OF_THE_INSTALLATION else DEFAULT
+
+
+def pace_of(definition: AgentDefinition) -> Autonomy:
+    return definition.autonomy or Autonomy()

@@ -21,12 +21,12 @@ from agents.exceptions import Invalid, NotFound
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.services import payloads
 from agents.services.firing_limits import HOUR, Reason, Refused
-from agents.services.loops import loops_hear_event
 from agents.services.permits import may_run_for
 from agents.services.plain_text import one_line
 from agents.services.spawning import collection_params, trigger_fire
 from agents.services.trigger_fields import plain
 from agents.services.trigger_health import STORM, trigger_lock
+from agents.services.turns import loops_hear_event
 from agents.services.webhooks import verified_id
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

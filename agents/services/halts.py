@@ -18,7 +18,8 @@ from agents.exceptions import InvalidTransition
 from agents.models import AgentSession, Halt, Installation
 from agents.services.actors import SYSTEM, actor_of
 from agents.services.permits import halt_told
-from agents.services.sessions import session_end_unheld, session_lock
+from agents.services.run_ends import session_end_unheld
+from agents.services.sessions import session_lock
 from agents.transitions import TERMINAL
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent

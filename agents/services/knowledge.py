@@ -1,7 +1,7 @@
 """Collections and documents: the only writer of both, of the chunks, and of what is attached where.
 
 Reading a document and writing its bytes come first, outside of any transaction; then its rows, in one. A document that
-was attached tells the watches after the commit; what they make of it never undoes the attachment.
+was attached sends `document_attached` after the commit; what receivers make of it never undoes the attachment.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.dispatch import Signal
 
 from agents.chunking import chunk_spans
 from agents.enums import DocumentOrigin
@@ -21,13 +22,15 @@ from agents.models import AgentSession, Attachment, Chunk, Collection, Document
 from agents.selectors.knowledge import free_moment
 from agents.services.actors import actor_of
 from agents.services.document_names import document_name
-from agents.services.firing import watches_fire
 from agents.services.media import bytes_store
 from agents.services.ownership import demand_access
 from agents.services.plain_text import one_line
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
+
+# Sent after the commit with `attachment_pk` and `now`. agents.apps connects the watches.
+document_attached = Signal()
 
 COLLECTION_NAME_CHARS = 120
 _CHUNKS_AT_ONCE = 500
@@ -261,7 +264,8 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
     details = {"collection_id": str(target.public_id), "attachment_id": attachment.pk}
     _record(row, "document.attached", actor=actor, now=now, **details)
     if not is_silent:
-        transaction.on_commit(lambda: watches_fire(attachment_pk=attachment.pk, now=now), robust=True)
+        sent = {"attachment_pk": attachment.pk, "now": now}
+        transaction.on_commit(lambda: document_attached.send_robust(sender=Attachment, **sent))
     return attachment
 
 

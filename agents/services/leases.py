@@ -13,7 +13,8 @@ from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, Wa
 from agents.models import AgentSession, Installation
 from agents.services.journal import journal_recover
 from agents.services.notifications import notice_create
-from agents.services.sessions import halt_reason, session_end_unheld, session_lock
+from agents.services.run_ends import session_end_unheld
+from agents.services.sessions import halt_reason, session_lock
 from audit import recorder
 
 # Taken after the session's row and before any chain, by claims alone: there is no other order to meet.

@@ -11,28 +11,22 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.definitions.problems import DefinitionError
-from agents.definitions.schema import AgentDefinition, Autonomy
-from agents.enums import Mode, Status, TerminalReason, TurnState
+from agents.enums import Mode, TerminalReason
 from agents.exceptions import Invalid, LqopsError
-from agents.models import Agent, AgentSession, Alert, Turn
+from agents.models import Agent, AgentSession, Alert
 from agents.selectors.loops import loop_current, loops_to_renew, running
 from agents.services.actors import SYSTEM, actor_of
-from agents.services.alerts import alert_push
 from agents.services.definitions import definition_of
+from agents.services.effective import pace_of
 from agents.services.halts import HaltCount, sessions_halt
 from agents.services.loop_settings import loop_for
 from agents.services.ownership import demand_access
 from agents.services.sensors import sensors_want
-from agents.services.sessions import session_create, session_lock
-from agents.services.turns import PACE, event_keep, turn_is_open
-from agents.services.waits import CHAT_MESSAGE, WAKES, wakes_for
-from agents.transitions import TERMINAL
+from agents.services.sessions import session_create
+from agents.services.turns import PACE
+from agents.services.waits import WAKES
 
 STOPPED: Final = "The agent was stopped."
-
-
-def pace_of(definition: AgentDefinition) -> Autonomy:
-    return definition.autonomy or Autonomy()
 
 
 @transaction.atomic
@@ -94,58 +88,6 @@ def loop_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = S
     before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     loop_stop(agent=agent, by=by, now=now, actor=actor)
     return loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
-
-
-def loop_hear_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
-    """Tells the loop of an agent, once, that somebody has spoken with it: which chat, not what was said."""
-    loop = loop_current(chat.agent_id) if chat.agent_id else None
-    if loop is None or loop.agent is None or not pace_of(definition_of(loop.agent)).wake_on_chat:
-        return None
-    named = str(chat.public_id)
-    return alert_push(loop, name=CHAT_MESSAGE, text=named, source_name="chat", now=now, dedupe=f"chat:{named}")
-
-
-def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
-    """Tells an event to the loops of its owner whose agents wake for it, or may say so when they next lie down; to any
-    other it means nothing. How many were told at once."""
-    if name in {"", CHAT_MESSAGE}:
-        return 0
-    loops = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.LOOP).exclude(status__in=TERMINAL)
-    # Read before the loops are: a turn that ends in between has left what its loop wakes for.
-    in_turn = set(Turn.objects.filter(session__in=loops, state=TurnState.OPEN).values_list("session_id", flat=True))
-    told = [
-        _hear_event(loop.pk, name=name, text=text, source=source, now=now)
-        for loop in loops
-        if _has_named(loop, name) or _may_yet_name(loop, in_turn=loop.pk in in_turn)
-    ]
-    return sum(told)
-
-
-@transaction.atomic
-def _hear_event(loop_pk: int, *, name: str, text: str, source: str, now: datetime) -> bool:
-    """Under the lock that a loop takes to end its turn: the event comes before that or after it, and is not lost."""
-    row = session_lock(loop_pk)
-    in_turn = turn_is_open(row)
-    if wakes_for(row, name) or (_has_named(row, name) and not in_turn):
-        return alert_push(row, name=name, text=text, source_name=source, now=now) is not None
-    if _may_yet_name(row, in_turn=in_turn):
-        event_keep(row, name=name, text=text, source=source)
-    return False
-
-
-def _has_named(row: AgentSession, name: str) -> bool:
-    """The agent wants to wake for it; from a sleep that it did not choose it is not woken, and sees it afterwards."""
-    return wakes_for(row, name) or name in _paced(row, "wakes", ())
-
-
-def _may_yet_name(row: AgentSession, *, in_turn: bool) -> bool:
-    """It is not in a sleep of its own choice, at whose beginning it has named what it would wake for."""
-    chosen = _paced(row, "sleep_seconds", 0) and not _paced(row, "errors", 0)
-    return in_turn or row.status != Status.SLEEPING or not chosen
-
-
-def _paced(row: AgentSession, name: str, missing: Any) -> Any:
-    return (row.metadata.get(PACE) or {}).get(name) or missing
 
 
 # --- A new day ---

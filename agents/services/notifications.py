@@ -19,8 +19,8 @@ from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
+from agents.queue import in_open_transaction
 from agents.services.actors import actor_of
-from agents.services.boundary import in_open_transaction
 from agents.services.ownership import demand_access
 from agents.services.plain_text import one_line
 from audit import recorder

@@ -10,8 +10,8 @@ from django.db import models
 from agents.enums import Mode
 from agents.exceptions import InvalidTransition, NotFound
 from agents.models import AgentSession, Collection, Document, InboundEvent, Playbook, PromptSkill
-from agents.services.firing import run_now
 from agents.services.ownership import demand_access
+from agents.services.running_now import run_now
 from agents.transitions import TERMINAL
 
 Row = TypeVar("Row", bound=models.Model)

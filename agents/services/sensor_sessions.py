@@ -16,7 +16,8 @@ from agents.enums import Mode, Status
 from agents.exceptions import LeaseLost, NotAllowed, SessionHalted
 from agents.models import Agent, AgentSession, Sensor
 from agents.services.leases import lease_claim
-from agents.services.sessions import session_create, session_rest
+from agents.services.run_ends import session_rest
+from agents.services.sessions import session_create
 from agents.transitions import TERMINAL
 from audit.receipt_words import worded
 

@@ -1,4 +1,4 @@
-"""Triggers: made, changed, paused and deleted by people. What they spawn is decided in services/firing.py.
+"""Triggers: made, changed, paused and deleted by people. What they spawn is decided in services/spawning.py.
 
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire any more.
 """

@@ -11,14 +11,18 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from agents.enums import EventKind, Outcome, TurnState
+from agents.enums import EventKind, Mode, Outcome, Status, TurnState
 from agents.guardrails import Counters
 from agents.models import AgentSession, Alert, Message, ToolCall, Turn
+from agents.selectors.loops import loop_current
 from agents.services.alerts import alert_push, alerts_clear
+from agents.services.definitions import definition_of
+from agents.services.effective import pace_of
 from agents.services.happenings import event_emit
-from agents.services.sessions import held
+from agents.services.sessions import held, session_lock
 from agents.services.transcripts import GUARDRAILS
-from agents.services.waits import HEARD, WAKES
+from agents.services.waits import CHAT_MESSAGE, HEARD, WAKES, wakes_for
+from agents.transitions import TERMINAL
 from agents.types import ZERO
 
 PACE: Final = "loop"  # in a session's metadata: what the loop remembers between turns
@@ -207,3 +211,55 @@ def _hear_out(row: AgentSession, memory: Memory, *, now: datetime) -> None:
     for said in heard:
         if said["name"] in memory.pace["wakes"]:
             alert_push(row, **said, now=now)
+
+
+def loop_hear_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
+    """Tells the loop of an agent, once, that somebody has spoken with it: which chat, not what was said."""
+    loop = loop_current(chat.agent_id) if chat.agent_id else None
+    if loop is None or loop.agent is None or not pace_of(definition_of(loop.agent)).wake_on_chat:
+        return None
+    named = str(chat.public_id)
+    return alert_push(loop, name=CHAT_MESSAGE, text=named, source_name="chat", now=now, dedupe=f"chat:{named}")
+
+
+def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
+    """Tells an event to the loops of its owner whose agents wake for it, or may say so when they next lie down; to any
+    other it means nothing. How many were told at once."""
+    if name in {"", CHAT_MESSAGE}:
+        return 0
+    loops = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.LOOP).exclude(status__in=TERMINAL)
+    # Read before the loops are: a turn that ends in between has left what its loop wakes for.
+    in_turn = set(Turn.objects.filter(session__in=loops, state=TurnState.OPEN).values_list("session_id", flat=True))
+    told = [
+        _hear_event(loop.pk, name=name, text=text, source=source, now=now)
+        for loop in loops
+        if _has_named(loop, name) or _may_yet_name(loop, in_turn=loop.pk in in_turn)
+    ]
+    return sum(told)
+
+
+@transaction.atomic
+def _hear_event(loop_pk: int, *, name: str, text: str, source: str, now: datetime) -> bool:
+    """Under the lock that a loop takes to end its turn: the event comes before that or after it, and is not lost."""
+    row = session_lock(loop_pk)
+    in_turn = turn_is_open(row)
+    if wakes_for(row, name) or (_has_named(row, name) and not in_turn):
+        return alert_push(row, name=name, text=text, source_name=source, now=now) is not None
+    if _may_yet_name(row, in_turn=in_turn):
+        event_keep(row, name=name, text=text, source=source)
+    return False
+
+
+def _has_named(row: AgentSession, name: str) -> bool:
+    """The agent wants to wake for it; from a sleep that it did not choose it is not woken, and sees it afterwards."""
+    return wakes_for(row, name) or name in _paced(row, "wakes", ())
+
+
+def _may_yet_name(row: AgentSession, *, in_turn: bool) -> bool:
+    """It is not in a sleep of its own choice, at whose beginning it has named what it would wake for."""
+    chosen = _paced(row, "sleep_seconds", 0) and not _paced(row, "errors", 0)
+    return in_turn or row.status != Status.SLEEPING or not chosen
+
+
+def _paced(row: AgentSession, name: str, missing: Any) -> Any:
+    return (row.metadata.get(PACE) or {}).get(name) or missing

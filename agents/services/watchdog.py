@@ -13,7 +13,8 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from agents.enums import HaltState, Status, TerminalReason
 from agents.models import AgentSession, ToolCall
-from agents.services.sessions import session_end_unheld, session_lock
+from agents.services.run_ends import session_end_unheld
+from agents.services.sessions import session_lock
 from audit import recorder
 
 logger = logging.getLogger(__name__)

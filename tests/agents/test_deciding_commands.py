@@ -10,7 +10,7 @@ from agents.enums import ApprovalStatus, Level, Status, ToolIntent, WaitingOn
 from agents.guard import guarded_tool_call
 from agents.management.acting import incomplete
 from agents.models import AgentSession, Approval
-from agents.services.sessions import session_rest
+from agents.services.run_ends import session_rest
 from audit.management import base
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_question

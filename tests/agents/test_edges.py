@@ -31,7 +31,7 @@ from agents.runner import run_session
 from agents.services.approvals import approval_approve, approval_approve_edited, standing_create
 from agents.services.budget import budget_set_cap
 from agents.services.halts import session_halt
-from agents.services.sessions import session_finish, session_rest
+from agents.services.run_ends import session_finish, session_rest
 from agents.tools.calls import fitting
 from agents.tools.inference import request_of
 from agents.tools.registry import override

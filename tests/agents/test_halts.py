@@ -21,7 +21,8 @@ from agents.services.halts import (
     sessions_halt,
 )
 from agents.services.leases import lease_claim
-from agents.services.sessions import session_create, session_end_unheld
+from agents.services.run_ends import session_end_unheld
+from agents.services.sessions import session_create
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 

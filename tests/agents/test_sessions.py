@@ -10,7 +10,8 @@ from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import AgentSession
 from agents.services import sessions
 from agents.services.questions import question_ask
-from agents.services.sessions import session_create, session_enter_phase, session_finish, session_rest, session_wake
+from agents.services.run_ends import session_finish, session_rest
+from agents.services.sessions import session_create, session_enter_phase, session_wake
 from agents.transitions import REASON_STATUS, TERMINAL
 from audit.models import AuditEvent
 from audit.receipts import build_receipt

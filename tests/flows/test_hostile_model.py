@@ -26,8 +26,8 @@ from agents.providers.streaming import ended_once
 from agents.runner import run_session
 from agents.services.approvals import MAX_PENDING, approval_reject
 from agents.services.chats import chat_say
-from agents.services.firing import run_now
 from agents.services.questions import question_answer
+from agents.services.running_now import run_now
 from agents.skills.registry import installed_skills
 from agents.transitions import TERMINAL
 from agents.types import ModelReply, RequestedCall, Usage

@@ -16,7 +16,8 @@ from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.services.approvals import approval_approve
 from agents.services.leases import lease_claim
-from agents.services.sessions import session_enter_phase, session_finish
+from agents.services.run_ends import session_finish
+from agents.services.sessions import session_enter_phase
 from agents.types import Usage
 from audit.receipts import build_receipt
 from audit.verify import verify_record

@@ -7,8 +7,8 @@ import pytest
 
 from agents.enums import Status, TerminalReason, TriggerKind
 from agents.models import AgentSession, Attachment, InboundEvent, Trigger
-from agents.services.firing import Fired, trigger_fire
-from agents.services.sessions import session_finish
+from agents.services.run_ends import session_finish
+from agents.services.spawning import Fired, trigger_fire
 from agents.services.triggers import trigger_edit
 from audit.models import AuditEvent
 from audit.verify import verify_record

@@ -18,8 +18,10 @@ from agents.models import AgentSession  # noqa: E402
 from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
-from agents.services.firing import Fired, schedules_fire, watches_fire  # noqa: E402
 from agents.services.leases import lease_claim  # noqa: E402
+from agents.services.schedules import schedules_fire  # noqa: E402
+from agents.services.spawning import Fired  # noqa: E402
+from agents.services.watches import watches_fire  # noqa: E402
 from agents.tools.registry import override  # noqa: E402
 from agents.tools.tool import Tool  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402

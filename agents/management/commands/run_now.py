@@ -26,7 +26,7 @@ from agents.management.acting import (
 from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.services.actors import COMMAND
-from agents.services.firing import run_now
+from agents.services.running_now import run_now
 from agents.transitions import TERMINAL
 from audit.management.base import ActingCommand, not_empty
 from audit.receipt_words import both_usd

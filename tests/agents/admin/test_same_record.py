@@ -30,7 +30,6 @@ from agents.services.agents import agent_delete
 from agents.services.api_keys import api_key_revoke
 from agents.services.approvals import approval_approve, approval_reject
 from agents.services.budget import budget_set_cap
-from agents.services.firing import run_now
 from agents.services.halts import sessions_halt
 from agents.services.knowledge import collection_delete, document_attach, document_delete, document_detach
 from agents.services.lifecycles import agent_restart, agent_start, agent_stop
@@ -50,6 +49,7 @@ from agents.services.projects import project_delete
 from agents.services.prompt_skills import skill_switch
 from agents.services.resolutions import Decision, tool_call_resolve
 from agents.services.restarts import session_restart
+from agents.services.running_now import run_now
 from agents.services.skills import skill_set
 from agents.services.triggers import (
     trigger_delete,

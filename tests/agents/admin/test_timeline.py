@@ -8,7 +8,7 @@ from agents.brakes import SpentUp
 from agents.enums import TerminalReason, ToolIntent
 from agents.models import AgentSession
 from agents.services.refusals import refuse_unaffordable
-from agents.services.sessions import session_finish
+from agents.services.run_ends import session_finish
 from audit import recorder
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.chat.rows import make_question

@@ -21,7 +21,6 @@ from agents.services import (
     agent_files,
     approvals,
     events,
-    firing,
     halts,
     knowledge,
     lifecycles,
@@ -38,6 +37,7 @@ from agents.services import (
     triggers,
 )
 from agents.services import agents as agents_
+from agents.services.running_now import run_now
 from agents.tools.calls import fitting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
@@ -238,7 +238,7 @@ ACTS = {
     ),
     "release:post": Act(lambda w, _: halts.organisation_release(**said(w)), before=all_halted),
     "run-now:post": Act(
-        lambda w, _: firing.run_now(
+        lambda w, _: run_now(
             owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **said(w)
         ),
         lambda w, _: {
@@ -283,7 +283,7 @@ ACTS = {
     "trigger:pause": Act(lambda w, row: triggers.trigger_pause(trigger=row, **said(w))),
     "trigger:resume": Act(lambda w, row: triggers.trigger_resume(trigger=row, **said(w)), before=paused),
     "trigger:rotate_secret": Act(lambda w, row: triggers.trigger_rotate_secret(trigger=row, **said(w))),
-    "trigger:run": Act(lambda w, row: firing.run_now(owner=w.by, trigger=row, **said(w))),
+    "trigger:run": Act(lambda w, row: run_now(owner=w.by, trigger=row, **said(w))),
     "trigger:set_cap": Act(
         lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **said(w)),
         lambda w, _: {"triggers": [public(w.rows["trigger"])], "max_cost_usd": "2"},

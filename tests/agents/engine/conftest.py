@@ -6,7 +6,8 @@ import pytest
 from django.core.cache import cache
 
 from agents.conf import clock
-from agents.engine.loop import Brief, StepLoop
+from agents.engine.asking import Brief
+from agents.engine.loop import StepLoop
 from agents.enums import Mode, Phase, Status
 from agents.guardrails import Counters
 from agents.models import Message

@@ -17,7 +17,7 @@ from agents.models import Approval, Message, Question, StreamPart
 from agents.services.approvals import approval_approve
 from agents.services.leases import lease_claim
 from agents.services.questions import question_answer, questions_expire
-from agents.services.sessions import session_rest
+from agents.services.run_ends import session_rest
 from agents.services.streams import parts_forget
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user

@@ -7,9 +7,9 @@ from django.db import transaction
 
 from agents.enums import TriggerKind
 from agents.models import AgentSession, Attachment
-from agents.services import knowledge
-from agents.services.firing import watches_fire
+from agents.services import watches
 from agents.services.knowledge import document_attach, document_detach
+from agents.services.watches import watches_fire
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_trigger, make_user
 
@@ -31,7 +31,7 @@ def collection(owner):
 def told(monkeypatch):
     """Who was told, in place of the watches."""
     calls = []
-    monkeypatch.setattr(knowledge, "watches_fire", lambda **what: calls.append(what))
+    monkeypatch.setattr(watches, "watches_fire", lambda **what: calls.append(what))
     return calls
 
 
@@ -71,7 +71,7 @@ def test_a_watch_that_fails_does_not_fail_the_attaching(owner, collection, monke
     def broken(**what):
         raise RuntimeError("the watch is broken")
 
-    monkeypatch.setattr(knowledge, "watches_fire", broken)
+    monkeypatch.setattr(watches, "watches_fire", broken)
     document = make_document(owner, collection=collection)
 
     attachment = Attachment.objects.get()

@@ -6,7 +6,7 @@ from agents.enums import Mode, Status, TerminalReason
 from agents.models import Finding, Notification
 from agents.services.halts import organisation_halt, organisation_release
 from agents.services.notifications import receipt_path
-from agents.services.sessions import session_finish
+from agents.services.run_ends import session_finish
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, Notification, ToolCall
 from agents.services import watchdog
-from agents.services.sessions import session_finish
+from agents.services.run_ends import session_finish
 from agents.services.watchdog import idle_sweep
 from audit.models import AuditEvent
 from audit.receipts import build_receipt

@@ -11,7 +11,8 @@ from agents.enums import EventOutcome, NoticeKind, Status, TerminalReason, Trigg
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.models import AgentSession, InboundEvent, Notification, Profile, Trigger
 from agents.services import spawning
-from agents.services.firing import Fired, Reason, Refused, trigger_fire
+from agents.services.firing_limits import Reason, Refused
+from agents.services.spawning import Fired, trigger_fire
 from agents.services.triggers import trigger_edit, trigger_resume
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user

@@ -14,10 +14,10 @@ from agents.enums import Outcome, Status, TerminalReason, ToolIntent
 from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
 from agents.providers.errors import ProviderError
 from agents.providers.scripted import Step
-from agents.services.firing import run_now
 from agents.services.knowledge import document_delete
 from agents.services.leases import lease_claim
 from agents.services.playbooks import playbook_delete
+from agents.services.running_now import run_now
 from agents.services.sessions import session_enter_phase
 from agents.types import Usage
 from agents.walk import calls
