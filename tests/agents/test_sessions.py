@@ -8,7 +8,7 @@ import pytest
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import AgentSession
-from agents.services import sessions
+from agents.services import run_ends, sessions
 from agents.services.questions import question_ask
 from agents.services.run_ends import session_finish, session_rest
 from agents.services.sessions import session_create, session_enter_phase, session_wake
@@ -94,7 +94,7 @@ def test_the_end_that_a_brake_recorded_stands():
 
 def test_a_receipt_that_cannot_be_built_does_not_keep_a_session_from_ending(caplog):
     session = make_session()
-    with patch.object(sessions, "build_receipt", side_effect=RuntimeError("bug")):
+    with patch.object(run_ends, "build_receipt", side_effect=RuntimeError("bug")):
         session_finish(session, TerminalReason.COMPLETED, now=NOW)
     session.refresh_from_db()
     assert (session.status, session.result) == (Status.COMPLETED, None)
