@@ -14,8 +14,8 @@ class AgentsConfig(AppConfig):
     verbose_name = "Agents"
 
     def ready(self) -> None:
-        from agents.selectors.receipt_names import receipt_names
-        from agents.services.knowledge import document_attached
+        from agents.knowledge.documents import document_attached
+        from agents.sessions.receipt_names import receipt_names
         from audit.names import name_things_by
 
         name_things_by(receipt_names)
@@ -26,7 +26,7 @@ class AgentsConfig(AppConfig):
 
 def _fire_watches(attachment_pk: int, now: datetime, **_: Any) -> None:
     """Tell the watches on a collection about a document that was attached to it."""
-    from agents.services.watches import watches_fire
+    from agents.triggers.watches import watches_fire
 
     watches_fire(attachment_pk=attachment_pk, now=now)
 
@@ -44,7 +44,7 @@ def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
 
 def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
     """The four groups and their permissions, made after Django has made the permissions themselves."""
-    from agents.services.roles import roles_make
+    from agents.roles import roles_make
 
     try:
         apps.get_model("agents", "Installation")

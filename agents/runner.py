@@ -12,13 +12,7 @@ from datetime import datetime
 from django.db import connection
 
 from agents.conf import clock, heartbeat_seconds
-from agents.ends import (
-    Asleep,
-    End,
-    Finished,
-    SliceOver,
-    Waiting,
-)
+from agents.ends import Asleep, End, Finished, SliceOver, Waiting
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -34,11 +28,11 @@ from agents.exceptions import (
     ToolNotGranted,
     UnpricedModel,
 )
+from agents.guard.selftest import arm
 from agents.models import AgentSession
 from agents.queue import in_open_transaction
-from agents.selftest import arm
-from agents.services.leases import lease_claim, lease_renew
-from agents.services.run_ends import session_finish, session_rest
+from agents.sessions.ending import session_finish, session_rest
+from agents.sessions.leases import lease_claim, lease_renew
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)

@@ -17,22 +17,22 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections, connection
 
 from agents.conf import clock
+from agents.duty import duty_done, duty_is_ahead, duty_leave, duty_take
+from agents.loop.state import hot_forget
+from agents.loop.turns import turns_forget
+from agents.people.activity import events_trim
+from agents.people.notifications import copies_due, copy_send
 from agents.process_end import Asked
-from agents.services.approvals import approvals_expire
-from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
-from agents.services.happenings import events_trim
-from agents.services.hot_state import hot_forget
-from agents.services.loops import loops_renew
-from agents.services.notifications import copies_due, copy_send
-from agents.services.questions import questions_expire
-from agents.services.reminders import approvals_remind, questions_remind
-from agents.services.schedules import schedules_fire, schedules_replan
-from agents.services.sensors import sensors_hand_over
-from agents.services.streams import parts_forget
-from agents.services.sweeps import lost_again, queued_again, sleepers_wake
-from agents.services.turns import turns_forget
-from agents.services.watchdog import idle_sweep
-from agents.services.watches import watches_fire_unfired
+from agents.roster.loops import loops_renew
+from agents.sensors.rows import sensors_hand_over
+from agents.sessions.approvals import approvals_expire
+from agents.sessions.questions import questions_expire
+from agents.sessions.reminders import approvals_remind, questions_remind
+from agents.sessions.streams import parts_forget
+from agents.sessions.sweeps import lost_again, queued_again, sleepers_wake
+from agents.sessions.watchdog import idle_sweep
+from agents.triggers.schedules import schedules_fire, schedules_replan
+from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from audit import recorder
 from audit.clock import utc_now
 from audit.models import SYSTEM_CHAIN
 from audit.names import actors_of, names_of_things, usernames
+from audit.receipt_text import NAMES, outcome_sentence, started_by, with_names
 from audit.receipt_words import worded
 from audit.receipts import UnknownChain, build_receipt
-from audit.receipts_told import NAMES, outcome_sentence, started_by, with_names
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 

@@ -41,7 +41,7 @@ SPECTACULAR_SETTINGS = {
         )
     }
     | {
-        "AskKind": "agents.api.asks.KINDS",
+        "AskKind": "agents.api.ask.KINDS",
         "MemoryState": "agents.api.memories.STATES",
         "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE",
     },

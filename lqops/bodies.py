@@ -13,9 +13,9 @@ from typing import Any, Final
 from django.conf import settings
 
 from agents.api.parsers import FORM_OVERHEAD
-from agents.extraction import MAX_BYTES
-from agents.services.payloads import MAX_BODY_BYTES
-from lqops.middleware import SAFE_LABEL
+from agents.text.extraction import MAX_BYTES
+from agents.triggers.payloads import MAX_BODY_BYTES
+from lqops.web import SAFE_LABEL
 
 HOOKS: Final = "/hooks/"
 UPLOADS: Final = frozenset({"/api/v1/documents", "/admin/agents/document/add/"})

@@ -12,10 +12,10 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from agents import selftest
 from agents.conf import clock
+from agents.guard import selftest
 from agents.models import Installation
-from agents.selectors.health import Health, health
+from agents.sessions.health import Health, health
 
 
 @require_safe

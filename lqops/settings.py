@@ -6,10 +6,10 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
-from agents.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
 from lqops import api_settings
 from lqops.env import Env, masked_forms
-from lqops.models import configured_models
+from lqops.model_catalogue import configured_models
 from lqops.private_files import private_database, private_folder
 
 env = Env()
@@ -41,8 +41,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "lqops.middleware.RequestId",
-    "lqops.middleware.ContentSecurityPolicy",
+    "lqops.web.RequestId",
+    "lqops.web.ContentSecurityPolicy",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

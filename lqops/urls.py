@@ -6,7 +6,7 @@ from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from agents import hooks
+from agents import http
 from lqops.health import healthz
 from lqops.sign_in import SignIn
 
@@ -18,7 +18,7 @@ urlpatterns = [
     path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignIn), name="login"),
     path("healthz", healthz, name="healthz"),
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
-    path("hooks/<str:public_id>", hooks.receive, name="hook"),
+    path("hooks/<str:public_id>", http.receive, name="hook"),
     path("api/", include("agents.api.urls")),
     path("", include("audit.urls")),
 ]

@@ -7,11 +7,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from agents.admin.base import column
+from agents.admin.display import moment, visible, words
 from agents.admin.facts import FactsAdmin
-from agents.admin.shown import moment, visible, words
 from agents.enums import EventKind
 from agents.models import AgentEvent
-from agents.selectors.event_words import event_sentence
+from agents.people.event_words import event_sentence
 
 # The name of the sidebar, at the head of the page too; events that come in from elsewhere have another.
 AgentEvent._meta.verbose_name_plural = "agent events"

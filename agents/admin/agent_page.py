@@ -11,23 +11,23 @@ from django.http import HttpRequest
 from agents.admin.agent_sensors import SET_ASIDE, sensor_line
 from agents.admin.autonomy import PERMISSION
 from agents.admin.base import person
+from agents.admin.display import Bar, ago, counted, session_bar
 from agents.admin.looking import look, look_token
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
-from agents.admin.shown import Bar, ago, counted, session_bar
+from agents.definitions.effective import pace_of
 from agents.definitions.schema import AgentDefinition
 from agents.enums import EventKind, Mode, SensorKind, SensorState
+from agents.loop.alerts import alerts_pending
+from agents.loop.autonomy import events_lately, spared_lately
 from agents.loop.guards import tokens_counted
+from agents.loop.heartbeats import heartbeat_of
 from agents.loop.pacing import RATE_WINDOW, Pace
+from agents.loop.state import FieldView, hot_snapshot
+from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Sensor, Turn
-from agents.selectors.autonomy import events_lately, spared_lately
-from agents.selectors.event_words import event_sentence, seconds_words
-from agents.services.alerts import alerts_pending
-from agents.services.effective import pace_of
-from agents.services.heartbeats import heartbeat_of
-from agents.services.hot_state import FieldView, hot_snapshot
-from agents.services.lifecycles import agent_under_way
-from agents.services.turns import PACE
+from agents.people.event_words import event_sentence, seconds_words
+from agents.roster.lifecycles import agent_under_way
 
 SHOWN_TURNS: Final = 20
 REFRESH_SECONDS: Final = 10

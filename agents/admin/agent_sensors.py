@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from agents.admin.shown import ago
+from agents.admin.display import ago
 from agents.enums import SensorState
 from agents.models import Sensor
 from audit.redaction import redact

@@ -8,15 +8,15 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
 from agents.admin.base import column, person
-from agents.admin.editing import EditForm, EditingAdmin
+from agents.admin.display import ago, cut, moment, words
 from agents.admin.facts import FactsAdmin, fact_of
 from agents.admin.filters import WordedFilter
-from agents.admin.shown import ago, cut, moment, words
+from agents.admin.pages import EditForm, EditingAdmin
 from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
-from agents.services.api_keys import Scope, api_key_create, api_key_revoke
+from agents.people.keys import Scope, api_key_create, api_key_revoke
 
 LIFETIME = timedelta(days=90)
 SCOPES = {

@@ -9,12 +9,13 @@ from typing import Any, Final
 from django import forms
 from django.contrib.auth.models import User
 
+from agents.admin.display import visible
 from agents.admin.forms import ArgumentsField, DressedForm, NoteForm
-from agents.admin.shown import visible
-from agents.consent import named_arguments
 from agents.exceptions import Invalid
+from agents.guard.calls import fitting
 from agents.models import Approval
-from agents.services.approvals import (
+from agents.policy.consent import named_arguments
+from agents.sessions.approvals import (
     MAX_STANDING_USES,
     approval_approve,
     approval_approve_edited,
@@ -22,8 +23,7 @@ from agents.services.approvals import (
     edited,
     standing_create,
 )
-from agents.services.standing import is_single
-from agents.tools.calls import fitting
+from agents.sessions.standing import is_single
 
 
 class DecisionForm(DressedForm):

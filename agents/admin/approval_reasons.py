@@ -6,7 +6,7 @@ from agents.conf import mail_is_configured
 from agents.engine.simulation import PREFIX
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, Risk, ToolIntent
 from agents.models import Approval, InferenceLog, ToolCall
-from agents.selectors.purposes import purposes, read_by
+from agents.sessions.reads import purposes, read_by
 from agents.walk import ethics_review
 
 # Said of the kind of call, whatever this one holds.

@@ -15,18 +15,18 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 
-from agents.admin.acts import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
+from agents.admin.actions import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
 from agents.admin.approval_forms import DECISIONS, BulkForm, decision_forms
 from agents.admin.approval_reasons import decided_words, reasons_of
 from agents.admin.base import column, person
+from agents.admin.display import ago, cut, difference, pretty, usd, visible
 from agents.admin.looks import APPROVAL_LABELS, LEVEL_LABELS, RISK_LABELS
-from agents.admin.shown import ago, cut, difference, pretty, usd, visible
 from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.models import Approval
-from agents.selectors.purposes import asked_by, purposes
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.approvers import PERMISSION
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.approvers import PERMISSION
+from agents.sessions.reads import asked_by, purposes
 
 LISTED_CHARS = 3_000
 

@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.urls import reverse
 
-from agents.admin.shown import SHORT_ID, moment, usd, visible, words
+from agents.admin.display import SHORT_ID, moment, usd, visible, words
+from agents.ask.naming import Answer
 from agents.models import (
     Agent,
     AgentSession,
@@ -23,7 +24,6 @@ from agents.models import (
     Question,
     Trigger,
 )
-from agents.router.answers import Answer
 
 KINDS: Final[dict[str, type[models.Model]]] = {
     "session": AgentSession,

@@ -4,25 +4,18 @@ from typing import Final
 
 from django.utils.html import format_html
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
+from agents.admin.display import ago
 from agents.admin.looks import STATUS_LABELS
 from agents.admin.sessions import session_links, standing_words
-from agents.admin.shown import ago
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.definitions.problems import DefinitionError
 from agents.enums import Mode, Status
+from agents.loop.heartbeats import heartbeat_of
 from agents.models import Agent, AgentSession
-from agents.services.definitions import definition_of
-from agents.services.heartbeats import heartbeat_of
-from agents.services.lifecycles import (
-    UnderWay,
-    agent_is_going,
-    agent_restart,
-    agent_start,
-    agent_stop,
-    agent_under_way,
-)
-from agents.services.loops import loop_is_awaited
+from agents.roster.lifecycles import UnderWay, agent_is_going, agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.loops import loop_is_awaited
 
 PERMISSION: Final = "agents.change_agentsession"
 # With every status: of one that is missing here, unfold shows the status and not the words.

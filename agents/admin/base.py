@@ -12,10 +12,10 @@ from django.utils.html import format_html
 from unfold.decorators import action, display
 from unfold.views import ChangeList
 
+from agents.admin.display import cut, short_id, visible
 from agents.admin.looking import look
-from agents.admin.shown import cut, short_id, visible
 from agents.conf import clock
-from agents.services.viewing import rows_list
+from agents.people.viewing import rows_list
 from audit.admin import BoundedPaginator, ListedAdmin
 
 CRUMB_CHARS = 80
@@ -70,7 +70,7 @@ class RoomList(ChangeList):  # type: ignore[misc]
 class RoomAdmin(ListedAdmin):
     """Base of every page: rows are written by services, so Django's own ways to write them are closed.
 
-    A page that takes changes opens a way of its own: acts (agents/admin/acts.py) and forms (agents/admin/editing.py).
+    A page that takes changes opens a way of its own: acts (agents/admin/actions.py) and forms (agents/admin/pages.py).
     """
 
     show_full_result_count = False

@@ -6,17 +6,17 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
-from agents.admin.acts import Act, ActingAdmin, Asked, Told
+from agents.admin.actions import Act, ActingAdmin, Asked, Told
 from agents.admin.base import column
+from agents.admin.display import cut, moment, usd, words
 from agents.admin.facts import FactsAdmin
 from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, ArgumentsField
 from agents.admin.looks import OUTCOME_LABELS
-from agents.admin.shown import cut, moment, usd, words
 from agents.enums import Outcome
 from agents.models import Halt, ToolCall
-from agents.services.approvers import PERMISSION
-from agents.services.resolutions import Decision, tool_call_resolve
+from agents.sessions.approvers import PERMISSION
+from agents.sessions.resolutions import Decision, tool_call_resolve
 
 
 class HappenedForm(ActForm):

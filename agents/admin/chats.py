@@ -1,6 +1,6 @@
 """Conversations with agents: a person's own, and nobody else's. Each message is a session with a cap and a receipt."""
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django import forms
@@ -12,23 +12,24 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from agents.admin.acts import REFUSALS, reason
+from agents.admin.actions import REFUSALS, reason
 from agents.admin.base import person
+from agents.admin.display import cut, visible
 from agents.admin.forms import DressedForm, usd_field
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.owned import OwnedChoices
 from agents.admin.questions import AnswerForm
 from agents.admin.sessions import CHANGE, standing_words
-from agents.admin.shown import cut, visible
+from agents.ask.chats import MAX_CHARS
+from agents.ask.entry import say
 from agents.conf import clock
 from agents.enums import Status
 from agents.models import Agent
-from agents.router.asking import say
-from agents.selectors.chats import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
-from agents.services.approvers import PERMISSION as DECIDE
-from agents.services.chats import MAX_CHARS
+from agents.sessions.approvers import PERMISSION as DECIDE
+from agents.sessions.chats import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 
-VIEW, SAY = "agents.view_agentsession", "agents.add_agentsession"
+VIEW: Final = "agents.view_agentsession"
+SAY: Final = "agents.add_agentsession"
 ON_A_PAGE = 30
 REFRESH_SECONDS = 4
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 from django import forms
 
 from agents.admin.forms import ActForm, DressedForm
-from agents.extraction import INSTALLING
 from agents.models import Collection
+from agents.text.extraction import INSTALLING
 
 # Kinds that need a library besides, by the module that shows it is there.
 LIBRARIES: Final = {"PDF": "pypdf", "Word": "docx"}

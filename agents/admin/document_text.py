@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from agents.admin.shown import visible
+from agents.admin.display import visible
 
 SHOWN_CHARS: Final = 200_000
 

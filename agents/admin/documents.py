@@ -9,21 +9,21 @@ from django.db.models import F, Prefetch, QuerySet
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
-from agents.admin.acts import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
+from agents.admin.actions import REFUSALS, Act, ActingAdmin, Asked, Told, each, reason
 from agents.admin.base import ID_DIGITS, column, person
+from agents.admin.display import moment
 from agents.admin.document_forms import AttachForm, DetachForm, UploadForm
 from agents.admin.document_text import SHOWN_CHARS, pieces
 from agents.admin.filters import DeletedFilter
 from agents.admin.looking import look
-from agents.admin.shown import moment
 from agents.conf import clock
 from agents.exceptions import Invalid
-from agents.extraction import MAX_BYTES
+from agents.knowledge.documents import document_add, document_attach, document_delete, document_detach
+from agents.knowledge.media import bytes_place
+from agents.knowledge.search import search_chunks
 from agents.models import Attachment, Document
-from agents.selectors.search import search_chunks
-from agents.services.knowledge import document_add, document_attach, document_delete, document_detach
-from agents.services.media import bytes_place
-from agents.services.viewing import others_list
+from agents.people.viewing import others_list
+from agents.text.extraction import MAX_BYTES
 
 SHOWN_FINDINGS = 200
 

@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.text import capfirst
 
-from agents.admin.acts import ActingAdmin
+from agents.admin.actions import ActingAdmin
 from agents.admin.base import person
-from agents.admin.shown import moment, pretty, usd, visible, words
+from agents.admin.display import moment, pretty, usd, visible, words
 from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
 

@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from agents.admin.shown import words
+from agents.admin.display import words
 
 
 class AbsentFilter(admin.SimpleListFilter):

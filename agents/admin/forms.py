@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from unfold import widgets as dress
 
-from agents.costs import MOST_USD
 from agents.models.fields import FORM_PLACES, USDFormField
+from agents.policy.costs import MOST_USD
 
 ARGUMENT_CHARS: Final = 100_000
 _CLASSES: Final = (

@@ -13,13 +13,13 @@ from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.views.decorators.cache import never_cache
 
-from agents import selftest
 from agents.admin.base import person
-from agents.admin.shown import counted
+from agents.admin.display import counted
 from agents.conf import clock
-from agents.diagnosis import diagnose
-from agents.selectors.health import health
-from agents.selftest import Check
+from agents.doctor import diagnose
+from agents.guard import selftest
+from agents.guard.selftest import Check
+from agents.sessions.health import health
 from agents.skills.registry import skills_left_out
 
 VIEW = "agents.view_agentsession"

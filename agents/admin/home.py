@@ -10,21 +10,21 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from agents.admin.acts import REFUSALS, reason
-from agents.admin.asks import AskForm, may_ask
+from agents.admin.actions import REFUSALS, reason
+from agents.admin.ask import AskForm, may_ask
 from agents.admin.base import person
+from agents.admin.display import counted, meter_bar, session_bar, visible
 from agents.admin.forms import ActForm, ReasonForm
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
-from agents.admin.shown import counted, meter_bar, session_bar, visible
 from agents.conf import clock
+from agents.ledger.permits import halt_told
 from agents.models import AgentSession
-from agents.selectors import home as selected
-from agents.selectors.purposes import purposes
-from agents.services.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
-from agents.services.ownership import LEVER
-from agents.services.permits import halt_told
-from agents.services.questions import may_answer
+from agents.people.access import LEVER
+from agents.sessions import control_room as selected
+from agents.sessions.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
+from agents.sessions.questions import may_answer
+from agents.sessions.reads import purposes
 
 
 def banner(request: HttpRequest) -> dict[str, Any]:

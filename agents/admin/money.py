@@ -8,20 +8,20 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
 from agents.admin.base import column, person
-from agents.admin.editing import EditForm, EditingAdmin
+from agents.admin.display import Bar, moment, usd, words
 from agents.admin.facts import FactsAdmin
 from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, usd_field
 from agents.admin.looks import OUTCOME_LABELS
-from agents.admin.shown import Bar, moment, usd, words
+from agents.admin.pages import EditForm, EditingAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope
+from agents.ledger.budgets import budget_set_cap
+from agents.ledger.prices import model_accept, price_set
 from agents.models import Agent, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel, Trigger
-from agents.services.actors import actor_of
-from agents.services.budget import budget_set_cap
-from agents.services.prices import model_accept, price_set
+from agents.people.actors import actor_of
 
 
 class InstallationForm(EditForm):

@@ -13,12 +13,12 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from agents.admin.acts import Act, ActingAdmin, Asked, Told, each
+from agents.accounts import profile_set
+from agents.admin.actions import Act, ActingAdmin, Asked, Told, each
 from agents.admin.base import RoomAdmin, column, person
 from agents.conf import clock
-from agents.services.accounts import group_delete, group_note_saved, user_note_password, user_note_saved
-from agents.services.people import profile_set
-from agents.services.roles import PEOPLE, ROLES, VIEWED
+from agents.roles import PEOPLE, ROLES, VIEWED
+from agents.services_accounts import group_delete, group_note_saved, user_note_password, user_note_saved
 
 admin.site.unregister([User, Group])
 # The names of the sidebar, at the head of the pages too.

@@ -10,18 +10,17 @@ from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
-from agents.admin.acts import REFUSALS, Act, Asked, Told, each
+from agents.admin.actions import REFUSALS, Act, Asked, Told, each
 from agents.admin.base import column, list_button, person
-from agents.admin.editing import EditForm, EditingAdmin, blame
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import DressedForm
 from agents.admin.looking import look
+from agents.admin.pages import EditForm, EditingAdmin, blame
 from agents.conf import clock
+from agents.definitions.playbook_text import Position
 from agents.downloads import yaml_file
-from agents.models import Playbook
-from agents.playbook_text import Position
-from agents.services.playbook_checks import MAX_POSITIONS
-from agents.services.playbooks import (
+from agents.knowledge.playbook_checks import MAX_POSITIONS
+from agents.knowledge.playbooks import (
     playbook_create,
     playbook_delete,
     playbook_edit,
@@ -30,6 +29,7 @@ from agents.services.playbooks import (
     playbook_rendered,
     positions_of,
 )
+from agents.models import Playbook
 
 YAML_CHARS = 500_000
 

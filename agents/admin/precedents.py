@@ -8,18 +8,16 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
 from agents.admin.base import column
+from agents.admin.display import counted, cut, moment, words
 from agents.admin.facts import FactsAdmin
 from agents.admin.filters import DeletedFilter, DismissedFilter
 from agents.admin.forms import ActForm
 from agents.admin.looks import MEMORY_LABELS, PROPOSAL_LABELS
-from agents.admin.shown import counted, cut, moment, words
 from agents.enums import ProposalStatus
-from agents.models import ContextProposal, Memory, Precedent, Project
-from agents.selectors.purposes import purposes
-from agents.services.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
-from agents.services.precedents import (
+from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
+from agents.knowledge.precedents import (
     precedent_dismiss,
     precedent_promote,
     precedent_trace,
@@ -29,6 +27,8 @@ from agents.services.precedents import (
     proposal_text,
     proposal_trace,
 )
+from agents.models import ContextProposal, Memory, Precedent, Project
+from agents.sessions.reads import purposes
 
 SHOWN_RUNS = 50
 

@@ -7,13 +7,13 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
 from agents.admin.base import column, person
-from agents.admin.editing import EditForm, EditingAdmin
-from agents.admin.shown import moment
+from agents.admin.display import moment
+from agents.admin.pages import EditForm, EditingAdmin
 from agents.conf import clock
+from agents.knowledge.projects import project_create, project_delete, project_edit
 from agents.models import Project
-from agents.services.projects import project_create, project_delete, project_edit
 
 SHOWN = 20
 

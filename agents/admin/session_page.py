@@ -5,19 +5,19 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 
+from agents.admin.display import session_bar, words
 from agents.admin.looking import look_token
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.questions import AnswerForm
-from agents.admin.shown import session_bar, words
 from agents.enums import ApprovalStatus, HaltState, Mode, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.models import AgentSession, Approval, Playbook, PromptSkill, ToolCall
-from agents.selectors.chats import questions_open, transcript_shown
-from agents.selectors.purposes import purposes, read_by
-from agents.selectors.timeline import timeline
-from agents.services.questions import may_answer
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
+from agents.sessions.chats import questions_open, transcript_shown
+from agents.sessions.questions import may_answer
+from agents.sessions.reads import purposes, read_by
+from agents.sessions.timeline import timeline
+from audit.receipt_text import outcome_sentence
 from audit.receipts import ENDINGS
-from audit.receipts_told import outcome_sentence
 
 SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200

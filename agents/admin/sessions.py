@@ -13,23 +13,23 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from agents.admin.acts import Act, Asked, Told, each
+from agents.admin.actions import Act, Asked, Told, each
 from agents.admin.base import column, person
-from agents.admin.editing import EditForm, EditingAdmin, Section
+from agents.admin.display import cut, session_bar, short_id, visible, words
 from agents.admin.filters import WordedFilter
 from agents.admin.forms import ActForm, ReasonForm, usd_field
 from agents.admin.looks import STATUS_LABELS
 from agents.admin.owned import OwnedChoices
+from agents.admin.pages import EditForm, EditingAdmin, Section
 from agents.admin.session_page import session_context
-from agents.admin.shown import cut, session_bar, short_id, visible, words
 from agents.conf import clock
 from agents.enums import AnalysisMode, HaltState, Mode
 from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
-from agents.selectors.purposes import purposes, titled
-from agents.services.halts import HaltCount, sessions_halt
-from agents.services.restarts import session_restart
-from agents.services.running_now import GOAL_CHARS, run_now
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
+from agents.sessions.halts import HaltCount, sessions_halt
+from agents.sessions.reads import purposes, titled
+from agents.triggers.restarts import session_restart
+from agents.triggers.running_now import GOAL_CHARS, run_now
 
 CHANGE = "agents.change_agentsession"
 

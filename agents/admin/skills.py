@@ -1,106 +1,211 @@
-"""Skills: loaded from folders, run only as accepted. A changed one is shown with both digests before it is accepted."""
+"""Callable skills: the functions that agents may ask for, as installed and as operators have set them.
 
-from typing import Any
+What is installed is not in a table, so the list is the registry's: a skill that nobody has set has a page, too.
+"""
+
+from typing import Any, Unpack
 
 from django import forms
-from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
 
-from agents.admin.acts import Act, Asked, Told, each
-from agents.admin.base import column, list_button, person
-from agents.admin.facts import FactsAdmin
+from agents.admin.actions import Act, ActingAdmin, Asked, Told
+from agents.admin.base import RoomList, column, person
+from agents.admin.display import cut
 from agents.admin.forms import ActForm
-from agents.admin.shown import cut
+from agents.admin.looks import LEVEL_LOOKS
 from agents.conf import clock
-from agents.exceptions import SkillChanged
-from agents.models import PromptSkill
-from agents.services.prompt_skills import skill_accept, skill_switch, skills_load
+from agents.enums import Level
+from agents.models import SkillSetting
+from agents.skills.listing import ListedSkill, skill_hours, skill_listed, skill_to_set, skills_listed
+from agents.skills.registry import skills_left_out
+from agents.skills.skills import MOST_PER_HOUR, MOST_PRIVILEGED_PER_HOUR, PERMISSION, Changes, skill_set
+from audit.models import SkillAudit
 
-CHANGE = "agents.change_promptskill"
+RECENT_CALLS = 20
+ABOUT = '<span style="display: block; min-width: 15rem">{}</span>'
+# The name of the sidebar, at the head of the page too.
+SkillSetting._meta.verbose_name_plural = "callable skills"
 
 
-class AcceptForm(ActForm):
-    """Carries the digest of the files that were shown."""
-
-    digest = forms.CharField(max_length=64, widget=forms.HiddenInput)
+class LevelForm(ActForm):
+    level = forms.ChoiceField(
+        required=False, help_text="Only a superuser may choose a lower level than the present one."
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        [skill] = self.rows
-        self.fields["digest"].initial = getattr(skill, "found_digest", "")
+        row: Any = self.rows[0]
+        field: Any = self.fields["level"]
+        field.choices = [("", f"As declared: {row.listed.declared}"), *((level, level) for level in Level.values)]
+        field.initial = row.level
 
 
-def _accept(asked: Asked) -> Told:
-    [skill] = asked.rows
-    if skill.found_digest != asked.given["digest"]:
-        raise SkillChanged(
-            f"The files of {skill.name} have changed once more since they were shown; look at them again."
-        )
-    accepted = skill_accept(skill, by=asked.by, now=asked.now)
-    return Told(f"{accepted.name} runs as version {accepted.version}, digest {accepted.digest[:12]}.")
+class LimitForm(ActForm):
+    hourly_limit = forms.IntegerField(
+        label="Calls in a clock hour",
+        min_value=0,
+        max_value=MOST_PER_HOUR,
+        help_text=f"Over all agents and workers. A PRIVILEGED skill has {MOST_PRIVILEGED_PER_HOUR} at most.",
+    )
 
 
-def _switch(asked: Asked, *, enabled: bool) -> Told:
-    done = "switched on" if enabled else "switched off"
-    return each(asked, lambda row: skill_switch(row, enabled=enabled, by=asked.by, now=asked.now), done)
+def _set(asked: Asked, done: str, **changes: Unpack[Changes]) -> Told:
+    [row] = asked.rows
+    skill = skill_to_set(row.name)
+    skill_set(name=skill.name, declared=skill.level, by=asked.by, now=asked.now, **changes)
+    return Told(f"{skill.name} {done}.")
 
 
-@admin.register(PromptSkill)
-class PromptSkillAdmin(FactsAdmin):
-    list_display = ["name", "about", "state", "version", "accepted", "loaded_at"]
-    list_filter = ["enabled"]
-    search_fields = ["name", "description"]
-    ordering = ("name",)
-    empty = "No skill is loaded. Put folders with a SKILL.md where LQOPS_SKILL_FOLDERS points, then look through them."
-    hidden = frozenset({"id", "front_matter"})
-    actions_list = ["load"]
+def _set_level(asked: Asked) -> Told:
+    level = asked.given["level"] or None
+    return _set(asked, f"counts as {level}" if level else "counts as its author declared it", level=level)
+
+
+def _set_limit(asked: Asked) -> Told:
+    limit = asked.given["hourly_limit"]
+    return _set(asked, f"may run {limit} times in a clock hour", hourly_limit=limit)
+
+
+def _is_installed(row: Any) -> bool:
+    return row.listed.skill is not None
+
+
+def _against(rows: Any) -> str:
+    gone = [row.name for row in rows if not _is_installed(row)]
+    return f"{', '.join(gone)} is not installed, so there is nothing to set." if gone else ""
+
+
+class SkillList(RoomList):
+    """What is installed, set or not, and what was set and is not installed any more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        wanted = self.query.lower()
+        rows = [_row(listed) for listed in skills_listed(now=clock())]
+        self.result_list = [row for row in rows if wanted in f"{row.name} {paragraphs_of(row.listed)[0]}".lower()]
+        self.result_count = self.full_result_count = len(self.result_list)
+        self.can_show_all, self.multi_page = False, False
+        self.paginator = Paginator(self.result_list, max(1, self.result_count))
+
+    def url_for_result(self, result: Any) -> str:
+        return str(self.model_admin.row_link(result.name))
+
+
+@admin.register(SkillSetting)
+class CallableSkillAdmin(ActingAdmin):
+    list_display = ["name", "about", "level_", "state", "limit", "used", "refused"]
+    list_before_template = "admin/callable_skills.html"
+    search_fields = ["name"]
+    search_help_text = "Part of a name, or of what it does"
+    empty = "No callable skill is installed, not even a built-in one: the log says which module cannot be loaded."
+    sortable_by = ()
     acts = (
-        Act("accept", "Accept the changed files", CHANGE, _accept, AcceptForm, many=False, grave=True,
-            fits=lambda row: row.has_changed and row.found_digest, template="admin/skill_accept.html",
-            explained="From then on runs use the files as they are now. Read them first: they become instructions."),
-        Act("enable", "Switch on", CHANGE, lambda asked: _switch(asked, enabled=True),
-            fits=lambda row: not row.enabled),
-        Act("disable", "Switch off", CHANGE, lambda asked: _switch(asked, enabled=False), fits=lambda row: row.enabled,
-            explained="Runs that begin later cannot use it."),
+        Act("enable", "Switch on", PERMISSION, lambda asked: _set(asked, "is switched on", enabled=True), many=False,
+            fits=lambda row: _is_installed(row) and not row.enabled, against=_against,
+            explained="Agents may call it again, from their next step on."),
+        Act("disable", "Switch off", PERMISSION, lambda asked: _set(asked, "is switched off", enabled=False),
+            many=False, fits=lambda row: _is_installed(row) and row.enabled, against=_against,
+            explained="From the next call on it answers as if it did not exist, to runs under way as well."),
+        Act("set_level", "Set level", PERMISSION, _set_level, LevelForm, many=False, fits=_is_installed,
+            against=_against,
+            explained="From CONTROLLED on each call is noted with what went in and came out; from RESTRICTED on a "
+                      "person is asked first, unless the agent is in mode auto. It holds from the next call on."),
+        Act("set_limit", "Set hourly limit", PERMISSION, _set_limit, LimitForm, many=False, fits=_is_installed,
+            against=_against,
+            explained="What was called in this hour counts already. A call beyond the limit is refused, and counted "
+                      "as refused."),
+        Act("clear_limit", "Clear hourly limit", PERMISSION,
+            lambda asked: _set(asked, "has no limit of its own", hourly_limit=None), many=False,
+            fits=lambda row: _is_installed(row) and row.hourly_limit is not None, against=_against,
+            explained=f"A PRIVILEGED skill keeps its {MOST_PRIVILEGED_PER_HOUR} calls in an hour; any other may be "
+                      "called as often as is asked for."),
     )  # fmt: skip
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shown = {"left_out": skills_left_out(), **(extra_context or {})}
+        response: HttpResponse = super().changelist_view(request, shown)
+        return response
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SkillList]:
+        return SkillList
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """By its name, which a skill has before anybody has set it; or by the number of its row."""
+        known = super().get_object(request, object_id) if object_id.isdecimal() else None
+        listed = skill_listed(known.name if known else object_id, now=clock())
+        return _row(listed) if listed else None
+
+    def act_link(self, row: Any, name: str) -> str:
+        return reverse("admin:agents_skillsetting_act", args=[row.name, name])
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method != "GET":
+            raise PermissionDenied
+        row, by = self.found(request, object_id), person(request)
+        calls = SkillAudit.objects.filter(skill_name=row.name).order_by("-created_at", "-id")
+        may_see = by.has_perm("audit.view_skillaudit")
+        return self.page(
+            request,
+            "admin/callable_skill.html",
+            row.name,
+            original=row,
+            listed=row.listed,
+            skill=row.listed.skill,
+            paragraphs=paragraphs_of(row.listed),
+            rises=row.listed.level is not None and row.listed.level.rank < Level.RESTRICTED.rank,
+            hours=skill_hours(row.name, now=clock()),
+            may_see_calls=may_see,
+            calls=list(calls[:RECENT_CALLS]) if may_see else [],
+            buttons=self.buttons(request, row),
+        )
+
     @column("what it does")
-    def about(self, skill: PromptSkill) -> str:
-        return cut(skill.description, 100)
+    def about(self, row: Any) -> str:
+        return format_html(ABOUT, cut(paragraphs_of(row.listed)[0], 110))
 
-    @column("state", labels={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
-    def state(self, skill: PromptSkill) -> tuple[str, str]:
-        return state_of(skill)
+    @column("level")
+    def level_(self, row: Any) -> str:
+        level, declared = row.listed.level, row.listed.declared
+        chip = format_html('<span class="lq-chip {}">{}</span>', LEVEL_LOOKS.get(level, ""), level or "unknown")
+        if declared is None or level == declared:
+            return chip
+        return format_html('{}<br><span class="nowrap lq-warn">declared {}</span>', chip, declared)
 
-    @column("accepted digest")
-    def accepted(self, skill: PromptSkill) -> str:
-        return skill.digest[:12]
+    @column("state", labels={"on": "success", "off": "danger", "gone": "warning"})
+    def state(self, row: Any) -> tuple[str, str]:
+        if not _is_installed(row):
+            return "gone", "not installed"
+        if row.enabled and row.listed.skill.lacking:
+            return "gone", "not set up"
+        return ("on", "on") if row.enabled else ("off", "switched off")
 
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"state": state_of(row)[1]}
+    @column("limit per hour")
+    def limit(self, row: Any) -> str:
+        return "none" if row.listed.limit is None else str(row.listed.limit)
 
-    @list_button("Look through the skill folders", address="load", permission="load")
-    def load(self, request: HttpRequest) -> HttpResponse:
-        if request.method != "POST":
-            explained = "New skills are taken as they are; changed ones are marked and do not run until accepted."
-            act = {"title": "Look through the skill folders", "explained": explained}
-            form = ActForm(by=person(request), rows=())
-            return self.page(request, "admin/act.html", act["title"], form=form, act=act, back=self.list_link())
-        report = skills_load(by=person(request), now=clock())
-        states = [one.state for one in report.skills]
-        counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "none found"
-        messages.success(request, f"Skills: {counted}.")
-        for problem in report.problems:
-            messages.warning(request, problem)
-        return HttpResponseRedirect(self.list_link())
+    @column("used this hour")
+    def used(self, row: Any) -> int:
+        return int(row.listed.use.used_this_hour)
 
-    def has_load_permission(self, request: HttpRequest) -> bool:
-        return person(request).has_perm(CHANGE)
+    @column("refused this hour")
+    def refused(self, row: Any) -> int:
+        return int(row.listed.use.refused_this_hour)
 
 
-def state_of(skill: PromptSkill) -> tuple[str, str]:
-    if not skill.enabled:
-        return "off", "switched off"
-    if not skill.found_digest:
-        return "missing", "files are gone"
-    return ("changed", "changed: not accepted") if skill.has_changed else ("fine", "accepted")
+def _row(listed: ListedSkill) -> Any:
+    """What the pages of Django want: a row, that of the setting or one that nobody has saved."""
+    row: Any = listed.setting or SkillSetting(name=listed.name)
+    row.listed = listed
+    return row
+
+
+def paragraphs_of(listed: ListedSkill) -> list[str]:
+    """What a skill says of itself, without the line ends of its source; the first paragraph stands for it in lists."""
+    text = listed.skill.description if listed.skill else "Was set once; its module is not loaded any more."
+    return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

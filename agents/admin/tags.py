@@ -6,11 +6,11 @@ from typing import Any
 
 from django import template
 
-from agents.admin import shown
+from agents.admin import display
 from agents.admin.looks import LEVEL_LOOKS, RISK_LOOKS
 from agents.conf import clock
 from agents.models import AgentSession
-from agents.selectors import purposes
+from agents.sessions import reads
 
 register = template.Library()
 SECOND_MS = 1_000
@@ -20,29 +20,29 @@ SECOND_MS = 1_000
 def usd(amount: Decimal | str | None) -> str:
     """An amount, also as the record writes it; what somebody made unreadable there is shown as it is."""
     try:
-        return shown.usd(Decimal(amount) if isinstance(amount, str) else amount)
+        return display.usd(Decimal(amount) if isinstance(amount, str) else amount)
     except InvalidOperation:
         return str(amount)
 
 
 @register.filter
 def visible(text: object) -> str:
-    return shown.visible(str(text))
+    return display.visible(str(text))
 
 
 @register.filter
 def asked_by(session: AgentSession) -> str:
-    return purposes.asked_by(session)
+    return reads.asked_by(session)
 
 
 @register.filter
 def pretty(value: Any) -> str:
-    return shown.pretty(value)
+    return display.pretty(value)
 
 
 @register.filter
 def ago(at: datetime | None) -> str:
-    return shown.ago(at, clock())
+    return display.ago(at, clock())
 
 
 @register.filter
@@ -52,22 +52,22 @@ def took(milliseconds: int) -> str:
 
 @register.filter
 def words(label: object) -> str:
-    return shown.words(label)
+    return display.words(label)
 
 
 @register.filter
 def told(sentence: object) -> str:
-    return shown.told(str(sentence))
+    return display.told(str(sentence))
 
 
 @register.filter
 def plain_error(text: object) -> str:
-    return shown.plain_error(str(text))
+    return display.plain_error(str(text))
 
 
 @register.filter
 def short_id(row: Any) -> str:
-    return shown.short_id(row)
+    return display.short_id(row)
 
 
 @register.filter

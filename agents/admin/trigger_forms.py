@@ -11,14 +11,14 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from agents import cron
-from agents.admin.editing import EditForm
 from agents.admin.owned import OwnedChoices
+from agents.admin.pages import EditForm
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
-from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Trigger
-from agents.services.triggers import trigger_secret
+from agents.policy import schedule
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.triggers.triggers import trigger_secret
 
 KIND_WORDS: Final = {
     TriggerKind.WATCH.value: "fires for every document that is put into a collection",
@@ -73,12 +73,12 @@ class TriggerForm(OwnedChoices, EditForm):
         """Here and for the zone apart, so that both are complained of where they stand; the service judges again."""
         given = self.cleaned_data["cron"]
         if given:
-            _demand(lambda: cron.validate(given, "UTC"))
+            _demand(lambda: schedule.validate(given, "UTC"))
         return given
 
     def clean_zone(self) -> Any:
         given = self.cleaned_data["zone"]
-        _demand(lambda: cron.validate(ANY_CRON, given))
+        _demand(lambda: schedule.validate(ANY_CRON, given))
         return given
 
     def __init__(self, *args: Any, kind: str, owner: User, **kwargs: Any) -> None:

@@ -11,21 +11,21 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from agents.admin.acts import REFUSALS, Act, Asked, Told, each, reason
+from agents.admin.actions import REFUSALS, Act, Asked, Told, each, reason
 from agents.admin.base import ID_DIGITS, column, person
-from agents.admin.editing import EditingAdmin, Section
+from agents.admin.display import ago, counted, usd, visible, words
 from agents.admin.filters import DeletedFilter
 from agents.admin.forms import ActForm, CapForm
+from agents.admin.pages import EditingAdmin, Section
 from agents.admin.sessions import session_links
-from agents.admin.shown import ago, counted, usd, visible, words
 from agents.admin.trigger_forms import KIND_WORDS, TriggerForm, secret_page
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
+from agents.ledger.triggers import TriggerSpend, trigger_spend, triggers_spend
 from agents.models import AgentSession, Budget, Trigger
-from agents.selectors.purposes import purposes
-from agents.selectors.triggers import TriggerSpend, trigger_spend, triggers_spend
-from agents.services.running_now import run_now
-from agents.services.triggers import (
+from agents.sessions.reads import purposes
+from agents.triggers.running_now import run_now
+from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,
     trigger_edit,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from agents.anonymize.known import Known, Leaf
 from agents.anonymize.numbers import ENDS, JOIN
+from agents.anonymize.reading import Reading
 from agents.anonymize.spans import Kind, Span
 from agents.anonymize.tables import ACCOUNT_WORDS, PHONE_WORDS
-from agents.anonymize.words import Reading
 
 LEAST_DIGITS = 6
 TELEPHONE = rf"([+(]{{0,2}}\d(?:{JOIN}\d){{5,14}}{ENDS})"

@@ -15,11 +15,11 @@ from agents.anonymize.known import Known, Leaf
 from agents.anonymize.learning import learn, listed
 from agents.anonymize.names import Name, firms, persons
 from agents.anonymize.numbers import cards, ibans, outside_web, phones
+from agents.anonymize.reading import Reading, has_words
 from agents.anonymize.shapes import changed_data, changed_message, is_json
 from agents.anonymize.spans import Kind, Span, merged
 from agents.anonymize.stream import RestoringStream
 from agents.anonymize.vault import Original, Secretive, Vault
-from agents.anonymize.words import Reading, has_words
 from agents.types import ModelReply, ModelRequest
 
 PATTERNS = (emails, addresses, ibans, cards, phones)

@@ -7,8 +7,8 @@ matter; whole words only.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from agents.anonymize.reading import Reading
 from agents.anonymize.spans import Kind
-from agents.anonymize.words import Reading
 
 
 class Leaf(NamedTuple):

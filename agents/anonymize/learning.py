@@ -5,9 +5,9 @@ Short forms that are also plain words are not learnt: hiding every "May" would h
 
 from agents.anonymize.known import Known, Leaf
 from agents.anonymize.names import Name, legal_forms
+from agents.anonymize.reading import Reading
 from agents.anonymize.spans import Kind
 from agents.anonymize.tables import COMMON, FIRM_WORDS
-from agents.anonymize.words import Reading
 
 SHORTEST_SURNAME = 3
 SHORTEST_FIRM = 4

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from agents.anonymize import tables
 from agents.anonymize.known import Known, Leaf
+from agents.anonymize.reading import Reading
 from agents.anonymize.spans import Kind
-from agents.anonymize.words import Reading
 
 MOST_WORDS = 8
 SPOKEN_GAPS = frozenset({" ", "-", "'"})

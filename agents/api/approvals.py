@@ -19,17 +19,17 @@ from agents.api.fields import Body, CountField, NoteField, Shown, UsdField, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import ApprovalStatus
+from agents.guard.calls import fitting
 from agents.models import Approval
-from agents.services.approvals import (
+from agents.people.viewing import row_view
+from agents.sessions.approvals import (
     MAX_STANDING_USES,
     approval_approve,
     approval_approve_edited,
     approval_reject,
     standing_create,
 )
-from agents.services.approvers import PERMISSION
-from agents.services.viewing import row_view
-from agents.tools.calls import fitting
+from agents.sessions.approvers import PERMISSION
 from audit.redaction import redact, redact_data
 
 PENDING = Q(status=ApprovalStatus.PENDING)

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from agents.conf import clock
 from agents.models import ApiKey
-from agents.services.api_keys import api_key_verify
+from agents.people.keys import api_key_verify
 
 SCHEME: Final = b"bearer"
 

@@ -11,12 +11,12 @@ from agents.api.agent_definitions import problems_told
 from agents.api.base import OwnedViewSet
 from agents.api.fields import UsdField, ref
 from agents.api.schema import described
+from agents.definitions.in_force import definition_of
 from agents.enums import HotSource, Status, WaitingOn
+from agents.loop.reads import loop_current, loop_facts
+from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
-from agents.selectors.loops import loop_current, loop_facts
-from agents.services.definitions import definition_of
-from agents.services.hot_state import hot_snapshot
-from agents.services.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
 from audit.redaction import redact, redact_data
 
 

@@ -12,13 +12,13 @@ from agents.api.base import Acting
 from agents.api.fields import Body, OwnRow, UsdField
 from agents.api.permissions import demand_scope_in_chat
 from agents.api.schema import described
+from agents.ask.chats import MAX_CHARS, chat_answer
+from agents.ask.entry import say
 from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession
-from agents.router.asking import say
-from agents.selectors.chats import SHOWN_MESSAGES, chats_of, conversations, exchanges
-from agents.services.chats import MAX_CHARS, chat_answer
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
+from agents.sessions.chats import SHOWN_MESSAGES, chats_of, conversations, exchanges
 
 HELLO = OpenApiExample("Ask", {"message": "Which of my leases end this year?"}, request_only=True)
 

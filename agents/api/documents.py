@@ -19,16 +19,11 @@ from agents.api.parsers import Upload
 from agents.api.schema import described
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
-from agents.extraction import MAX_BYTES
+from agents.knowledge.documents import document_add, document_attach, document_delete, document_detach
+from agents.knowledge.media import bytes_place
 from agents.models import Collection, Document, Trigger
-from agents.services.knowledge import (
-    document_add,
-    document_attach,
-    document_delete,
-    document_detach,
-)
-from agents.services.media import bytes_place
-from agents.services.ownership import demand_start
+from agents.people.access import demand_start
+from agents.text.extraction import MAX_BYTES
 
 NAME_CHARS = 255
 # What came from outside is never shown in this site's name: it is saved, not opened.

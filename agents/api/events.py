@@ -18,7 +18,7 @@ from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import EventOutcome, EventSeverity
 from agents.models import InboundEvent
-from agents.services.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
+from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 
 REFUSED_FROM = 400
 

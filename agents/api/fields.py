@@ -9,9 +9,9 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from agents.costs import MOST_USD
 from agents.exceptions import NotFound
 from agents.models.fields import PLACES, MicroUSDField
+from agents.policy.costs import MOST_USD
 from audit.redaction import redact
 
 LARGEST_COUNT: Final = 2**31 - 1

@@ -11,8 +11,8 @@ from agents.api.base import ApiView
 from agents.api.fields import Body, NoteField
 from agents.api.schema import described
 from agents.models import Halt
-from agents.services.halts import halt_reach, organisation_halt, organisation_release
-from agents.services.ownership import demand_lever
+from agents.people.access import demand_lever
+from agents.sessions.halts import halt_reach, organisation_halt, organisation_release
 
 
 class ReasonBody(Body):

@@ -11,8 +11,8 @@ from rest_framework.response import Response
 from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, Shown, ref
 from agents.api.schema import described
+from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 from agents.models import Memory
-from agents.services.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 
 STATES = [(state, state) for state in ("proposed", "kept", "dismissed")]
 

@@ -14,7 +14,7 @@ from agents.api.filtering import YesOrNo
 from agents.api.schema import described
 from agents.enums import NoticeKind
 from agents.models import Notification
-from agents.services.notifications import notice_read
+from agents.people.notifications import notice_read
 
 
 class NotificationShown(Shown):

@@ -12,10 +12,10 @@ from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from agents.api.errors import NotOptedIn, ScopeMissing
+from agents.ask.fast_paths import scope_in_chat
 from agents.models import ApiKey, Profile
-from agents.router.fast_paths import scope_in_chat
-from agents.services.api_keys import Scope
-from agents.services.ownership import demand_start
+from agents.people.access import demand_start
+from agents.people.keys import Scope
 
 
 class SignedIn(BasePermission):

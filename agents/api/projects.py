@@ -10,8 +10,7 @@ from rest_framework.response import Response
 from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, CountField, Shown
 from agents.api.schema import described
-from agents.models import Project
-from agents.services.projects import (
+from agents.knowledge.projects import (
     CONTEXT_CHARS,
     NAME_CHARS,
     PARTIES_CHARS,
@@ -19,6 +18,7 @@ from agents.services.projects import (
     project_delete,
     project_edit,
 )
+from agents.models import Project
 
 
 class ProjectShown(Shown):

@@ -14,8 +14,8 @@ from agents.api.fields import Shown, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import ProposalStatus
+from agents.knowledge.precedents import proposal_accept, proposal_reject, proposal_retire, proposal_trace
 from agents.models import AgentSession, ContextProposal
-from agents.services.precedents import proposal_accept, proposal_reject, proposal_retire, proposal_trace
 
 
 class ProposalShown(Shown):

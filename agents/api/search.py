@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from agents.api.base import ApiView
 from agents.api.fields import Body, CountField, OwnRow
 from agents.api.schema import described
+from agents.knowledge.search import search_chunks
 from agents.models import Collection
-from agents.selectors.search import search_chunks
 
 QUERY_CHARS = 500
 MOST_HITS = 100

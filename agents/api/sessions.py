@@ -18,10 +18,10 @@ from agents.api.schema import described
 from agents.api.tool_calls import CallShown
 from agents.enums import AgentState, Status, TriggerKind
 from agents.models import AgentSession, Finding, ToolCall
-from agents.selectors.purposes import PURPOSES, purpose_kind, purposes
-from agents.services.halts import HaltAnswer, session_halt, sessions_halt
-from agents.services.restarts import session_restart
-from agents.transitions import agent_state
+from agents.policy.transitions import agent_state
+from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
+from agents.sessions.reads import PURPOSES, purpose_kind, purposes
+from agents.triggers.restarts import session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 

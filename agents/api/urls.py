@@ -10,26 +10,26 @@ from rest_framework.routers import SimpleRouter
 
 from agents.api.agent_events import AgentEvents
 from agents.api.agent_events import stream as agent_events_stream
-from agents.api.agents_ import Agents
+from agents.api.agents import Agents
 from agents.api.approvals import Approvals
-from agents.api.asks import AskDryRun, Asks
+from agents.api.ask import AskDryRun, Asks
 from agents.api.base import ApiView
 from agents.api.callable_skills import CallableSkills
 from agents.api.chats import Chats
-from agents.api.collections import Collections
 from agents.api.costs import Costs
 from agents.api.documents import Documents
 from agents.api.events import Events
 from agents.api.halts import HaltAllWork, ReleaseAllWork
 from agents.api.health import Health
-from agents.api.me import Me
+from agents.api.knowledge import Collections
 from agents.api.memories import Memories
 from agents.api.notifications import Notifications
+from agents.api.operations import Me
 from agents.api.playbooks import Playbooks
-from agents.api.precedents import Precedents
 from agents.api.projects import Projects
 from agents.api.proposals import Proposals
 from agents.api.questions import Questions
+from agents.api.results import Precedents
 from agents.api.run_now import RunNow
 from agents.api.search import Search
 from agents.api.sessions import Sessions

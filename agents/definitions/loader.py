@@ -9,25 +9,20 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from agents.definitions.plain import (
-    line_at,
-    lines_of,
-    path_of,
-    plain,
-)
+from agents.definitions.plain import line_at, lines_of, path_of, plain
 from agents.definitions.problems import DefinitionError, Problem
 from agents.definitions.refusals import one_key_of, refusals, shown
 from agents.definitions.schema import MOST_SENSORS, MOST_TRIGGERS, AgentDefinition, BrokenSensor, SensorSpec, Written
 from agents.definitions.triggers import TriggerSpec
 from agents.definitions.values import NAME, Place, truth
 from agents.enums import SensorKind, TriggerKind
-from agents.loop_config import GuardrailsConfig, LoopConfig
-from agents.strict_yaml import Node, Unreadable, read_yaml
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.text.strict_yaml import Node, Unreadable, read_yaml
 
 __all__ = ["DefinitionError", "Problem", "read_definition"]
 
 NAME_CHARS: Final = 120
-_NO_SETTING: Final = "there is no such setting; there are "  # as agents.loop_config says it
+_NO_SETTING: Final = "there is no such setting; there are "  # as agents.policy.loop_config says it
 _SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from agents.definitions.values import Place, Unclear
-from agents.strict_yaml import Node
+from agents.text.strict_yaml import Node
 
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)?\.[0-9_]*([eE][-+]?[0-9]{1,3})?")

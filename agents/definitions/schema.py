@@ -8,12 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agents.definitions.paths import BadPath, steps_of
 from agents.definitions.problems import Problem

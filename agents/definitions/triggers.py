@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from agents.cron import MAX_CHARS, validate
 from agents.definitions.section import Section
 from agents.definitions.values import Amount, Flag, Settings, Zone, one_of, text, whole
 from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.exceptions import Invalid
+from agents.policy.schedule import MAX_CHARS, validate
 
 KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
 # What only one kind has a use for.

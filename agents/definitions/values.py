@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from agents import cron
-from agents.costs import MOST_USD
 from agents.exceptions import Invalid
+from agents.policy import schedule
+from agents.policy.costs import MOST_USD
 
 EXPECTED: Final = "expected"
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -130,7 +130,7 @@ def _clock(value: object) -> str:
 def _zone(value: object) -> str:
     try:
         if isinstance(value, str):
-            cron.validate("0 0 * * *", value)
+            schedule.validate("0 0 * * *", value)
             return str(value)
     except Invalid:
         pass
@@ -155,7 +155,7 @@ def _params(value: object) -> object:
 
 
 def _settings(value: object) -> object:
-    """Names and single values, which are judged by agents.loop_config."""
+    """Names and single values, which are judged by agents.policy.loop_config."""
     return _params({key: truth(item) for key, item in value.items()} if isinstance(value, dict) else value)
 
 

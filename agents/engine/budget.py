@@ -5,9 +5,9 @@ from django.db import transaction
 from agents.conf import clock
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import BudgetExceeded
+from agents.guard.refusals import refuse_call
 from agents.models import AgentSession
-from agents.services.refusals import refuse_call
-from agents.services.sessions import held
+from agents.sessions.lifecycle import held
 
 
 def demand_budget(session: AgentSession) -> None:

@@ -10,7 +10,7 @@ from agents.ends import Finished
 from agents.enums import EventKind, Mode, TerminalReason
 from agents.exceptions import BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
 from agents.models import AgentEvent, AgentSession
-from agents.services.happenings import event_emit
+from agents.people.activity import event_emit
 from audit.redaction import redact_exception
 
 _GOES_ON: Final = (LeaseLost, OutcomeUnknown, RetryLater)  # somebody else goes on with it, or it goes on later

@@ -13,16 +13,19 @@ from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
 from agents.ends import Asleep, End, Finished, SliceOver, Waiting
-from agents.engine.asking import Asker, Brief
-from agents.engine.batch import SkillExecutor
 from agents.engine.budget import demand_budget
 from agents.engine.errors import tell_end, tell_failure, tell_near_budget
 from agents.engine.honesty import honest
-from agents.engine.reading import Reply, final_words, read_reply, stored_calls
+from agents.engine.prompting import Asker, Brief
+from agents.engine.replies import Reply, final_words, read_reply, stored_calls
 from agents.engine.simulation import anticipate
+from agents.engine.skills import SkillExecutor
 from agents.engine.wire import SYNTAX
 from agents.enums import Outcome, Purpose, Status, TerminalReason, WaitingOn
-from agents.guardrails import (
+from agents.guard.context import persisting
+from agents.guard.params import BadParams
+from agents.models import AgentSession, Message
+from agents.policy.guardrails import (
     CALL_AGAIN,
     CONTINUE,
     CUT_CALL_ERROR,
@@ -44,10 +47,7 @@ from agents.guardrails import (
     stuck_error,
     warns_of_budget,
 )
-from agents.models import AgentSession, Message
-from agents.services.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
-from agents.tools.context import persisting
-from agents.tools.params import BadParams
+from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)

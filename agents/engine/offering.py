@@ -1,8 +1,8 @@
 """What a run works with, as its agent's definition says: the model it asks, and the skills that it is offered."""
 
 from agents.conf import model_for
+from agents.definitions.in_force import definition_of
 from agents.models import Agent, SkillSetting
-from agents.services.definitions import definition_of
 from agents.skills.registry import installed_skills
 from agents.skills.skill import Skill
 

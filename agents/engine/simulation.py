@@ -13,27 +13,20 @@ from typing import Any, Final
 from django.core.cache import cache
 from django.db import transaction
 
-from agents import brakes, costs
 from agents.conf import clock, model_for
 from agents.enums import Outcome, Purpose, ToolIntent
-from agents.exceptions import (
-    BudgetExceeded,
-    BudgetRefused,
-    CostCapReached,
-    ModelSuspended,
-    RetryLater,
-    UnpricedModel,
-)
+from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, ModelSuspended, RetryLater, UnpricedModel
 from agents.guard import guarded_tool_call
+from agents.guard.context import persisting
+from agents.guard.params import BadParams
+from agents.ledger.boundary import lock
+from agents.ledger.budgets import budgets_lock
+from agents.ledger.estimates import estimate_model_call
+from agents.ledger.prices import declared_price
 from agents.models import AgentSession, ToolCall
-from agents.selectors.runs import call_latest
-from agents.services.boundary import lock
-from agents.services.budget import budgets_lock
-from agents.services.estimates import estimate_model_call
-from agents.services.prices import declared_price
+from agents.policy import brakes, costs
+from agents.sessions.runs import call_latest
 from agents.skills.skill import Skill
-from agents.tools.context import persisting
-from agents.tools.params import BadParams
 from agents.types import ZERO, Ledger, ModelRequest
 from audit.hashing import canonical
 from audit.redaction import redact_data

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from agents.blocks import render_block
-from agents.context_window import MARK, Mark
-from agents.guardrails import Reason
+from agents.policy.context_window import MARK, Mark
+from agents.policy.guardrails import Reason
+from agents.text.blocks import render_block
 
 SYNTAX: Final = "skill_syntax"  # the reason of what is said of a reply whose calls cannot be read
 _ASIDES: Final = frozenset({SYNTAX, *Reason})

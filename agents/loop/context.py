@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from agents.engine.reading import stored_calls
+from agents.engine.replies import stored_calls
 from agents.loop.render import View, render
+from agents.loop.state import FieldView, hot_summary
 from agents.models import AgentSession, Alert, Message, Turn
-from agents.nonces import nonce_of
-from agents.services.hot_state import FieldView, hot_summary
-from agents.services.transcripts import Entry
+from agents.sessions.transcripts import Entry
+from agents.text.nonces import nonce_of
 
 OBSERVE: Final = "observe"
 HOT_STATE: Final = "hot_state"

@@ -15,28 +15,23 @@ from typing import Any, Final
 from django.db import transaction
 
 from agents.conf import clock
+from agents.definitions.effective import pace_of
+from agents.definitions.in_force import definition_of
+from agents.definitions.loop_settings import loop_of
 from agents.ends import Asleep, End, Finished
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import EventKind, TerminalReason, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
+from agents.loop.alerts import alerts_pending
 from agents.loop.context import history_of, opening_of, seen_of, system_of, view_of
 from agents.loop.gate import gate
 from agents.loop.guards import before_turn, daily, restrained, tokens_counted
 from agents.loop.pacing import RATE_WINDOW, Move, Pace, Triggered, acted_on, failed, idled, rested, skipped
 from agents.loop.rate import ActionRate, is_action
 from agents.loop.refresh import refresh, stale
-from agents.loop.yield_tool import read_yield
-from agents.loop_config import LoopConfig
-from agents.models import Agent, AgentSession, Turn
-from agents.services.alerts import alerts_pending
-from agents.services.definitions import definition_of
-from agents.services.effective import pace_of
-from agents.services.happenings import event_emit
-from agents.services.hot_state import FieldView, hot_snapshot
-from agents.services.loop_settings import loop_of
-from agents.services.transcripts import Entry, transcript_append
-from agents.services.turns import (
+from agents.loop.state import FieldView, hot_snapshot
+from agents.loop.turns import (
     PACE,
     Done,
     Memory,
@@ -51,6 +46,11 @@ from agents.services.turns import (
     turn_open,
     turn_skip,
 )
+from agents.loop.yield_tool import read_yield
+from agents.models import Agent, AgentSession, Turn
+from agents.people.activity import event_emit
+from agents.policy.loop_config import LoopConfig
+from agents.sessions.transcripts import Entry, transcript_append
 from agents.skills.pacing import yield_turn
 from audit.redaction import redact_exception
 

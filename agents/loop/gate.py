@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-from agents.blocks import render_block
 from agents.conf import clock
 from agents.engine.calls import call
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
+from agents.loop.gates import gate_note
 from agents.loop.pacing import Pace
+from agents.loop.state import Change, FieldView, changes_from
+from agents.loop.turns import turn_last_done
 from agents.models import AgentSession, Turn
-from agents.nonces import nonce_of
-from agents.services.gates import gate_note
-from agents.services.hot_state import Change, FieldView, changes_from
-from agents.services.turns import turn_last_done
+from agents.text.blocks import render_block
+from agents.text.nonces import nonce_of
 from agents.types import ZERO
 
 logger = logging.getLogger(__name__)

@@ -6,10 +6,11 @@ Each that takes hold is named, with its numbers, for those who watch.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from agents.definitions.effective import pace_of
 from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.ends import Asleep, Finished
 from agents.enums import TerminalReason
-from agents.hours import Hours
+from agents.ledger.permits import may_run_for
 from agents.loop.pacing import (
     MOST_RATE_REFUSALS,
     Move,
@@ -25,10 +26,9 @@ from agents.loop.pacing import (
     until_the_new_day,
 )
 from agents.loop.rate import NAME, ActionRate
+from agents.loop.reads import hour_spent
 from agents.models import Agent, AgentSession
-from agents.selectors.loops import hour_spent
-from agents.services.effective import pace_of
-from agents.services.permits import may_run_for
+from agents.policy.hours import Hours
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from agents.ends import Asleep, End, Finished, SliceOver
 from agents.enums import TerminalReason
-from agents.services.waits import CHAT_MESSAGE
+from agents.sessions.waits import CHAT_MESSAGE
 
 FORCED_SLEEP: Final = 60
 GATE_LEAST: Final = 10

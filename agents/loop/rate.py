@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from agents.asking import denied
 from agents.conf import clock
-from agents.engine.asking import Admission
+from agents.engine.prompting import Admission
 from agents.enums import EventKind, Outcome, Phase, ToolIntent
+from agents.guard.calls import plan_call
+from agents.guard.consent import denied
 from agents.loop.pacing import RATE_WINDOW, Pace
+from agents.loop.turns import Done, calls_since
 from agents.models import AgentSession
-from agents.services.happenings import event_emit
-from agents.services.turns import Done, calls_since
+from agents.people.activity import event_emit
 from agents.skills.registry import skill_named
 from agents.skills.skill import Skill
-from agents.tools.calls import plan_call
 
 NAME: Final = "max_actions_per_minute"
 

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from agents.conf import clock, skill_hosts
-from agents.consent import needs_person
 from agents.definitions.schema import AgentDefinition, FieldSpec
 from agents.engine.calls import call
 from agents.enums import ApprovalMode, HotSource, ToolIntent
 from agents.exceptions import RetryLater
+from agents.guard.params import BadParams
+from agents.loop.state import FieldView, hot_write
 from agents.models import AgentSession, Turn
-from agents.services.hot_state import FieldView, hot_write
-from agents.services.skills import skill_standing
+from agents.policy.consent import needs_person
 from agents.skills.addresses import level_for
 from agents.skills.registry import skill_named
 from agents.skills.skill import BadArguments
-from agents.tools.params import BadParams
+from agents.skills.skills import skill_standing
 from agents.types import ToolResult
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from agents.blocks import render_block
-from agents.context_window import CHARS_PER_TOKEN
+from agents.policy.context_window import CHARS_PER_TOKEN
+from agents.text.blocks import render_block
 
 SHARE: Final = 4  # the blocks may be this part of the window
 UNKNOWN_WINDOW_CHARS: Final = 32_000  # where no window is set

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from agents.guardrails import YIELD
 from agents.loop.pacing import Yielded, YieldMode
+from agents.loop.turns import Done
 from agents.models import AgentSession
-from agents.selectors.runs import call_latest
-from agents.services.turns import Done
+from agents.policy.guardrails import YIELD
+from agents.sessions.runs import call_latest
 
 
 def read_yield(session: AgentSession, calls: Sequence[Done]) -> Yielded:

@@ -7,7 +7,7 @@ from typing import Final
 from django.core.management.base import CommandError
 
 from agents.definitions.problems import Problem
-from agents.strict_yaml import MAX_BYTES
+from agents.text.strict_yaml import MAX_BYTES
 from audit.management.base import cut
 
 ENDINGS: Final = frozenset({".yaml", ".yml"})

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from agents.management.acting import row_named
+from agents.management.base import row_named
 from agents.models import Approval
 from audit.management.base import not_empty
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from django.db import DatabaseError, connection
 
-from agents.management.children import Child, Children, Say
+from agents.management.supervisor import Child, Children, Say
 
 ASK_EVERY_SECONDS = 1.0
 

@@ -5,8 +5,8 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
+from agents.ask.ids import rows_by_id
 from agents.models import Agent
-from agents.router.ids import rows_by_id
 
 SHOWN = 10
 AGENT_HELP = "The agent's name, its public id, or enough of the beginning of that."

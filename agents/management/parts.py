@@ -3,14 +3,14 @@
 from django.conf import settings
 from django.db import connection
 
-from agents.management.children import Child, Children, Say
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.management.demanded import Demanded, Parts
 from agents.management.progress import Progress, SensorProgress
+from agents.management.supervisor import Child, Children, Say
 from agents.management.web import Web, open_socket
 from agents.models import Sensor
-from agents.services.sensors import sensors_wanted
+from agents.sensors.rows import sensors_wanted
 
 __all__ = ["Web", "everything", "open_socket", "without_web"]
 

@@ -10,7 +10,7 @@ from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.models import AgentSession
 from agents.queue import waiting
-from agents.services.sensors import sensors_unheld, slices_alive
+from agents.sensors.rows import sensors_unheld, slices_alive
 
 LOOK_EVERY_SECONDS = 2.0
 MOST_PATIENCE = 8

@@ -17,14 +17,14 @@ from django.db import connection
 from agents.conf import clock, sensor_roots
 from agents.enums import Status
 from agents.exceptions import LqopsError
+from agents.knowledge.documents import collection_create, document_add
+from agents.knowledge.playbooks import playbook_import
+from agents.knowledge.projects import project_create
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
-from agents.services.agent_files import agent_import
-from agents.services.knowledge import collection_create, document_add
-from agents.services.playbooks import playbook_import
-from agents.services.projects import project_create
-from agents.services.running_now import run_now
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
+from agents.roster.files import agent_import
+from agents.triggers.running_now import run_now
 from audit.verify import verify_chain
 
 WALK_SECONDS = 120

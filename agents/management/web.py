@@ -10,7 +10,7 @@ import time
 
 from django.conf import settings
 
-from agents.management.children import Child, ChildError
+from agents.management.supervisor import Child, ChildError
 
 START_SECONDS = 60
 

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from agents.conf import lease_lifetime
 from agents.enums import HotSource, SensorKind, SensorState, TurnState
-from agents.models.agents_ import Agent
+from agents.models.agents import Agent
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
 

@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 
-from agents.costs import MICRO, MOST_USD
+from agents.policy.costs import MICRO, MOST_USD
 
 PLACES = 6
 FORM_PLACES = 4

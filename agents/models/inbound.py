@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.enums import EventOutcome, EventSeverity
-from agents.models.agents_ import Trigger
+from agents.models.agents import Trigger
 from agents.models.sessions import AgentSession
 
 

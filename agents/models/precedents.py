@@ -8,8 +8,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from agents.enums import ProposalStatus
-from agents.models.agents_ import Project
-from agents.models.findings import Precedent
+from agents.models.agents import Project
+from agents.models.results import Precedent
 
 
 class ContextProposal(models.Model):

@@ -10,9 +10,9 @@ from django.db.models.functions import Now
 
 from agents.conf import lease_lifetime
 from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
-from agents.models.agents_ import Agent, Project, Trigger
+from agents.models.agents import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
-from agents.transitions import TERMINAL, agent_state
+from agents.policy.transitions import TERMINAL, agent_state
 from agents.types import Ledger
 
 _TERMINAL = Q(status__in=sorted(TERMINAL))
@@ -35,7 +35,7 @@ class AgentSessionQuerySet(models.QuerySet["AgentSession"]):
 class AgentSession(models.Model):
     """One governed run.
 
-    status, moved only by services/sessions.py and services/leases.py (agents/transitions.py holds the table):
+    status, moved only by sessions/lifecycle.py and sessions/leases.py (agents/policy/transitions.py holds the table):
 
         queued ──► running ──► completed | halted | failed
           ▲          │  │

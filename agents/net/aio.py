@@ -10,11 +10,11 @@ from typing import Self, Unpack, cast
 import httpx
 
 from agents.net.body import Body
-from agents.net.dialing import AsyncPinnedTransport, Reroute, Route
 from agents.net.exchange import Exchange, Gate, Options, failures
 from agents.net.limits import Deadline, Limits
 from agents.net.resolving import Resolve
 from agents.net.responses import SafeResponse
+from agents.net.transport import AsyncPinnedTransport, Reroute, Route
 
 CHECKS_AT_A_TIME = 64
 

@@ -8,11 +8,11 @@ from typing import Self, Unpack, cast
 import httpx
 
 from agents.net.body import Body
-from agents.net.dialing import PinnedTransport, Reroute, Route
 from agents.net.exchange import Exchange, Gate, Options, failures
 from agents.net.limits import Limits
 from agents.net.resolving import Resolve
 from agents.net.responses import SafeResponse
+from agents.net.transport import PinnedTransport, Reroute, Route
 
 
 class SafeStream:

@@ -17,10 +17,10 @@ import httpcore
 import httpx
 
 from agents.net.body import ACCEPTED, Body
-from agents.net.dialing import Reroute
 from agents.net.errors import FetchFailed, UrlRefused
 from agents.net.limits import Deadline, Limits
 from agents.net.resolving import LOOKUP_SECONDS, Resolve
+from agents.net.transport import Reroute
 from agents.net.urls import CheckedUrl, check_url, refuse_characters
 
 REDIRECTS = {301, 302, 303, 307, 308}

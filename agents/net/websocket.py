@@ -15,10 +15,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from agents.net.aio import AsyncSafeClient
-from agents.net.dialing import Route
 from agents.net.errors import FetchFailed
 from agents.net.limits import Deadline
 from agents.net.resolving import LOOKUP_SECONDS
+from agents.net.transport import Route
 from agents.net.urls import CheckedUrl, check_url
 
 SCHEMES: Final = ("ws", "wss")

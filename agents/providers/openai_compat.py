@@ -20,7 +20,7 @@ from agents.conf import clock
 from agents.providers.base import Chunk
 from agents.providers.errors import Fault, ProviderError, fault_of_status, usage_of_status
 from agents.providers.parsing import reply_of
-from agents.providers.streaming import Assembly, consume, ended_once
+from agents.providers.transport import Assembly, consume, ended_once
 from agents.providers.wire import Patience, Wire
 from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, Usage
 from audit.kinds import LABEL

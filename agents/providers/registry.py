@@ -12,12 +12,12 @@ from django.conf import settings
 from agents.providers.base import Chunk, Fault, Provider, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.providers.streaming import ended_once
+from agents.providers.transport import ended_once
 from agents.providers.wire import Patience
 from agents.types import ModelReply, ModelRequest
 
 if TYPE_CHECKING:
-    from agents.providers.offline import OfflineProvider
+    from agents.providers.offline.provider import OfflineProvider
 
 _WAITS = ("connect", "first_byte", "between_bytes", "total")
 
@@ -115,7 +115,9 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
-    from agents.providers.offline import OfflineProvider  # its tables take long to build, for those who ask others
+    from agents.providers.offline.provider import (
+        OfflineProvider,  # its tables take long to build, for those who ask others
+    )
 
     return AtOnce(OfflineProvider())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agents.providers.base import Chunk
 from agents.providers.errors import Fault, ProviderError
-from agents.providers.streaming import ended_once
+from agents.providers.transport import ended_once
 from agents.types import ModelReply, ModelRequest, RequestedCall, Usage
 
 

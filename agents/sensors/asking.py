@@ -31,13 +31,13 @@ from agents.exceptions import (
     ToolNotGranted,
 )
 from agents.guard import guarded_tool_call
+from agents.guard.selftest import arm
 from agents.models import Agent, AgentSession
-from agents.nonces import nonce_of
-from agents.selftest import arm
+from agents.sensors.rows import Held
+from agents.sensors.sensor_sessions import DAY, day_of, sensor_session_claim, sensor_session_rest
 from agents.sensors.signals import MAX_TOKENS, data_text, question, read_score
-from agents.services.run_ends import session_finish, session_rest
-from agents.services.sensor_sessions import DAY, day_of, sensor_session_claim, sensor_session_rest
-from agents.services.sensors import Held
+from agents.sessions.ending import session_finish, session_rest
+from agents.text.nonces import nonce_of
 from agents.types import ToolResult
 from audit.redaction import redact_exception
 

@@ -3,7 +3,7 @@
 from agents.conf import clock
 from agents.ends import Asleep, End, Finished
 from agents.models import AgentSession
-from agents.services.sensor_sessions import DAY, day_of, end_of_day, is_needed
+from agents.sensors.sensor_sessions import DAY, day_of, end_of_day, is_needed
 
 
 def sensor_day(session: AgentSession) -> End:

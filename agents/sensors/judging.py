@@ -17,10 +17,10 @@ from agents.conf import clock
 from agents.definitions.schema import Signal
 from agents.sensors.asking import Asking, Unable
 from agents.sensors.backoff import wait_after
+from agents.sensors.rows import Held
+from agents.sensors.sensor_results import Fired, plain
 from agents.sensors.signals import DATA_CHARS, fires, is_cooling, line_of, newest
-from agents.services.sensor_results import Fired, plain
-from agents.services.sensors import Held
-from agents.storable import storable
+from agents.text.clean import storable
 from audit.redaction import redact_data
 
 AGAIN_SECONDS: Final = 5.0

@@ -11,8 +11,8 @@ from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.limits import MEBIBYTE
 from agents.sensors.asking import Unable
 from agents.sensors.backoff import next_due
+from agents.sensors.rows import Held
 from agents.sensors.sensing import Desk, Failed, Sensing
-from agents.services.sensors import Held
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304

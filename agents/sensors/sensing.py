@@ -24,8 +24,8 @@ from agents.sensors.asking import Asking
 from agents.sensors.backoff import is_to_be_told, wait_after
 from agents.sensors.hints import Hints
 from agents.sensors.judging import Judging
-from agents.services.sensor_results import Failure, Reading
-from agents.services.sensors import Held
+from agents.sensors.rows import Held
+from agents.sensors.sensor_results import Failure, Reading
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from agents.blocks import render_block
 from agents.definitions.schema import Signal
+from agents.text.blocks import render_block
 
 MAX_TOKENS: Final = 16
 LONGEST_REPLY: Final = 200

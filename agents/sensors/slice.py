@@ -22,18 +22,9 @@ from agents.conf import clock, heartbeat_seconds, lease_lifetime, sensor_slice_l
 from agents.enums import SensorKind
 from agents.net.websocket import StreamingClient
 from agents.sensors.asking import Asking
-from agents.sensors.fitness import fitting
 from agents.sensors.hints import Hints
 from agents.sensors.poll import Poll
-from agents.sensors.sensing import Desk, Sensing
-from agents.sensors.stopping import asked_to_stop
-from agents.sensors.stream import Stream
-from agents.sensors.watch import Watch
-from agents.services.sensor_results import Failure, Reading
-from agents.services.sensor_sessions import sensor_sessions_renew
-from agents.services.sensor_spawns import sensor_spawn
-from agents.services.sensor_writes import sensors_write
-from agents.services.sensors import (
+from agents.sensors.rows import (
     MOST_HELD,
     Held,
     Standing,
@@ -44,6 +35,15 @@ from agents.services.sensors import (
     sensors_renew,
     sensors_standing,
 )
+from agents.sensors.sensing import Desk, Sensing
+from agents.sensors.sensor_results import Failure, Reading
+from agents.sensors.sensor_sessions import sensor_sessions_renew
+from agents.sensors.sensor_spawns import sensor_spawn
+from agents.sensors.stopping import asked_to_stop
+from agents.sensors.stream import Stream
+from agents.sensors.validation import fitting
+from agents.sensors.watch import Watch
+from agents.sensors.writes import sensors_write
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from agents.conf import clock, sensor_slice_lifetime
 from agents.net import AsyncSafeStream, FetchFailed, Limits, UrlRefused
-from agents.net.sse import CONTENT_TYPE, EventReader, ServerEvent, TooLarge
+from agents.net.streams import CONTENT_TYPE, EventReader, ServerEvent, TooLarge
 from agents.sensors.poll import read_text
 from agents.sensors.sensing import Failed, Sensing
 

@@ -1,6 +1,6 @@
 """Callable skills as people look after them: what each declares, what an operator has set, and how often it ran.
 
-It reads only; agents.services.skills writes. What is installed is in no table, so it stands beside the registry.
+It reads only; agents.skills.skills writes. What is installed is in no table, so it stands beside the registry.
 """
 
 from collections.abc import Iterable
@@ -13,9 +13,9 @@ from django.db.models import Q, Sum
 from agents.enums import Level
 from agents.exceptions import NotFound
 from agents.models import SkillCount, SkillSetting
-from agents.services.skills import hour_of, limit_of
 from agents.skills.registry import installed_skills
 from agents.skills.skill import Skill
+from agents.skills.skills import hour_of, limit_of
 
 SHOWN_HOURS: Final = 24
 

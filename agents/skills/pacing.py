@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agents.enums import Level
 from agents.exceptions import Invalid
-from agents.guardrails import YIELD
+from agents.policy.guardrails import YIELD
 from agents.skills.skill import Skill, skill
 
 Name = Annotated[str, Field(min_length=1, max_length=64)]

@@ -13,13 +13,13 @@ from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
 
 from agents.conf import skill_modules
-from agents.skills import builtin
 from agents.skills.pacing import LOOP_SKILLS
 from agents.skills.skill import Skill
 
 logger = logging.getLogger(__name__)
 
 GROUP = "lqops_skills"
+BUILTIN = "agents.builtin_skills"
 _left_out: list[str] = []  # of the last time that they were loaded
 
 
@@ -57,7 +57,7 @@ def _leave_out(why: str) -> None:
 
 
 def _modules() -> Iterable[tuple[str, ModuleType]]:
-    inside = [f"{builtin.__name__}.{found.name}" for found in pkgutil.iter_modules(builtin.__path__)]
+    inside = [f"{BUILTIN}.{found.name}" for found in pkgutil.iter_modules(importlib.import_module(BUILTIN).__path__)]
     outside = [entry.value for entry in entry_points(group=GROUP)]
     for name in [*sorted(inside), *skill_modules(), *sorted(outside)]:
         if (module := _imported(name)) is not None:

@@ -1,7 +1,7 @@
 """Secrets by handle: `{"$secret": "name"}` stands for a value that nobody but the skill itself gets to see.
 
 A handle is taken only in arguments that a skill declares for it. Journal, digest, approver and record hold the handle;
-the value is put in its place when the skill is run (agents.tools.skills), and is masked wherever it shows after that.
+the value is put in its place when the skill is run (agents.guard.skills), and is masked wherever it shows after that.
 """
 
 import secrets

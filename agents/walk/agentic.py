@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import Final
 
 from agents.conf import clock
+from agents.definitions.loop_settings import loop_of
 from agents.ends import End
 from agents.engine.honesty import honest
 from agents.engine.loop import Answered
 from agents.engine.offering import skills_of
-from agents.engine.reading import Words, final_words
+from agents.engine.replies import Words, final_words
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import AnalysisMode
-from agents.nonces import nonce_of
-from agents.services.inputs import session_note_inputs
-from agents.services.loop_settings import loop_of
-from agents.services.transcripts import Entry, transcript_of
+from agents.sessions.inputs import session_note_inputs
+from agents.sessions.transcripts import Entry, transcript_of
+from agents.text.nonces import nonce_of
 from agents.walk.calls import Slice
 from agents.walk.materials import assembled
 from agents.walk.parsing import Analysis

@@ -16,9 +16,9 @@ from agents.engine.loop import Answered
 from agents.engine.offering import model_of
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
-from agents.nonces import nonce_of
-from agents.selectors.runs import call_latest
-from agents.services.inputs import session_note_inputs, session_note_wait
+from agents.sessions.inputs import session_note_inputs, session_note_wait
+from agents.sessions.runs import call_latest
+from agents.text.nonces import nonce_of
 from agents.types import ToolResult
 from agents.walk.agentic import honest_analysis, is_agentic, think, thought
 from agents.walk.calls import Slice

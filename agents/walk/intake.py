@@ -13,7 +13,7 @@ from agents.ends import End
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, InboundEvent
-from agents.selectors.runs import call_latest
+from agents.sessions.runs import call_latest
 from agents.walk.calls import Slice
 from agents.walk.prompts import Part
 

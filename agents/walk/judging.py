@@ -9,16 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agents.blocks import neutralised
 from agents.conf import clock, judges
 from agents.ends import End, SliceOver
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, Document, ToolCall
-from agents.nonces import nonce_of
-from agents.quotes import verify
-from agents.selectors.runs import calls_latest
-from agents.services.inputs import session_note_judges
+from agents.sessions.inputs import session_note_judges
+from agents.sessions.runs import calls_latest
+from agents.text.blocks import neutralised
+from agents.text.nonces import nonce_of
+from agents.text.quotes import verify
 from agents.walk.calls import Slice
 from agents.walk.intake import Passage, Reading
 from agents.walk.parsing import Analysis, ParsedFinding, parse_judgement

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.blocks import render_block
 from agents.enums import Purpose
+from agents.text.blocks import render_block
 from audit.redaction import redact
 
 ANSWER_TOKENS: Final = 4_096

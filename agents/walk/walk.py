@@ -12,7 +12,7 @@ from agents.conf import clock
 from agents.ends import End, Finished, SliceOver
 from agents.enums import Phase
 from agents.models import AgentSession
-from agents.services.sessions import session_enter_phase
+from agents.sessions.lifecycle import session_enter_phase
 from agents.walk.analysis import analysis
 from agents.walk.calls import Slice
 from agents.walk.delivery import delivery

@@ -10,7 +10,7 @@ from audit.redaction.errors import redact_exception, redact_traceback
 from audit.redaction.known import forget_known_secrets, register_known_secrets
 from audit.redaction.logs import RedactingFilter
 from audit.redaction.markers import configure_marker_key
-from audit.redaction.scan import redact
+from audit.redaction.redactor import redact
 from audit.redaction.stream import StreamRedactor
 
 __all__ = [

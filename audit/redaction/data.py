@@ -9,7 +9,7 @@ from typing import Any
 
 from audit.redaction.markers import MARKER, marker
 from audit.redaction.names import Strength, name_strength
-from audit.redaction.scan import redact
+from audit.redaction.redactor import redact
 from audit.redaction.values import looks_random
 
 DEPTH = 64

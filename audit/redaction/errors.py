@@ -7,7 +7,7 @@ redacted before it is cut, so that a cut cannot bare half a credential.
 import traceback
 from collections.abc import Iterator
 
-from audit.redaction.scan import redact
+from audit.redaction.redactor import redact
 
 EXCEPTIONS = 32
 MESSAGE_LENGTH = 4_000

@@ -8,7 +8,7 @@ import re
 
 from audit.redaction.data import redact_data
 from audit.redaction.errors import redact_traceback
-from audit.redaction.scan import redact
+from audit.redaction.redactor import redact
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, and the separators that some readers take for a line end.

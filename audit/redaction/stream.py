@@ -6,7 +6,7 @@ characters are held. Must not emit a character that a later piece could make par
 
 import re
 
-from audit.redaction.scan import find_spans, redact
+from audit.redaction.redactor import find_spans, redact
 
 LIMIT = 65_536
 # Held at the end of an endless line: longer than any format.

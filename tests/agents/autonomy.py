@@ -6,11 +6,11 @@ from decimal import Decimal
 from types import SimpleNamespace
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
+from agents.loop.alerts import alert_push
 from agents.models import GateDay, HotField, Sensor, Turn
-from agents.services.alerts import alert_push
-from agents.services.definitions import definition_of
-from agents.services.lifecycles import agent_start
-from agents.services.sensors import sensors_sync
+from agents.roster.lifecycles import agent_start
+from agents.sensors.rows import sensors_sync
 from tests.factories import make_agent
 
 TEXT = textwrap.dedent("""\

@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.enums import Level, ToolIntent
+from agents.guard.intents import override
+from agents.guard.tools import Tool
+from agents.ledger.estimates import invalidate_estimates
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.estimates import invalidate_estimates
-from agents.tools.registry import override
-from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from tests.factories import make_user
 

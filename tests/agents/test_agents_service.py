@@ -7,10 +7,10 @@ from django.contrib.auth.models import Permission
 
 from agents.enums import ApprovalMode, BudgetScope, HaltState, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
+from agents.ledger.budgets import budgets_lock
 from agents.models import Agent, Budget
-from agents.services.agents import agent_create, agent_delete, agent_edit
-from agents.services.budget import budgets_lock
-from agents.services.lifecycles import agent_start
+from agents.roster.agents import agent_create, agent_delete, agent_edit
+from agents.roster.lifecycles import agent_start
 from audit.models import AuditEvent
 from tests.agents.autonomy import make_autonomous
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from agents.exceptions import NotAllowed
 from agents.models import ApiKey, Approval
-from agents.services.api_keys import Scope, api_key_create
+from agents.people.keys import Scope, api_key_create
 from audit.models import AuditEvent
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.api.world import make_world

@@ -12,8 +12,8 @@ from django.core.management import CommandError, call_command
 
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import ApiKey
-from agents.services import api_keys
-from agents.services.api_keys import api_key_create, api_key_revoke, api_key_verify
+from agents.people import keys
+from agents.people.keys import api_key_create, api_key_revoke, api_key_verify
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 from tests.table import every_row
@@ -104,7 +104,7 @@ def test_a_forged_key_opens_nothing():
 
 
 def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
-    with patch.object(api_keys.hmac, "compare_digest", wraps=api_keys.hmac.compare_digest) as compare:
+    with patch.object(keys.hmac, "compare_digest", wraps=keys.hmac.compare_digest) as compare:
         assert api_key_verify("lqk_000000000000_nothing", now=NOW) is None
     assert compare.call_count == 1
 

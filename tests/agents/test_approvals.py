@@ -19,8 +19,12 @@ from agents.enums import (
 )
 from agents.exceptions import CostCapReached, Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.guard import guarded_tool_call
+from agents.guard.calls import fitting
+from agents.guard.inference import request_of
+from agents.guard.intents import override
+from agents.guard.tools import Tool
 from agents.models import AgentSession, Approval, Notification, StandingApproval
-from agents.services.approvals import (
+from agents.sessions.approvals import (
     MAX_PENDING,
     approval_approve,
     approval_approve_edited,
@@ -28,11 +32,7 @@ from agents.services.approvals import (
     approvals_expire,
     standing_create,
 )
-from agents.services.halts import session_halt
-from agents.tools.calls import fitting
-from agents.tools.inference import request_of
-from agents.tools.registry import override
-from agents.tools.tool import Tool
+from agents.sessions.halts import session_halt
 from agents.types import Capability
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, ask, tool

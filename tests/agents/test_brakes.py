@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agents.brakes import (
+from agents.enums import HaltState, Status, TerminalReason
+from agents.policy.brakes import (
     Affordable,
     AlreadyStopped,
     Boundary,
@@ -21,9 +22,8 @@ from agents.brakes import (
     economic,
     temporal,
 )
-from agents.costs import cost_of
-from agents.enums import HaltState, Status, TerminalReason
-from agents.transitions import TERMINAL
+from agents.policy.costs import cost_of
+from agents.policy.transitions import TERMINAL
 from agents.types import Ledger, ModelRequest, Price, Usage
 from tests.table import every_row
 

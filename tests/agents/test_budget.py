@@ -11,9 +11,9 @@ from django.test.utils import CaptureQueriesContext
 
 from agents.enums import BudgetScope
 from agents.exceptions import LeaseLost
+from agents.ledger import budgets as service
+from agents.ledger.budgets import budget_set_cap, budgets_lock, budgets_reserve, budgets_settle, warn_at_80_percent
 from agents.models import Agent, AgentSession, Budget, Installation, Trigger
-from agents.services import budget as service
-from agents.services.budget import budget_set_cap, budgets_lock, budgets_reserve, budgets_settle, warn_at_80_percent
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger
 

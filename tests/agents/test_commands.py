@@ -9,14 +9,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
-from agents import brakes, diagnosis
+from agents import doctor
 from agents.enums import HaltState, Status
 from agents.management.commands import up
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
-from agents.services import halts
+from agents.policy import brakes
+from agents.sessions import halts
 from audit import recorder, triggers
 from audit.models import AuditEvent
-from audit.receipts_told import outcome_sentence
+from audit.receipt_text import outcome_sentence
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.table import every_row
 
@@ -54,7 +55,7 @@ def test_doctor_speaks_of_brakes_only_when_one_fails():
     [
         (lambda: Installation.objects.all().delete(), "every call is refused"),
         (lambda: SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2), "m-1"),
-        (lambda: triggers.remove(diagnosis.connection), "triggers are missing"),
+        (lambda: triggers.remove(doctor.connection), "triggers are missing"),
     ],
 )
 def test_doctor_says_what_is_wrong(break_it, says, capsys):
@@ -68,7 +69,7 @@ def test_doctor_says_what_is_wrong(break_it, says, capsys):
 def test_doctor_sees_a_database_that_is_not_migrated(capsys):
     plan = [("agents.0009", False)]
     with (
-        patch.object(diagnosis.MigrationExecutor, "migration_plan", return_value=plan),
+        patch.object(doctor.MigrationExecutor, "migration_plan", return_value=plan),
         pytest.raises(CommandError),
     ):
         call_command("doctor", "--json")
@@ -76,13 +77,13 @@ def test_doctor_sees_a_database_that_is_not_migrated(capsys):
 
 
 def test_doctor_sees_commits_that_do_not_reach_the_disk():
-    with diagnosis.connection.cursor() as cursor:
-        if diagnosis.connection.vendor == "postgresql":
+    with doctor.connection.cursor() as cursor:
+        if doctor.connection.vendor == "postgresql":
             cursor.execute("SET LOCAL synchronous_commit TO off")
-            assert not diagnosis._durable().ok
+            assert not doctor._durable().ok
         else:
-            with patch.object(diagnosis, "SQLITE_NORMAL", 3):
-                assert not diagnosis._durable().ok
+            with patch.object(doctor, "SQLITE_NORMAL", 3):
+                assert not doctor._durable().ok
 
 
 def test_halt_stops_a_session_and_names_who_did_it(capsys):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.consent import call_digest, free_values_are_harmless, needs_person, reshaped
 from agents.enums import ApprovalMode, Level, Risk, ToolIntent
+from agents.policy.consent import call_digest, free_values_are_harmless, needs_person, reshaped
 from agents.types import Capability
 from tests.table import every_row
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from agents.blocks import parse_blocks, render_block
-from agents.context_window import (
+from agents.policy.context_window import (
     CONTENT_CHARS,
     MARK,
     SHORT_MARK,
@@ -18,6 +17,7 @@ from agents.context_window import (
     unmarked,
     with_summary,
 )
+from agents.text.blocks import parse_blocks, render_block
 from tests.table import every_row
 
 NONCE = "0123456789abcdef"

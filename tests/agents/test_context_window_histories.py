@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.context_window import (
+from agents.policy.context_window import (
     KEEP_LAST,
     MARK,
     SHORT_MARK,

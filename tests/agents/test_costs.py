@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.costs import (
+from agents.policy.costs import (
     COLD_START_USD,
     MOST_USD,
     NotMoney,

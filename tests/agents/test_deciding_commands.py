@@ -8,9 +8,9 @@ from django.core.management import CommandError, call_command
 
 from agents.enums import ApprovalStatus, Level, Status, ToolIntent, WaitingOn
 from agents.guard import guarded_tool_call
-from agents.management.acting import incomplete
+from agents.management.base import incomplete
 from agents.models import AgentSession, Approval
-from agents.services.run_ends import session_rest
+from agents.sessions.ending import session_rest
 from audit.management import base
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_question

@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 from django.db import InterfaceError, OperationalError
 
-from agents import selftest, settlement
 from agents.ends import Finished
 from agents.enums import (
     ApprovalMode,
@@ -22,20 +21,20 @@ from agents.enums import (
     WaitingOn,
 )
 from agents.exceptions import BudgetExceeded, Invalid, LeaseLost, SessionHalted
-from agents.guard import guarded_tool_call
-from agents.metering import AskedTwice
+from agents.guard import guarded_tool_call, selftest, settlement
+from agents.guard.calls import fitting
+from agents.guard.inference import request_of
+from agents.guard.intents import override
+from agents.guard.metering import AskedTwice
+from agents.guard.tools import Tool
+from agents.ledger.budgets import budget_set_cap
 from agents.models import Agent, AgentSession, Approval, Budget, InferenceLog, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.approvals import approval_approve, approval_approve_edited, standing_create
-from agents.services.budget import budget_set_cap
-from agents.services.halts import session_halt
-from agents.services.run_ends import session_finish, session_rest
-from agents.tools.calls import fitting
-from agents.tools.inference import request_of
-from agents.tools.registry import override
-from agents.tools.tool import Tool
+from agents.sessions.approvals import approval_approve, approval_approve_edited, standing_create
+from agents.sessions.ending import session_finish, session_rest
+from agents.sessions.halts import session_halt
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
@@ -143,7 +142,7 @@ def test_a_denial_that_comes_after_the_end_leaves_the_chain_closed(approver):
             session_finish(stale, TerminalReason.COMPLETED, now=NOW)
             return real(call)
 
-        with patch("agents.guard.consent", side_effect=end_first):
+        with patch("agents.guard.guard.consent", side_effect=end_first):
             guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="k", now=NOW)
     assert verify_record().problems == []
 
@@ -156,7 +155,7 @@ def test_no_ticket_is_asked_for_by_a_session_that_was_halted_meanwhile(approver)
         session_halt(session.pk, by=None, reason="", now=NOW)
         return real(call)
 
-    with tool(probe=Probe(), level=Level.RESTRICTED), patch("agents.guard.consent", side_effect=halt_first):
+    with tool(probe=Probe(), level=Level.RESTRICTED), patch("agents.guard.guard.consent", side_effect=halt_first):
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, now=NOW)
     assert (result.outcome, result.detail) == (Outcome.DENIED, "halted")
     assert not Approval.objects.exists()
@@ -218,8 +217,8 @@ def test_a_halt_during_the_wait_books_the_failed_attempt_once():
 
     with (
         script(failed),
-        patch("agents.metering.next_wait", return_value=4.0),
-        patch("agents.metering.time.sleep", halt),
+        patch("agents.guard.metering.next_wait", return_value=4.0),
+        patch("agents.guard.metering.time.sleep", halt),
     ):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     session.refresh_from_db()
@@ -242,7 +241,7 @@ def test_an_attempt_whose_booking_failed_is_not_counted_twice():
     with (
         script(failed),
         patch.object(settlement, "inference_record", side_effect=fail_once),
-        patch("agents.metering.next_wait", return_value=0.0),
+        patch("agents.guard.metering.next_wait", return_value=0.0),
     ):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     session.refresh_from_db()

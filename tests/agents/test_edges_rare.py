@@ -5,16 +5,16 @@ from unittest.mock import patch
 
 import pytest
 
-from agents import asking, guard, selftest
-from agents.brakes import Boundary
 from agents.enums import ApprovalStatus, HaltState, Level, Outcome, ToolIntent
 from agents.exceptions import CostCapReached, InvalidTransition, LeaseLost, SessionHalted
-from agents.guard import guarded_tool_call
+from agents.guard import consent, guard, guarded_tool_call, selftest
+from agents.ledger import journal
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
+from agents.policy.brakes import Boundary
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.services import approvals, journal, standing, tickets
-from agents.services.approvals import approval_approve, approvals_expire, standing_create
+from agents.sessions import approvals, standing, tickets
+from agents.sessions.approvals import approval_approve, approvals_expire, standing_create
 from agents.types import ToolResult, Usage
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_price, make_session
@@ -38,8 +38,8 @@ def test_a_halt_that_was_released_before_it_could_be_obeyed_stops_nothing():
 def test_two_who_ask_for_the_same_call_share_one_ticket(approver):
     session = make_session()
     first = restricted(session)
-    real, answers = asking.approval_for, iter([None])
-    with patch.object(asking, "approval_for", side_effect=lambda *a: next(answers, real(*a))):
+    real, answers = consent.approval_for, iter([None])
+    with patch.object(consent, "approval_for", side_effect=lambda *a: next(answers, real(*a))):
         second = restricted(session)
     assert first.data == second.data
     assert Approval.objects.count() == 1
@@ -123,7 +123,7 @@ def test_a_session_lost_between_two_attempts_gets_no_second_one():
     with (
         script(failed) as model,
         patch.object(journal, "holder", side_effect=lost),
-        patch("agents.metering.next_wait", return_value=0.0),
+        patch("agents.guard.metering.next_wait", return_value=0.0),
     ):
         result = guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     assert len(model.requests) == 1
@@ -137,8 +137,8 @@ def test_a_halt_in_the_middle_of_a_wait_ends_it():
     looks = iter([False, True])
     with (
         script(failed) as model,
-        patch("agents.metering.next_wait", return_value=4.0),
-        patch("agents.metering.time.sleep"),
+        patch("agents.guard.metering.next_wait", return_value=4.0),
+        patch("agents.guard.metering.time.sleep"),
         patch.object(guard, "is_halted", side_effect=lambda _: next(looks)),
     ):
         assert guarded_tool_call(session, ToolIntent.RUN_SKILL, ask()).outcome == Outcome.GATEWAY_ERROR
@@ -150,7 +150,7 @@ def passing(session, intent, params, **_):
 
 
 def reaching(session, intent, params, **_):
-    from agents.tools.registry import tool_for
+    from agents.guard.intents import tool_for
 
     tool_for(ToolIntent(intent)).handler(None, params)
     raise SessionHalted("external_halt")
@@ -184,7 +184,7 @@ def test_the_self_test_says_what_a_broken_guard_does(call, check, found):
 
 def test_the_self_test_sees_a_handler_reached_without_consent_or_lease():
     def reach(session, intent, params, **_):
-        from agents.tools.registry import tool_for
+        from agents.guard.intents import tool_for
 
         tool_for(ToolIntent(intent)).handler(None, params)
         if intent == ToolIntent.EMIT_FINDING:

@@ -8,16 +8,11 @@ import pytest
 from django.db import DatabaseError, OperationalError
 
 from agents.enums import Outcome, Purpose, ToolIntent
-from agents.metering import Attempt
+from agents.guard.metering import Attempt
+from agents.ledger import estimates
+from agents.ledger.estimates import estimate_model_call, estimate_tool_cost, invalidate_estimates, judges_within_budget
+from agents.ledger.inference import inference_record
 from agents.models import InferenceLog
-from agents.services import estimates
-from agents.services.estimates import (
-    estimate_model_call,
-    estimate_tool_cost,
-    invalidate_estimates,
-    judges_within_budget,
-)
-from agents.services.inference import inference_record
 from agents.types import Usage
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.factories import NOW, make_session

@@ -4,9 +4,9 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from agents.brakes import NotGranted, contextual
 from agents.enums import Phase, ToolIntent
-from agents.grants import PHASE_GRANTS, is_granted
+from agents.policy.brakes import NotGranted, contextual
+from agents.policy.grants import PHASE_GRANTS, is_granted
 from tests.table import every_row
 
 GRANTED = {

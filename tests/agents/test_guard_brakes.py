@@ -5,10 +5,9 @@ from unittest.mock import patch
 
 import pytest
 
-from agents import guard
 from agents.enums import HaltState, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import AutonomousBrake, CostCapReached, LeaseLost, SessionHalted, ToolNotGranted
-from agents.guard import guarded_tool_call
+from agents.guard import guard, guarded_tool_call
 from agents.models import AgentSession, Finding, Halt, Installation, ToolCall
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask

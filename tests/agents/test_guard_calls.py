@@ -7,17 +7,15 @@ from unittest.mock import patch
 import pytest
 from django.db import connection, transaction
 
-from agents import guard
 from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable, JournalMismatch, OpenTransaction
-from agents.guard import guarded_tool_call
+from agents.guard import calls, guard, guarded_tool_call
+from agents.guard.inference import request_of
+from agents.guard.intents import override
+from agents.guard.tools import Tool
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.tools import calls
-from agents.tools.inference import request_of
-from agents.tools.registry import override
-from agents.tools.tool import Tool
 from agents.types import Capability, Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
@@ -248,7 +246,7 @@ def test_a_call_that_is_too_long_is_explained_before_anything_is_written(monkeyp
 
 
 def test_an_intent_without_a_handler_is_refused_before_anything_is_written(monkeypatch):
-    monkeypatch.setattr("agents.tools.registry._TOOLS", {})
+    monkeypatch.setattr("agents.guard.intents._TOOLS", {})
     session = make_session(current_phase=Phase.INTAKE)
     with pytest.raises(IntentUnavailable, match="retrieve_chunks"):
         guarded_tool_call(session, ToolIntent.RETRIEVE_CHUNKS, {})

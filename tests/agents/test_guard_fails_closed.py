@@ -6,12 +6,12 @@ from unittest.mock import patch
 import pytest
 from django.db import DatabaseError, OperationalError
 
-from agents import brakes, guard
 from agents.enums import Phase, ToolIntent
 from agents.exceptions import LeaseLost, ToolNotGranted, UnpricedModel
-from agents.guard import guarded_tool_call
+from agents.guard import guard, guarded_tool_call
+from agents.guard.selftest import run_checks
 from agents.models import AgentSession, Installation, ModelPrice, ToolCall
-from agents.selftest import run_checks
+from agents.policy import brakes
 from agents.types import Price
 from tests.agents.conftest import MODEL, Probe, ask, tool
 from tests.factories import make_price, make_session

@@ -8,10 +8,10 @@ import pytest
 from agents.enums import BudgetScope, HaltState, Outcome, Phase, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, ModelSuspended, UnpricedModel
 from agents.guard import guarded_tool_call
+from agents.ledger.budgets import budget_set_cap
+from agents.ledger.prices import model_accept
 from agents.models import AgentSession, Budget, SuspendedModel, ToolCall
 from agents.providers.scripted import Step
-from agents.services.budget import budget_set_cap
-from agents.services.prices import model_accept
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask, script

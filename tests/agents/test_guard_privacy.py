@@ -4,12 +4,12 @@ import pytest
 
 from agents.enums import Level, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.guard.inference import request_of
+from agents.guard.intents import override
+from agents.guard.tools import Tool
 from agents.models import InferenceLog, Project, ToolCall
 from agents.providers.base import Chunk, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.tools.inference import request_of
-from agents.tools.registry import override
-from agents.tools.tool import Tool
 from agents.types import Capability, RequestedCall, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import make_price, make_session, make_user
@@ -72,7 +72,7 @@ def test_nothing_is_hidden_from_the_analyst_inside_the_process(settings):
 def test_the_worst_case_is_held_for_what_is_really_sent():
     with served(Echo()) as model:
         guarded_tool_call(bound_session(), ToolIntent.RUN_SKILL, ask(prompt=PROMPT * 20))
-    from agents.costs import input_bound, worst_case
+    from agents.policy.costs import input_bound, worst_case
     from agents.types import Price
 
     [sent] = model.requests
@@ -113,7 +113,11 @@ def test_a_listener_hears_one_end_for_each_attempt():
     broken = Step("half of it", break_after=4, usage=Usage(1, 1))
     from unittest.mock import patch
 
-    with script(broken, Step("whole")), listening(heard.append), patch("agents.metering.next_wait", return_value=0.0):
+    with (
+        script(broken, Step("whole")),
+        listening(heard.append),
+        patch("agents.guard.metering.next_wait", return_value=0.0),
+    ):
         result = guarded_tool_call(make_session(), ToolIntent.RUN_SKILL, ask())
     assert result.data["text"] == "whole"
     assert [chunk.text for chunk in heard] == ["half", "", "whole", ""]

@@ -6,17 +6,16 @@ from unittest.mock import patch
 
 import pytest
 
-from agents import metering
 from agents.ends import Finished
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, RetryLater
-from agents.guard import guarded_tool_call
+from agents.guard import guarded_tool_call, metering
 from agents.models import AgentSession, Budget, InferenceLog, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.leases import lease_claim
-from agents.services.sessions import session_wake
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_wake
 from agents.types import Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session

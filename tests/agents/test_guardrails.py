@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import guardrails
 from agents.enums import TerminalReason
-from agents.guardrails import (
+from agents.policy import guardrails
+from agents.policy.guardrails import (
     Counters,
     InternalMessage,
     Reason,
@@ -29,7 +29,7 @@ from agents.guardrails import (
     stuck_error,
     warns_of_budget,
 )
-from agents.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
 from agents.types import Ledger
 from tests.table import every_row
 

@@ -10,8 +10,9 @@ from agents.enums import HaltState, Status, TerminalReason, ToolIntent, WaitingO
 from agents.exceptions import InvalidTransition, SessionHalted
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Halt, Installation, Notification
-from agents.services import halts
-from agents.services.halts import (
+from agents.sessions import halts
+from agents.sessions.ending import session_end_unheld
+from agents.sessions.halts import (
     HaltAnswer,
     HaltCount,
     halted_again_told,
@@ -20,9 +21,8 @@ from agents.services.halts import (
     session_halt,
     sessions_halt,
 )
-from agents.services.leases import lease_claim
-from agents.services.run_ends import session_end_unheld
-from agents.services.sessions import session_create
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 

@@ -9,11 +9,11 @@ from django.db import connection, transaction
 
 from agents.enums import EventKind
 from agents.models import AgentEvent
-from agents.selectors import happenings as selected
-from agents.selectors.event_words import CHARS, event_sentence, seconds_words
-from agents.selectors.happenings import Horizon, events_between
-from agents.services import happenings
-from agents.services.happenings import event_emit, events_trim
+from agents.people import activity
+from agents.people import happenings as selected
+from agents.people.activity import event_emit, events_trim
+from agents.people.event_words import CHARS, event_sentence, seconds_words
+from agents.people.happenings import Horizon, events_between
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.flows.processes import until
 from tests.table import every_row
@@ -57,7 +57,7 @@ def test_an_event_is_about_something():
 @pytest.mark.django_db
 def test_who_tells_is_not_stopped_by_a_failure_to_tell(monkeypatch, caplog):
     agent = make_agent()
-    monkeypatch.setattr(happenings, "redact_data", lambda data: 1 / 0)
+    monkeypatch.setattr(activity, "redact_data", lambda data: 1 / 0)
     with transaction.atomic():
         event_emit(EventKind.ERROR, agent=agent, now=NOW)
         agent.name = "still here"
@@ -73,8 +73,8 @@ def test_who_tells_is_not_stopped_by_a_failure_to_tell(monkeypatch, caplog):
 @pytest.mark.django_db
 def test_the_newest_of_each_agent_are_kept(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 3
-    monkeypatch.setattr(happenings, "TRIMMED_AT_ONCE", 2)
-    monkeypatch.setattr(happenings, "AGENTS_AT_ONCE", 1)
+    monkeypatch.setattr(activity, "TRIMMED_AT_ONCE", 2)
+    monkeypatch.setattr(activity, "AGENTS_AT_ONCE", 1)
     crowded, second, few = make_agent(), make_agent(), make_agent()
     kept = {
         who: make_events(who, number)[-3:] for who, number in ((crowded, 8), (few, 2), (second, 5), (None, 4), (few, 1))
@@ -111,8 +111,8 @@ def test_the_newest_thousand_are_kept_whatever_they_tell():
 @pytest.mark.django_db
 def test_trimming_ends_for_now_and_goes_on_with_the_oldest(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 1
-    monkeypatch.setattr(happenings, "AGENTS_AT_ONCE", 1)
-    monkeypatch.setattr(happenings, "MOST_BATCHES", 1)
+    monkeypatch.setattr(activity, "AGENTS_AT_ONCE", 1)
+    monkeypatch.setattr(activity, "MOST_BATCHES", 1)
     last, first = make_agent(), make_agent()
     make_events(first, 3)
     make_events(last, 3)

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.loop_config import GuardrailsConfig, LoopConfig, Strategy
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig, Strategy
 from tests.table import every_row
 
 

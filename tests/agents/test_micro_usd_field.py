@@ -10,9 +10,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.migrations.writer import MigrationWriter
 from django.db.models import Avg, ExpressionWrapper, F, Max, Sum, Value
 
+from agents.ledger.budgets import micro
 from agents.models import AgentSession, Budget, InferenceLog, ModelPrice, Trigger
 from agents.models.fields import MicroUSDField
-from agents.services.budget import micro
 from tests.factories import NOW, make_price, make_session, make_trigger
 from tests.table import every_row
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 
-from agents.costs import NotMoney
 from agents.exceptions import UnpricedModel
+from agents.ledger.prices import declared_price, model_accept, model_suspend, price_of, price_set
 from agents.models import ModelPrice, SuspendedModel, ToolCall
-from agents.services.prices import declared_price, model_accept, model_suspend, price_of, price_set
+from agents.policy.costs import NotMoney
 from agents.types import Price
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from tests.factories import NOW, make_price, make_session

@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 from django.db import OperationalError, transaction
 
-from agents import runner, selftest
+from agents import runner
 from agents.ends import Asleep, Finished, SliceOver, Waiting
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, Unarmed
-from agents.guard import guarded_tool_call
+from agents.guard import guarded_tool_call, selftest
 from agents.models import AgentSession, SuspendedModel, ToolCall
 from agents.runner import run_session
 from audit.models import AuditEvent

@@ -8,11 +8,11 @@ import pytest
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason, WaitingOn
 from agents.exceptions import InvalidTransition, LeaseLost, NotAllowed
 from agents.models import AgentSession
-from agents.services import run_ends, sessions
-from agents.services.questions import question_ask
-from agents.services.run_ends import session_finish, session_rest
-from agents.services.sessions import session_create, session_enter_phase, session_wake
-from agents.transitions import REASON_STATUS, TERMINAL
+from agents.policy.transitions import REASON_STATUS, TERMINAL
+from agents.sessions import ending, lifecycle
+from agents.sessions.ending import session_finish, session_rest
+from agents.sessions.lifecycle import session_create, session_enter_phase, session_wake
+from agents.sessions.questions import question_ask
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
@@ -94,7 +94,7 @@ def test_the_end_that_a_brake_recorded_stands():
 
 def test_a_receipt_that_cannot_be_built_does_not_keep_a_session_from_ending(caplog):
     session = make_session()
-    with patch.object(run_ends, "build_receipt", side_effect=RuntimeError("bug")):
+    with patch.object(ending, "build_receipt", side_effect=RuntimeError("bug")):
         session_finish(session, TerminalReason.COMPLETED, now=NOW)
     session.refresh_from_db()
     assert (session.status, session.result) == (Status.COMPLETED, None)
@@ -147,4 +147,4 @@ def test_the_state_that_integrations_read_follows_the_row():
 
 def test_a_session_that_is_gone_cannot_be_locked():
     with pytest.raises(AgentSession.DoesNotExist, match="no session 0"):
-        sessions.session_lock(0)
+        lifecycle.session_lock(0)

@@ -5,7 +5,7 @@ import pytest
 from agents.enums import Phase, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import Finding, ToolCall
-from agents.storable import storable
+from agents.text.clean import storable
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_session
 

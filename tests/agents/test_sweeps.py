@@ -6,13 +6,13 @@ import pytest
 from django_q.models import OrmQ
 
 from agents import queue
+from agents.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
-from agents.services import sweeps
-from agents.services.duty import duty_done, duty_is_ahead, duty_leave, duty_take
-from agents.services.leases import lease_claim
-from agents.services.sessions import session_create, session_enqueue
-from agents.services.sweeps import LOST_AGAIN_AFTER, lost_again, queued_again, sleepers_wake
+from agents.sessions import sweeps
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create, session_enqueue
+from agents.sessions.sweeps import LOST_AGAIN_AFTER, lost_again, queued_again, sleepers_wake
 from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db

@@ -15,8 +15,8 @@ from django.db import connection
 from agents import ticker
 from agents.enums import NoticeKind, OutboxStatus, Status, TriggerKind
 from agents.models import AgentSession, Lease, OutboxMessage, Trigger
+from agents.people.notifications import notice_create
 from agents.process_end import Asked
-from agents.services.notifications import notice_create
 from agents.ticker import DUTIES, LEASE, Duty, Ticker
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_trigger, make_user

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from agents.enums import AgentState, Status, TerminalReason, WaitingOn
-from agents.transitions import REASON_STATUS, STATUS_MOVES, TERMINAL, agent_state
+from agents.policy.transitions import REASON_STATUS, STATUS_MOVES, TERMINAL, agent_state
 from tests.table import every_row
 
 # state, status, terminal reason

@@ -7,30 +7,32 @@ from pathlib import Path
 
 from .source import nodes, shown, source_files
 
-# Who may import what; the module itself always may. Handlers are added by their place in the tree.
+# Who may import what; the module itself always may.
 IMPORTERS = {
-    "agents.metering": {"agents/guard.py", "agents/settlement.py"},
-    "agents.settlement": {"agents/guard.py"},
-    "agents.tools.dispatch": {"agents/guard.py"},
-    "agents.providers.registry": {"agents/metering.py"},
-    "agents.skills.running": {"agents/guard.py", "agents/tools/skills.py"},
+    "agents.guard.metering": {"agents/guard/guard.py", "agents/guard/settlement.py"},
+    "agents.guard.settlement": {"agents/guard/guard.py"},
+    "agents.guard.dispatch": {"agents/guard/guard.py"},
+    "agents.providers.registry": {"agents/guard/metering.py"},
+    "agents.skills.running": {"agents/guard/guard.py", "agents/guard/skills.py"},
     "agents.skills.isolated": {"agents/skills/running.py"},
-    "agents.skills.builtin": {"agents/skills/registry.py"},
+    "agents.builtin_skills": {"agents/skills/registry.py"},
+    **{
+        f"agents.guard.{handler}": {"agents/guard/intents.py"}
+        for handler in ("artifact", "finding", "inference", "memory", "notify", "precedent", "retrieve", "skills")
+    },
 }
-# What agents/tools holds besides handlers; any other module there is one, and protected.
-MACHINERY = {"__init__", "calls", "context", "dispatch", "notes", "params", "registry", "tool"}
 # `request_of` describes a request and sends nothing; the self-test uses it to make its probe a priced call.
-HARMLESS = {("agents/selftest.py", "agents.tools.inference.request_of")}
+HARMLESS = {("agents/guard/selftest.py", "agents.guard.inference.request_of")}
 # Who may call a function or method of this name; a folder stands for all of its modules.
 CALLERS = {
-    "take_mint": {"agents/guard.py"},
-    "dispatch.run": {"agents/guard.py"},
-    "handler": {"agents/tools/dispatch.py"},
-    "perform": {"agents/tools/skills.py"},
+    "take_mint": {"agents/guard/guard.py"},
+    "dispatch.run": {"agents/guard/guard.py"},
+    "handler": {"agents/guard/dispatch.py"},
+    "perform": {"agents/guard/skills.py"},
     "skill.run": {"agents/skills/running.py", "agents/skills/isolated.py"},
-    "complete": {"agents/metering.py", "agents/providers"},
-    "provider.stream": {"agents/metering.py", "agents/providers"},
-    "provider_for": {"agents/metering.py"},
+    "complete": {"agents/guard/metering.py", "agents/providers"},
+    "provider.stream": {"agents/guard/metering.py", "agents/providers"},
+    "provider_for": {"agents/guard/metering.py"},
 }
 
 
@@ -42,23 +44,16 @@ class Bypass:
 
 
 def bypasses(root: Path) -> list[Bypass]:
-    rules = rules_of(root)
     files = {shown(path, root): path.read_text(encoding="utf-8") for path in source_files(root)}
-    return [found for place, text in files.items() for found in bypasses_in(place, nodes(text), rules)]
+    return [found for place, text in files.items() for found in bypasses_in(place, nodes(text))]
 
 
-def rules_of(root: Path) -> dict[str, set[str]]:
-    tools = (root / "agents/tools").glob("*.py")
-    handlers = (f"agents.tools.{path.stem}" for path in tools if path.stem not in MACHINERY)
-    return {**IMPORTERS, **{handler: {"agents/tools/registry.py"} for handler in handlers}}
-
-
-def bypasses_in(place: str, found_in: list[ast.AST], rules: dict[str, set[str]]) -> Iterator[Bypass]:
+def bypasses_in(place: str, found_in: list[ast.AST]) -> Iterator[Bypass]:
     for node in found_in:
         for name in _imported(node, place):
             if not name.startswith("agents."):
                 continue
-            for module, importers in rules.items():
+            for module, importers in IMPORTERS.items():
                 itself = place == module.replace(".", "/") + ".py"
                 if _is_within(name, module) and not itself and place not in importers and (place, name) not in HARMLESS:
                     yield Bypass(place, node.lineno, f"imports {module}")

@@ -1,4 +1,4 @@
-"""One path: nothing but agents/guard.py can reach a handler or a model. A bypass is found, and opens nothing."""
+"""One path: nothing but agents/guard/guard.py can reach a handler or a model. A bypass is found, and opens nothing."""
 
 import uuid
 from dataclasses import replace
@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth import get_user_model
 
-from agents import guard
 from agents.ends import Finished
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable
+from agents.guard import dispatch, guard
+from agents.guard.context import CallContext
+from agents.guard.intents import tool_for
+from agents.guard.tools import Tool
 from agents.models import (
     AgentSession,
     Collection,
@@ -26,11 +29,7 @@ from agents.models import (
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
-from agents.services.sessions import session_create, session_enter_phase
-from agents.tools import dispatch
-from agents.tools.context import CallContext
-from agents.tools.registry import tool_for
-from agents.tools.tool import Tool
+from agents.sessions.lifecycle import session_create, session_enter_phase
 from agents.types import Capability
 
 from .bypass import Bypass, bypasses
@@ -39,15 +38,15 @@ NOW = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 BYPASSES = {
     "from agents.providers.registry import provider_for": "imports agents.providers.registry",
     "from agents.providers import registry": "imports agents.providers.registry",
-    "import agents.metering": "imports agents.metering",
-    "from agents import metering": "imports agents.metering",
-    "from .. import metering": "imports agents.metering",
-    "from agents.tools.dispatch import run": "imports agents.tools.dispatch",
-    "from agents.tools import notify": "imports agents.tools.notify",
-    "from agents.tools.inference import ask": "imports agents.tools.inference",
-    'import_module("agents.tools.dispatch")': "imports agents.tools.dispatch",
+    "import agents.guard.metering": "imports agents.guard.metering",
+    "from agents.guard import metering": "imports agents.guard.metering",
+    "from ..guard import metering": "imports agents.guard.metering",
+    "from agents.guard.dispatch import run": "imports agents.guard.dispatch",
+    "from agents.guard import notify": "imports agents.guard.notify",
+    "from agents.guard.inference import ask": "imports agents.guard.inference",
+    'import_module("agents.guard.dispatch")': "imports agents.guard.dispatch",
     "from agents.skills.running import perform": "imports agents.skills.running",
-    "from agents.skills.builtin import now": "imports agents.skills.builtin",
+    "from agents.builtin_skills.text import now": "imports agents.builtin_skills",
     "skill.run(None, text='x')": "calls skill.run",
     "tool.handler(context, {})": "calls handler",
     "provider.complete(request)": "calls complete",
@@ -59,25 +58,16 @@ BYPASSES = {
 
 @pytest.fixture
 def sneaky(tmp_path):
-    """A module beside some handlers, in a tree of its own."""
-    (tmp_path / "agents/services").mkdir(parents=True)
-    (tmp_path / "agents/tools").mkdir()
-    for handler in ("notify", "inference", "launch"):
-        (tmp_path / f"agents/tools/{handler}.py").touch()
-    return tmp_path / "agents/services/sneaky.py"
+    """A module in a tree of its own."""
+    (tmp_path / "agents/sessions").mkdir(parents=True)
+    return tmp_path / "agents/sessions/sneaky.py"
 
 
 @pytest.mark.parametrize(("line", "what"), BYPASSES.items())
 def test_a_deliberate_bypass_is_caught(tmp_path, sneaky, line, what):
     sneaky.write_text(f"def act(tool, context):\n    {line}\n")
 
-    assert bypasses(tmp_path) == [Bypass("agents/services/sneaky.py", 2, what)]
-
-
-def test_a_new_handler_is_protected_without_being_listed(tmp_path, sneaky):
-    sneaky.write_text("from agents.tools.launch import launch\n")
-
-    assert bypasses(tmp_path) == [Bypass("agents/services/sneaky.py", 1, "imports agents.tools.launch")]
+    assert bypasses(tmp_path) == [Bypass("agents/sessions/sneaky.py", 2, what)]
 
 
 # --- At run time ---
@@ -219,7 +209,7 @@ def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch
         return real(replace(opened, call=replace(opened.call, tool=inert)))
 
     monkeypatch.setattr(guard, "_dispatch", without_handler)
-    monkeypatch.setattr("agents.selftest._armed", True)
+    monkeypatch.setattr("agents.guard.selftest._armed", True)
     provider = ScriptedProvider([Step(text="fine")])
 
     session, results = full_run(provider)

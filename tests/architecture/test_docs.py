@@ -17,7 +17,7 @@ def test_everything_that_a_page_names_exists(page):
 @pytest.mark.parametrize(
     "text",
     [
-        "`agents/guard.py` and `agents/tools/` and `audit/*.py`",
+        "`agents/guard/guard.py` and `agents/guard/` and `audit/*.py`",
         "`tests/architecture/test_docs.py::test_a_name_that_names_nothing_is_found`",
         "`agents.guard.guarded_tool_call`, `agents.models.Profile`, `audit`, `lqops.asgi:application`",
         "`autonomous_session.halted`, `audit.chain_opened`, `agents.halt_everything`, `audit.view_auditevent`",

@@ -28,10 +28,10 @@ LISTED: dict[str, dict[str, str]] = {
         "http.client": "asks the web process on this machine whether it is up",
         "socket": "listens for the web process; connects to nothing",
     },
-    "agents/services/notifications.py": {
+    "agents/people/notifications.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
-    "agents/skills/builtin/mail.py": {
+    "agents/builtin_skills/mail.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
     "agents/tasks.py": {"socket": "asks for the name of this machine"},

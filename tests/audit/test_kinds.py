@@ -2,14 +2,7 @@ from string import Formatter
 
 import pytest
 
-from audit.kinds import (
-    KINDS,
-    TERMINAL_KINDS,
-    AuditDetailRefused,
-    UnknownAuditKind,
-    checked_details,
-    sentence,
-)
+from audit.kinds import KINDS, TERMINAL_KINDS, AuditDetailRefused, UnknownAuditKind, checked_details, sentence
 from audit.models import AuditEvent
 from audit.recorder import append
 from tests.audit.samples import NOW

@@ -2,8 +2,8 @@
 
 import pytest
 
+from audit.receipt_text import receipt_text
 from audit.receipts import build_receipt
-from audit.receipts_told import receipt_text
 from tests.audit.samples import RUN, record_session
 
 pytestmark = pytest.mark.django_db

@@ -5,32 +5,56 @@ before anybody else does, and runs `doctor`. Prints the exit code of each, and w
 """
 
 import importlib
-import importlib.util
 import json
 import os
 import sys
 import tempfile
 import traceback
-from pathlib import Path
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import CodeType, ModuleType
 
 import django
 from django.db.migrations.loader import MigrationLoader
 
 from lqops.cli import main
 
-LOADED_ONCE = ("agents.metering", "agents.services.definitions", "agents.skills.registry")  # no brake is part of these
+LOADED_ONCE = (
+    "agents.providers.registry",
+    "agents.definitions.in_force",
+    "agents.skills.registry",
+)  # no brake is part of these
 
 
-def load_changed(name: str, before: str, after: str) -> None:
-    """The module is what its changed source says, for everybody who imports it from now on."""
-    assert name not in sys.modules, f"{name} is loaded already"
-    spec = importlib.util.find_spec(name)
-    source = Path(spec.origin).read_text(encoding="utf-8")
-    assert before in source, f"{name} has no {before!r}"
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    exec(compile(source.replace(before, after), spec.origin, "exec"), module.__dict__)
-    parent, _, child = name.rpartition(".")
-    setattr(sys.modules[parent], child, module)
+class ChangedSource(SourceFileLoader):
+    """Loads one module from its source with one text in it replaced."""
+
+    def __init__(self, name: str, path: str, before: str, after: str) -> None:
+        super().__init__(name, path)
+        self._before, self._after = before, after
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = self.get_source(fullname)
+        assert self._before in source, f"{fullname} has no {self._before!r}"
+        return compile(source.replace(self._before, self._after), self.path, "exec")
+
+
+class ChangedModule(MetaPathFinder):
+    """Finds one module before anybody else does; every other is left to the next finder."""
+
+    def __init__(self, name: str, before: str, after: str) -> None:
+        assert name not in sys.modules, f"{name} is loaded already"
+        self._name, self._change = name, (before, after)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        spec.loader = ChangedSource(fullname, spec.origin, *self._change)
+        return spec
 
 
 def doctor(change: list[str] | None) -> int:
@@ -38,7 +62,8 @@ def doctor(change: list[str] | None) -> int:
     sys.argv = ["manage.py", "doctor", "--skip-checks"]
     try:
         if change:
-            load_changed(*change)
+            sys.meta_path.insert(0, ChangedModule(*change))
+            importlib.import_module(change[0])
         main()
     except SystemExit as left:
         return left.code

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from django.test import override_settings
 
 from agents.models import AgentSession
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
 from tests import flushing
 from tests.flows.processes import PATIENCE, ROOT, children_of, command_of, database_url, is_alive, until
 

@@ -5,7 +5,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from agents.blocks import parse_blocks
+from agents.text.blocks import parse_blocks
 
 NAME = "flow-model"
 

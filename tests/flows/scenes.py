@@ -3,12 +3,12 @@
 from decimal import Decimal
 from itertools import count
 
+from agents.definitions.playbook_text import Position
 from agents.enums import TriggerKind
-from agents.playbook_text import Position
-from agents.services.knowledge import collection_create, document_add
-from agents.services.playbooks import playbook_create
-from agents.services.projects import project_create
-from agents.services.triggers import trigger_create
+from agents.knowledge.documents import collection_create, document_add
+from agents.knowledge.playbooks import playbook_create
+from agents.knowledge.projects import project_create
+from agents.triggers.triggers import trigger_create
 from tests.factories import make_user
 from tests.flows.cluster import now
 

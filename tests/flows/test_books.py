@@ -6,15 +6,15 @@ from unittest.mock import patch
 
 import pytest
 
-from agents.costs import cost_of
 from agents.enums import ToolIntent
 from agents.exceptions import RetryLater
 from agents.guard import guarded_tool_call
+from agents.ledger.budgets import budget_set_cap
 from agents.models import Budget, InferenceLog, ToolCall
+from agents.policy.costs import cost_of
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.budget import budget_set_cap
 from agents.types import Price, Usage
 from tests.factories import NOW, make_agent, make_price, make_session
 
@@ -50,7 +50,7 @@ def many_calls(count, seed):
     sessions = [make_session(agent=agent, owner=agent.owner, max_cost_usd=Decimal(1_000)) for _ in range(5)]
     steps = scripted(rng, count)
     asked = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 64}
-    with serving(MODEL, ScriptedProvider(steps)) as model, patch("agents.metering.Meter._sit_out"):
+    with serving(MODEL, ScriptedProvider(steps)) as model, patch("agents.guard.metering.Meter._sit_out"):
         number = 0
         while len(model.requests) < count:
             number += 1

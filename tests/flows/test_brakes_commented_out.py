@@ -14,29 +14,29 @@ pytestmark = pytest.mark.django_db(transaction=True)
 UNCHANGED = "the source as it is"
 MUTATIONS = {
     "R5": (
-        "agents.brakes",
+        "agents.policy.brakes",
         "if boundary.status in TERMINAL or boundary.halt_state == HaltState.HALTED:",
         "if False:",
     ),
     "R5 requested": (
-        "agents.brakes",
+        "agents.policy.brakes",
         "if boundary.organisation_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:",
         "if False:",
     ),
-    "R5 of all work": ("agents.brakes", "boundary.organisation_halt is not None or ", ""),
+    "R5 of all work": ("agents.policy.brakes", "boundary.organisation_halt is not None or ", ""),
     "R5 and R6": (
-        "agents.guard",
+        "agents.guard.guard",
         "return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)",
         "return None",
     ),
-    "R6": ("agents.grants", "return intent in PHASE_GRANTS.get(phase, frozenset())", "return True"),
+    "R6": ("agents.policy.grants", "return intent in PHASE_GRANTS.get(phase, frozenset())", "return True"),
     "R4": (
-        "agents.brakes",
+        "agents.policy.brakes",
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",
         "if False:",
     ),
-    "consent": ("agents.consent", "return asks_from is not None and", "return False and"),
-    "fencing": ("agents.services.boundary", "if fencing != session.fencing:", "if False:"),
+    "consent": ("agents.policy.consent", "return asks_from is not None and", "return False and"),
+    "fencing": ("agents.ledger.boundary", "if fencing != session.fencing:", "if False:"),
 }
 
 

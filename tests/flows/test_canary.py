@@ -10,18 +10,18 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_say
+from agents.ask.engine import chat
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import Approval, Message, Notification, Question, ToolCall
+from agents.people.activity import event_emit
+from agents.people.notifications import notice_create
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.roster.agents import agent_create
 from agents.runner import run_session
-from agents.services.agents import agent_create
-from agents.services.approvals import approval_approve
-from agents.services.chats import chat_say
-from agents.services.happenings import event_emit
-from agents.services.notifications import notice_create
-from agents.services.questions import question_answer
+from agents.sessions.approvals import approval_approve
+from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
 from agents.types import RequestedCall
 from audit.models import SkillAudit

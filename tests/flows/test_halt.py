@@ -9,11 +9,11 @@ from agents.conf import clock
 from agents.enums import HaltState, Status, ToolIntent
 from agents.exceptions import SessionHalted
 from agents.guard import guarded_tool_call
+from agents.ledger.boundary import lock
 from agents.models import AgentSession
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.boundary import lock
-from agents.services.halts import organisation_halt, session_halt
+from agents.sessions.halts import organisation_halt, session_halt
 from agents.types import Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_say
+from agents.ask.engine import chat
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -19,17 +20,16 @@ from agents.enums import (
     ToolIntent,
     TriggerKind,
 )
-from agents.grants import PHASE_GRANTS
 from agents.models import AgentSession, Approval, Finding, ToolCall
+from agents.policy.grants import PHASE_GRANTS
+from agents.policy.transitions import TERMINAL
 from agents.providers.registry import serving
-from agents.providers.streaming import ended_once
+from agents.providers.transport import ended_once
 from agents.runner import run_session
-from agents.services.approvals import MAX_PENDING, approval_reject
-from agents.services.chats import chat_say
-from agents.services.questions import question_answer
-from agents.services.running_now import run_now
+from agents.sessions.approvals import MAX_PENDING, approval_reject
+from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
-from agents.transitions import TERMINAL
+from agents.triggers.running_now import run_now
 from agents.types import ModelReply, RequestedCall, Usage
 from agents.walk.walk import walk
 from audit.verify import verify_record

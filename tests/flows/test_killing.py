@@ -13,7 +13,7 @@ from django.db.models import Sum
 
 from agents.enums import Outcome, Status, TerminalReason
 from agents.models import AgentSession, Budget, Finding, ToolCall
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
 from audit.verify import verify_record
 from tests.flows.cluster import ended, running
 from tests.flows.processes import until

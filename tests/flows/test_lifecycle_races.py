@@ -7,17 +7,19 @@ import pytest
 from django.db import connection, transaction
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import Mode, Status
+from agents.loop import heartbeats
+from agents.loop.heartbeats import heartbeat_next
+from agents.loop.state import hot_forget
 from agents.models import AgentSession, HotField, Sensor
-from agents.services import heartbeats, loops, sensors
-from agents.services.definitions import definition_of
-from agents.services.halts import session_halt
-from agents.services.heartbeats import heartbeat_next
-from agents.services.hot_state import hot_forget
-from agents.services.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
-from agents.services.sensor_results import Reading
-from agents.services.sensor_writes import sensors_write
-from agents.services.sensors import Held, sensors_hand_over, sensors_sync
+from agents.roster import loops
+from agents.roster.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
+from agents.sensors import rows
+from agents.sensors.rows import Held, sensors_hand_over, sensors_sync
+from agents.sensors.sensor_results import Reading
+from agents.sensors.writes import sensors_write
+from agents.sessions.halts import session_halt
 from tests.factories import make_agent
 from tests.flows.processes import in_threads
 
@@ -111,7 +113,7 @@ def test_start_in_the_middle_of_a_stop_has_its_sensors(agent, monkeypatch):
 def test_start_while_the_ticker_lets_sensors_go_has_them(agent, monkeypatch):
     session_halt(start(agent).loop.pk, by=None, reason="enough", now=clock())
     other = Beside(lambda: start(agent))
-    between(monkeypatch, sensors, "sensors_want", other, before=True, when=lambda _agent, wanted, _now: not wanted)
+    between(monkeypatch, rows, "sensors_want", other, before=True, when=lambda _agent, wanted, _now: not wanted)
     sensors_hand_over(clock())
     other.end()
 

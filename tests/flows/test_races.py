@@ -9,12 +9,12 @@ from django.contrib.auth.models import Permission
 from agents.conf import clock
 from agents.enums import BudgetScope, Level, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.ledger.budgets import budget_set_cap
 from agents.models import AgentSession, Approval, Budget, Precedent, ToolCall
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.approvals import approval_approve
-from agents.services.budget import budget_set_cap
-from agents.services.leases import lease_claim
+from agents.sessions.approvals import approval_approve
+from agents.sessions.leases import lease_claim
 from agents.types import Usage
 from audit.verify import verify_record
 from tests.agents.conftest import Probe, tool

@@ -14,10 +14,10 @@ from agents.models import Approval
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.approvals import approval_approve
-from agents.services.leases import lease_claim
-from agents.services.run_ends import session_finish
-from agents.services.sessions import session_enter_phase
+from agents.sessions.approvals import approval_approve
+from agents.sessions.ending import session_finish
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_enter_phase
 from agents.types import Usage
 from audit.receipts import build_receipt
 from audit.verify import verify_record

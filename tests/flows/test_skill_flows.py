@@ -4,11 +4,11 @@ import pytest
 
 from agents.enums import AnalysisMode, ApprovalStatus, EventKind, Outcome, Status, TerminalReason
 from agents.exceptions import InvalidTransition
+from agents.loop.alerts import alert_push
 from agents.models import AgentEvent, Approval, InferenceLog, Lease, Message, ToolCall
-from agents.services.alerts import alert_push
-from agents.services.approvals import approval_approve
-from agents.services.lifecycles import agent_start
-from agents.services.running_now import run_now
+from agents.roster.lifecycles import agent_start
+from agents.sessions.approvals import approval_approve
+from agents.triggers.running_now import run_now
 from audit.models import SkillAudit
 from audit.receipts import build_receipt
 from audit.verify import verify_chain

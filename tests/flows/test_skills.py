@@ -6,16 +6,16 @@ from decimal import Decimal
 
 import pytest
 
-from agents.engine.batch import SkillExecutor
+from agents.engine.skills import SkillExecutor
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached
 from agents.guard import guarded_group, guarded_tool_call
+from agents.guard.calls import Asked
 from agents.models import AgentSession, SkillCount, ToolCall
 from agents.providers.scripted import Step
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
 from agents.skills.running import MOST_AT_ONCE
-from agents.tools.calls import Asked
 from audit.models import SkillAudit
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, script

@@ -7,9 +7,9 @@ import pytest
 
 from agents.enums import Status, TerminalReason, TriggerKind
 from agents.models import AgentSession, Attachment, InboundEvent, Trigger
-from agents.services.run_ends import session_finish
-from agents.services.spawning import Fired, trigger_fire
-from agents.services.triggers import trigger_edit
+from agents.sessions.ending import session_finish
+from agents.triggers.firing import Fired, trigger_fire
+from agents.triggers.triggers import trigger_edit
 from audit.models import AuditEvent
 from audit.verify import verify_record
 from tests.agents.triggers.messages import make_hook, receive, signed

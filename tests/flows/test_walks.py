@@ -7,11 +7,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from agents.accounts import profile_set
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
+from agents.knowledge.precedents import precedent_promote, proposal_accept
 from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
-from agents.services.people import profile_set
-from agents.services.precedents import precedent_promote, proposal_accept
-from agents.services.running_now import run_now
+from agents.triggers.running_now import run_now
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_chain

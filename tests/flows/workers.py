@@ -14,16 +14,16 @@ from agents.ends import Finished  # noqa: E402
 from agents.enums import Level, Status, ToolIntent  # noqa: E402
 from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
+from agents.guard.intents import override  # noqa: E402
+from agents.guard.tools import Tool  # noqa: E402
 from agents.models import AgentSession  # noqa: E402
 from agents.providers.registry import serving  # noqa: E402
 from agents.providers.scripted import ScriptedProvider, Step  # noqa: E402
 from agents.runner import run_session  # noqa: E402
-from agents.services.leases import lease_claim  # noqa: E402
-from agents.services.schedules import schedules_fire  # noqa: E402
-from agents.services.spawning import Fired  # noqa: E402
-from agents.services.watches import watches_fire  # noqa: E402
-from agents.tools.registry import override  # noqa: E402
-from agents.tools.tool import Tool  # noqa: E402
+from agents.sessions.leases import lease_claim  # noqa: E402
+from agents.triggers.firing import Fired  # noqa: E402
+from agents.triggers.schedules import schedules_fire  # noqa: E402
+from agents.triggers.watches import watches_fire  # noqa: E402
 from agents.types import Capability, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
 

@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 
 from agents.conf import clock
-from agents.services.api_keys import Scope, api_key_create
+from agents.people.keys import Scope, api_key_create
 
 
 def key_of(user, *scopes):

@@ -12,9 +12,9 @@ from django.conf import settings
 
 from agents.conf import clock
 from agents.enums import Status
-from agents.management import children, progress
-from agents.management.children import Child, Children
+from agents.management import progress, supervisor
 from agents.management.progress import Progress
+from agents.management.supervisor import Child, Children
 from agents.queue import Waiting
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
@@ -37,7 +37,7 @@ def test_child_that_ends_is_started_again_whatever_its_code():
 
 
 def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch):
-    monkeypatch.setattr(children, "SOUND_AFTER_SECONDS", 600)
+    monkeypatch.setattr(supervisor, "SOUND_AFTER_SECONDS", 600)
     child = python("pass")
     pauses = []
     for _ in range(7):
@@ -49,7 +49,7 @@ def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch)
 
 
 def test_pause_is_short_again_after_a_sound_run(monkeypatch):
-    monkeypatch.setattr(children, "SOUND_AFTER_SECONDS", -1)
+    monkeypatch.setattr(supervisor, "SOUND_AFTER_SECONDS", -1)
     child = python("pass")
     child._pause = 16.0
     child.start()
@@ -59,7 +59,7 @@ def test_pause_is_short_again_after_a_sound_run(monkeypatch):
 
 
 def test_stopping_ends_everything_that_a_child_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(children, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     note = tmp_path / "pid"
     code = (
         "import os, signal, subprocess, sys\n"
@@ -91,7 +91,7 @@ def test_stuck_workers_are_started_again_and_others_left_alone():
 PARENT = """
 import time, django
 django.setup()
-from agents.management.children import Child
+from agents.management.supervisor import Child
 from agents.management.web import Web, open_socket
 listening = open_socket("127.0.0.1", 0)
 web = Web(listening, "tests.lqops.applications:polite")

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from agents.models import AgentEvent
-from agents.services.happenings import event_emit
+from agents.people.activity import event_emit
 from tests.agents.test_happenings import overtaken
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.flows.processes import until

@@ -8,9 +8,9 @@ from django.contrib.auth import get_user_model
 from django.db import DatabaseError
 from django.test import Client
 
-from agents import selftest
 from agents.conf import clock
 from agents.enums import HaltScope, Status
+from agents.guard import selftest
 from agents.models import AgentSession, Halt, Installation, Lease, SuspendedModel
 from lqops.settings import LQOPS_AUDIT_KEY, SECRET_KEY
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from lqops.logs import OneLine
-from lqops.middleware import current_request_id
+from lqops.web import current_request_id
 
 from .processes import environment, run_python
 

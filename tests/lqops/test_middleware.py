@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
 from lqops.logs import OneLine
-from lqops.middleware import ADMIN_POLICY, POLICY, ContentSecurityPolicy, RequestId, current_request_id
+from lqops.web import ADMIN_POLICY, POLICY, ContentSecurityPolicy, RequestId, current_request_id
 
 MADE = re.compile(r"[0-9a-f]{32}")
 

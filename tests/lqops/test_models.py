@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from agents.ledger.prices import declared_price
 from agents.providers.openai_compat import OpenAICompatible
 from agents.providers.registry import _BUILDERS, AtOnce
 from agents.providers.scripted import ScriptedProvider
-from agents.services.prices import declared_price
 from lqops.env import Env
-from lqops.models import configured_models, read_models_file
+from lqops.model_catalogue import configured_models, read_models_file
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
 KINDS = {"openai_compatible": OpenAICompatible, "offline": AtOnce, "scripted": ScriptedProvider}

@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agents.models import SignInCount
-from agents.services import sign_ins
-from agents.services.sign_ins import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
+from agents.people import sign_ins
+from agents.people.sign_ins import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
 from audit.models import AuditEvent
 from lqops import sign_in
 from tests.factories import NOW, make_user

@@ -11,10 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import ConnectionHandler, OperationalError
 
-from agents import brakes
-from agents.management.children import Children
 from agents.management.commands import up
 from agents.management.summary import fault_of
+from agents.management.supervisor import Children
+from agents.policy import brakes
 from tests.factories import make_user
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from agents.management import children, web
-from agents.management.children import ChildError, Children
+from agents.management import supervisor, web
+from agents.management.supervisor import ChildError, Children
 from agents.management.web import Web, open_socket
 from lqops.wsgi import application
 from tests.flows.processes import is_alive, until
@@ -61,7 +61,7 @@ def test_process_that_ends_before_it_answers_is_a_failure():
 
 def test_process_that_does_not_answer_in_time_is_a_failure(monkeypatch):
     monkeypatch.setattr(web, "START_SECONDS", 0.3)
-    monkeypatch.setattr(children, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     with Serving("silent") as serving, pytest.raises(ChildError, match=r"did not answer within 0\.3 seconds"):
         serving.web.wait_until_it_answers()
 
@@ -80,7 +80,7 @@ def test_process_that_ends_by_itself_is_started_again_on_the_same_port():
 
 
 def test_process_that_does_not_stop_when_asked_is_killed(monkeypatch):
-    monkeypatch.setattr(children, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     with Serving("silent_after_health") as serving:
         serving.web.wait_until_it_answers()
         hanging = socket.create_connection(("127.0.0.1", serving.web.port))

@@ -10,11 +10,11 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.extraction import MAX_BYTES
-from agents.management.acting import acting_user, add_acting_user
+from agents.knowledge.documents import collection_create, document_add
+from agents.knowledge.knowledge import collection_named
+from agents.management.base import acting_user, add_acting_user
 from agents.models import Collection
-from agents.selectors.knowledge import collection_named
-from agents.services.knowledge import collection_create, document_add
+from agents.text.extraction import MAX_BYTES
 from audit.management.base import ActingCommand, cut
 
 

@@ -9,13 +9,13 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.enums import Mode
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user
+from agents.loop.reads import loop_facts
+from agents.management.base import acting_user, add_acting_user
 from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import Agent, AgentSession
-from agents.selectors.loops import loop_facts
-from agents.services.actors import COMMAND
-from agents.services.lifecycles import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
-from agents.services.loops import loop_is_awaited
+from agents.people.actors import COMMAND
+from agents.roster.lifecycles import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.loops import loop_is_awaited
 from audit.management.base import ActingCommand
 from audit.receipt_words import worded
 

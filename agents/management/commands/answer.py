@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.enums import QuestionStatus
 from agents.exceptions import LqopsError
-from agents.management.acting import named_user, row_named
+from agents.management.base import named_user, row_named
 from agents.models import Question
-from agents.services.questions import question_answer
+from agents.sessions.questions import question_answer
 from audit.management.base import ActingCommand
 
 

@@ -11,9 +11,9 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user
+from agents.management.base import acting_user, add_acting_user
 from agents.models import ApiKey
-from agents.services.api_keys import Scope, api_key_create, api_key_revoke
+from agents.people.keys import Scope, api_key_create, api_key_revoke
 from audit.management.base import ActingCommand
 
 MOST_DAYS = 3_650

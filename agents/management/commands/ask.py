@@ -9,16 +9,16 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.urls import reverse
 
+from agents.ask.chats import chat_answer
+from agents.ask.entry import Route, ask, route
+from agents.ask.ids import short
+from agents.ask.naming import Answer
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import await_end, ended_as, findings_told, incomplete, named_user, wait_time
+from agents.management.base import await_end, ended_as, findings_told, incomplete, named_user, wait_time
 from agents.models import Agent, AgentSession
-from agents.router.answers import Answer
-from agents.router.asking import Route, ask, route
-from agents.router.ids import short
-from agents.services.chats import chat_answer
-from agents.transitions import TERMINAL
+from agents.policy.transitions import TERMINAL
 from audit.management.base import ActingCommand
 
 

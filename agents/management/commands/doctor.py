@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.diagnosis import diagnose
+from agents.doctor import diagnose
+from agents.ledger.permits import halt_told
 from agents.models import Installation
-from agents.services.permits import halt_told
 from audit.management.base import BriefCommand
 
 

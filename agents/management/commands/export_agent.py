@@ -4,10 +4,10 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from agents.management.acting import named_user
+from agents.definitions.in_force import definition_drift
+from agents.management.base import named_user
 from agents.management.naming import AGENT_HELP, agent_named
-from agents.services.agent_files import agent_export
-from agents.services.definitions import definition_drift
+from agents.roster.files import agent_export
 from audit.management.base import ActingCommand
 
 

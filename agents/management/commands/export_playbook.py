@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.management.acting import named_user
+from agents.knowledge.playbooks import playbook_export
+from agents.management.base import named_user
 from agents.models import Playbook
-from agents.services.playbooks import playbook_export
 from audit.management.base import ActingCommand
 
 

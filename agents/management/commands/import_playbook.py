@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user, named_user
-from agents.services.playbooks import playbook_import
-from agents.strict_yaml import MAX_BYTES
+from agents.knowledge.playbooks import playbook_import
+from agents.management.base import acting_user, add_acting_user, named_user
+from agents.text.strict_yaml import MAX_BYTES
 from audit.management.base import ActingCommand
 
 

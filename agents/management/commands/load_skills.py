@@ -9,8 +9,8 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.management.acting import acting_user, add_acting_user
-from agents.services.prompt_skills import Loaded, LoadReport, skills_load
+from agents.knowledge.prompt_skills import Loaded, LoadReport, skills_load
+from agents.management.base import acting_user, add_acting_user
 from audit.management.base import ActingCommand
 
 SAID = {

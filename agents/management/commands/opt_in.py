@@ -7,10 +7,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
+from agents.accounts import profile_set
 from agents.conf import clock
 from agents.exceptions import NotAllowed
-from agents.management.acting import acting_user, add_acting_user
-from agents.services.people import profile_set
+from agents.management.base import acting_user, add_acting_user
 from audit.management.base import ActingCommand
 
 

@@ -13,7 +13,7 @@ from django.db import models
 from agents.conf import clock
 from agents.enums import AnalysisMode, Status
 from agents.exceptions import LqopsError
-from agents.management.acting import (
+from agents.management.base import (
     acting_user,
     add_acting_user,
     await_end,
@@ -25,12 +25,12 @@ from agents.management.acting import (
 )
 from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
-from agents.services.actors import COMMAND
-from agents.services.running_now import run_now
-from agents.transitions import TERMINAL
+from agents.people.actors import COMMAND
+from agents.policy.transitions import TERMINAL
+from agents.triggers.running_now import run_now
 from audit.management.base import ActingCommand, not_empty
+from audit.receipt_text import outcome_sentence
 from audit.receipt_words import both_usd
-from audit.receipts_told import outcome_sentence
 
 Row = TypeVar("Row", bound=models.Model)
 

@@ -10,10 +10,10 @@ from django.core.serializers.json import DjangoJSONEncoder
 from agents.conf import clock
 from agents.enums import Level
 from agents.exceptions import LqopsError
-from agents.management.acting import named_user
-from agents.services.skills import Changes, skill_set
+from agents.management.base import named_user
 from agents.skills.listing import ListedSkill, skill_listed, skill_to_set, skills_listed
 from agents.skills.registry import skills_left_out
+from agents.skills.skills import Changes, skill_set
 from audit.management.base import ActingCommand
 
 USAGE = 2

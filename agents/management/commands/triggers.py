@@ -6,9 +6,9 @@ from typing import Any
 
 from django.template.defaultfilters import pluralize
 
-from agents.management.acting import acting_user
+from agents.ledger.triggers import TriggerSpend, triggers_spend
+from agents.management.base import acting_user
 from agents.models import Trigger
-from agents.selectors.triggers import TriggerSpend, triggers_spend
 from audit.management.base import ActingCommand
 
 

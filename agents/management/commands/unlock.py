@@ -5,8 +5,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from agents.conf import clock
-from agents.management.acting import acting_user, add_acting_user
-from agents.services.sign_ins import WINDOW, sign_ins_clear
+from agents.management.base import acting_user, add_acting_user
+from agents.people.sign_ins import WINDOW, sign_ins_clear
 from audit.management.base import ActingCommand
 
 MINUTES = WINDOW.seconds // 60

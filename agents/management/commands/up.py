@@ -23,14 +23,14 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
-from agents import selftest
+from agents.accounts import FIRST_ADMIN, first_admin_create
 from agents.conf import clock
-from agents.management.children import ChildError
+from agents.guard import selftest
+from agents.knowledge.prompt_skills import skills_load
 from agents.management.parts import Web, everything, open_socket
 from agents.management.samples import samples_install, walk_once
 from agents.management.summary import fault_of, summary_line
-from agents.services.people import FIRST_ADMIN, first_admin_create
-from agents.services.prompt_skills import skills_load
+from agents.management.supervisor import ChildError
 from audit.management.base import BriefCommand
 
 HIGHEST_PORT = 65_535

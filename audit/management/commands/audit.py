@@ -9,8 +9,8 @@ from django.core.management.base import CommandError, CommandParser
 from audit.management.base import ActingCommand, not_empty
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.names import actors_of, usernames
+from audit.receipt_text import NAMES, receipt_text
 from audit.receipts import UnknownChain, build_receipt
-from audit.receipts_told import NAMES, receipt_text
 
 DIGITS = 9
 LEAST_OF_ID = 6

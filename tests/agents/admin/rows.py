@@ -7,7 +7,6 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from agents.conf import clock
-from agents.consent import call_digest
 from agents.enums import EventKind, Level, Outcome, Phase, Status, ToolIntent, WaitingOn
 from agents.models import (
     ApiKey,
@@ -34,7 +33,8 @@ from agents.models import (
     SuspendedModel,
     ToolCall,
 )
-from agents.services.happenings import event_emit
+from agents.people.activity import event_emit
+from agents.policy.consent import call_digest
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from tests.agents.chat.rows import make_question

@@ -8,9 +8,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from agents.models import Agent, Sensor, Trigger
-from agents.services.agent_files import agent_define
-from agents.services.agents import agent_edit
-from agents.strict_yaml import MAX_BYTES
+from agents.roster.agents import agent_edit
+from agents.roster.files import agent_define
+from agents.text.strict_yaml import MAX_BYTES
 from tests.agents.admin.rows import kinds_since, last_event, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_user
 

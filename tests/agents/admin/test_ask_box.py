@@ -3,9 +3,9 @@
 import pytest
 from django.urls import reverse
 
+from agents.ask.fast_paths import FAST_PATHS
 from agents.enums import ApprovalStatus, Status
 from agents.models import Agent, AgentSession, Approval, InferenceLog, ToolCall, Trigger
-from agents.router.fast_paths import FAST_PATHS
 from tests.agents.admin.hostile import PAYLOADS, read
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.triggers.rows import make_collection, make_playbook

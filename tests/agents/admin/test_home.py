@@ -12,21 +12,13 @@ from django.urls import reverse
 
 from agents.conf import clock
 from agents.enums import HaltState, NoticeKind, Outcome, Status, ToolIntent, TriggerKind
+from agents.guard.refusals import refuse_call
 from agents.models import AgentSession, Budget, Halt, Installation, Notification
-from agents.selectors import home
-from agents.services.halts import organisation_halt
-from agents.services.refusals import refuse_call
+from agents.sessions import control_room
+from agents.sessions.halts import organisation_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
-from tests.agents.admin.rows import (
-    kinds_since,
-    last_event,
-    make_approval,
-    make_call,
-    page,
-    sign_in,
-    text_of,
-)
+from tests.agents.admin.rows import kinds_since, last_event, make_approval, make_call, page, sign_in, text_of
 from tests.factories import make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db
@@ -121,7 +113,7 @@ def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=clock(), over=True)
 
-    assert [refusal.session_id for refusal in home.refusals_lately()] == [session.chain]
+    assert [refusal.session_id for refusal in control_room.refusals_lately()] == [session.chain]
 
 
 def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(client):
@@ -133,7 +125,10 @@ def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(
 
     found = shown(client)
 
-    assert {refusal.purpose for refusal in home.refusals_lately()} == {"loop of Inbox clerk", "sensors of Inbox clerk"}
+    assert {refusal.purpose for refusal in control_room.refusals_lately()} == {
+        "loop of Inbox clerk",
+        "sensors of Inbox clerk",
+    }
     assert found.count("The run was halted: stopped by a person.") == 2
     assert "loop of Inbox clerk" in found
     assert set(Notification.objects.values_list("title", flat=True)) == {
@@ -152,13 +147,13 @@ def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
 def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
-    [refusal] = home.refusals_lately()
+    [refusal] = control_room.refusals_lately()
     assert refusal.sentence == "Call notify: denied (a shared budget has no room for it)."
 
-    for _ in range(home.LOOKED_AT):
+    for _ in range(control_room.LOOKED_AT):
         refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())
 
-    assert home.refusals_lately() == ()
+    assert control_room.refusals_lately() == ()
 
 
 def test_the_number_of_statements_does_not_grow(client):

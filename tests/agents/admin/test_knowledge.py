@@ -4,11 +4,11 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from agents import extraction
 from agents.admin import document_forms
 from agents.admin.document_text import pieces
+from agents.knowledge.documents import document_add
 from agents.models import AgentSession, Attachment, Collection, Document, Finding
-from agents.services.knowledge import document_add
+from agents.text import extraction
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_document, page, sign_in, text_of
 from tests.factories import NOW, make_session, make_trigger, make_user

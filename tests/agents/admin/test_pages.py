@@ -6,8 +6,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents.admin.editing import EditingAdmin
 from agents.admin.navigation import _SECTIONS
+from agents.admin.pages import EditingAdmin
 from agents.models import (
     Agent,
     AgentSession,

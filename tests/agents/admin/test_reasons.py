@@ -6,7 +6,7 @@ from django.urls import reverse
 from agents.engine.simulation import PREFIX
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
 from agents.models import AgentSession, Approval, Collection, InferenceLog
-from agents.selectors.purposes import SHOWN_DOCUMENTS, read_by
+from agents.sessions.reads import SHOWN_DOCUMENTS, read_by
 from tests.agents.admin.rows import make_approval, make_call, make_document, page, sign_in, text_of
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 

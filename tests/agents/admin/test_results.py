@@ -4,16 +4,7 @@ import pytest
 from django.urls import reverse
 
 from agents.enums import ApprovalStatus, Outcome, ProposalStatus, ToolIntent
-from agents.models import (
-    AgentSession,
-    Approval,
-    ContextProposal,
-    Finding,
-    Memory,
-    Notification,
-    Precedent,
-    Project,
-)
+from agents.models import AgentSession, Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
 from audit.models import AuditEvent
 from tests.agents.admin.rows import (
     act_page,

@@ -8,9 +8,24 @@ from typing import Any
 import pytest
 from django.contrib import admin
 
-from agents.admin.acts import ActingAdmin
+from agents.accounts import profile_set
+from agents.admin.actions import ActingAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
+from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
+from agents.knowledge.memories import memory_delete, memory_dismiss, memory_keep
+from agents.knowledge.playbooks import playbook_delete
+from agents.knowledge.precedents import (
+    precedent_dismiss,
+    precedent_promote,
+    proposal_accept,
+    proposal_reject,
+    proposal_retire,
+)
+from agents.knowledge.projects import project_delete
+from agents.knowledge.prompt_skills import skill_switch
+from agents.ledger.budgets import budget_set_cap
+from agents.ledger.prices import model_accept
 from agents.models import (
     ApiKey,
     Budget,
@@ -25,40 +40,25 @@ from agents.models import (
     SkillSetting,
     SuspendedModel,
 )
-from agents.services.actors import actor_of
-from agents.services.agents import agent_delete
-from agents.services.api_keys import api_key_revoke
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.budget import budget_set_cap
-from agents.services.halts import sessions_halt
-from agents.services.knowledge import collection_delete, document_attach, document_delete, document_detach
-from agents.services.lifecycles import agent_restart, agent_start, agent_stop
-from agents.services.memories import memory_delete, memory_dismiss, memory_keep
-from agents.services.notifications import notice_read
-from agents.services.people import profile_set
-from agents.services.playbooks import playbook_delete
-from agents.services.precedents import (
-    precedent_dismiss,
-    precedent_promote,
-    proposal_accept,
-    proposal_reject,
-    proposal_retire,
-)
-from agents.services.prices import model_accept
-from agents.services.projects import project_delete
-from agents.services.prompt_skills import skill_switch
-from agents.services.resolutions import Decision, tool_call_resolve
-from agents.services.restarts import session_restart
-from agents.services.running_now import run_now
-from agents.services.skills import skill_set
-from agents.services.triggers import (
+from agents.people.actors import actor_of
+from agents.people.keys import api_key_revoke
+from agents.people.notifications import notice_read
+from agents.roster.agents import agent_delete
+from agents.roster.lifecycles import agent_restart, agent_start, agent_stop
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.halts import sessions_halt
+from agents.sessions.resolutions import Decision, tool_call_resolve
+from agents.skills.registry import installed_skills
+from agents.skills.skills import skill_set
+from agents.triggers.restarts import session_restart
+from agents.triggers.running_now import run_now
+from agents.triggers.triggers import (
     trigger_delete,
     trigger_pause,
     trigger_resume,
     trigger_rotate_secret,
     triggers_set_cap,
 )
-from agents.skills.registry import installed_skills
 from audit.models import AuditEvent
 from tests.agents.admin.rows import (
     act_page,

@@ -8,11 +8,11 @@ from django.urls import reverse
 
 from agents.admin import looking
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
+from agents.guard.refusals import refuse_call
+from agents.ledger.journal import journal_record
 from agents.models import Agent, AgentSession, Finding, Halt, Project
-from agents.services.halts import session_halt
-from agents.services.journal import journal_record
-from agents.services.refusals import refuse_call
-from agents.services.sessions import session_enter_phase
+from agents.sessions.halts import session_halt
+from agents.sessions.lifecycle import session_enter_phase
 from audit import recorder
 from audit.models import AuditEvent
 from tests.agents.admin.rows import (
@@ -111,7 +111,7 @@ def test_a_session_that_cannot_be_halted_is_told(client, monkeypatch):
     def refuse(*args, **more):
         raise DatabaseError
 
-    monkeypatch.setattr("agents.services.halts.session_halt", refuse)
+    monkeypatch.setattr("agents.sessions.halts.session_halt", refuse)
     answer = choose(client, AgentSession, "halt", session, confirmed="1", reason="x")
 
     assert "1 could not be halted" in text_of(answer)
@@ -175,7 +175,7 @@ def test_an_act_that_does_not_exist_is_not_found(client):
 
 def test_more_rows_than_can_be_looked_at_are_not_acted_on(client, monkeypatch):
     sign_in(client)
-    monkeypatch.setattr("agents.admin.acts.MOST_ROWS", 1)
+    monkeypatch.setattr("agents.admin.actions.MOST_ROWS", 1)
 
     answer = choose(client, AgentSession, "halt", make_session(), make_session(), confirmed="1", reason="x")
 
@@ -278,7 +278,7 @@ def test_a_running_page_refreshes_itself_and_a_finished_one_does_not(client):
 
 def test_a_long_session_shows_its_latest_part(client, monkeypatch):
     owner = sign_in(client)
-    monkeypatch.setattr("agents.selectors.timeline.SHOWN_EVENTS", 3)
+    monkeypatch.setattr("agents.sessions.timeline.SHOWN_EVENTS", 3)
     session = make_session(owner=owner)
     for number in range(5):
         refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"said{number}")

@@ -7,17 +7,8 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import BudgetScope
-from agents.models import (
-    Agent,
-    AgentSession,
-    ApiKey,
-    Budget,
-    InferenceLog,
-    Installation,
-    ModelPrice,
-    SuspendedModel,
-)
-from agents.services.api_keys import api_key_verify
+from agents.models import Agent, AgentSession, ApiKey, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel
+from agents.people.keys import api_key_verify
 from audit.models import AuditEvent
 from tests.agents.admin.rows import act_page, kinds_since, last_event, page, sign_in, text_of
 from tests.factories import make_agent, make_price, make_session, make_user

@@ -7,9 +7,7 @@ import pytest
 from django import forms
 
 from agents.admin import tags
-from agents.admin.forms import ArgumentsField, DressedForm, usd_field
-from agents.admin.playbooks import LinesField
-from agents.admin.shown import (
+from agents.admin.display import (
     Bar,
     ago,
     counted,
@@ -25,6 +23,8 @@ from agents.admin.shown import (
     visible,
     words,
 )
+from agents.admin.forms import ArgumentsField, DressedForm, usd_field
+from agents.admin.playbooks import LinesField
 from agents.models import AgentSession
 from tests.factories import NOW
 

@@ -4,11 +4,11 @@ from decimal import Decimal
 
 import pytest
 
-from agents.brakes import SpentUp
 from agents.enums import TerminalReason, ToolIntent
+from agents.guard.refusals import refuse_unaffordable
 from agents.models import AgentSession
-from agents.services.refusals import refuse_unaffordable
-from agents.services.run_ends import session_finish
+from agents.policy.brakes import SpentUp
+from agents.sessions.ending import session_finish
 from audit import recorder
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
 from tests.agents.chat.rows import make_question

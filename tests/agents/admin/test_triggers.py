@@ -9,17 +9,9 @@ from django.urls import reverse
 from agents.conf import clock
 from agents.enums import BudgetScope, TriggerKind
 from agents.models import AgentSession, Budget, Collection, Trigger
-from agents.services.triggers import trigger_secret
+from agents.triggers.triggers import trigger_secret
 from audit.models import AuditEvent
-from tests.agents.admin.rows import (
-    act_page,
-    kinds_since,
-    last_event,
-    make_playbook,
-    page,
-    sign_in,
-    text_of,
-)
+from tests.agents.admin.rows import act_page, kinds_since, last_event, make_playbook, page, sign_in, text_of
 from tests.factories import make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db

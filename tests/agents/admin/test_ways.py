@@ -10,7 +10,7 @@ from django.urls import reverse
 import agents.admin  # noqa: F401 which registers the pages
 from agents.enums import ApprovalStatus
 from agents.models import AgentSession, Approval, Message
-from agents.services.halts import organisation_halt
+from agents.sessions.halts import organisation_halt
 from tests.agents.admin.rows import ROLES, make_approval, make_everything, page, sign_in, text_of
 from tests.factories import NOW, make_session
 

@@ -5,17 +5,7 @@ from django.contrib import admin
 from django.urls import reverse
 
 from agents.enums import ApprovalStatus, HaltState, Phase, Status, ToolIntent
-from agents.models import (
-    AgentSession,
-    ApiKey,
-    Budget,
-    Document,
-    Halt,
-    InboundEvent,
-    InferenceLog,
-    PromptSkill,
-    Trigger,
-)
+from agents.models import AgentSession, ApiKey, Budget, Document, Halt, InboundEvent, InferenceLog, PromptSkill, Trigger
 from audit import recorder
 from tests.agents.admin.rows import make_approval, make_document, page, sign_in, text_of
 from tests.factories import NOW, make_session, make_trigger

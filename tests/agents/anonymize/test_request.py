@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from agents.anonymize import Anonymizer
-from agents.costs import input_bound
+from agents.policy.costs import input_bound
 from agents.types import ModelReply, ModelRequest, Price, Usage
 from tests.table import every_row
 

@@ -5,7 +5,7 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from agents.conf import clock
-from agents.services.api_keys import Scope, api_key_create
+from agents.people.keys import Scope, api_key_create
 from tests.factories import make_starter
 
 

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from agents.conf import clock
 from agents.models import AgentSession, ApiKey, Profile, Trigger
-from agents.services.api_keys import api_key_revoke
+from agents.people.keys import api_key_revoke
 from tests.factories import make_session, make_user
 
 from .conftest import client_of, client_with, key_of

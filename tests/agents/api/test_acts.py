@@ -12,33 +12,21 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from agents import accounts
+from agents.ask import entry
 from agents.conf import clock
+from agents.definitions.playbook_text import Position
 from agents.enums import Level, Outcome, Status, ToolIntent
+from agents.guard.calls import fitting
+from agents.knowledge import documents, memories, playbooks, precedents, projects
 from agents.models import ContextProposal, ToolCall
-from agents.playbook_text import Position
-from agents.router import asking
-from agents.services import (
-    agent_files,
-    approvals,
-    events,
-    halts,
-    knowledge,
-    lifecycles,
-    memories,
-    notifications,
-    people,
-    playbooks,
-    precedents,
-    projects,
-    questions,
-    resolutions,
-    restarts,
-    skills,
-    triggers,
-)
-from agents.services import agents as agents_
-from agents.services.running_now import run_now
-from agents.tools.calls import fitting
+from agents.people import notifications
+from agents.roster import agents as agents_
+from agents.roster import files, lifecycles
+from agents.sessions import approvals, halts, questions, resolutions
+from agents.skills import skills
+from agents.triggers import events, restarts, triggers
+from agents.triggers.running_now import run_now
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
@@ -90,7 +78,7 @@ def paused(world, row):
 
 
 def fresh_document(world, row):
-    knowledge.document_detach(document=row, collection=world.rows["collection"], **said(world))
+    documents.document_detach(document=row, collection=world.rows["collection"], **said(world))
 
 
 def unused(world, row):
@@ -123,11 +111,11 @@ ACTS = {
         lambda w, row: agents_.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
     ),
     "agent:define": Act(
-        lambda w, row: agent_files.agent_define(agent=row, text="mode: manual\n", **said(w)),
+        lambda w, row: files.agent_define(agent=row, text="mode: manual\n", **said(w)),
         {"definition": "mode: manual\n"},
     ),
     "agent:import_yaml": Act(
-        lambda w, _: agent_files.agent_import(owner=w.by, text="name: A\n", **said(w)), {"definition": "name: A\n"}
+        lambda w, _: files.agent_import(owner=w.by, text="name: A\n", **said(w)), {"definition": "name: A\n"}
     ),
     "agent:start": Act(lambda w, row: lifecycles.agent_start(agent=row, **said(w)), before=at_rest),
     "agent:stop": Act(lambda w, row: lifecycles.agent_stop(agent=row, **said(w)), before=under_way),
@@ -160,20 +148,20 @@ ACTS = {
         lambda w, row: {"digest": row.digest, "uses": 3},
     ),
     "chat:create": Act(
-        lambda w, _: asking.say(text="Which leases end this year?", by=w.by, now=clock()),
+        lambda w, _: entry.say(text="Which leases end this year?", by=w.by, now=clock()),
         {"message": "Which leases end this year?"},
     ),
     "callable-skill:partial_update": Act(
         lambda w, _: skills.skill_set(name="send_email", declared=Level.RESTRICTED, hourly_limit=2, **said(w)),
         {"hourly_limit": 3},
     ),
-    "collection:create": Act(lambda w, _: knowledge.collection_create(owner=w.by, name="C", **said(w)), {"name": "C"}),
+    "collection:create": Act(lambda w, _: documents.collection_create(owner=w.by, name="C", **said(w)), {"name": "C"}),
     "collection:partial_update": Act(
-        lambda w, row: knowledge.collection_rename(collection=row, name="C", **said(w)), {"name": "C"}
+        lambda w, row: documents.collection_rename(collection=row, name="C", **said(w)), {"name": "C"}
     ),
-    "collection:destroy": Act(lambda w, row: knowledge.collection_delete(collection=row, **said(w))),
+    "collection:destroy": Act(lambda w, row: documents.collection_delete(collection=row, **said(w))),
     "document:create": Act(
-        lambda w, _: knowledge.document_add(
+        lambda w, _: documents.document_add(
             owner=w.by, name="a.txt", data=b"A new lease.", collection=w.rows["collection"], **said(w)
         ),
         lambda w, _: {
@@ -183,21 +171,21 @@ ACTS = {
         form="multipart",
     ),
     "document:attach": Act(
-        lambda w, row: knowledge.document_attach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: documents.document_attach(document=row, collection=w.rows["collection"], **said(w)),
         lambda w, row: {"collection": public(w.rows["collection"])},
         before=fresh_document,
     ),
     "document:detach": Act(
-        lambda w, row: knowledge.document_detach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: documents.document_detach(document=row, collection=w.rows["collection"], **said(w)),
         lambda w, row: {"collection": public(w.rows["collection"])},
     ),
-    "document:destroy": Act(lambda w, row: knowledge.document_delete(document=row, **said(w))),
+    "document:destroy": Act(lambda w, row: documents.document_delete(document=row, **said(w))),
     "event:create": Act(
         lambda w, _: events.event_receive(owner=w.by, event=events.EventIn(source="monitor"), now=clock()),
         {"source": "monitor"},
     ),
     "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **said(w)), {"reason": "Stop."}),
-    "me:patch": Act(lambda w, _: people.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
+    "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
     "memory:keep": Act(
         lambda w, row: memories.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
     ),

@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from agents.api import event_reader
 from agents.api.event_reader import Listener, Reader
 from agents.models import AgentEvent
-from agents.services.happenings import event_emit
+from agents.people.activity import event_emit
 from tests.factories import NOW, make_agent, make_session, make_user
 
 from .conftest import client_of

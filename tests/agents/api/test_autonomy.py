@@ -8,8 +8,8 @@ from agents.conf import clock
 from agents.loop.context import opening_of
 from agents.loop.render import View
 from agents.models import AgentSession, Profile, Sensor, Turn
-from agents.services.halts import organisation_halt
-from agents.services.leases import lease_claim
+from agents.sessions.halts import organisation_halt
+from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.autonomy import make_autonomous, make_going, make_turn
 from tests.agents.chat.rows import make_entry

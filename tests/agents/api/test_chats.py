@@ -4,9 +4,9 @@ from uuid import uuid4
 
 import pytest
 
+from agents.ask.chats import MAX_CHARS
 from agents.enums import Status, WaitingOn
 from agents.models import AgentSession
-from agents.services.chats import MAX_CHARS
 from audit.models import AuditEvent
 from tests.agents.chat.rows import CALL, make_chat, make_entry, make_question, open_chat
 from tests.factories import make_agent, make_user

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.models import AgentSession, Halt, Installation, Profile
-from agents.services.halts import organisation_halt
+from agents.sessions.halts import organisation_halt
 from tests.factories import NOW, make_agent, make_session, make_starter, make_user
 
 from .conftest import client_of

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from agents.enums import Outcome
 from agents.models import Agent, AgentSession, Approval, ToolCall, Trigger
-from agents.services.roles import roles_make
+from agents.roles import roles_make
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 

@@ -7,8 +7,8 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.api import documents, parsers
+from agents.knowledge.media import bytes_place
 from agents.models import Attachment, Document, Memory, Playbook, Project
-from agents.services.media import bytes_place
 from tests.factories import make_user
 
 from .conftest import client_of

@@ -7,7 +7,7 @@ import pytest
 from agents.conf import clock
 from agents.enums import QuestionStatus, Status
 from agents.models import AgentSession, ApiKey, Question
-from agents.services.halts import session_halt
+from agents.sessions.halts import session_halt
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_question, open_chat
 from tests.factories import make_user

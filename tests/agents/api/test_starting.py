@@ -6,8 +6,8 @@ from django.contrib.auth.models import Group
 
 from agents.conf import clock
 from agents.models import AgentSession
-from agents.services.roles import roles_make
-from agents.services.watches import watches_fire_unfired
+from agents.roles import roles_make
+from agents.triggers.watches import watches_fire_unfired
 from tests.factories import make_trigger, make_user
 
 from .conftest import client_of

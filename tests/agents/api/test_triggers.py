@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
+from agents.ledger.permits import TO_RELEASE
 from agents.models import AgentSession, Budget, InboundEvent, Installation, Project, Trigger
-from agents.services.permits import TO_RELEASE
-from agents.services.triggers import trigger_secret
+from agents.triggers.triggers import trigger_secret
 from tests.factories import NOW, make_agent, make_starter, make_trigger
 
 from .conftest import client_of
@@ -208,7 +208,7 @@ def test_run_now_needs_one_playbook_or_skill_or_a_goal(api, world):
 
 
 def test_run_now_while_all_work_is_halted_is_a_conflict(api, world):
-    from agents.services.halts import organisation_halt
+    from agents.sessions.halts import organisation_halt
 
     organisation_halt(by=world.owner, reason="incident", now=NOW)
     answer = post(api, RUN, {"playbook": public(world.rows["playbook"]), "query": "term"})
@@ -329,7 +329,7 @@ def test_health_counts_what_is_mine(api, world):
 
 
 def test_health_says_that_all_work_is_halted(api, world):
-    from agents.services.halts import organisation_halt
+    from agents.sessions.halts import organisation_halt
 
     organisation_halt(by=None, reason="", now=NOW)
     assert api.get("/api/v1/health").json()["ok"] is False

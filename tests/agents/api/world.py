@@ -11,8 +11,8 @@ from django.db import transaction
 
 from agents.api import urls
 from agents.conf import clock
-from agents.consent import call_digest
 from agents.enums import EventKind, EventOutcome, Level, Outcome, Phase, Status, TriggerKind, WaitingOn
+from agents.knowledge.media import bytes_store
 from agents.models import (
     Approval,
     Attachment,
@@ -31,8 +31,8 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
-from agents.services.happenings import event_emit
-from agents.services.media import bytes_store
+from agents.people.activity import event_emit
+from agents.policy.consent import call_digest
 from audit import recorder
 from tests.agents.chat.rows import make_chat, make_question
 from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger

@@ -5,16 +5,16 @@ from functools import partial
 
 import pytest
 
-from agents.chat.engine import chat
-from agents.chat.streaming import stream_events
+from agents.ask.chats import Way, chat_answer, chat_say
+from agents.ask.engine import chat
+from agents.ask.streaming import stream_events
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.chats import Way, chat_answer, chat_say
-from agents.services.halts import session_halt
+from agents.sessions.halts import session_halt
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_chat
 from tests.agents.conftest import MODEL, script

@@ -3,14 +3,14 @@
 import pytest
 from django.core.cache import cache
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_answer, chat_say
+from agents.ask.engine import chat
 from agents.enums import Status
 from agents.models import Approval, Message, Question, ToolCall
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.chats import chat_answer, chat_say
-from agents.services.questions import question_answer
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL, script
 from tests.factories import NOW, make_agent, make_price, make_user

@@ -8,15 +8,15 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.db import transaction
 
+from agents.definitions.in_force import definition_drift, definition_of
 from agents.definitions.loader import DefinitionError
 from agents.enums import ApprovalMode, BudgetScope, SensorState
 from agents.exceptions import InvalidTransition, NotFound
 from agents.models import Agent, Budget
-from agents.services.agent_files import agent_define, agent_export, agent_import, definition_write
-from agents.services.agents import agent_edit
-from agents.services.definitions import definition_drift, definition_of
-from agents.services.leases import lease_claim
-from agents.services.sessions import session_create
+from agents.roster.agents import agent_edit
+from agents.roster.files import agent_define, agent_export, agent_import, definition_write
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_user
 

@@ -5,10 +5,10 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
+from agents.definitions.in_force import definition_of
 from agents.models import Agent, Trigger
-from agents.services.agents import agent_edit
-from agents.services.definitions import definition_of
-from agents.strict_yaml import MAX_BYTES
+from agents.roster.agents import agent_edit
+from agents.text.strict_yaml import MAX_BYTES
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_user
 

@@ -5,14 +5,14 @@ from decimal import Decimal
 import pytest
 
 from agents.definitions.loader import DefinitionError
+from agents.definitions.playbook_text import Position
 from agents.enums import TriggerKind
+from agents.knowledge.documents import collection_create
+from agents.knowledge.playbooks import playbook_create
+from agents.knowledge.projects import project_create
 from agents.models import Collection, Trigger
-from agents.playbook_text import Position
-from agents.services.agent_files import agent_export, agent_import
-from agents.services.knowledge import collection_create
-from agents.services.playbooks import playbook_create
-from agents.services.projects import project_create
-from agents.services.triggers import trigger_create, trigger_delete, trigger_edit
+from agents.roster.files import agent_export, agent_import
+from agents.triggers.triggers import trigger_create, trigger_delete, trigger_edit
 from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
+from agents.definitions.in_force import definition_checked
 from agents.enums import TriggerKind
+from agents.knowledge.prompt_skills import skills_load
 from agents.management.samples import samples_install
 from agents.models import Agent, AgentSession, Document, Trigger
-from agents.services.definitions import definition_checked
-from agents.services.prompt_skills import skills_load
 from agents.skills.unresolved import unresolved
 from tests.factories import NOW, make_user
 from tests.table import every_row

@@ -6,9 +6,9 @@ from contextlib import suppress
 import pytest
 from django.core.management import CommandError, call_command
 
+from agents.definitions.in_force import definition_checked
 from agents.definitions.problems import DefinitionError
-from agents.services.agent_files import agent_import
-from agents.services.definitions import definition_checked
+from agents.roster.files import agent_import
 from agents.skills.registry import installed_skills
 from tests.factories import NOW, make_user
 from tests.table import every_row

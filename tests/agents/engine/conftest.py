@@ -6,13 +6,13 @@ import pytest
 from django.core.cache import cache
 
 from agents.conf import clock
-from agents.engine.asking import Brief
 from agents.engine.loop import StepLoop
+from agents.engine.prompting import Brief
 from agents.enums import Mode, Phase, Status
-from agents.guardrails import Counters
 from agents.models import Message
+from agents.policy.guardrails import Counters
 from agents.providers.scripted import Step
-from agents.services.transcripts import GUARDRAILS, Entry
+from agents.sessions.transcripts import GUARDRAILS, Entry
 from agents.skills.registry import installed_skills
 from agents.types import RequestedCall
 from tests.agents.conftest import MODEL, script

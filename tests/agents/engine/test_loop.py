@@ -6,18 +6,18 @@ from datetime import timedelta
 import pytest
 import time_machine
 
-from agents.context_window import is_paired
 from agents.ends import Asleep, Finished, SliceOver, Waiting
-from agents.engine.batch import OUTPUT_CHARS
 from agents.engine.loop import Answered
+from agents.engine.skills import OUTPUT_CHARS
 from agents.enums import Outcome, TerminalReason, WaitingOn
 from agents.exceptions import BudgetExceeded, CostCapReached, SessionHalted
-from agents.guardrails import Reason
-from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import Approval, ToolCall
+from agents.policy.context_window import is_paired
+from agents.policy.guardrails import Reason
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
 from agents.providers.base import Fault, ProviderError
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.halts import session_halt
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.halts import session_halt
 from agents.types import RequestedCall, Usage
 from audit.models import AuditEvent
 from tests.factories import NOW
@@ -67,7 +67,7 @@ def test_session_waits_for_a_tool_while_one_runs_and_runs_while_a_model_is_asked
         seen.append(str(session.state))
         return "seen"
 
-    monkeypatch.setattr("agents.tools.skills.perform", see)
+    monkeypatch.setattr("agents.guard.skills.perform", see)
     with script(replace(calls("look()"), before_reply=see), replace(DONE, before_reply=see)):
         loop().run()
     assert seen == ["running", "waiting_for_tool", "running"]
@@ -268,7 +268,7 @@ def test_output_that_is_too_long_is_cut_for_the_model(loop, said):
 
 
 def test_transcript_that_is_too_long_to_be_sent_ends_the_run_clearly(loop, monkeypatch):
-    monkeypatch.setattr("agents.tools.calls.MAX_ARGUMENT_CHARS", 50_000)
+    monkeypatch.setattr("agents.guard.calls.MAX_ARGUMENT_CHARS", 50_000)
     with script(native("echo", text="x" * 1_000, times=60), DONE):
         end = loop().run()
     assert end.reason == TerminalReason.REFUSED

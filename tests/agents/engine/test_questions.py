@@ -14,11 +14,11 @@ from agents.engine.loop import Answered
 from agents.enums import QuestionStatus, Status, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import Approval, Message, Question, StreamPart
-from agents.services.approvals import approval_approve
-from agents.services.leases import lease_claim
-from agents.services.questions import question_answer, questions_expire
-from agents.services.run_ends import session_rest
-from agents.services.streams import parts_forget
+from agents.sessions.approvals import approval_approve
+from agents.sessions.ending import session_rest
+from agents.sessions.leases import lease_claim
+from agents.sessions.questions import question_answer, questions_expire
+from agents.sessions.streams import parts_forget
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 

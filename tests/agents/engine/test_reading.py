@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agents import guardrails
-from agents.engine.reading import MOST_CALLS, read_reply, stored_calls
+from agents.engine.replies import MOST_CALLS, read_reply, stored_calls
+from agents.policy import guardrails
 from tests.agents.skills.leaky import CANARY
 
 CALL = "<skill>now()</skill>"

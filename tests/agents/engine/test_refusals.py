@@ -3,8 +3,8 @@
 import pytest
 import time_machine
 
-from agents.engine.batch import SkillExecutor
 from agents.engine.loop import Answered
+from agents.engine.skills import SkillExecutor
 from agents.models import Agent, Approval, InferenceLog, SkillCount, SkillSetting, ToolCall
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills

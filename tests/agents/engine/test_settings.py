@@ -4,12 +4,12 @@ from decimal import Decimal
 
 import pytest
 
+from agents.ask.chats import chat_say
+from agents.definitions.loop_settings import guardrails_of, loop_of
 from agents.engine.offering import skills_of
-from agents.loop_config import GuardrailsConfig, LoopConfig
 from agents.models import SkillSetting
-from agents.services.chats import chat_say
-from agents.services.loop_settings import guardrails_of, loop_of
-from agents.services.spawning import trigger_fire
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.triggers.firing import trigger_fire
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
 pytestmark = pytest.mark.django_db

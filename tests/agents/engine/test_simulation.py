@@ -12,11 +12,11 @@ from agents.engine.loop import Answered
 from agents.engine.simulation import ARGUMENT_CHARS, PREFIX, SKIPPED
 from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
 from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
+from agents.ledger.budgets import budget_set_cap
 from agents.models import Approval, InferenceLog, SuspendedModel, ToolCall
 from agents.providers.base import Fault, ProviderError
-from agents.services.approvals import approval_approve
-from agents.services.budget import budget_set_cap
-from agents.services.halts import session_halt
+from agents.sessions.approvals import approval_approve
+from agents.sessions.halts import session_halt
 from agents.skills.registry import installed_skills
 from agents.types import Usage
 from tests.agents.skills import samples

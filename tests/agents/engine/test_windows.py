@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import time_machine
 
-from agents.context_window import MARK, is_paired
 from agents.engine.loop import Answered
 from agents.engine.wire import as_sent
-from agents.guardrails import READ_ONLY_STEPS, Reason
-from agents.loop_config import LoopConfig
 from agents.models import InferenceLog, Message
+from agents.policy.context_window import MARK, is_paired
+from agents.policy.guardrails import READ_ONLY_STEPS, Reason
+from agents.policy.loop_config import LoopConfig
 from tests.factories import NOW
 
 from .conftest import Step, calls, native, script

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.extraction import apart
+from agents.text import apart
 
 
 @pytest.fixture(autouse=True)

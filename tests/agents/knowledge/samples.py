@@ -3,7 +3,7 @@
 import io
 import zipfile
 
-from agents.services.knowledge import collection_create, document_add
+from agents.knowledge.documents import collection_create, document_add
 from tests.factories import NOW
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

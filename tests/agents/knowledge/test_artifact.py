@@ -4,13 +4,12 @@ import pytest
 
 from agents.enums import DocumentOrigin, Outcome, Phase, ToolIntent, TriggerKind
 from agents.exceptions import OpenTransaction, ToolNotGranted
-from agents.guard import guarded_tool_call
+from agents.guard import artifact, guarded_tool_call
+from agents.knowledge import documents
+from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
+from agents.knowledge.media import bytes_place
+from agents.knowledge.search import search_chunks
 from agents.models import AgentSession, Attachment, Chunk, Document, ToolCall
-from agents.selectors.search import search_chunks
-from agents.services import knowledge
-from agents.services.knowledge import collection_delete, document_attach, document_delete, document_detach
-from agents.services.media import bytes_place
-from agents.tools import artifact
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import files_under, make_collection, make_document
 from tests.factories import NOW, make_session, make_trigger, make_user
@@ -175,7 +174,7 @@ def test_rows_that_cannot_be_written_leave_none_behind(collection, emit, monkeyp
     def broken(*args, **more):
         raise RuntimeError("the row is refused")
 
-    monkeypatch.setattr(knowledge, "_attach", broken)
+    monkeypatch.setattr(documents, "_attach", broken)
     assert emit(collection).outcome == Outcome.ERROR
     assert (Document.objects.count(), Chunk.objects.count()) == (0, 0)
 

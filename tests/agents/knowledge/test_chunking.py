@@ -5,7 +5,7 @@ import time
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents.chunking import LONGEST_CHARS, SHORTEST_CHARS, TARGET_CHARS, chunk_spans
+from agents.text.chunks import LONGEST_CHARS, SHORTEST_CHARS, TARGET_CHARS, chunk_spans
 
 # Long texts out of few parts: letters, pauses of every kind, and characters beyond the first plane
 TEXTS = st.lists(

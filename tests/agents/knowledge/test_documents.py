@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
+from agents.knowledge import documents
+from agents.knowledge.documents import document_add, document_attach, document_delete, document_detach
 from agents.models import Attachment, Chunk, Document
-from agents.services import knowledge
-from agents.services.knowledge import document_add, document_attach, document_delete, document_detach
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import files_under, make_collection, make_document
 from tests.factories import NOW, make_user
@@ -174,7 +174,7 @@ def test_deleted_bytes_may_come_in_again(owner):
 def test_bytes_that_came_in_meanwhile_are_recognised(owner, monkeypatch):
     """The look-up before reading saw nothing; the database does."""
     first = make_document(owner)
-    monkeypatch.setattr(knowledge, "_known", _blind_once(knowledge._known))
+    monkeypatch.setattr(documents, "_known", _blind_once(documents._known))
     document, is_new = document_add(owner=owner, name="x", data=b"The term is twelve months.", by=owner, now=LATER)
     assert (document.pk, is_new) == (first.pk, False)
 
@@ -191,7 +191,7 @@ def _blind_once(real):
 
 def test_another_fault_of_the_database_is_not_taken_for_known_bytes(owner, monkeypatch):
     make_document(owner)
-    monkeypatch.setattr(knowledge, "_known", lambda *what: None)
+    monkeypatch.setattr(documents, "_known", lambda *what: None)
     with pytest.raises(Exception, match=r"(?i)unique"):
         make_document(owner)
 
@@ -248,7 +248,7 @@ def test_bytes_are_stored_before_any_row_and_outside_of_our_transaction(owner, m
     def store(data, *, digest):
         seen.append((Document.objects.count(), len(connection.savepoint_ids) - open_blocks))
 
-    monkeypatch.setattr(knowledge, "bytes_store", store)
+    monkeypatch.setattr(documents, "bytes_store", store)
     make_document(owner)
     assert seen == [(0, 0)]
 

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from agents import extraction
 from agents.exceptions import Invalid
-from agents.extraction import apart, extract, limits, reader
+from agents.text import apart, extraction, limits, reader
+from agents.text.extraction import extract
 from tests.agents.knowledge.samples import W, docx_of, docx_with_body, make_pdf, with_part
 from tests.table import every_row
 
@@ -41,7 +41,7 @@ def test_a_pdf_without_text_asks_for_text_recognition():
 
 
 def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
-    from agents.extraction import pdf
+    from agents.text import pdf
 
     monkeypatch.setattr(pdf, "MAX_PAGES", 2)
     with pytest.raises(Invalid, match="3 pages; at most 2"):
@@ -49,7 +49,7 @@ def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
 
 
 def test_a_pdf_with_too_much_text_is_given_up_on_the_way(monkeypatch):
-    from agents.extraction import pdf
+    from agents.text import pdf
 
     monkeypatch.setattr(pdf, "MAX_CHARS", 10)
     with pytest.raises(Invalid, match="more than 10 characters"):

@@ -3,8 +3,9 @@
 import pytest
 
 from agents.exceptions import Invalid
-from agents.extraction import apart, extract
-from agents.extraction.visible import visible_text
+from agents.text import apart
+from agents.text.extraction import extract
+from agents.text.formats import visible_text
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>

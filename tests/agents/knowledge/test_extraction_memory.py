@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from agents.exceptions import Invalid
-from agents.extraction import apart, extract, limits
+from agents.text import apart, limits
+from agents.text.extraction import extract
 from tests.agents.knowledge.samples import docx_with_body, make_pdf, with_part
 
 pytest.importorskip("docx")
@@ -18,7 +19,7 @@ MB = 1_000_000
 ASK = """
 import resource, sys
 from agents.exceptions import Invalid
-from agents.extraction import extract
+from agents.text.extraction import extract
 try:
     said = len(extract(sys.stdin.buffer.read(), name="a.docx").text)
 except Invalid as refusal:

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.exceptions import Invalid
-from agents.extraction import MAX_BYTES, MAX_CHARS, extract
+from agents.text.extraction import MAX_BYTES, MAX_CHARS, extract
 from tests.table import every_row
 
 GREETING = "Grüße, 世界 🙂"

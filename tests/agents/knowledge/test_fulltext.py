@@ -3,8 +3,8 @@
 import pytest
 from django.db import connection
 
+from agents.knowledge.search import search_chunks
 from agents.models import Chunk, fulltext
-from agents.selectors.search import search_chunks
 from tests.agents.knowledge.samples import make_document
 from tests.factories import make_user
 

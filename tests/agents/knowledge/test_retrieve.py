@@ -10,8 +10,8 @@ import pytest
 
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.knowledge.documents import artifact_add, collection_delete, document_delete, document_detach
 from agents.models import Notification, ToolCall
-from agents.services.knowledge import artifact_add, collection_delete, document_delete, document_detach
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.agents.knowledge.samples import make_collection, make_document

@@ -7,9 +7,9 @@ from django.db import connection
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agents.knowledge.documents import collection_delete, document_delete, document_detach
+from agents.knowledge.search import MAX_WORDS, search_chunks
 from agents.models import Chunk
-from agents.selectors.search import MAX_WORDS, search_chunks
-from agents.services.knowledge import collection_delete, document_delete, document_detach
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_user
 from tests.table import every_row

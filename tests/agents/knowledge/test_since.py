@@ -7,11 +7,11 @@ import pytest
 from django.db import connection, transaction
 
 from agents.enums import Status, TriggerKind
+from agents.knowledge import documents as knowledge
+from agents.knowledge.documents import document_add, document_attach
+from agents.knowledge.knowledge import documents_new_in
 from agents.models import AgentSession, Attachment, Collection, Trigger
-from agents.selectors.knowledge import documents_new_in
-from agents.services import knowledge
-from agents.services.knowledge import document_add, document_attach
-from agents.services.schedules import schedules_fire, schedules_replan
+from agents.triggers.schedules import schedules_fire, schedules_replan
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_trigger, make_user
 from tests.flows.processes import in_threads

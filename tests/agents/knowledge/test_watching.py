@@ -6,10 +6,10 @@ import pytest
 from django.db import transaction
 
 from agents.enums import TriggerKind
+from agents.knowledge.documents import document_attach, document_detach
 from agents.models import AgentSession, Attachment
-from agents.services import watches
-from agents.services.knowledge import document_attach, document_detach
-from agents.services.watches import watches_fire
+from agents.triggers import watches
+from agents.triggers.watches import watches_fire
 from tests.agents.knowledge.samples import make_collection, make_document
 from tests.factories import NOW, make_trigger, make_user
 

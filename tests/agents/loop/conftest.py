@@ -8,17 +8,17 @@ import time_machine
 from django.core.cache import cache
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import EventKind, Status
+from agents.loop.alerts import alert_push
 from agents.loop.cycle import loop as engine
+from agents.loop.state import hot_write
 from agents.models import AgentEvent, AgentSession, ModelPrice, Turn
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
+from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.services.alerts import alert_push
-from agents.services.definitions import definition_of
-from agents.services.hot_state import hot_write
-from agents.services.loops import loop_start
-from agents.services.sweeps import sleepers_wake
+from agents.sessions.sweeps import sleepers_wake
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL
 from tests.agents.loop import samples

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from agents.blocks import parse_blocks
 from agents.conf import clock
 from agents.enums import EventKind, Status
+from agents.loop import alerts, turns
+from agents.loop.reads import alerts_dropped
 from agents.models import Alert, Message
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.selectors.loops import alerts_dropped
-from agents.services import alerts, turns
-from agents.services.events import EventIn, event_receive
-from agents.services.loops import loop_stop
+from agents.roster.loops import loop_stop
+from agents.text.blocks import parse_blocks
+from agents.triggers.events import EventIn, event_receive
 from tests.agents.conftest import script
 from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
 from tests.factories import make_user

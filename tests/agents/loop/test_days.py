@@ -8,9 +8,9 @@ import pytest
 from agents.conf import clock
 from agents.enums import Status, TerminalReason, TurnState
 from agents.loop.pacing import day_of
+from agents.loop.reads import loop_current
 from agents.models import AgentSession, GateDay
-from agents.selectors.loops import loop_current
-from agents.services.loops import loop_stop, loops_renew
+from agents.roster.loops import loop_stop, loops_renew
 from agents.types import Usage
 from tests.agents.conftest import script
 from tests.agents.loop.conftest import Driven

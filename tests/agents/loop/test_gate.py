@@ -5,12 +5,12 @@ from decimal import Decimal
 
 import pytest
 
-from agents.blocks import parse_blocks
 from agents.conf import clock
 from agents.enums import EventKind, Purpose, Status, TerminalReason, TurnState
 from agents.models import GateDay, InferenceLog, SuspendedModel
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.text.blocks import parse_blocks
 from tests.agents.conftest import MODEL, script
 from tests.agents.loop import samples
 from tests.agents.loop.saying import GO_ON, SMALL, prompt, says, sleeps

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_say
+from agents.ask.engine import chat
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.loop.pacing import Pace
@@ -14,10 +15,9 @@ from agents.models import Agent, Budget, Installation, Message, Profile, ToolCal
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.chats import chat_say
-from agents.services.skills import SkillCount
-from agents.services.watchdog import idle_sweep
+from agents.sessions.watchdog import idle_sweep
 from agents.skills.registry import skill_named
+from agents.skills.skills import SkillCount
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script

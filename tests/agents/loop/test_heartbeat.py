@@ -7,12 +7,12 @@ import pytest
 from agents.conf import clock
 from agents.enums import Mode, Status, TerminalReason
 from agents.loop.heartbeat import heartbeat
+from agents.loop.heartbeats import heartbeat_start, heartbeat_stop
 from agents.models import Agent, AgentSession, Message, Profile
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.heartbeats import heartbeat_start, heartbeat_stop
-from agents.services.sweeps import sleepers_wake
+from agents.sessions.sweeps import sleepers_wake
 from tests.agents.conftest import script
 from tests.agents.loop.saying import prompt, says
 

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import Outcome, Status, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.loop.state import VALUE_BYTES, changes_from, diff_since, hot_forget, hot_snapshot, hot_summary
 from agents.models import HotField, Message
-from agents.services.definitions import definition_of
-from agents.services.hot_state import VALUE_BYTES, changes_from, diff_since, hot_forget, hot_snapshot, hot_summary
-from agents.services.loops import loop_restart
+from agents.roster.loops import loop_restart
 from tests.agents.conftest import script
 from tests.agents.loop import samples
 from tests.agents.loop.conftest import Driven

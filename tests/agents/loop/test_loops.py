@@ -13,9 +13,9 @@ from agents.conf import clock
 from agents.enums import HaltState, Mode, Status, TerminalReason
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, Sensor
-from agents.services.halts import organisation_halt
-from agents.services.leases import lease_claim
-from agents.services.loops import loop_restart, loop_start, loop_stop
+from agents.roster.loops import loop_restart, loop_start, loop_stop
+from agents.sessions.halts import organisation_halt
+from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.conftest import script
 from tests.agents.loop.saying import GO_ON, sleeps

@@ -4,18 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from agents.blocks import parse_blocks
-from agents.chat.engine import chat
+from agents.accounts import profile_set
+from agents.ask.chats import chat_answer, chat_say
+from agents.ask.engine import chat
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.models import AgentSession, Approval, InferenceLog, Message, ToolCall, Trigger
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.chats import chat_answer, chat_say
-from agents.services.halts import session_halt
-from agents.services.people import profile_set
-from agents.services.schedules import schedules_fire
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.halts import session_halt
+from agents.text.blocks import parse_blocks
+from agents.triggers.schedules import schedules_fire
 from audit.models import AuditEvent, SkillAudit
 from tests.agents.conftest import script
 from tests.agents.loop.saying import GO_ON, prompt, says, sleeps

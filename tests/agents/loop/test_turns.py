@@ -2,20 +2,20 @@
 
 import pytest
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_say
+from agents.ask.engine import chat
 from agents.conf import clock
 from agents.engine import turns
 from agents.engine.turns import SessionKey
 from agents.enums import Outcome
 from agents.loop.cycle import loop
 from agents.loop.heartbeat import heartbeat
+from agents.loop.heartbeats import heartbeat_start
 from agents.models import Message, ToolCall
 from agents.providers.scripted import Step
+from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.services.chats import chat_say
-from agents.services.heartbeats import heartbeat_start
-from agents.services.loops import loop_start
-from agents.services.sweeps import sleepers_wake
+from agents.sessions.sweeps import sleepers_wake
 from agents.walk.walk import walk
 from tests.agents.conftest import script
 from tests.agents.loop.saying import says
@@ -24,7 +24,7 @@ from tests.agents.walk.scene import Scene
 pytestmark = pytest.mark.django_db
 
 TEXT = "autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}"
-MODULES = ("agents.chat.engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.agentic")
+MODULES = ("agents.ask.engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.agentic")
 
 
 def by_chat(agent, time):

@@ -8,16 +8,16 @@ from django.contrib.auth.models import User
 from agents.conf import clock
 from agents.enums import EventKind, Mode, Status, TerminalReason, TurnState
 from agents.exceptions import NotAllowed
+from agents.loop.reads import loop_current
+from agents.loop.turns import KEPT, turns_forget
 from agents.models import Agent, AgentSession, Alert, Trigger, Turn
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.selectors.loops import loop_current
-from agents.services.agent_files import definition_write
-from agents.services.lifecycles import agent_start, agent_stop, agent_under_way
-from agents.services.loops import loop_is_awaited, loops_renew
-from agents.services.sensors import loops_going
-from agents.services.sweeps import sleepers_wake
-from agents.services.turns import KEPT, turns_forget
+from agents.roster.files import definition_write
+from agents.roster.lifecycles import agent_start, agent_stop, agent_under_way
+from agents.roster.loops import loop_is_awaited, loops_renew
+from agents.sensors.rows import loops_going
+from agents.sessions.sweeps import sleepers_wake
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script

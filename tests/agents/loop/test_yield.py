@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from agents.chat.engine import chat
+from agents.ask.chats import chat_say
+from agents.ask.engine import chat
 from agents.conf import clock
 from agents.enums import EventKind, Status, TerminalReason
 from agents.models import Message
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.chats import chat_say
 from agents.skills.pacing import yield_turn
 from agents.skills.registry import installed_skills, skill_named
 from agents.skills.skill import skill

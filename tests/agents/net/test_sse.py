@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.net.sse import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, ServerEvent, TooLarge
+from agents.net.streams import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, ServerEvent, TooLarge
 from tests.table import every_row
 
 STREAM = (

@@ -2,10 +2,10 @@
 
 import json
 
-from agents.blocks import render_block
+from agents.definitions.playbook_text import Playbook, render_playbook
 from agents.enums import Purpose
-from agents.playbook_text import Playbook, render_playbook
-from agents.providers.offline import OfflineProvider
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
 from agents.types import ModelRequest
 
 NONCE = "7f3a9c0e51d2"

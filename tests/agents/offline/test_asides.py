@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from agents.blocks import render_block
 from agents.engine.simulation import _question
 from agents.enums import Purpose
-from agents.providers import offline_asides
-from agents.providers.offline import OfflineProvider
+from agents.providers.offline import offline_asides
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
 from agents.types import ModelRequest
 from tests.table import every_row
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.blocks import SHOWN_AS, neutralised, parse_blocks, render_block
+from agents.text.blocks import SHOWN_AS, neutralised, parse_blocks, render_block
 from tests.table import every_row
 
 NONCE = "0123456789abcdef"

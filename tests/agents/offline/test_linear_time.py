@@ -4,14 +4,14 @@ import time
 
 import pytest
 
-from agents.providers import offline, offline_asides
-from agents.providers.offline import CUT_OFF
-from agents.providers.offline_demands import CLAUSE, demands, names_in
-from agents.providers.offline_document import Document
-from agents.providers.offline_quantities import quantities
-from agents.providers.offline_reply import markings
-from agents.providers.offline_stance import stance_of
-from agents.providers.offline_text import HEADING_CHARS, split, words_of
+from agents.providers.offline import offline_asides, provider
+from agents.providers.offline.offline_demands import CLAUSE, demands, names_in
+from agents.providers.offline.offline_document import Document
+from agents.providers.offline.offline_quantities import quantities
+from agents.providers.offline.offline_reply import markings
+from agents.providers.offline.offline_stance import stance_of
+from agents.providers.offline.provider import CUT_OFF
+from agents.providers.offline.text import HEADING_CHARS, split, words_of
 from agents.walk.parsing import parse_analysis, parse_judgement
 from tests.agents.offline import corpus
 from tests.agents.offline.asking import analysis, document, playbook
@@ -131,8 +131,8 @@ def test_a_run_of_marks_does_not_stall_an_analysis(run):
 
 
 def test_what_lies_beyond_the_greatest_size_is_not_read_and_said_so(monkeypatch):
-    assert offline.MOST_CHARS == 1_000_000
-    monkeypatch.setattr(offline, "MOST_CHARS", 20_000)
+    assert provider.MOST_CHARS == 1_000_000
+    monkeypatch.setattr(provider, "MOST_CHARS", 20_000)
     filler = "It is agreed. " * (20_000 // 14 + 1)
     found = analysis(playbook(corpus.PAYMENT), document(f"{filler}\n\nInvoices are paid within 90 days of receipt."))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.playbook_text import (
+from agents.definitions.playbook_text import (
     FORMS,
     Playbook,
     Position,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.blocks import render_block
-from agents.costs import input_bound
+from agents.definitions.playbook_text import Position
 from agents.enums import Purpose
-from agents.playbook_text import Position
+from agents.policy.costs import input_bound
 from agents.providers.base import ProviderError
-from agents.providers.offline import OfflineProvider
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
 from agents.types import ModelRequest, Price
 from tests.table import every_row
 

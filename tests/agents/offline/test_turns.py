@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from agents.blocks import render_block
 from agents.enums import Purpose
-from agents.providers.offline import OfflineProvider
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
 from agents.types import ModelRequest
 
 NONCE = "0123456789abcdef"

@@ -12,9 +12,9 @@ from agents.enums import NoticeKind, OutboxStatus, Phase, Status, ToolIntent
 from agents.exceptions import OpenTransaction
 from agents.guard import guarded_tool_call
 from agents.models import Notification, OutboxMessage, Profile
+from agents.people import notifications
+from agents.people.notifications import CLAIMED_FOR, MAX_ATTEMPTS, copies_due, copy_send, notice_create
 from agents.runner import run_session
-from agents.services import notifications
-from agents.services.notifications import CLAIMED_FOR, MAX_ATTEMPTS, copies_due, copy_send, notice_create
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import in_threads
 

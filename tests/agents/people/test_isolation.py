@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agents.enums import NoticeKind
+from agents.knowledge.precedents import precedent_promote, proposal_accept
 from agents.models import ContextProposal, ContextRevision, Memory, Notification, OutboxMessage, Precedent, Project
-from agents.services.notifications import notice_create
-from agents.services.precedents import precedent_promote, proposal_accept
+from agents.people.notifications import notice_create
 from tests.factories import NOW, make_user
 from tests.table import every_row
 
@@ -51,7 +51,7 @@ def context_writes(source):
 def test_one_module_writes_the_context_of_projects():
     files = [path for path in SOURCE.rglob("*.py") if "migrations" not in path.parts]
     writers = {path.relative_to(SOURCE).as_posix() for path in files if context_writes(path.read_text("utf-8"))}
-    assert writers == {"services/projects.py"}
+    assert writers == {"knowledge/projects.py"}
 
 
 @every_row(

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from agents.exceptions import Invalid, NotFound
+from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 from agents.models import Memory
-from agents.services.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 from tests.factories import NOW, make_user
 
 from .rows import allowed, make_memory, told

@@ -3,12 +3,12 @@
 import pytest
 from django.db import transaction
 
+from agents.accounts import email_notices_set
 from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
 from agents.exceptions import NotFound
 from agents.guard import guarded_tool_call
 from agents.models import Notification, OutboxMessage, Profile
-from agents.services.notifications import BODY_CHARS, TITLE_CHARS, notice_create, notice_read
-from agents.services.people import email_notices_set
+from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notice_create, notice_read
 from tests.factories import NOW, make_session, make_user
 
 from .rows import allowed, told

@@ -8,19 +8,19 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, transaction
 
+from agents.accounts import OPTED_OUT, email_notices_set, profile_set
 from agents.ends import Asleep, Finished
 from agents.enums import HaltState, Mode, Status, TerminalReason, ToolIntent, TriggerKind, WaitingOn
 from agents.exceptions import NotAllowed
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Halt, Trigger
 from agents.runner import run_session
-from agents.services import halts
-from agents.services.leases import lease_claim
-from agents.services.people import OPTED_OUT, email_notices_set, profile_set
-from agents.services.sessions import session_create
+from agents.sessions import halts
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create
 from audit.models import AuditEvent
+from audit.receipt_text import outcome_sentence
 from audit.receipts import build_receipt
-from audit.receipts_told import outcome_sentence
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
 

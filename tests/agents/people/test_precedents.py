@@ -4,8 +4,7 @@ import pytest
 
 from agents.enums import ProposalStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
-from agents.models import ContextProposal, ContextRevision
-from agents.services.precedents import (
+from agents.knowledge.precedents import (
     SUMMARY_CHARS,
     precedent_dismiss,
     precedent_promote,
@@ -16,7 +15,8 @@ from agents.services.precedents import (
     proposal_text,
     proposal_trace,
 )
-from agents.services.projects import CONTEXT_CHARS, project_edit
+from agents.knowledge.projects import CONTEXT_CHARS, project_edit
+from agents.models import ContextProposal, ContextRevision
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import in_threads
 from tests.table import every_row

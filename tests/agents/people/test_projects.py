@@ -3,8 +3,8 @@
 import pytest
 
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
+from agents.knowledge.projects import CONTEXT_CHARS, project_create, project_delete, project_edit
 from agents.models import ContextRevision, Project
-from agents.services.projects import CONTEXT_CHARS, project_create, project_delete, project_edit
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
 from tests.table import every_row

@@ -7,16 +7,16 @@ from django.test.utils import CaptureQueriesContext
 from agents.ends import Finished
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.models import AgentSession, ContextRevision, Precedent, Project, ToolCall
-from agents.runner import run_session
-from agents.services.precedents import (
+from agents.knowledge.precedents import (
     precedent_dismiss,
     precedent_promote,
     precedent_trace,
     proposal_accept,
     proposal_trace,
 )
-from agents.services.sessions import session_create, session_enter_phase
+from agents.models import AgentSession, ContextRevision, Precedent, Project, ToolCall
+from agents.runner import run_session
+from agents.sessions.lifecycle import session_create, session_enter_phase
 from tests.factories import NOW, make_session, make_user
 
 from .rows import make_precedent, make_project

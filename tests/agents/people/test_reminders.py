@@ -7,10 +7,10 @@ import pytest
 
 from agents.enums import ApprovalStatus, NoticeKind, Status, WaitingOn
 from agents.models import Approval, Notification
-from agents.services import approvals, reminders
-from agents.services.approvals import approvals_expire
-from agents.services.halts import session_halt
-from agents.services.reminders import approvals_remind
+from agents.sessions import approvals, reminders
+from agents.sessions.approvals import approvals_expire
+from agents.sessions.halts import session_halt
+from agents.sessions.reminders import approvals_remind
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 

@@ -4,9 +4,9 @@ import pytest
 
 from agents.enums import Mode, Status, TerminalReason
 from agents.models import Finding, Notification
-from agents.services.halts import organisation_halt, organisation_release
-from agents.services.notifications import receipt_path
-from agents.services.run_ends import session_finish
+from agents.people.notifications import receipt_path
+from agents.sessions.ending import session_finish
+from agents.sessions.halts import organisation_halt, organisation_release
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db

@@ -10,9 +10,9 @@ from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent,
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, Notification, ToolCall
-from agents.services import watchdog
-from agents.services.run_ends import session_finish
-from agents.services.watchdog import idle_sweep
+from agents.sessions import watchdog
+from agents.sessions.ending import session_finish
+from agents.sessions.watchdog import idle_sweep
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.factories import NOW, make_session

@@ -5,10 +5,10 @@ import time
 import pytest
 import yaml
 
-from agents import strict_yaml
+from agents.definitions.playbooks import read_playbook
 from agents.exceptions import Invalid
-from agents.playbook_yaml import read_playbook
-from agents.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from agents.text import strict_yaml
+from agents.text.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from tests.table import every_row
 
 GOOD = "name: n\npositions: [{issue: i}]\n"

@@ -5,9 +5,9 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
+from agents.knowledge.playbooks import playbook_delete
 from agents.models import Playbook, PromptSkill
-from agents.services.playbooks import playbook_delete
-from agents.strict_yaml import MAX_BYTES
+from agents.text.strict_yaml import MAX_BYTES
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 

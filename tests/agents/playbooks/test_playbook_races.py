@@ -6,10 +6,10 @@ from threading import Barrier
 import pytest
 from django.db import connection
 
+from agents.definitions.playbook_text import Position
 from agents.exceptions import Invalid
+from agents.knowledge.playbooks import playbook_create, playbook_edit, playbook_rendered, playbook_runnable
 from agents.models import Playbook
-from agents.playbook_text import Position
-from agents.services.playbooks import playbook_create, playbook_edit, playbook_rendered, playbook_runnable
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 

@@ -7,11 +7,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import strict_yaml
+from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import read_playbook, write_playbook
 from agents.exceptions import Invalid
-from agents.playbook_text import Position
-from agents.playbook_yaml import read_playbook, write_playbook
-from agents.services.playbook_checks import checked_positions
+from agents.knowledge.playbook_checks import checked_positions
+from agents.text import strict_yaml
 from tests.table import every_row
 
 WHOLE = """

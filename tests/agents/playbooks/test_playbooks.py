@@ -7,11 +7,10 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import Permission
 
+from agents.definitions.playbook_text import Position, parse_playbook
 from agents.exceptions import Invalid, NotFound
-from agents.models import Playbook, PlaybookPosition
-from agents.playbook_text import Position, parse_playbook
-from agents.services.playbook_checks import MAX_LISTED, MAX_POSITIONS, NAME_CHARS, TEXT_CHARS
-from agents.services.playbooks import (
+from agents.knowledge.playbook_checks import MAX_LISTED, MAX_POSITIONS, NAME_CHARS, TEXT_CHARS
+from agents.knowledge.playbooks import (
     playbook_create,
     playbook_delete,
     playbook_edit,
@@ -21,6 +20,7 @@ from agents.services.playbooks import (
     playbook_runnable,
     positions_of,
 )
+from agents.models import Playbook, PlaybookPosition
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 

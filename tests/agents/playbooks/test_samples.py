@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from agents.blocks import render_block
-from agents.playbook_text import Playbook, parse_rules, render_playbook
-from agents.playbook_yaml import read_playbook
-from agents.providers.offline import OfflineProvider
-from agents.services.playbook_checks import checked_name, checked_positions
-from agents.skill_files import read_skill, skill_names
+from agents.definitions.playbook_text import Playbook, parse_rules, render_playbook
+from agents.definitions.playbooks import read_playbook
+from agents.definitions.skill_files import read_skill, skill_names
+from agents.knowledge.playbook_checks import checked_name, checked_positions
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
 from agents.types import ModelRequest
 from tests.table import every_row
 

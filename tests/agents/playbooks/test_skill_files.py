@@ -6,9 +6,9 @@ from threading import Event, Thread
 
 import pytest
 
-from agents import skill_files
+from agents.definitions import skill_files
+from agents.definitions.skill_files import MAX_BYTES, MAX_FILES, MAX_SKILL_BYTES, read_skill, skill_names
 from agents.exceptions import Invalid
-from agents.skill_files import MAX_BYTES, MAX_FILES, MAX_SKILL_BYTES, read_skill, skill_names
 from tests.table import every_row
 
 FULL = """---

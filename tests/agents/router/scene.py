@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from django.contrib.auth.models import Permission
 
+from agents.ask.entry import ask
 from agents.enums import Status, TriggerKind, WaitingOn
 from agents.models import Approval, InferenceLog, Precedent, PromptSkill, ToolCall
-from agents.router.asking import ask
 from audit import recorder
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval

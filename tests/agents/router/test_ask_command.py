@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from agents.management import acting
+from agents.management import base
 from agents.models import AgentSession, Message
 from tests.factories import NOW
 
@@ -37,7 +37,7 @@ def ends_as(monkeypatch, **fields):
             session=session, seq=1, role="assistant", content="It is Tuesday.", stop="end_turn", created_at=NOW
         )
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
 
 
 def test_fast_path_is_printed(scene):
@@ -75,7 +75,7 @@ def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):
         for title in ("Letter", "Open question"):
             session.findings.create(title=title, content=f"{title} in full.")
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
     out = said("Investigate why the supplier raised its prices", "--wait", "5")
     assert out.endswith("(completed).\ninfo: Letter\nLetter in full.\n\ninfo: Open question\nOpen question in full.\n")
 

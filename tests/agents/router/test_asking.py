@@ -4,18 +4,18 @@ from uuid import UUID
 
 import pytest
 
-from agents.chat.engine import chat as chat_engine
+from agents.ask import classify as classifying
+from agents.ask.chats import chat_answer
+from agents.ask.classify import Strategy
+from agents.ask.engine import chat as chat_engine
+from agents.ask.entry import ask, say
+from agents.ask.naming import Kind
+from agents.definitions.in_force import definition_of
 from agents.enums import ApprovalMode, Mode, Status
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
 from agents.models import Agent, AgentSession, Trigger
 from agents.providers.scripted import Step
-from agents.router import classify as classifying
-from agents.router.answers import Kind
-from agents.router.asking import ask, say
-from agents.router.classify import Strategy
 from agents.runner import run_session
-from agents.services.chats import chat_answer
-from agents.services.definitions import definition_of
 from tests.agents.conftest import MODEL, script
 from tests.agents.triggers.rows import halt_all, make_collection, make_playbook
 from tests.factories import NOW, make_agent, make_price, make_starter, make_user

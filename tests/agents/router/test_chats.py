@@ -5,15 +5,16 @@ from uuid import UUID
 
 import pytest
 
-from agents.chat.engine import TOLD, _before, _requests, _said
+from agents.ask import classify, fast_paths
+from agents.ask import entry as asking
+from agents.ask.chats import chat_answer
+from agents.ask.engine import TOLD, _before, _requests, _said
+from agents.ask.fast_paths import FAST_PATHS
+from agents.ask.naming import Kind
 from agents.enums import HaltState, Mode, Status
 from agents.exceptions import InvalidTransition, NotAllowed, NotFound
 from agents.models import Agent, AgentSession, Message, Trigger
-from agents.router import asking, classify, fast_paths
-from agents.router.answers import Kind
-from agents.router.fast_paths import FAST_PATHS
-from agents.selectors.chats import exchanges
-from agents.services.chats import chat_answer
+from agents.sessions.chats import exchanges
 from audit.receipts import build_receipt
 from tests.agents.chat.rows import make_chat, open_chat
 from tests.agents.triggers.rows import halt_all
@@ -71,7 +72,7 @@ def test_agent_reads_what_was_answered_as_data_and_not_as_its_own_words(scene):
 
 
 def test_agent_reads_no_more_of_a_long_answer_than_it_needs(scene, monkeypatch):
-    monkeypatch.setattr("agents.chat.engine.MOST_TOLD", 10)
+    monkeypatch.setattr("agents.ask.engine.MOST_TOLD", 10)
     first = said(scene, "help")
     turn = said(scene, "Tell me more, would you", chat=first.public_id)
     assert "\nSay it in  …\n" in _said(turn, _before(turn))[1].content
@@ -252,7 +253,7 @@ def test_fault_of_a_lever_sends_its_order_to_no_model(scene, monkeypatch):
     def broken(*args, **kwargs):
         raise ValueError("broken")
 
-    monkeypatch.setattr("agents.router.levers.session_halt", broken)
+    monkeypatch.setattr("agents.ask.actions.session_halt", broken)
     before = AgentSession.objects.count()
     for do in (asked, said):
         with pytest.raises(ValueError, match="broken"):

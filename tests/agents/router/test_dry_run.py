@@ -4,11 +4,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from agents.ask import entry
+from agents.ask.entry import route
+from agents.ask.fast_paths import FAST_PATHS
 from agents.exceptions import LqopsError, NotFound
 from agents.models import Agent, AgentSession, Approval, Profile, Trigger
-from agents.router import asking
-from agents.router.asking import route
-from agents.router.fast_paths import FAST_PATHS
 from tests.agents.chat.rows import make_chat, open_chat
 from tests.agents.triggers.rows import halt_all, make_playbook, release_all
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -72,7 +72,7 @@ def test_it_says_what_would_be_done_and_does_nothing(scene, row):
 def test_it_agrees_with_what_is_then_done(scene, path):
     text = path.example.partition(";")[0].replace("1f2e3d4c", "{a} {d}" if path.scope == "decide" else "{s}")
     found = routed(scene, text)
-    answer = asking.ask(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW)
+    answer = entry.ask(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW)
     assert (found.path, found.kind) == (answer.path, answer.kind)
     assert found.lever == (answer.changed or answer.kind != "answer")
 

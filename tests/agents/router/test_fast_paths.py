@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from agents.ask.fast_paths import FAST_PATHS, scope_of
+from agents.ask.naming import Kind
 from agents.enums import Status
 from agents.models import AgentSession, Approval
-from agents.router.answers import Kind
-from agents.router.fast_paths import FAST_PATHS, scope_of
 from tests.agents.chat.rows import make_chat, make_question
 from tests.agents.triggers.rows import halt_all
 from tests.factories import make_agent, make_session, make_user
@@ -250,7 +250,7 @@ def test_any_questions_is_said_to_the_agent_in_a_chat(scene):
 
 
 def test_status_does_not_say_that_nothing_needs_attention_while_something_waits(scene, monkeypatch):
-    monkeypatch.setattr("agents.selectors.health._red", lambda facts, now: ())
+    monkeypatch.setattr("agents.sessions.health._red", lambda facts, now: ())
     assert asked(scene, "status").text.endswith("Calls that wait for a decision: 1. Ask: what waits for me?")
     Approval.objects.all().delete()
     assert asked(scene, "status").text.endswith("Nothing needs attention.")

@@ -5,9 +5,9 @@ import pytest
 from agents.enums import ApprovalStatus, HaltState
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, TicketRefused
 from agents.models import AgentSession, Approval, Halt
-from agents.services.agents import agent_edit
-from agents.services.approvals import approval_approve, approval_reject
-from agents.services.halts import session_halt
+from agents.roster.agents import agent_edit
+from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.halts import session_halt
 from tests.agents.autonomy import make_autonomous
 from tests.factories import NOW, make_agent, make_session, make_user
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agents.ask.naming import Kind
 from agents.models import AgentSession, Installation
-from agents.router.answers import Kind
 from tests.agents.triggers.rows import halt_all
 from tests.factories import NOW, make_starter
 

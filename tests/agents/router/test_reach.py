@@ -5,8 +5,8 @@ A request that is missed costs one answer of a model; an order that nobody gave 
 
 import pytest
 
+from agents.ask.fast_paths import FAST_PATHS
 from agents.models import Agent, AgentSession, Trigger
-from agents.router.fast_paths import FAST_PATHS
 
 from .scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
 

@@ -2,14 +2,14 @@
 
 import pytest
 
+from agents.ask.entry import route
+from agents.ask.naming import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
-from agents.router.answers import Kind
-from agents.router.asking import route
-from agents.services.running_now import run_now
-from agents.services.schedules import schedules_fire
-from agents.services.triggers import trigger_create
+from agents.triggers.running_now import run_now
+from agents.triggers.schedules import schedules_fire
+from agents.triggers.triggers import trigger_create
 from tests.agents.triggers.rows import make_collection, make_document, make_playbook
 from tests.factories import NOW, make_session, make_trigger, make_user
 

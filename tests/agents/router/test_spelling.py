@@ -2,10 +2,10 @@
 
 import pytest
 
+from agents.ask.fast_paths import FAST_PATHS, scope_of
+from agents.ask.language import read
+from agents.ask.spelling import mended
 from agents.models import AgentSession
-from agents.router.fast_paths import FAST_PATHS, scope_of
-from agents.router.spelling import mended
-from agents.router.words import read
 
 from .scene import asked, make_scene
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.router.answers import Kind
-from agents.router.fast_paths import scope_of
+from agents.ask.fast_paths import scope_of
+from agents.ask.naming import Kind
 from tests.factories import make_agent, make_session, make_user
 
 from .scene import asked, make_scene, nothing_was_inferred

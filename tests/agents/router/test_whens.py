@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import cron
-from agents.router.whens import when_of
+from agents.ask.whens import when_of
+from agents.policy import schedule
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from agents.router.whens import when_of
 def test_time_that_comes_back_has_a_cron(text, expected):
     when = when_of(f"Please do it {text}")
     assert (when.cron, when.fault) == (expected, "")
-    cron.validate(when.cron, "UTC")
+    schedule.validate(when.cron, "UTC")
     assert set(when.said.casefold().split()) == set(text.casefold().split())
 
 
@@ -77,4 +77,4 @@ def test_every_cron_is_one_that_a_schedule_takes(number, unit, hour):
         when = when_of(text)
         assert bool(when.cron) != bool(when.fault)
         if when.cron:
-            cron.validate(when.cron, "UTC")
+            schedule.validate(when.cron, "UTC")

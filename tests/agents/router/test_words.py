@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.router.fast_paths import FAST_PATHS
-from agents.router.words import LONGEST, read
+from agents.ask.fast_paths import FAST_PATHS
+from agents.ask.language import LONGEST, read
 
 ID, DIGEST = "4554cdd9-1111-4222-8333-123456789abc", "3f9a2c0d7b1e"
 ORDERS = [

@@ -3,9 +3,9 @@
 import pytest
 from django.db import connection
 
+from agents.ledger.estimates import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.estimates import invalidate_estimates
 
 MODEL = "test-model"
 

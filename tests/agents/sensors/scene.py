@@ -7,11 +7,11 @@ from itertools import count
 import yaml
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import Mode, Phase, Status
 from agents.models import Agent, AgentEvent, AgentSession, Alert, HotField, Sensor
+from agents.sensors.rows import sensors_sync, sensors_want
 from agents.sensors.slice import run_slice
-from agents.services.definitions import definition_of
-from agents.services.sensors import sensors_sync, sensors_want
 from tests.factories import make_agent
 
 _number = count(1)

@@ -7,11 +7,11 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import Mode, Outcome, Status
+from agents.ledger.estimates import invalidate_estimates
 from agents.models import AgentSession, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.estimates import invalidate_estimates
 from tests.agents.sensors.scene import Scene, minding, poll
 from tests.agents.sensors.sources import Web
 from tests.factories import make_price
@@ -113,7 +113,7 @@ def test_new_day_begins_a_new_session_in_the_middle_of_a_slice(scene, monkeypatc
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
     with answering(Step("0.1")), minding(second=0.2):
         asked(scene)
-        for module in ("agents.sensors.asking", "agents.services.sensor_sessions"):
+        for module in ("agents.sensors.asking", "agents.sensors.sensor_sessions"):
             monkeypatch.setattr(f"{module}.day_of", lambda now: "2999-01-01")
         until(lambda: sessions.count() == 2)
         until(lambda: ToolCall.objects.filter(session=sessions.last()).exists())

@@ -8,16 +8,16 @@ from agents.ends import Finished
 from agents.enums import Mode, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Profile
+from agents.sensors import sensor_sessions
 from agents.sensors.day import sensor_day
-from agents.services import sensor_sessions
-from agents.services.sensor_sessions import (
+from agents.sensors.rows import sensors_hand_over, sensors_want
+from agents.sensors.sensor_sessions import (
     day_of,
     end_of_day,
     sensor_session_claim,
     sensor_session_rest,
     sensor_sessions_renew,
 )
-from agents.services.sensors import sensors_hand_over, sensors_want
 from tests.agents.sensors.test_holding import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from agents.ledger.estimates import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.services.estimates import invalidate_estimates
 from tests.agents.sensors.scene import Scene, minding, stream
 from tests.agents.sensors.sources import Script
 from tests.factories import make_price

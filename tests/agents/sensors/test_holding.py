@@ -9,13 +9,12 @@ from django.test.utils import CaptureQueriesContext
 from django_q.models import OrmQ
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import HaltState, SensorState, Status
 from agents.models import AgentSession, Halt, HotField, Installation, Profile, Sensor
-from agents.services import sensor_writes, sensors
-from agents.services.definitions import definition_of
-from agents.services.sensor_results import Failure, Fired, Reading
-from agents.services.sensor_writes import sensors_write
-from agents.services.sensors import (
+from agents.sensors import rows as sensors
+from agents.sensors import writes
+from agents.sensors.rows import (
     Held,
     sensors_adopt,
     sensors_drop,
@@ -28,6 +27,8 @@ from agents.services.sensors import (
     sensors_want,
     slices_alive,
 )
+from agents.sensors.sensor_results import Failure, Fired, Reading
+from agents.sensors.writes import sensors_write
 from tests.agents.sensors.scene import Scene, poll
 from tests.factories import NOW
 
@@ -245,8 +246,8 @@ def test_loop_is_locked_before_any_sensor_is_written(monkeypatch):
     scene, quiet = scene_of(), scene_of()
     lease("slice:1")
     seen = []
-    real = sensor_writes.session_lock
-    monkeypatch.setattr(sensor_writes, "session_lock", lambda pk: seen.append((pk, scene.sensor().read_at)) or real(pk))
+    real = writes.session_lock
+    monkeypatch.setattr(writes, "session_lock", lambda pk: seen.append((pk, scene.sensor().read_at)) or real(pk))
     fired = Fired("odd", "0.9", "1", items=({"n": 1},))
     sensors_write([Reading(held(quiet), NOW, items=({"n": 1},)), Reading(held(scene), NOW, fired=(fired,))])
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from agents.conf import clock
+from agents.definitions.in_force import definition_of
 from agents.enums import NoticeKind, SensorState
 from agents.models import AgentEvent, HotField, Notification, Sensor
 from agents.sensors import slice as slices
 from agents.sensors.backoff import wait_after
 from agents.sensors.poll import Poll
-from agents.services.definitions import definition_of
-from agents.services.sensors import Held
+from agents.sensors.rows import Held
 from tests.agents.sensors.scene import Scene, minding, poll
 from tests.agents.sensors.sources import Web
 from tests.flows.processes import until

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.blocks import parse_blocks
 from agents.definitions.schema import Signal
 from agents.sensors.signals import DATA_CHARS, data_text, fires, is_cooling, question, read_score
+from agents.text.blocks import parse_blocks
 
 NOW = datetime(2026, 3, 14, 9, 0, tzinfo=UTC)
 SIGNAL = Signal(name="anomaly", prompt="Is it odd?", cooldown=60)

@@ -11,8 +11,8 @@ from agents.conf import clock
 from agents.enums import HaltState, Mode, SensorState, Status
 from agents.models import Agent, AgentSession, HotField, Sensor
 from agents.sensors import slice as slices
+from agents.sensors.rows import sensors_want
 from agents.sensors.slice import run_slice
-from agents.services.sensors import sensors_want
 from agents.tasks import ENGINES, sensor_slice
 from tests.agents.sensors.scene import Scene, minding, poll, stream
 from tests.agents.sensors.sources import Events, Web

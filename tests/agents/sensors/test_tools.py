@@ -5,7 +5,7 @@ import pytest
 from agents.conf import clock
 from agents.enums import ApprovalMode, Mode, SensorState, Status, WaitingOn
 from agents.models import AgentSession, Approval, SkillSetting, ToolCall
-from agents.services.sensors import sensors_want
+from agents.sensors.rows import sensors_want
 from agents.skills.registry import installed_skills
 from tests.agents.sensors.scene import Scene, minding, poll
 from tests.flows.processes import until
@@ -88,7 +88,9 @@ def test_call_that_asks_a_person_after_all_asks_once(approver):
 
 
 def test_call_whose_outcome_nobody_knows_parks_the_session(monkeypatch):
-    monkeypatch.setattr("agents.sensors.fitness.unfit", lambda held, agent: None)  # it changed since it was looked at
+    monkeypatch.setattr(
+        "agents.sensors.validation.unfit", lambda held, agent: None
+    )  # it changed since it was looked at
     scene = Scene(poll(tool="dawdle_and_act", params={"seconds": 0.5}), fields={"value": "object"})
     with minding(second=0.1):
         until(lambda: scene.sensor().failures >= 2)

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from agents.ledger.estimates import invalidate_estimates
 from agents.models import Alert, HotField, ModelPrice, Sensor
 from agents.sensors.judging import Question
 from agents.sensors.signals import DATA_CHARS
-from agents.services.estimates import invalidate_estimates
 from tests.agents.sensors.conftest import MODEL
 from tests.agents.sensors.scene import Scene, minding, poll, stream, watch
 from tests.agents.sensors.sources import Script, Web

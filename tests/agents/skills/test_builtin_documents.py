@@ -6,10 +6,10 @@ import pytest
 
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.guard.params import BadParams
+from agents.knowledge.documents import document_delete
 from agents.models import ToolCall
-from agents.services.knowledge import document_delete
 from agents.skills.skill import BadArguments
-from agents.tools.params import BadParams
 from tests.agents.knowledge.samples import make_document
 from tests.factories import NOW, make_agent, make_session, make_user
 

@@ -5,13 +5,13 @@ from decimal import Decimal
 
 import pytest
 
-from agents.blocks import parse_blocks
+from agents.builtin_skills.extracting import extract_fields
 from agents.enums import Outcome, Phase, Purpose, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import InferenceLog
 from agents.providers.scripted import Step
-from agents.skills.builtin.extracting import extract_fields
 from agents.skills.skill import BadArguments
+from agents.text.blocks import parse_blocks
 from tests.agents.conftest import MODEL, script
 from tests.factories import NOW, make_agent, make_price, make_session
 from tests.table import every_row

@@ -6,13 +6,13 @@ import pytest
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 
+from agents.builtin_skills.mail import send_email
 from agents.enums import ApprovalStatus, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call
+from agents.guard.params import BadParams
 from agents.models import Approval, ToolCall
-from agents.skills.builtin.mail import send_email
 from agents.skills.skill import BadArguments
-from agents.tools.params import BadParams
 from tests.agents.skills.test_skill import CONTEXT
 from tests.factories import NOW, make_agent, make_session
 from tests.table import every_row

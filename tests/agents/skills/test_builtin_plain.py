@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.builtin_skills.arithmetic import MAX_CHARS, calculate
+from agents.builtin_skills.reports import render_report
+from agents.builtin_skills.text import now
 from agents.exceptions import Invalid
-from agents.skills.builtin.arithmetic import MAX_CHARS, calculate
-from agents.skills.builtin.clock import now
-from agents.skills.builtin.reports import render_report
 from agents.skills.skill import BadArguments
 from tests.agents.skills.test_skill import CONTEXT
 from tests.factories import NOW

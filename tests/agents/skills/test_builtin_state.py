@@ -4,8 +4,8 @@ import pytest
 
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
+from agents.loop.states import VALUE_BYTES
 from agents.models import AgentSession, ToolCall
-from agents.services.states import VALUE_BYTES
 from tests.factories import NOW, make_agent, make_session
 
 pytestmark = pytest.mark.django_db

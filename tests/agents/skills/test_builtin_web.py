@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from agents.builtin_skills import outside
+from agents.builtin_skills.outside import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
 from agents.enums import ApprovalStatus, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call
 from agents.models import Approval, ToolCall
 from agents.net import FetchFailed, UrlRefused
-from agents.skills.builtin import web
-from agents.skills.builtin.web import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
 from agents.skills.skill import BadArguments
 from tests.agents.net.world import Server, answer, redirect
 from tests.agents.skills.test_skill import CONTEXT
@@ -73,7 +73,7 @@ def test_page_that_cannot_be_read_is_no_text(serve, monkeypatch):
     def give_up(data, kind):
         raise Invalid("Reading the document took too long.")
 
-    monkeypatch.setattr(web, "read_apart", give_up)
+    monkeypatch.setattr(outside, "read_apart", give_up)
     _, url = serve(answer(200, b"<p>x", "Content-Type: text/html"))
 
     assert fetch_url.run(url=url)["text"] is None

@@ -13,11 +13,11 @@ from agents.conf import approval_lifetime
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
+from agents.guard.calls import Asked
+from agents.guard.params import BadParams
 from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
-from agents.services.approvals import approval_approve
+from agents.sessions.approvals import approval_approve
 from agents.skills import isolated
-from agents.tools.calls import Asked
-from agents.tools.params import BadParams
 from audit.models import AuditEvent, SkillAudit
 from tests.factories import NOW, make_agent, make_session
 

@@ -123,7 +123,7 @@ def test_second_skill_of_a_name_is_reported_and_left_out(module, packages, setti
     with caplog.at_level(logging.ERROR):
         found = installed_skills()
 
-    assert found["now"].function.__module__ == "agents.skills.builtin.clock"
+    assert found["now"].function.__module__ == "agents.builtin_skills.text"
     assert found["twice"].function.__module__ == "named"
     assert [record.getMessage() for record in caplog.records] == [
         "the skill now of named is left out: there is one of that name already",

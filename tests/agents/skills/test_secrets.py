@@ -5,12 +5,12 @@ import logging
 
 import pytest
 
-from agents.engine.batch import SkillExecutor
+from agents.builtin_skills.outside import http_request
+from agents.engine.skills import SkillExecutor
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import Approval, Message, ToolCall
-from agents.services.approvals import approval_approve
-from agents.skills.builtin.web import http_request
+from agents.sessions.approvals import approval_approve
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
 from agents.skills.secrets import holds_handle, with_handles

@@ -12,8 +12,10 @@ from django.core.management import CommandError, call_command
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
-from agents.services import skills
-from agents.services.skills import (
+from agents.skills import skills
+from agents.skills.listing import skill_hours, skill_listed, skill_to_set, skills_listed
+from agents.skills.registry import installed_skills
+from agents.skills.skills import (
     MOST_PER_HOUR,
     Pace,
     limit_of,
@@ -23,8 +25,6 @@ from agents.services.skills import (
     skill_set,
     skill_standing,
 )
-from agents.skills.listing import skill_hours, skill_listed, skill_to_set, skills_listed
-from agents.skills.registry import installed_skills
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 from tests.table import every_row

@@ -10,9 +10,9 @@ from agents.conf import approval_lifetime
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
 from agents.guard import guarded_tool_call
+from agents.guard.calls import fitting
 from agents.models import Approval, SkillSetting, StandingApproval, ToolCall
-from agents.services.approvals import approval_approve_edited, edited, standing_create
-from agents.tools.calls import fitting
+from agents.sessions.approvals import approval_approve_edited, edited, standing_create
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session
 

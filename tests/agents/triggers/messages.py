@@ -4,8 +4,8 @@ from standardwebhooks import Webhook
 
 from agents.enums import TriggerKind
 from agents.models import AgentSession, InboundEvent
-from agents.services.events import webhook_receive
-from agents.services.triggers import trigger_secret
+from agents.triggers.events import webhook_receive
+from agents.triggers.triggers import trigger_secret
 from audit.models import AuditEvent
 from tests.factories import NOW, make_trigger
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cron import MOST_COUNTED, missed_since, next_after, validate
 from agents.exceptions import Invalid
+from agents.policy.schedule import MOST_COUNTED, missed_since, next_after, validate
 
 MINUTE = timedelta(minutes=1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import EventSeverity
-from agents.event_rules import Facts, Rule, best, most_specific, score
+from agents.policy.event_match import Facts, Rule, best, most_specific, score
 
 CRITICAL, WARNING, CAUTION, INFO = (EventSeverity(word) for word in ("critical", "warning", "caution", "info"))
 FIRE = Facts("plant", "alarm", "safety", WARNING)

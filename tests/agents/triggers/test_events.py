@@ -7,8 +7,8 @@ import pytest
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.models import AgentSession, InboundEvent, Profile
-from agents.selectors.purposes import EVENT_CHARS, purposes, titled
-from agents.services.events import EventIn, event_receive
+from agents.sessions.reads import EVENT_CHARS, purposes, titled
+from agents.triggers.events import EventIn, event_receive
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_trigger, make_user
 

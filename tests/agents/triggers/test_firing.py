@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from agents.enums import EventOutcome, NoticeKind, Status, TerminalReason, TriggerKind
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.models import AgentSession, InboundEvent, Notification, Profile, Trigger
-from agents.services import spawning
-from agents.services.firing_limits import Reason, Refused
-from agents.services.spawning import Fired, trigger_fire
-from agents.services.triggers import trigger_edit, trigger_resume
+from agents.triggers import firing
+from agents.triggers.firing import Fired, trigger_fire
+from agents.triggers.firing_limits import Reason, Refused
+from agents.triggers.triggers import trigger_edit, trigger_resume
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
@@ -156,7 +156,7 @@ def test_while_all_work_is_halted_a_firing_is_refused():
 )
 def test_who_opts_out_or_halts_at_the_last_moment_is_heard(error, reason):
     trigger = make_trigger()
-    with patch.object(spawning, "session_create", side_effect=error):
+    with patch.object(firing, "session_create", side_effect=error):
         assert fire(trigger).reason == reason
     assert reasons_of(trigger) == [reason]
 

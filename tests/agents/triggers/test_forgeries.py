@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from agents.enums import TriggerKind
 from agents.models import Trigger
-from agents.services.triggers import trigger_secret
+from agents.triggers.triggers import trigger_secret
 from tests.factories import NOW, make_trigger
 
 from .messages import BODY, make_hook, nothing_was_stored, receive, signed

@@ -8,10 +8,10 @@ import pytest
 from agents.enums import NoticeKind, Status, TriggerKind
 from agents.models import AgentSession, Notification, Profile, Trigger
 from agents.queue import TaskName
-from agents.services import schedules
-from agents.services import sessions as session_services
-from agents.services.firing_limits import Reason, Refused
-from agents.services.schedules import schedules_fire
+from agents.sessions import lifecycle as session_services
+from agents.triggers import schedules
+from agents.triggers.firing_limits import Reason, Refused
+from agents.triggers.schedules import schedules_fire
 from tests.factories import make_agent, make_trigger, make_user
 
 from .rows import halt_all, make_collection, reasons_of, release_all, rows_of

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.enums import Status, TriggerKind, WaitingOn
-from agents.management import acting
+from agents.management import base
 from agents.models import AgentSession
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_question
@@ -34,7 +34,7 @@ def ends_as(monkeypatch, **fields):
     def work(_seconds):
         AgentSession.objects.update(completed_at=NOW, **fields)
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
 
 
 def test_run_now_runs_a_playbook_and_names_the_session(owner, capsys):
@@ -101,7 +101,7 @@ def test_run_now_tells_what_the_run_found(owner, capsys, monkeypatch):
         AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
         AgentSession.objects.get().findings.create(title="Late fees", content="Two per cent.")
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
     out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
     assert out.endswith("\ninfo: Late fees\nTwo per cent.\n")
 
@@ -115,7 +115,7 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
             about = {"document": document, "quote": quote, "quote_check": check}
             AgentSession.objects.latest("pk").findings.create(title=f"Is {check}", content="See there.", **about)
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
     asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
     told = run(capsys, *asked)
     assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in told
@@ -136,7 +136,7 @@ def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
         if not session.questions.exists():
             make_question(session)
 
-    monkeypatch.setattr(acting.time, "sleep", work)
+    monkeypatch.setattr(base.time, "sleep", work)
     with pytest.raises(CommandError, match="The run did not complete: it waits for an answer"):
         call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0.1")
 

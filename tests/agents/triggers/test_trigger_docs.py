@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.services.triggers import trigger_secret
+from agents.triggers.triggers import trigger_secret
 from tests.factories import NOW
 
 from .messages import BODY, make_hook, receive

@@ -5,10 +5,10 @@ from unittest.mock import patch
 import pytest
 
 from agents.enums import NoticeKind, TerminalReason
+from agents.ledger import trigger_health
+from agents.ledger.trigger_health import trigger_note_end
 from agents.models import Notification, Trigger
-from agents.services import trigger_health
-from agents.services.trigger_health import trigger_note_end
-from agents.transitions import REASON_STATUS
+from agents.policy.transitions import REASON_STATUS
 from tests.factories import NOW, make_trigger
 
 from .rows import rows_of

@@ -9,9 +9,9 @@ from django.test import override_settings
 
 from agents.enums import NoticeKind, TriggerKind
 from agents.exceptions import Invalid, NotFound
+from agents.ledger.triggers import TriggerSpend, trigger_spend
 from agents.models import Notification, Trigger
-from agents.selectors.triggers import TriggerSpend, trigger_spend
-from agents.services.triggers import (
+from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,
     trigger_edit,

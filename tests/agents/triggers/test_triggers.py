@@ -8,9 +8,9 @@ from django.contrib.auth.models import Permission
 
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid, NotFound
+from agents.ledger.budgets import budgets_lock
 from agents.models import Budget, Trigger
-from agents.services.budget import budgets_lock
-from agents.services.triggers import (
+from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,
     trigger_edit,

@@ -7,10 +7,10 @@ import pytest
 
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.models import AgentSession, Attachment, Notification, Profile, Trigger
-from agents.services import watches
-from agents.services.firing_limits import Refused
-from agents.services.spawning import Fired
-from agents.services.watches import watches_fire, watches_fire_unfired
+from agents.triggers import watches
+from agents.triggers.firing import Fired
+from agents.triggers.firing_limits import Refused
+from agents.triggers.watches import watches_fire, watches_fire_unfired
 from tests.factories import NOW, make_trigger, make_user
 
 from .rows import attach, halt_all, make_collection, make_document, make_watch, reasons_of, release_all

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 
 from agents.enums import NoticeKind
 from agents.models import AgentSession, Attachment, Notification, Postponement, Profile, Trigger
-from agents.services import watches
-from agents.services.watches import watches_fire, watches_fire_unfired
+from agents.triggers import watches
+from agents.triggers.watches import watches_fire, watches_fire_unfired
 from tests.factories import NOW, make_agent
 
 from .rows import attach, halt_all, make_collection, make_watch, reasons_of, release_all, rows_of

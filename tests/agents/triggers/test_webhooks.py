@@ -11,8 +11,8 @@ import pytest
 
 from agents.enums import EventOutcome
 from agents.models import AgentSession, InboundEvent, Profile, Trigger
-from agents.services import events as event_services
-from agents.services.triggers import trigger_rotate_secret, trigger_secret
+from agents.triggers import events as event_services
+from agents.triggers.triggers import trigger_rotate_secret, trigger_secret
 from tests.factories import NOW
 
 from .messages import BODY, make_hook, nothing_was_stored, receive, send, signed

@@ -4,16 +4,16 @@ import json
 from datetime import UTC, datetime
 from itertools import count
 
-from agents.blocks import parse_blocks
+from agents.definitions.playbook_text import Position
 from agents.enums import Status
+from agents.knowledge.documents import collection_create, document_add
+from agents.knowledge.playbooks import playbook_create
 from agents.models import AgentSession
-from agents.playbook_text import Position
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
-from agents.services.knowledge import collection_create, document_add
-from agents.services.playbooks import playbook_create
-from agents.services.sessions import session_create
+from agents.sessions.lifecycle import session_create
+from agents.text.blocks import parse_blocks
 from agents.types import Usage
 from agents.walk.walk import walk
 from audit.models import AuditEvent

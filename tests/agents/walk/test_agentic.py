@@ -7,16 +7,16 @@ import pytest
 from django.core.cache import cache
 
 from agents.enums import Outcome, Phase, Status, TerminalReason, ToolIntent, WaitingOn
-from agents.grants import PHASE_GRANTS
 from agents.models import AgentEvent, AgentSession, Approval, InferenceLog, Message, Question, ToolCall
+from agents.policy.grants import PHASE_GRANTS
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
-from agents.services.approvals import approval_approve
-from agents.services.questions import question_answer
-from agents.services.restarts import session_restart
+from agents.sessions.approvals import approval_approve
+from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
+from agents.triggers.restarts import session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent

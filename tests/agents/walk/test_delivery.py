@@ -7,7 +7,7 @@ import pytest
 from agents.conf import approval_lifetime, clock
 from agents.enums import ApprovalStatus, Status, TerminalReason, WaitingOn
 from agents.models import Approval, Document, Notification, Playbook
-from agents.services.approvals import approval_approve, approval_reject, approvals_expire
+from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
 from tests.agents.walk.scene import LEASE, PHASES, model, phases, reply, run
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +70,7 @@ def test_a_notice_that_cannot_be_written_fails_the_run_and_is_told(flagged, appr
     ticket = Approval.objects.get(session=flagged)
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
     flagged.refresh_from_db()
-    monkeypatch.setattr("agents.tools.notify.notice_create", fail)
+    monkeypatch.setattr("agents.guard.notify.notice_create", fail)
     run(flagged)
     assert (flagged.status, flagged.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_ERROR)
     assert flagged.notifications.filter(kind="run_stopped").count() == 1

@@ -6,9 +6,9 @@ from unittest.mock import patch
 import pytest
 
 from agents.enums import DocumentOrigin, Outcome, ToolIntent, TriggerKind
+from agents.knowledge import media
+from agents.knowledge.documents import collection_delete
 from agents.models import Attachment, Document
-from agents.services import media
-from agents.services.knowledge import collection_delete
 from tests.agents.walk.scene import intents, model, reply, run
 from tests.factories import NOW, make_trigger
 

@@ -5,19 +5,19 @@ import json
 import pytest
 from django.core.management import call_command
 
-from agents.blocks import SHOWN_AS
 from agents.conf import clock
 from agents.enums import AnalysisMode, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid
-from agents.grants import PHASE_GRANTS
 from agents.models import AgentSession, Notification, ToolCall
-from agents.providers.offline import NO_DOCUMENT, NO_GOALS, NO_RULES
+from agents.policy.grants import PHASE_GRANTS
+from agents.providers.offline.provider import NO_DOCUMENT, NO_GOALS, NO_RULES
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.selectors.purposes import MESSAGE_CHARS, purposes
-from agents.services.restarts import session_restart
-from agents.services.running_now import GOAL_CHARS, run_now
+from agents.sessions.reads import MESSAGE_CHARS, purposes
 from agents.skills.registry import installed_skills
+from agents.text.blocks import SHOWN_AS
+from agents.triggers.restarts import session_restart
+from agents.triggers.running_now import GOAL_CHARS, run_now
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent

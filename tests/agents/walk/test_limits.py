@@ -8,11 +8,11 @@ import pytest
 from agents.enums import Status, TriggerKind
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
+from agents.knowledge.documents import document_delete
 from agents.models import AgentSession, Notification, ToolCall
 from agents.providers.scripted import Step
-from agents.services.knowledge import document_delete
-from agents.services.restarts import session_restart
-from agents.services.schedules import schedules_fire
+from agents.triggers.restarts import session_restart
+from agents.triggers.schedules import schedules_fire
 from tests.agents.walk.scene import blocks_of, lose, model, reply, run
 from tests.factories import NOW, make_trigger
 

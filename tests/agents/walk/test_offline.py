@@ -2,11 +2,11 @@
 
 import pytest
 
-from agents.costs import COLD_START_USD
 from agents.enums import EventOutcome, Status
+from agents.knowledge import prompt_skills
+from agents.knowledge.prompt_skills import skills_load
 from agents.models import InboundEvent, Precedent, PromptSkill
-from agents.services import prompt_skills
-from agents.services.prompt_skills import skills_load
+from agents.policy.costs import COLD_START_USD
 from tests.agents.walk.scene import LEASE, PHASES, Scene, phases, run
 from tests.factories import NOW
 

@@ -9,12 +9,12 @@ import pytest
 from django.test import override_settings
 
 from agents.anonymize import Anonymizer
-from agents.blocks import SHOWN_AS, parse_blocks, render_block
 from agents.enums import EventOutcome, TriggerKind
+from agents.knowledge.memories import memory_dismiss, memory_keep
+from agents.knowledge.projects import project_create
 from agents.models import InboundEvent, Memory, PromptSkill
-from agents.nonces import nonce_of
-from agents.services.memories import memory_dismiss, memory_keep
-from agents.services.projects import project_create
+from agents.text.blocks import SHOWN_AS, parse_blocks, render_block
+from agents.text.nonces import nonce_of
 from agents.types import ModelRequest
 from agents.walk import materials, prompts
 from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question

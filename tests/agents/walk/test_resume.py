@@ -11,15 +11,15 @@ from agents.conf import clock
 from agents.enums import Outcome, Status
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
+from agents.guard.calls import fitting
+from agents.knowledge.memories import memory_keep
+from agents.knowledge.playbooks import playbook_delete
+from agents.knowledge.projects import project_create, project_edit
 from agents.models import AgentSession, Approval, InferenceLog, Memory, ToolCall
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.services.approvals import approval_approve_edited
-from agents.services.memories import memory_keep
-from agents.services.playbooks import playbook_delete
-from agents.services.projects import project_create, project_edit
-from agents.services.sessions import session_enter_phase
-from agents.tools.calls import fitting
+from agents.sessions.approvals import approval_approve_edited
+from agents.sessions.lifecycle import session_enter_phase
 from agents.walk import walk as engine
 from agents.walk.walk import walk
 from tests.agents.walk.scene import PHASES, Scene, lose, model, reply, run, shown

@@ -8,17 +8,17 @@ from unittest.mock import patch
 import pytest
 
 from agents.conf import clock
-from agents.costs import COLD_START_USD
 from agents.ends import SliceOver
 from agents.enums import Outcome, Status, TerminalReason, ToolIntent
+from agents.knowledge.documents import document_delete
+from agents.knowledge.playbooks import playbook_delete
 from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
+from agents.policy.costs import COLD_START_USD
 from agents.providers.errors import ProviderError
 from agents.providers.scripted import Step
-from agents.services.knowledge import document_delete
-from agents.services.leases import lease_claim
-from agents.services.playbooks import playbook_delete
-from agents.services.running_now import run_now
-from agents.services.sessions import session_enter_phase
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_enter_phase
+from agents.triggers.running_now import run_now
 from agents.types import Usage
 from agents.walk import calls
 from agents.walk.walk import is_empty, walk

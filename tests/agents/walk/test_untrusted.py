@@ -6,8 +6,8 @@ import pytest
 
 from agents.enums import EventOutcome
 from agents.models import Approval, InboundEvent, Memory, Notification
-from agents.nonces import nonce_of
 from agents.providers.scripted import Step
+from agents.text.nonces import nonce_of
 from agents.types import RequestedCall
 from tests.agents.walk.scene import LEASE, blocks_of, intents, model, phases, reply, run
 from tests.factories import NOW

@@ -1,0 +1,238 @@
+"""Fast paths that only look: status, lists and receipts, of the person's own rows. They write nothing."""
+
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from django.db.models import Count, QuerySet
+from django.template.defaultfilters import pluralize
+
+from agents.ask.chat_answers import ANSWERED_AT_ONCE
+from agents.ask.days import days_of, named_days
+from agents.ask.ids import rows_by_id, short
+from agents.ask.intents import AGENT
+from agents.ask.language import Request
+from agents.ask.naming import Answer, Asker, heading, lines, told
+from agents.ask.waits import SHOWN, pending_approvals, pending_questions
+from agents.enums import Status
+from agents.exceptions import Invalid, NotFound
+from agents.knowledge.precedents import precedents_board
+from agents.ledger.permits import TO_RELEASE, current_halt, halt_told
+from agents.loop.autonomy import under_way_of
+from agents.models import Agent, AgentSession, Installation, Precedent, Trigger
+from agents.policy.transitions import TERMINAL
+from agents.sessions.health import HALTED, health
+from agents.sessions.reads import purposes
+from agents.skills.registry import skills_left_out
+from agents.text.plain_text import one_line
+from audit.names import actors_of, usernames
+from audit.receipt_text import NAMES, receipt_text
+from audit.receipt_words import both_usd
+from audit.receipts import UnknownChain, build_receipt
+from audit.rows import UnreadableRow
+
+_NAME_CHARS: Final = 80
+_UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
+_STATUS_WORDS: Final = {
+    "running": _UNDER_WAY,
+    "active": _UNDER_WAY,
+    **dict.fromkeys(("open", "live", "ongoing", "unfinished"), _UNDER_WAY),
+    "queued": (Status.QUEUED,),
+    "waiting": (Status.WAITING,),
+    "sleeping": (Status.SLEEPING,),
+    "completed": (Status.COMPLETED,),
+    "finished": tuple(sorted(TERMINAL)),
+    "done": tuple(sorted(TERMINAL)),
+    "halted": (Status.HALTED,),
+    "stopped": (Status.HALTED,),
+    **dict.fromkeys(("failed", "fail", "failing", "crashed", "failures"), (Status.FAILED,)),
+}
+_NEWEST: Final = frozenset({"last", "latest", "newest", "recent"})
+
+
+def own_sessions(who: Asker) -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(owner=who.by).select_related("agent", "trigger").order_by("-pk")
+
+
+def _runs(who: Asker) -> QuerySet[AgentSession]:
+    """Without the messages that were answered at once: nothing ran for them."""
+    return own_sessions(who).exclude(ANSWERED_AT_ONCE)
+
+
+def under_way(who: Asker) -> QuerySet[AgentSession]:
+    return own_sessions(who).exclude(status__in=sorted(TERMINAL))
+
+
+def status(request: Request, who: Asker) -> Answer:
+    """How the installation is; and of the person's agents, when these are asked for."""
+    if request.said & AGENT:
+        return _agents(who)
+    try:
+        found = health(who.now)
+    except Installation.DoesNotExist:
+        raise Invalid("The installation row is missing: run manage.py migrate.") from None
+    mine = under_way(who).order_by().values_list("status").annotate(number=Count("pk"))
+    sessions = dict(mine.order_by("status"))
+    counts = ", ".join(f"{number} {name}" for name, number in sessions.items()) or "none"
+    waiting = {"approvals_pending": pending_approvals(who).count(), "questions_pending": pending_questions(who).count()}
+    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
+    attention = [*red, *(_WAITS[name].format(number) for name, number in waiting.items() if number)]
+    halted = [HALTED] if found.halted else []
+    state = f"{_halt_said()} Your" if found.halted else "Work goes on. Your"
+    head = f"{state} sessions under way: {counts}."
+    text = lines(f"{head} Needs attention:", attention) if attention else head
+    text += "" if attention or halted else " Nothing needs attention."
+    return told(text, halted=found.halted, red=[*halted, *red], sessions=sessions, **waiting)
+
+
+_WAITS: Final = {
+    "approvals_pending": "Calls that wait for a decision: {}. Ask: what waits for me?",
+    "questions_pending": "Questions of agents that wait for an answer: {}. Ask: what waits for me?",
+}
+
+
+def _halt_said() -> str:
+    """By whom all work is halted, why, and how it is released."""
+    halt = current_halt()
+    return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
+
+
+def _agents(who: Asker) -> Answer:
+    rows = list(Agent.objects.filter(owner=who.by).order_by("name", "pk")[:SHOWN])
+    count, going = Agent.objects.filter(owner=who.by).count(), under_way_of([row.pk for row in rows])
+    shown = [
+        {
+            "id": str(row.public_id),
+            "name": one_line(row.name, _NAME_CHARS),
+            "enabled": row.enabled,
+            "by_itself": going[row.pk].status if row.pk in going else None,
+        }
+        for row in rows
+    ]
+    standing = [(row["name"], "on" if row["enabled"] else "off", row["by_itself"]) for row in shown]
+    said = [f"{name}: {state}" + (f", works by itself ({how})" if how else "") for name, state, how in standing]
+    return told(
+        lines(heading(count, "agent", most=SHOWN), said, empty="You have no agents."), count=count, agents=shown
+    )
+
+
+def triggers(request: Request, who: Asker) -> Answer:
+    rows = Trigger.objects.filter(owner=who.by, deleted_at__isnull=True)
+    if request.said & {"active", "enabled", "live"}:
+        rows = rows.filter(enabled=True, paused_at__isnull=True)
+    elif "disabled" in request.said:
+        rows = rows.filter(enabled=False)
+    elif "paused" in request.said:
+        rows = rows.filter(paused_at__isnull=False)
+    count, shown = rows.count(), [_trigger(row) for row in rows.order_by("-pk")[:SHOWN]]
+    said = [f"{row['name']} ({row['kind']}, {row['state']}), {row['id'][:8]}" for row in shown]
+    return told(
+        lines(heading(count, "trigger", most=SHOWN), said, empty="You have no such triggers."),
+        count=count,
+        triggers=shown,
+    )
+
+
+def _trigger(row: Trigger) -> dict[str, Any]:
+    state = "paused" if row.paused_at else "on" if row.enabled else "off"
+    due = row.next_run_at.isoformat() if row.next_run_at and state == "on" else None
+    return {
+        "id": str(row.public_id),
+        "name": one_line(row.name, _NAME_CHARS),
+        "kind": row.kind,
+        "state": state,
+        "next_run_at": due,
+    }
+
+
+def sessions(request: Request, who: Asker) -> Answer | None:
+    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows."""
+    most = next(iter(request.ids), str(SHOWN))
+    if not re.fullmatch(r"[1-9]\d{0,2}", most):
+        return None
+    wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
+    rows = _begun(_runs(who), request, who)
+    rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
+    count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
+    text = lines(heading(count, "session", most=SHOWN), [said_of(row) for row in shown], empty=_instead(who))
+    return told(text, count=count, sessions=shown)
+
+
+def _begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
+    """Those that began in the days that the request names, in UTC; all of them if it names none."""
+    span = days_of(who.now).get(named_days(request.said))
+    return rows.filter(created_at__gte=span[0], created_at__lt=span[1]) if span else rows
+
+
+def _instead(who: Asker) -> str:
+    """What there is when there are no sessions of the kind that was asked for."""
+    rows = _runs(who).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
+    counts = ", ".join(f"{number} {name}" for name, number in rows)
+    return f"You have no such sessions. You have: {counts}." if counts else "You have no sessions."
+
+
+def described(rows: list[AgentSession]) -> list[dict[str, Any]]:
+    known = purposes(rows)
+    return [
+        {
+            "id": str(row.public_id),
+            "status": row.status,
+            "terminal_reason": row.terminal_reason,
+            "purpose": one_line(known[row.pk], _NAME_CHARS),
+            "charged_usd": str(row.cost_total_usd),
+            "actual_usd": str(row.cost_actual_usd),
+            "created_at": row.created_at.isoformat(),
+        }
+        for row in rows
+    ]
+
+
+def said_of(shown: dict[str, Any]) -> str:
+    cost = both_usd(Decimal(shown["charged_usd"]), Decimal(shown["actual_usd"]))
+    return f"{shown['id'][:8]} {shown['status']}: {shown['purpose']}, {cost}"
+
+
+def receipt(request: Request, who: Asker) -> Answer:
+    rows = own_sessions(who)
+    if not request.ids and request.said & _NEWEST and not request.said & {"receipts"}:
+        found = list(_runs(who)[:1])
+    elif len(request.ids) == 1:
+        found = rows_by_id(rows, request.ids[0])
+        if not found:
+            raise NotFound(f"You have no session {request.ids[0]}; ask for `list sessions`.")
+    else:
+        found = list(rows[:SHOWN])
+    if len(found) == 1:
+        return _receipt(found[0])
+    shown = described(found)
+    text = lines("Say which session: `show receipt <id>`.", [said_of(row) for row in shown])
+    return told(text if shown else "You have no sessions.", sessions=shown)
+
+
+def _receipt(session: AgentSession) -> Answer:
+    try:
+        built = build_receipt(session.chain)
+    except (UnknownChain, UnreadableRow):
+        return told(f"Session {short(session)} has no receipt yet: it has not begun.", session=str(session.public_id))
+    return told(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
+
+
+def precedents(request: Request, who: Asker) -> Answer:
+    rows = precedents_board(who.by.pk)
+    count, shown = rows.count(), [_precedent(row) for row in rows[:SHOWN]]
+    said = [
+        f"{row['summary']} ({row['kind']}, seen {row['observed_count']} time{pluralize(row['observed_count'])})"
+        for row in shown
+    ]
+    text = lines(heading(count, "precedent", most=SHOWN), said, empty="You have no precedents.")
+    return told(text, count=count, precedents=shown)
+
+
+def _precedent(row: Precedent) -> dict[str, Any]:
+    return {
+        "id": str(row.public_id),
+        "kind": row.pattern_kind,
+        "summary": one_line(row.summary, _NAME_CHARS),
+        "observed_count": row.observed_count,
+        "last_seen_at": row.last_seen_at.isoformat(),
+    }

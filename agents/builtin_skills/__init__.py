@@ -1,0 +1,1 @@
+"""The skills that ship with lqops, loaded like any other."""

@@ -1,1 +1,0 @@
-"""Chats: one message, one run of the step loop, one answer."""

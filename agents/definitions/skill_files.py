@@ -1,0 +1,229 @@
+"""Reads prompt skills: folders with a SKILL.md in the open Agent Skills format. Reads files, and never runs one.
+
+Only what lies beneath a root is read: everything is opened by descriptor, step by step, and no symbolic link is
+followed, so a swap between looking and reading leads nowhere else. Every refusal names the file and the limit.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agents.exceptions import Invalid
+from agents.text.strict_yaml import UNSTORABLE, Node, read_yaml
+
+SKILL_FILE: Final = "SKILL.md"
+MAX_SKILL_BYTES: Final = 256 * 1024
+MAX_FILES: Final = 100
+MAX_FOLDERS: Final = 100
+MAX_DEPTH: Final = 8
+MAX_BYTES: Final = 5 * 1024 * 1024
+NAME_CHARS: Final = 64
+DESCRIPTION_CHARS: Final = 1_024
+COMPATIBILITY_CHARS: Final = 500
+KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_FENCE: Final = "---"
+# O_NONBLOCK: a pipe in the folder is refused, not waited for.
+_OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class SkillFiles:
+    """A skill as its files say it. The digest is over every file of the folder."""
+
+    name: str
+    description: str
+    front_matter: Mapping[str, object]
+    body: str
+    folder: str
+    digest: str
+
+
+def skill_names(root: Path) -> list[str]:
+    """The folders in a root, links among them included, so that they are refused and not passed over."""
+    try:
+        with os.scandir(root) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and (entry.is_symlink() or entry.is_dir(follow_symlinks=False))
+            )
+    except OSError as error:
+        raise Invalid(f"{root}: cannot be read: {error.strerror}.") from None
+
+
+def read_skill(root: Path, name: str) -> SkillFiles:
+    """The skill in the folder `name` of a root, whole or not at all."""
+    folder = root / name
+    if not _NAME.fullmatch(name) or len(name) > NAME_CHARS:
+        raise Invalid(
+            f"{root}: {name!a} is no name of a skill: 1 to {NAME_CHARS} lower-case letters, digits and single hyphens."
+        )
+    files = _Files(folder)
+    try:
+        with _opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as beneath:
+            files.read_folder(beneath, name, "", depth=1)
+    except OSError as error:
+        raise Invalid(f"{folder}: cannot be read: {error.strerror}.") from None
+    if files.skill is None:
+        raise Invalid(f"{folder}: there is no {SKILL_FILE}.")
+    front, body = _split(folder / SKILL_FILE, files.skill)
+    return SkillFiles(name, str(front["description"]), front, body, str(folder), files.digest())
+
+
+class _Files:
+    """What was read of one folder so far, and how much more may be."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.skill: bytes | None = None
+        self._digests: dict[bytes, str] = {}
+        self._folders = 0
+        self._bytes = 0
+
+    def digest(self) -> str:
+        """Over sorted paths and the files' digests. No path holds a NUL, so no two folders share a digest."""
+        lines = (path + b"\0" + self._digests[path].encode() + b"\n" for path in sorted(self._digests))
+        return hashlib.sha256(b"".join(lines)).hexdigest()
+
+    def read_folder(self, beneath: int, name: str, path: str, *, depth: int) -> None:
+        shown = self.folder / path
+        self._folders += 1
+        if self._folders > MAX_FOLDERS or depth > MAX_DEPTH:
+            raise Invalid(f"{shown}: a skill has at most {MAX_FOLDERS} folders, {MAX_DEPTH} deep.")
+        with _opened(shown, _OPEN_FOLDER, name=name, beneath=beneath) as here, os.scandir(here) as entries:
+            for entry in entries:
+                if UNSTORABLE.search(entry.name):
+                    raise Invalid(f"{shown}: the file name {entry.name!a} cannot be kept.")
+                inner = f"{path}/{entry.name}" if path else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    self.read_folder(here, entry.name, inner, depth=depth + 1)
+                else:
+                    self._read_file(here, entry.name, inner)
+
+    def _read_file(self, beneath: int, name: str, path: str) -> None:
+        shown = self.folder / path
+        if len(self._digests) >= MAX_FILES:
+            raise Invalid(f"{self.folder}: holds more than {MAX_FILES} files; a skill has at most that many.")
+        limit = MAX_BYTES - self._bytes
+        with _opened(shown, _OPEN_FILE, name=name, beneath=beneath) as file:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise Invalid(f"{shown}: is not a plain file.")
+            content = _read(file, limit + 1)
+        if len(content) > limit:
+            raise Invalid(f"{self.folder}: holds more than {MAX_BYTES} bytes; a skill has at most that many.")
+        self._bytes += len(content)
+        self._digests[os.fsencode(path)] = hashlib.sha256(content).hexdigest()
+        if path == SKILL_FILE:
+            if len(content) > MAX_SKILL_BYTES:
+                raise Invalid(f"{shown}: is {len(content)} bytes long; at most {MAX_SKILL_BYTES} are read.")
+            self.skill = content
+
+
+@contextmanager
+def _opened(shown: Path, flags: int, *, name: str = "", beneath: int | None = None) -> Iterator[int]:
+    try:
+        opened = os.open(name or shown, flags, dir_fd=beneath)
+    except OSError as error:
+        # Of a link, O_NOFOLLOW says ELOOP; with O_DIRECTORY it says that this is no directory.
+        link = " Symbolic links are not followed." if shown.is_symlink() else ""
+        raise Invalid(f"{shown}: cannot be opened: {error.strerror}.{link}") from None
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _read(file: int, most: int) -> bytes:
+    parts: list[bytes] = []
+    while most > 0 and (part := os.read(file, min(most, 1 << 16))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def _split(file: Path, content: bytes) -> tuple[dict[str, object], str]:
+    """The front matter, checked, and the Markdown after it."""
+    try:
+        text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{file}: is not UTF-8 text: byte {error.start} makes no character.") from None
+    if unstorable := UNSTORABLE.search(text):
+        line = text.count("\n", 0, unstorable.start()) + 1
+        raise Invalid(f"{file}: the character U+{ord(unstorable[0]):04X} cannot be kept (line {line}).")
+    lines = text.split("\n")
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == _FENCE][:2]
+    if fences[:1] != [0] or len(fences) == 1:
+        raise Invalid(f"{file}: begins with front matter between two lines of {_FENCE} (line 1).")
+    body = "\n".join(lines[fences[1] + 1 :]).strip()
+    if not body:
+        raise Invalid(f"{file}: says nothing after its front matter (line {fences[1] + 1}).")
+    try:
+        root = read_yaml("\n".join(lines[1 : fences[1]]), first_line=2)
+        return _front_matter(root, file.parent.name), body
+    except Invalid as refusal:
+        raise Invalid(f"{file}: {refusal}") from None
+
+
+def _front_matter(root: Node, folder: str) -> dict[str, object]:
+    if root.kind != "map":
+        raise Invalid(f"front matter: expected map of {', '.join(KEYS)}, found {root.kind} (line {root.line})")
+    for key, node in root.entries.items():
+        if key not in KEYS:
+            known = ", ".join(KEYS)
+            raise Invalid(f"{key}: is not known; there are {known} (line {node.line}). Put it under metadata.")
+    found: dict[str, object] = {
+        "name": _text(root, "name", NAME_CHARS, needed=True),
+        "description": _text(root, "description", DESCRIPTION_CHARS, needed=True),
+        "license": _text(root, "license", DESCRIPTION_CHARS),
+        "compatibility": _text(root, "compatibility", COMPATIBILITY_CHARS),
+        "metadata": _metadata(root.entries.get("metadata")),
+        "allowed-tools": _tools(root.entries.get("allowed-tools")),
+    }
+    if found["name"] != folder:
+        line = root.entries["name"].line
+        raise Invalid(f"name: {found['name']!r} is not the name of its folder, {folder!r} (line {line})")
+    return {key: value for key, value in found.items() if value}
+
+
+def _text(root: Node, key: str, limit: int, *, needed: bool = False) -> str:
+    node = root.entries.get(key)
+    if node is None or node.is_nothing:
+        if needed:
+            raise Invalid(f"{key}: is missing (line {(node or root).line})")
+        return ""
+    if node.kind != "text":
+        raise Invalid(f"{key}: expected text, found {node.kind} (line {node.line})")
+    said = node.text.strip()
+    if len(said) > limit or (needed and not said):
+        raise Invalid(f"{key}: {len(said)} characters; 1 to {limit} are read (line {node.line})")
+    return said
+
+
+def _metadata(node: Node | None) -> dict[str, str]:
+    """Names and values. Numbers are taken as they are written: `version: 1.10` is not 1.1."""
+    if node is None or node.is_nothing:
+        return {}
+    if node.kind != "map":
+        raise Invalid(f"metadata: expected map, found {node.kind} (line {node.line})")
+    for key, value in node.entries.items():
+        if not value.is_single:
+            raise Invalid(f"metadata.{key}: expected text, found {value.kind} (line {value.line})")
+    return {key: value.text for key, value in node.entries.items()}
+
+
+def _tools(node: Node | None) -> list[str]:
+    """Names with blanks between them; a list of names is taken too."""
+    if node is None or node.is_nothing:
+        return []
+    if node.kind == "map" or (node.kind == "list" and not all(item.is_single for item in node.items)):
+        raise Invalid(f"allowed-tools: expected text, found {node.kind} (line {node.line})")
+    return [item.text for item in node.items] if node.kind == "list" else node.text.split()

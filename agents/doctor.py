@@ -1,0 +1,61 @@
+"""What `doctor` looks at: the brakes, and what the safety of this installation stands on besides them."""
+
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from agents.guard.selftest import Check, run_checks
+from agents.models import Installation, SuspendedModel
+from agents.skills.registry import skills_left_out
+from audit import triggers
+
+SQLITE_NORMAL = 1
+
+
+def diagnose() -> list[Check]:
+    migrated = _migrations()
+    if not migrated.ok:
+        return [migrated]
+    return [migrated, *run_checks(), _append_only(), _durable(), _installation(), _models(), _skills()]
+
+
+def _migrations() -> Check:
+    executor = MigrationExecutor(connection)
+    missing = [str(migration) for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes())]
+    return Check.of(
+        "the database is migrated", ok=not missing, fault=f"run `manage.py migrate`; missing: {', '.join(missing)}"
+    )
+
+
+def _append_only() -> Check:
+    missing = triggers.missing(connection)
+    fault = f"triggers are missing: {', '.join(missing)}; run `manage.py migrate audit 0001`, then `manage.py migrate`"
+    return Check.of("the record is append-only", ok=not missing, fault=fault)
+
+
+def _durable() -> Check:
+    """Committed must mean on disk: the guard's promise is that intent is recorded before effect."""
+    name = "a commit survives a crash"
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("PRAGMA synchronous")
+            kept = cursor.fetchall()[0][0] >= SQLITE_NORMAL
+            return Check.of(name, ok=kept, fault="synchronous is off: a crash may lose rows or break the file")
+        cursor.execute("SHOW synchronous_commit")
+        value = cursor.fetchall()[0][0]
+    return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")
+
+
+def _installation() -> Check:
+    there = Installation.objects.filter(pk=1).exists()
+    return Check.of("the installation's row is there", ok=there, fault="every call is refused; run `manage.py migrate`")
+
+
+def _models() -> Check:
+    names = sorted(SuspendedModel.objects.values_list("model", flat=True))
+    fault = f"suspended for billing beyond their bound: {', '.join(names)}"
+    return Check.of("no model is suspended", ok=not names, fault=fault)
+
+
+def _skills() -> Check:
+    left_out = skills_left_out()
+    return Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out))

@@ -1,0 +1,138 @@
+"""One call as it was asked for: its intent, its canonical arguments, its place in the run, and its digest."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agents.enums import Risk, ToolIntent
+from agents.guard.intents import tool_for
+from agents.guard.params import BadParams
+from agents.guard.tools import Tool
+from agents.models import AgentSession
+from agents.policy.consent import call_digest
+from agents.text.clean import storable
+from agents.types import Capability
+from audit.hashing import canonical
+from audit.kinds import LABEL
+from audit.redaction import contains_marker, redact_data
+
+MAX_KEY = 96
+MAX_ARGUMENT_CHARS = 8_000_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call of a group, as somebody asks for it."""
+
+    intent: ToolIntent
+    params: Mapping[str, Any]
+    key: str
+    risk: Risk | None = None
+    simulation: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    session: AgentSession
+    intent: ToolIntent
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    now: datetime
+    phase: str = ""
+    risk: Risk | None = None
+    simulation: str = ""
+
+    @property
+    def capability(self) -> Capability:
+        return self.tool.capability
+
+    @property
+    def model(self) -> str:
+        return self.tool.request(self.arguments).model if self.tool.request else ""
+
+    @property
+    def priced_by(self) -> Mapping[str, Any]:
+        """What its cost is estimated from: the arguments themselves, or what a skill will ask a model."""
+        if self.tool.request is None or "model" in self.arguments:
+            return self.arguments
+        request = self.tool.request(self.arguments)
+        return {"model": request.model, "purpose": request.purpose}
+
+    @property
+    def is_free_and_local(self) -> bool:
+        """Such a call is never seen open, so its journal row is written once, with its end."""
+        return not self.tool.remote and self.tool.request is None
+
+    @property
+    def holds_a_secret(self) -> bool:
+        return _holds_a_secret(self.tool, self.arguments)
+
+    @property
+    def digest(self) -> str:
+        """Evidence for this call at this place of the run."""
+        return self._digest(self.key)
+
+    @property
+    def signature(self) -> str:
+        """The same wherever in the run the call is made."""
+        return self._digest("")
+
+    def _digest(self, key: str) -> str:
+        return call_digest(
+            session_id=str(self.session.public_id),
+            key=key,
+            intent=self.intent,
+            name=self.capability.name,
+            version=self.capability.version,
+            phase=self.phase,
+            arguments=self.arguments,
+        )
+
+
+def plan_call(
+    session: AgentSession,
+    intent: ToolIntent | str,
+    params: Mapping[str, Any],
+    *,
+    key: str,
+    now: datetime,
+    risk: Risk | None = None,
+    simulation: str = "",
+) -> Call:
+    """Nothing is read or written. An intent that is not one of the eight raises; so do unusable parameters."""
+    known = ToolIntent(intent)
+    if len(key) > MAX_KEY or not LABEL.fullmatch(key):
+        raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
+    tool, arguments = usable(known, params)
+    return Call(session, known, tool, arguments, key or f"once:{uuid.uuid4()}", now, risk=risk, simulation=simulation)
+
+
+def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
+    """What carries the intent out, and the parameters as they are kept. Those that no call could have raise."""
+    if not isinstance(params, Mapping):
+        raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
+    given = storable(dict(params))
+    size = len(canonical(given))
+    if size > MAX_ARGUMENT_CHARS:
+        raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
+    arguments: dict[str, Any] = redact_data(given)
+    tool = tool_for(ToolIntent(intent), arguments)
+    if tool.request is not None:
+        tool.request(arguments)
+    return tool, arguments
+
+
+def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as a call keeps them, if it could be made with them."""
+    tool, arguments = usable(intent, params)
+    if _holds_a_secret(tool, arguments):
+        raise BadParams("they hold a secret, or its mask; pass secrets by handle.")
+    return arguments
+
+
+def _holds_a_secret(tool: Tool, arguments: dict[str, Any]) -> bool:
+    """A question to a model may quote a masked secret; an act on the world may not carry one."""
+    return tool.remote and tool.request is None and contains_marker(arguments)

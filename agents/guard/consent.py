@@ -1,0 +1,124 @@
+"""A person's consent to a call: nobody need be asked, a ticket to use, or what the run is told instead.
+
+The ticket that comes back is not spent by asking; the guard has it spent in the block that authorises the call.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
+from agents.exceptions import TicketRefused
+from agents.guard.calls import Call
+from agents.guard.notes import note_skill
+from agents.guard.refusals import refuse_call
+from agents.ledger.boundary import lock
+from agents.models import Agent, AgentSession, Approval
+from agents.policy.brakes import temporal
+from agents.policy.consent import needs_person
+from agents.policy.transitions import TERMINAL
+from agents.sessions.approvals import Ask, approval_for, approval_refused_before, approval_request
+from agents.sessions.tickets import LIVE, ticket_cancel, ticket_consume
+from agents.types import ZERO, ToolResult
+
+
+def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DENIED, **more: Any) -> ToolResult:
+    """A refusal that the run can go on from: recorded under the session's lock, and given to the model as an error."""
+    result = ToolResult(ZERO, None, outcome, error=error, detail=detail)
+    with transaction.atomic():
+        over = lock(call.session).boundary.status in TERMINAL
+        refuse_call(call.session, call.intent, call.phase, outcome, now=call.now, detail=detail, over=over, **more)
+        note_skill(call, result, now=call.now)
+    return result
+
+
+def consent(call: Call) -> Approval | ToolResult | None:
+    asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
+    mode, waived = _mode(call.session) if asks else (ApprovalMode.SEMI, False)
+    # What a superuser can waive is the grade of a skill's call, in mode auto; never a review that somebody asked for.
+    waived = waived and mode == ApprovalMode.AUTO and call.tool.is_skill
+    if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived):
+        return None
+    known = approval_for(call.session, call.key)
+    ticket = _ask(call) if known is None or _is_outranked(known, call) else known
+    if isinstance(ticket, ToolResult):
+        return ticket
+    if call.digest != (ticket.original_digest or ticket.digest):
+        return denied(call, "ticket_refused", "The approval at this place of the run was asked for another call.")
+    if ticket.status == ApprovalStatus.APPROVED:
+        return ticket
+    if ticket.status == ApprovalStatus.PENDING:
+        return _pending(ticket)
+    return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
+
+
+def spend(call: Call, ticket: Approval | None) -> ToolResult | None:
+    """Counts the call and uses its ticket, both or neither; else what the run is told. Inside the authorising block."""
+    if ticket is None:
+        return _limited(call, call.tool.admit)
+    try:
+        with transaction.atomic():
+            limited = _limited(call, call.tool.admit)
+            if limited is None and not ticket_consume(ticket, digest=call.digest, now=call.now):
+                raise TicketRefused("The approval was used, has expired, or was given for another call.")
+    except TicketRefused as refused:
+        return denied(call, "ticket_refused", str(refused))
+    return limited
+
+
+def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult | None:
+    why = asked(call.now) if asked else ""
+    return denied(call, "rate_limited", why, outcome=Outcome.RATE_LIMITED) if why else None
+
+
+def _mode(session: AgentSession) -> tuple[str, bool]:
+    """The mode, and whether high risk is waived, as they are now: an operator may have tightened them. A session whose
+    agent is gone asks for everything."""
+    if session.agent_id is None:
+        return ApprovalMode.SEMI, False
+    row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk").first()
+    return row or (ApprovalMode.MANUAL, False)
+
+
+@transaction.atomic
+def _ask(call: Call) -> Approval | ToolResult:
+    if temporal(lock(call.session).boundary) is not None:
+        return denied(call, "halted", "The session was halted.")
+    if (ticket := approval_for(call.session, call.key)) is not None:
+        if not _is_outranked(ticket, call):
+            return ticket  # asked for by somebody else meanwhile
+        ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
+    if (limited := _limited(call, call.tool.refuse)) is not None:
+        return limited
+    before = approval_refused_before(call.session, call.signature)
+    if before is not None:
+        return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
+    ask = Ask(
+        key=call.key,
+        intent=call.intent,
+        capability=call.capability,
+        phase=call.phase,
+        arguments=call.arguments,
+        digest=call.digest,
+        signature=call.signature,
+        risk=call.risk,
+        simulation=call.simulation,
+    )
+    asked = approval_request(call.session, ask, now=call.now)
+    if isinstance(asked, str):
+        return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
+    if asked.status == ApprovalStatus.PENDING:
+        shown = str(asked.public_id)
+        refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=shown)
+    return asked
+
+
+def _is_outranked(ticket: Approval, call: Call) -> bool:
+    """A live ticket for a level below what the call has by now: who may say yes depends on the level."""
+    return ticket.status in LIVE and Level(ticket.level).rank < call.capability.level.rank
+
+
+def _pending(ticket: Approval) -> ToolResult:
+    return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)

@@ -1,0 +1,46 @@
+"""The door to the handlers. It opens once for a pass, and passes are made by the guard alone.
+
+The right to make passes can be taken once in a process; the guard takes it when it is imported.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from agents.guard.context import CallContext
+from agents.guard.tools import Params, Tool
+
+
+class NoPass(RuntimeError):
+    """A handler was to be run without a fresh pass of the guard for this very call."""
+
+
+class Pass:
+    """A right to run one call once."""
+
+    __slots__ = ("call_id", "spent")
+
+    def __init__(self, call_id: UUID, *, _made_by: object) -> None:
+        if _made_by is not _MINT:
+            raise NoPass("passes are made by agents.guard.guard alone.")
+        self.call_id = call_id
+        self.spent = False
+
+
+_MINT = object()
+_taken = False
+
+
+def take_mint() -> Callable[[UUID], Pass]:
+    global _taken  # noqa: PLW0603 one process, one guard
+    if _taken:
+        raise NoPass("the right to make passes is taken: agents.guard.guard holds it.")
+    _taken = True
+    return lambda call_id: Pass(call_id, _made_by=_MINT)
+
+
+def run(permit: Pass, tool: Tool, context: CallContext, params: Params) -> Any:
+    if type(permit) is not Pass or permit.spent or permit.call_id != context.call_id:
+        raise NoPass(f"call {context.call_id} has no fresh pass of the guard.")
+    permit.spent = True
+    return tool.handler(context, params)

@@ -1,0 +1,126 @@
+"""Writes a refusal down. Each function records it inside the caller's block and gives back what to raise after it."""
+
+from datetime import datetime
+from typing import Any
+
+from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
+from agents.exceptions import BudgetExceeded, BudgetRefused, CostCapReached, SessionHalted, ToolNotGranted
+from agents.models import AgentSession
+from agents.policy.brakes import AlreadyStopped, Busy, CapPassed, HaltNow, NotGranted, SharedSpentUp, SpentUp
+from agents.policy.transitions import TERMINAL
+from agents.sessions.lifecycle import totals
+from agents.types import ZERO, ToolResult
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+
+Refusal = Exception | ToolResult
+
+
+def refuse_call(
+    session: AgentSession,
+    intent: ToolIntent,
+    phase: str,
+    outcome: Outcome,
+    *,
+    now: datetime,
+    detail: str = "",
+    over: bool = False,
+    **more: Any,
+) -> None:
+    """One `tool_call` row. The chain of a session that is over is closed; what is tried on it is noted in `system`."""
+    details = {"tool": intent, "phase": phase, "outcome": outcome, **more}
+    if detail:
+        details["detail"] = detail
+    recorder.append(
+        SYSTEM_CHAIN if over else session.chain,
+        "autonomous_session.tool_call",
+        now=now,
+        subject=f"session:{session.public_id}",
+        details=details,
+    )
+
+
+def refuse_stopped(
+    session: AgentSession, intent: ToolIntent, stop: AlreadyStopped | HaltNow | NotGranted, *, phase: str, now: datetime
+) -> Exception:
+    """R5 and R6. The first call at a requested halt ends the run; later ones find it ended."""
+    match stop:
+        case HaltNow(halt_id, reason):
+            details = {"halt_id": halt_id} if halt_id is not None else {}
+            brake_session(session, TerminalReason(reason), now=now, **details)
+            return SessionHalted(reason)
+        case AlreadyStopped(reason):
+            over = AgentSession.objects.filter(pk=session.pk, status__in=sorted(TERMINAL)).exists()
+            refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail=reason, over=over)
+            return SessionHalted(reason)
+        case _:
+            refuse_call(session, intent, phase, Outcome.TOOL_NOT_GRANTED, now=now)
+            return ToolNotGranted(intent, phase)
+
+
+def refuse_unaffordable(
+    session: AgentSession,
+    intent: ToolIntent,
+    verdict: CapPassed | SpentUp | SharedSpentUp | Busy,
+    *,
+    phase: str,
+    now: datetime,
+) -> Refusal:
+    """R4. Only the session's own cap latches; each refusal names the budget that tripped."""
+    match verdict:
+        case CapPassed(projected, cap):
+            AgentSession.objects.filter(pk=session.pk).update(cost_cap_reached=True)
+            amounts = {"projected_usd": str(projected), "cap_usd": str(cap)}
+            brake_session(session, TerminalReason.COST_CAP_REACHED, now=now, **amounts)
+            return CostCapReached(projected, cap)
+        case SpentUp():
+            return _refuse_spent_up(session, intent, verdict, phase=phase, now=now)
+        case SharedSpentUp(ledger, needed):
+            refuse_call(
+                session,
+                intent,
+                phase,
+                Outcome.DENIED,
+                now=now,
+                detail="budget_spent",
+                budget=ledger.name,
+                projected_usd=str(ledger.approved + needed),
+                cap_usd=str(ledger.cap),
+            )
+            assert ledger.cap is not None  # noqa: S101 a budget without a cap refuses nothing
+            assert ledger.resets_at is not None  # noqa: S101 shared budgets have a window
+            return BudgetRefused(ledger.name, ledger.cap, ledger.resets_at)
+        case _:
+            ledger = verdict.ledger
+            refuse_call(session, intent, phase, Outcome.DENIED, now=now, detail="budget_busy", budget=ledger.name)
+            message = f"Budget {ledger.name} is held by calls in flight; try again when none is."
+            return ToolResult(ZERO, None, Outcome.DENIED, error=message, detail="budget_busy")
+
+
+def _refuse_spent_up(
+    session: AgentSession, intent: ToolIntent, spent: SpentUp, *, phase: str, now: datetime
+) -> BudgetExceeded:
+    """With what the call could cost and what is left, in the record and in words; tokens are not told beforehand."""
+    cap, amounts = session.max_cost_usd, {}
+    message = f"The session's tokens are used up: {spent.needed} of {spent.left}."
+    if spent.dimension == "cost" and cap is not None:
+        amounts = {"projected_usd": str(cap - spent.left + spent.needed), "cap_usd": str(cap)}
+        message = (
+            f"The next question could cost up to {spent.needed} USD; {spent.left} USD was left of the session's cap."
+        )
+    named: dict[str, Any] = {"detail": f"dimension:{spent.dimension}", "budget": "session", **amounts}
+    refuse_call(session, intent, phase, Outcome.DENIED, now=now, **named)
+    return BudgetExceeded(spent.dimension, message)
+
+
+_BRAKE_KINDS = {TerminalReason.COST_CAP_REACHED: "autonomous_session.cost_cap_reached"}
+
+
+def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:
+    """The one terminal row of a run that a brake has ended; the runner then records the terminal status."""
+    held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
+    if not held.exclude(halt_state=HaltState.HALTED).update(halt_state=HaltState.HALTED, terminal_reason=reason):
+        return  # it has its end already
+    row = AgentSession.objects.get(pk=session.pk)
+    kind = _BRAKE_KINDS.get(reason, "autonomous_session.halted")
+    recorder.append(session.chain, kind, now=now, details={"reason": reason, **totals(row), **details})

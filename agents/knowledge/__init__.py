@@ -1,0 +1,1 @@
+"""Documents, search, playbooks, projects, precedents and memories."""

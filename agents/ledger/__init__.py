@@ -1,0 +1,1 @@
+"""What is counted: budgets, prices, the journal of calls, trigger health."""

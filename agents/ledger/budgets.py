@@ -1,0 +1,163 @@
+"""The books of shared budgets: one row per scope and UTC day, locked in ascending id before it is judged.
+
+Lock order everywhere: session → budgets → system chain. Nothing here decides; agents/policy/brakes.py does.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet, Value
+
+from agents.conf import clock
+from agents.enums import BudgetScope
+from agents.exceptions import LeaseLost
+from agents.models import Agent, AgentSession, Budget, Installation, Trigger
+from agents.models.fields import MicroUSDField
+from agents.policy.costs import WARN_FRACTION, passes_warning
+from agents.types import Ledger
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+
+
+def micro(amount: Decimal) -> Value:
+    """An amount inside an SQL expression."""
+    return Value(amount, output_field=MicroUSDField())
+
+
+def budgets_lock(*, agent_id: int | None, trigger_id: int | None, now: datetime) -> tuple[Ledger, ...]:
+    """Today's books of every scope that the session draws on, locked, lowest id first; made if the day is new."""
+    day = now.astimezone(UTC).date()
+    wanted = {BudgetScope.INSTALLATION: 0, BudgetScope.AGENT: agent_id, BudgetScope.TRIGGER: trigger_id}
+    scopes = {scope: subject for scope, subject in wanted.items() if subject is not None}
+    rows = _lock(_today(scopes, day))
+    if len(rows) < len(scopes):
+        _open_day(scopes, day)
+        rows = _lock(_today(scopes, day))
+    return tuple(_ledger(row) for row in rows)
+
+
+def budgets_reserve(ledgers: Sequence[Ledger], *, estimate: Decimal, held: Decimal) -> None:
+    """Adds one call to the books that `budgets_lock` has locked."""
+    Budget.objects.filter(pk__in=[ledger.id for ledger in ledgers]).update(
+        reserved_usd=F("reserved_usd") + micro(estimate), held_usd=F("held_usd") + micro(held)
+    )
+
+
+def budgets_lock_again(ids: Sequence[int]) -> tuple[Ledger, ...]:
+    """The books that a call was reserved in, locked, lowest id first."""
+    return tuple(_ledger(row) for row in _lock(Budget.objects.filter(pk__in=ids)))
+
+
+def budgets_book(ids: Sequence[int], *, actual: Decimal) -> None:
+    """Adds what an attempt really cost to books that are locked."""
+    Budget.objects.filter(pk__in=ids).update(actual_usd=F("actual_usd") + micro(actual))
+
+
+def budgets_settle(ids: Sequence[int], *, approved: Decimal, held: Decimal, charged: Decimal, actual: Decimal) -> None:
+    """Closes one call in the books that it was reserved in, whatever the day is now."""
+    _lock(Budget.objects.filter(pk__in=ids))
+    Budget.objects.filter(pk__in=ids).update(
+        reserved_usd=F("reserved_usd") - micro(approved),
+        held_usd=F("held_usd") - micro(held),
+        charged_usd=F("charged_usd") + micro(charged),
+        actual_usd=F("actual_usd") + micro(actual),
+    )
+
+
+def warn_at_80_percent(session: AgentSession, ledgers: Sequence[Ledger], *, estimate: Decimal, now: datetime) -> None:
+    """Notes, once per budget, the call that brings it to 80 % of its cap. The caller holds the locks."""
+    for ledger in ledgers:
+        if not passes_warning(ledger, estimate):
+            continue
+        if ledger.id is None:
+            AgentSession.objects.filter(pk=session.pk).update(budget_warned=True)
+        else:
+            Budget.objects.filter(pk=ledger.id).update(warned=True)
+        details = {
+            "budget": ledger.name,
+            "percent": int(WARN_FRACTION * 100),
+            "cap_usd": str(ledger.cap),
+            "spent_usd": str(ledger.approved + estimate),
+        }
+        recorder.append(session.chain, "budget.warned", now=now, details=details)
+
+
+_CAPPED: dict[BudgetScope, type[Installation | Agent | Trigger]] = {
+    BudgetScope.INSTALLATION: Installation,
+    BudgetScope.AGENT: Agent,
+    BudgetScope.TRIGGER: Trigger,
+}
+
+
+@transaction.atomic
+def budget_set_cap(
+    *, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, actor: str, now: datetime | None = None
+) -> None:
+    """Sets a scope's daily cap, for today's books too: the very next call is judged by it."""
+    if scope == BudgetScope.INSTALLATION and cap_usd is None:
+        raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
+    subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
+    now = now or clock()
+    owners = _CAPPED[scope].objects.filter(pk=1 if scope == BudgetScope.INSTALLATION else subject_id)
+    old = owners.values_list("max_cost_per_day_usd", flat=True).get()
+    owners.update(max_cost_per_day_usd=cap_usd)
+    day = now.astimezone(UTC).date()
+    # So that nobody opens the day with the old cap meanwhile. The installation's row comes first, as for every call:
+    # who locks any row of a day then locks that one before it, and no two can wait for each other.
+    _open_day({BudgetScope.INSTALLATION: 0, scope: subject_id}, day)
+    Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
+    name = Budget(scope=scope, subject_id=subject_id).name
+    details = {"budget": name, "cap_usd": _text(cap_usd), "old_cap_usd": _text(old)}
+    recorder.append(SYSTEM_CHAIN, "budget.cap_set", now=now, actor=actor, subject=name, details=details)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _today(scopes: dict[BudgetScope, int], day: date) -> QuerySet[Budget]:
+    which = Q()
+    for scope, subject in scopes.items():
+        which |= Q(scope=scope, subject_id=subject)
+    return Budget.objects.filter(which, day=day)
+
+
+def _lock(rows: QuerySet[Budget]) -> list[Budget]:
+    ordered = rows.order_by("pk")
+    if connection.features.has_select_for_update:
+        ordered = ordered.select_for_update(no_key=True)
+    return list(ordered)
+
+
+def _open_day(scopes: dict[BudgetScope, int], day: date) -> None:
+    """Books for a new day. Two that open it at once agree: the second's rows are ignored.
+
+    The installation's book comes first and is locked before any other is opened: whoever holds one of the day, also one
+    that nobody else can see yet, holds that one, and no two wait for each other.
+    """
+    for scope, subject in scopes.items():
+        pk = 1 if scope == BudgetScope.INSTALLATION else subject
+        cap = _CAPPED[scope].objects.filter(pk=pk).values_list("max_cost_per_day_usd", flat=True).first()
+        if scope == BudgetScope.INSTALLATION and cap is None:
+            raise LeaseLost("The installation's row is missing; run migrate.")
+        Budget.objects.bulk_create(
+            [Budget(scope=scope, subject_id=subject, day=day, cap_usd=cap)], ignore_conflicts=True
+        )
+        if scope == BudgetScope.INSTALLATION:
+            _lock(_today({scope: subject}, day))
+
+
+def _ledger(row: Budget) -> Ledger:
+    return Ledger(
+        name=row.name,
+        cap=row.cap_usd,
+        charged=row.charged_usd,
+        reserved=row.reserved_usd,
+        actual=row.actual_usd,
+        held=row.held_usd,
+        warned=row.warned,
+        id=row.pk,
+        resets_at=datetime.combine(row.day, time.min, UTC) + timedelta(days=1),
+    )

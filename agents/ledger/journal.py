@@ -1,0 +1,204 @@
+"""The journal of calls: opened before a call goes out, closed with its outcome, replayed to a resumed run.
+
+A call that a crash left open is charged in full and closed: as lost when it is safe to repeat, as unknown when it may
+have taken effect; then a person decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.db.models import F
+
+from agents.enums import HaltState, Outcome, Status
+from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
+from agents.ledger.boundary import holder, lock
+from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
+from agents.models import AgentSession, ToolCall
+from agents.policy.brakes import temporal
+from agents.types import Ledger, ToolResult
+from audit import recorder
+from audit.recorder import Head
+
+RETRY_LATER = "retry_later"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call stands in the journal: done before (`replay`), or to be made, as attempt number `attempt`."""
+
+    attempt: int
+    replay: ToolResult | None = None
+
+
+def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
+    """What the journal says of a call that is asked for at this place of the run."""
+    if found is None:
+        return Place(1)
+    if found["asked_digest"] != asked_digest:
+        raise JournalMismatch(f"Call {found['key']!r} was made with other arguments before; the run is not repeatable.")
+    outcome = Outcome(found["outcome"])
+    if outcome == Outcome.STARTED:
+        raise JournalMismatch(f"Call {found['key']!r} is in flight already.")
+    if outcome == Outcome.UNKNOWN:
+        raise OutcomeUnknown(f"Call {found['key']!r} may have taken effect; say what happened before the run goes on.")
+    if outcome == Outcome.WORKER_LOST or found["detail"] == RETRY_LATER:
+        return Place(found["attempt"] + 1)
+    replay = ToolResult(
+        cost_usd=found["charged_usd"],
+        data=found["result"],
+        outcome=outcome,
+        error=found["error"],
+        detail=found["detail"],
+        call_id=str(found["public_id"]),
+        replayed=True,
+    )
+    return Place(found["attempt"], replay)
+
+
+def journal_open(
+    call: ToolCall, *, session: AgentSession, ledgers: Sequence[Ledger], now: datetime, **more: Any
+) -> Head:
+    """Commits the intent: money reserved, the journal row, the `started` row. The caller holds the locks.
+
+    The UPDATE tests fencing and halt once more; a passing call un-pauses a session that the idle watchdog had paused.
+    """
+    priced = bool(call.model)
+    changed: dict[str, Any] = {"halt_state": HaltState.RUNNING}
+    if priced:
+        changed |= {
+            "cost_reserved_usd": F("cost_reserved_usd") + micro(call.approved_usd),
+            "cost_held_usd": F("cost_held_usd") + micro(call.held_usd),
+        }
+    if holder(session).update(**changed) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    if priced:
+        budgets_reserve(ledgers, estimate=call.approved_usd, held=call.held_usd)
+    call.save(force_insert=True)
+    return journal_record(call, now=now, **more)
+
+
+def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int) -> bool:
+    """Books an attempt that failed, keeping its worst case held for the next one. False, and nothing is written, when
+    the session is stopped, or no budget has room for both, or the attempt cost more than its bound."""
+    locked = lock(session)
+    ledgers = (locked.ledger, *budgets_lock_again(call.budget_ids))
+    room = all(ledger.cap is None or ledger.exposed + booked <= ledger.cap for ledger in ledgers)
+    if temporal(locked.boundary) is not None or not room or booked > call.held_usd:
+        return False
+    actual = {"cost_actual_usd": F("cost_actual_usd") + micro(booked), "total_tokens": F("total_tokens") + tokens}
+    if holder(session).update(**actual) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    budgets_book(call.budget_ids, actual=booked)
+    ToolCall.objects.filter(pk=call.pk).update(actual_usd=F("actual_usd") + micro(booked), tokens=F("tokens") + tokens)
+    return True
+
+
+def journal_settle(
+    call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int, after: Head | None, now: datetime
+) -> None:
+    """Closes an open call in the books, the journal and the record. The caller has filled in what came of it; `booked`
+    and `tokens` are those of its last attempt.
+
+    A call in flight when a halt was asked for is settled too. One that recovery has closed is not: the worker that made
+    it no longer holds the session.
+    """
+    held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
+    changed: dict[str, Any] = {"last_activity_at": now}
+    if call.model:
+        changed |= {
+            "cost_reserved_usd": F("cost_reserved_usd") - micro(call.approved_usd),
+            "cost_held_usd": F("cost_held_usd") - micro(call.held_usd),
+            "cost_total_usd": F("cost_total_usd") + micro(call.charged_usd),
+            "cost_actual_usd": F("cost_actual_usd") + micro(booked),
+            "total_tokens": F("total_tokens") + tokens,
+        }
+    if held.update(**changed) != 1:
+        raise LeaseLost(
+            f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}."
+        )
+    if call.model:
+        budgets_settle(
+            call.budget_ids,
+            approved=call.approved_usd,
+            held=call.held_usd,
+            charged=call.charged_usd,
+            actual=booked,
+        )
+    call.settled_at = now
+    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
+    call.save(
+        update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
+    )
+    journal_record(call, now=now, after=after)
+
+
+def journal_local(call: ToolCall, *, session: AgentSession, after: Head, now: datetime) -> None:
+    """Writes down a local call whole, in the transaction of its effect: it is never seen open."""
+    if holder(session).update(halt_state=HaltState.RUNNING, last_activity_at=now) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    call.settled_at = now
+    call.save(force_insert=True)
+    journal_record(call, now=now, after=after)
+
+
+def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, **more: Any) -> Head:
+    """One `tool_call` row of the record, for whatever the call has come to."""
+    return recorder.append(
+        str(call.session.public_id),
+        "autonomous_session.tool_call",
+        now=now,
+        details={**call_details(call), **more},
+        after=after,
+    )
+
+
+def journal_recover(row: AgentSession, *, now: datetime) -> bool:
+    """Closes every call that a lost worker left open, charging all of it. True when one of them may have taken effect.
+
+    The caller holds the session's row. Local calls are never found here: their effect and their end are one commit.
+    """
+    unknown = False
+    for call in ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"):
+        outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
+        unknown = unknown or outcome == Outcome.UNKNOWN
+        call.outcome, call.settled_at = outcome, now
+        call.charged_usd, call.actual_usd = call.approved_usd, call.actual_usd + call.held_usd
+        call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
+        AgentSession.objects.filter(pk=row.pk).update(
+            cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),
+            cost_held_usd=F("cost_held_usd") - micro(call.held_usd),
+            cost_total_usd=F("cost_total_usd") + micro(call.approved_usd),
+            cost_actual_usd=F("cost_actual_usd") + micro(call.held_usd),
+        )
+        if call.budget_ids:
+            budgets_settle(
+                call.budget_ids,
+                approved=call.approved_usd,
+                held=call.held_usd,
+                charged=call.approved_usd,
+                actual=call.held_usd,
+            )
+        journal_record(call, now=now)
+    row.refresh_from_db()
+    return unknown
+
+
+def call_details(call: ToolCall) -> dict[str, Any]:
+    """What the record says of a call: ids, labels and amounts."""
+    details: dict[str, Any] = {
+        "call_id": str(call.public_id),
+        "tool": call.intent,
+        "phase": call.phase,
+        "outcome": call.outcome,
+        "cost_usd": str(call.approved_usd if call.outcome == Outcome.STARTED else call.charged_usd),
+    }
+    if call.name != call.intent:
+        details["name"] = call.name
+    if call.model:
+        details |= {"model": call.model, "actual_usd": str(call.actual_usd)}
+    if call.detail:
+        details["detail"] = call.detail
+    return details

@@ -1,0 +1,141 @@
+"""How a trigger is doing: it counts failing and empty runs in a row, and is paused before it wastes more.
+
+Owns the lock on a trigger's row and the one way in which a trigger is paused. Lock order: trigger → budgets → system
+chain; nobody who holds books or has written to the system chain waits for a trigger's lock.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from agents.enums import NoticeKind, Status, TerminalReason
+from agents.models import Trigger
+from agents.people.actors import actor_of
+from agents.people.notifications import notice_create
+from agents.policy.transitions import REASON_STATUS
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+
+FAILING: Final = "failing"
+EMPTY: Final = "empty"
+STORM: Final = "storm"
+BAD_CRON: Final = "bad_cron"
+BY_HAND: Final = "by_hand"
+
+# Faults of runs that got to their end, but could not do what they were for.
+UNANSWERED_RUN: Final = "unanswered"
+UNREAD_RUN: Final = "unread"
+
+# Ends that say nothing about the trigger: somebody, or the watchdog, took the run off the road.
+_NO_FAULT: Final = frozenset(
+    {TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT, TerminalReason.IDLE_TIMEOUT, TerminalReason.AGENT_SHUTDOWN}
+)
+_WHY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        FAILING: "Its last {runs} runs failed.{last} Look at their receipts, then let it go on.",
+        EMPTY: "Its last {runs} runs found nothing. Look at what it reads, then let it go on.",
+        STORM: "It was asked to fire far more often than its limit of runs per hour. Find out who asks, then let it "
+        "go on.",
+        BAD_CRON: "Its schedule or its time zone cannot be read. Correct it, then let it go on.",
+    }
+)
+_LAST: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        UNANSWERED_RUN: " In the last one the model could not be asked, or gave no answer.",
+        UNREAD_RUN: " In the last one what it was to read could not be fetched.",
+    }
+)
+
+
+def trigger_lock(trigger_pk: int) -> Trigger | None:
+    """The trigger's row, locked until the transaction ends; None when it is gone. SQLite's transaction is the lock."""
+    return Trigger.objects.select_for_update(no_key=True).filter(pk=trigger_pk).first()
+
+
+def trigger_record(trigger: Trigger, kind: str, /, *, now: datetime, by: User | None = None, **details: Any) -> None:
+    recorder.append(
+        SYSTEM_CHAIN,
+        kind,
+        now=now,
+        actor=actor_of(by),
+        subject=subject_of(trigger),
+        details={"trigger_id": str(trigger.public_id), **details},
+    )
+
+
+def subject_of(trigger: Trigger) -> str:
+    return f"trigger:{trigger.public_id}"
+
+
+def trigger_stop(
+    row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0, fault: str = ""
+) -> None:
+    """Pauses a trigger whose row the caller has locked. Its owner is told when no person did it."""
+    row.paused_at, row.pause_reason = now, reason
+    row.save(update_fields=["paused_at", "pause_reason"])
+    trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs)
+    if by is None:
+        notice_create(
+            owner_id=row.owner_id,
+            kind=NoticeKind.TRIGGER_PAUSED,
+            title=f"Trigger paused: {row.name}",
+            body=_WHY.get(reason, "It does not fire until somebody lets it go on.").format(
+                runs=runs, last=_LAST.get(fault, "")
+            ),
+            now=now,
+        )
+
+
+def came_to(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run has noted of itself that counts for its trigger."""
+    return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
+
+
+def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:
+    """Counts the end of a run of the trigger, in the caller's transaction if the trigger's row is free. A run that
+    completed with a fault counts as failing: it found nothing because it could not look.
+
+    It never waits: a session that ends has written to the record, and whoever fires the trigger holds its lock and may
+    be waiting for just that. Then the end is counted as soon as the caller has committed.
+    """
+    if reason in _NO_FAULT:
+        return
+    row = _lock_if_free(trigger_pk)
+    if row is not None:
+        _count_end(row, reason, empty=empty, fault=fault, now=now)
+    else:
+        later = partial(_count_end_later, trigger_pk, reason, empty=empty, fault=fault, now=now)
+        transaction.on_commit(later, robust=True)
+
+
+def _lock_if_free(trigger_pk: int) -> Trigger | None:
+    return Trigger.objects.select_for_update(no_key=True, skip_locked=True).filter(pk=trigger_pk).first()
+
+
+@transaction.atomic
+def _count_end_later(trigger_pk: int, reason: TerminalReason, *, empty: bool, fault: str, now: datetime) -> None:
+    row = trigger_lock(trigger_pk)
+    if row is not None:
+        _count_end(row, reason, empty=empty, fault=fault, now=now)
+
+
+def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, fault: str, now: datetime) -> None:
+    fine = REASON_STATUS[reason] == Status.COMPLETED and not fault
+    row.failed_in_a_row = 0 if fine else row.failed_in_a_row + 1
+    if fine:
+        row.empty_in_a_row = row.empty_in_a_row + 1 if empty else 0
+    row.save(update_fields=["failed_in_a_row", "empty_in_a_row"])
+    if row.pause_after and row.paused_at is None and row.deleted_at is None:
+        _stop_if_useless(row, fault=fault, now=now)
+
+
+def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
+    for reason, runs in ((FAILING, row.failed_in_a_row), (EMPTY, row.empty_in_a_row)):
+        if runs >= row.pause_after:
+            trigger_stop(row, reason, now=now, runs=runs, fault=fault)
+            return

@@ -1,0 +1,1 @@
+"""Who may, and who is told: access, API keys, notifications, activity."""

@@ -1,0 +1,151 @@
+"""Notices for people, and their copies by e-mail. The row in the application is the record; a copy is best effort.
+
+A copy is a row of its own, written in the transaction of its notice, so neither can exist without the other. It is sent
+later by the ticker, with no transaction open. A ticker that dies between the mail server's yes and its own note of it
+leaves a copy that is sent once more, under the same Message-ID.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.contrib.auth.models import User
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.urls import reverse
+
+from agents.conf import base_url, mail_is_configured, mail_sender
+from agents.enums import NoticeKind, OutboxStatus
+from agents.exceptions import OpenTransaction
+from agents.models import AgentSession, Notification, OutboxMessage
+from agents.people.access import demand_access
+from agents.people.actors import actor_of
+from agents.queue import in_open_transaction
+from agents.text.plain_text import one_line
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+from audit.redaction import redact, redact_exception
+
+logger = logging.getLogger(__name__)
+
+TITLE_CHARS: Final = 200
+BODY_CHARS: Final = 4_000
+SUBJECT_CHARS: Final = 160
+ERROR_CHARS: Final = 500
+MAX_ATTEMPTS: Final = 5
+# How long after a failed attempt the next one is due.
+PAUSES: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60))
+# Longer than sending takes: until then nobody else tries.
+CLAIMED_FOR: Final = timedelta(minutes=6)
+
+
+@transaction.atomic
+def notice_create(
+    *, owner_id: int, kind: NoticeKind, title: str, body: str, now: datetime, session_id: int | None = None
+) -> Notification:
+    """A notice, and a copy of it for an owner who has an address and wants copies."""
+    notice = Notification.objects.create(
+        owner_id=owner_id,
+        session_id=session_id,
+        kind=kind,
+        title=one_line(redact(title), TITLE_CHARS) or "(untitled)",
+        body=redact(body)[:BODY_CHARS],
+        created_at=now,
+    )
+    if mail_is_configured() and _address(owner_id):
+        OutboxMessage.objects.create(notification=notice, due_at=now, created_at=now)
+    return notice
+
+
+@transaction.atomic
+def notice_read(*, notification: Notification, by: User | None, now: datetime) -> Notification:
+    """Reading is dismissing. Reading it again changes nothing."""
+    demand_access(by, owner_id=notification.owner_id, permission="agents.change_notification")
+    if Notification.objects.filter(pk=notification.pk, read_at__isnull=True).update(read_at=now):
+        recorder.append(
+            SYSTEM_CHAIN,
+            "notification.read",
+            now=now,
+            actor=actor_of(by),
+            subject=f"notification:{notification.public_id}",
+            details={"notification_id": str(notification.public_id)},
+        )
+    notification.refresh_from_db()
+    return notification
+
+
+def copies_due(now: datetime, limit: int = 100) -> list[int]:
+    """Copies to send, and to try again. One that somebody is at is not due."""
+    rows = OutboxMessage.objects.filter(status=OutboxStatus.PENDING, due_at__lte=now)
+    return list(rows.order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
+
+
+def copy_send(message_pk: int, *, now: datetime) -> bool:
+    """Sends one copy, if it is due and nobody else is at it. Whatever the mail server does, nothing is raised."""
+    if in_open_transaction():
+        raise OpenTransaction("copy_send talks to a mail server and was called inside a transaction.")
+    copy = _claim(message_pk, now)
+    if copy is None:
+        return False
+    try:
+        _mail(copy).send()
+    except (OSError, ValueError) as error:  # what smtplib raises is an OSError; an address that is none, a ValueError
+        logger.warning("copy %s was not sent at attempt %s: %s", copy.public_id, copy.attempts, type(error).__name__)
+        _note_failure(copy, redact_exception(error), now)
+        return False
+    _mine(copy).update(status=OutboxStatus.SENT, sent_at=now, error="")
+    return True
+
+
+def _claim(message_pk: int, now: datetime) -> OutboxMessage | None:
+    """One conditional UPDATE: of two tickers that want the same copy, one gets it."""
+    due = OutboxMessage.objects.filter(pk=message_pk, status=OutboxStatus.PENDING, due_at__lte=now)
+    due.filter(attempts__gte=MAX_ATTEMPTS).update(status=OutboxStatus.FAILED)  # lost at its last attempt
+    if not due.filter(attempts__lt=MAX_ATTEMPTS).update(attempts=F("attempts") + 1, due_at=now + CLAIMED_FOR):
+        return None
+    return OutboxMessage.objects.select_related("notification__owner", "notification__session").get(pk=message_pk)
+
+
+def _mail(copy: OutboxMessage) -> EmailMessage:
+    """Plain text: title, body, and where the receipt is. The subject is one line, whatever the title holds."""
+    notice = copy.notification
+    address = _address(notice.owner_id)
+    if not address:
+        raise ValueError("the owner has no address any more, or wants no copies")
+    parts = [notice.title, notice.body]
+    if notice.session is not None:
+        receipt = receipt_path(notice.session)
+        parts[1] = "\n".join(line for line in notice.body.splitlines() if line != f"Receipt: {receipt}")
+        parts.append(f"Receipt: {base_url()}{receipt}")
+    domain = mail_sender().rpartition("@")[2].rstrip(">") or "localhost"
+    return EmailMessage(
+        subject=one_line(f"[lqops] {notice.title}", SUBJECT_CHARS),
+        body="\n\n".join(part for part in parts if part),
+        from_email=mail_sender(),
+        to=[address],
+        headers={"Message-ID": f"<{copy.public_id}@{domain}>", "Auto-Submitted": "auto-generated"},
+    )
+
+
+def receipt_path(session: AgentSession) -> str:
+    """By the record's own table of addresses, so that a worker does not load every page of the site for a link."""
+    return reverse("receipt", urlconf="audit.urls", args=[session.chain])
+
+
+def _address(owner_id: int) -> str:
+    """Where copies for a user go; empty when there is no address, or the user wants none."""
+    wanted = User.objects.filter(pk=owner_id, is_active=True, lqops_profile__email_notices=True)
+    return wanted.values_list("email", flat=True).first() or ""
+
+
+def _note_failure(copy: OutboxMessage, error: str, now: datetime) -> None:
+    if copy.attempts >= MAX_ATTEMPTS:
+        _mine(copy).update(status=OutboxStatus.FAILED, error=error[:ERROR_CHARS])
+    else:
+        _mine(copy).update(due_at=now + PAUSES[copy.attempts - 1], error=error[:ERROR_CHARS])
+
+
+def _mine(copy: OutboxMessage) -> QuerySet[OutboxMessage]:
+    """The row, while this attempt is the last that was made."""
+    return OutboxMessage.objects.filter(pk=copy.pk, status=OutboxStatus.PENDING, attempts=copy.attempts)

@@ -1,0 +1,169 @@
+"""The three brakes as pure decisions: R5 temporal, R6 contextual, R4 economic. No rows, no I/O, no clock.
+
+The guard asks them in that order and acts on the first that refuses. What they decide on was read by the guard under
+the session's lock, so a verdict holds until the block commits.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from agents.enums import HaltState, TerminalReason, ToolIntent
+from agents.policy import costs
+from agents.policy.grants import is_granted
+from agents.policy.transitions import TERMINAL
+from agents.types import Ledger, ModelRequest, Price
+
+# --- R5: temporal ---
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The facts that a halt shows in, read afresh from the database."""
+
+    status: str
+    halt_state: str
+    terminal_reason: str | None
+    organisation_halt: int | None
+    phase: str
+
+
+@dataclass(frozen=True)
+class AlreadyStopped:
+    """The session was stopped before; it is refused again, and nothing more is recorded of its end."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class HaltNow:
+    """A halt was asked for and takes effect at this boundary; whoever asked may have said what the run ends as."""
+
+    halt_id: int | None
+    reason: str = TerminalReason.EXTERNAL_HALT
+
+
+def temporal(boundary: Boundary) -> AlreadyStopped | HaltNow | None:
+    if boundary.status in TERMINAL or boundary.halt_state == HaltState.HALTED:
+        return AlreadyStopped(boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
+    if boundary.organisation_halt is not None or boundary.halt_state == HaltState.HALT_REQUESTED:
+        return HaltNow(boundary.organisation_halt, boundary.terminal_reason or TerminalReason.EXTERNAL_HALT)
+    return None
+
+
+# --- R6: contextual ---
+
+
+@dataclass(frozen=True)
+class NotGranted:
+    """The phase does not grant the intent."""
+
+    intent: ToolIntent
+    phase: str
+
+
+def contextual(intent: ToolIntent, phase: str) -> NotGranted | None:
+    return None if is_granted(intent, phase) else NotGranted(intent, phase)
+
+
+# --- R4: economic ---
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A priced call as R4 judges it: the estimate that will be billed, and what its worst case depends on."""
+
+    estimate: Decimal
+    request: ModelRequest
+    price: Price
+    input_tokens: int
+
+    def worst(self, max_tokens: int) -> Decimal:
+        return costs.worst_case(self.price, self.input_tokens, max_tokens)
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """The call may go out; `held` is its worst case at `max_tokens`."""
+
+    estimate: Decimal
+    held: Decimal
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class CapPassed:
+    """The session's own cap: the latch."""
+
+    projected: Decimal
+    cap: Decimal
+
+
+@dataclass(frozen=True)
+class SpentUp:
+    """Nothing is left of the session's tokens, or of its money by what was really billed."""
+
+    dimension: str
+    needed: Decimal
+    left: Decimal
+
+
+@dataclass(frozen=True)
+class SharedSpentUp:
+    """A budget shared with other sessions has no room until its window resets."""
+
+    ledger: Ledger
+    needed: Decimal
+
+
+@dataclass(frozen=True)
+class Busy:
+    """The money is there, but held by calls in flight."""
+
+    ledger: Ledger
+
+
+Verdict = Affordable | CapPassed | SpentUp | SharedSpentUp | Busy
+
+
+def economic(
+    quote: Quote,
+    *,
+    session: Ledger,
+    shared: tuple[Ledger, ...],
+    token_budget: int = 0,
+    total_tokens: int = 0,
+    sharing: int = 1,
+) -> Verdict:
+    """Judges the approved ledger first (the latch), then the real one (what the worst case could bill).
+
+    `sharing` is the number of calls, this one included, that are still to be paid from what is left.
+    """
+    if token_budget and total_tokens >= token_budget:
+        return SpentUp("tokens", Decimal(total_tokens), Decimal(token_budget))
+    if session.cap is not None and session.approved + quote.estimate > session.cap:
+        return CapPassed(session.approved + quote.estimate, session.cap)
+    for ledger in shared:
+        if ledger.cap is not None and ledger.approved + quote.estimate > ledger.cap:
+            return SharedSpentUp(ledger, quote.estimate)
+    return _exposure(quote, session, shared, sharing)
+
+
+def _exposure(quote: Quote, session: Ledger, shared: tuple[Ledger, ...], sharing: int) -> Verdict:
+    wanted = quote.request.max_tokens
+    needed = quote.worst(min(wanted, quote.request.min_tokens))
+    capped = [(ledger, ledger.cap) for ledger in (session, *shared) if ledger.cap is not None]
+    for ledger, cap in capped:
+        if ledger.actual + needed > cap:
+            if ledger is session:
+                return SpentUp("cost", needed, max(cap - ledger.actual, Decimal(0)))
+            return SharedSpentUp(ledger, needed)
+    for ledger, cap in capped:
+        if ledger.exposed + needed > cap:
+            return Busy(ledger)
+    tokens = wanted
+    for ledger, cap in capped:
+        tokens = costs.affordable_tokens(
+            (cap - ledger.exposed) / sharing, price=quote.price, input_tokens=quote.input_tokens, wanted=tokens
+        )
+    tokens = max(tokens, min(wanted, quote.request.min_tokens))  # an even share may be less than what is of any use
+    return Affordable(quote.estimate, quote.worst(tokens), tokens)

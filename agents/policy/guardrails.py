@@ -1,0 +1,284 @@
+"""The mechanical guardrails of the step loop, and what it says to a model. Pure: no rows, no I/O, no clock.
+
+They count and compare, and need no good will of the model. The loop asks `preflight` before a step, reads a reply with
+`read_stop`, lets `observe_tool_calls` and `is_stuck` judge its calls before any of them runs, and keeps the `Counters`
+that it gets back with the session. How near a budget is, is reckoned in agents.policy.costs.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from decimal import Decimal
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final, Protocol, Self
+
+from agents.enums import TerminalReason
+from agents.policy import costs
+from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.types import Ledger
+
+YIELD: Final = "yield"
+VALUE_CHARS: Final = 200
+READ_ONLY_STEPS: Final = 8
+PREMATURE_RECOVERIES: Final = 2
+RECENT_EVENTS: Final = 10  # among so many last events a failed result makes an empty end premature
+
+# --- What the loop says in the user's place ---
+
+
+class Reason(StrEnum):
+    """Why the loop wrote a message itself; values are contract, they stand in the transcript."""
+
+    MAX_TOKENS_RECOVERY = "max_tokens_recovery"
+    PREMATURE_END = "premature_end"
+    READ_ONLY_NUDGE = "read_only_nudge"
+    NEAR_BUDGET = "near_budget"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True)
+class InternalMessage:
+    """A user message that no user wrote. It is sent to the model and hidden where people read the conversation."""
+
+    reason: Reason
+    text: str
+
+    @property
+    def data(self) -> dict[str, str]:
+        return {"reason": str(self.reason)}
+
+
+CONTINUE: Final = InternalMessage(
+    Reason.MAX_TOKENS_RECOVERY,
+    "Your reply was cut off because it reached its length limit. Write on from the very character at which it stops: "
+    "no introduction, no repetition, no summary of what is already there.",
+)
+CALL_AGAIN: Final = InternalMessage(
+    Reason.MAX_TOKENS_RECOVERY,
+    "Your reply reached its length limit in the middle of a tool call. The call could not be read and was not run. "
+    "Make it again with shorter arguments, or divide the work among several calls.",
+)
+TRY_OTHERWISE: Final = InternalMessage(
+    Reason.PREMATURE_END,
+    "You ended without an answer, and a tool call failed shortly before. Read its error, then try another way; "
+    "if there is none, say what failed and what is missing.",
+)
+STOP_READING: Final = InternalMessage(
+    Reason.READ_ONLY_NUDGE,
+    f"Your last {READ_ONLY_STEPS} steps only read. If you know enough, act or answer now; otherwise say what you are "
+    "still looking for.",
+)
+WRAP_UP: Final = InternalMessage(
+    Reason.NEAR_BUDGET,
+    "The budget of this run is nearly used up. Do what matters most now, in few words and few calls, and name what "
+    "stays undone.",
+)
+
+REFUSAL_ERROR: Final = "The model, or its provider's filter, refused to answer. It was not asked again."
+CUT_CALL_ERROR: Final = (
+    "The model's tool call was cut off at the length limit again and was not run. "
+    "Give the model more output tokens, or a task with shorter arguments."
+)
+
+
+def stuck_error(config: GuardrailsConfig) -> str:
+    return (
+        f"The model went on asking for the same tool calls. They may run {config.max_repeated_tool_steps} times in a "
+        "row (max_repeated_tool_steps) and were not run again. Look at what they answered."
+    )
+
+
+def budget_line(remaining_usd: Decimal | None, remaining_tokens: int | None, steps_left: int | None) -> InternalMessage:
+    """What is left, in one line; None is a dimension without a limit, and is not mentioned."""
+    money = None if remaining_usd is None else f"{max(remaining_usd, Decimal(0)).normalize():f}"
+    tokens, steps = (None if left is None else str(max(left, 0)) for left in (remaining_tokens, steps_left))
+    named = {"US dollars": money, "tokens": tokens, "steps": steps}
+    parts = [f"{name} {left}" for name, left in named.items() if left is not None]
+    return InternalMessage(Reason.BUDGET, f"Left for this run: {', '.join(parts) or 'no limits are set'}.")
+
+
+# --- What is remembered between steps ---
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What the guardrails have seen and said so far; the session keeps it as JSON under these names."""
+
+    repeated_tool_steps: int = 0
+    last_tool_signature: str = ""
+    max_tokens_recovery_count: int = 0
+    premature_recovery_count: int = 0
+    read_only_steps: int = 0
+    nudged: bool = False
+    near_budget_warned: bool = False
+    worked_ms: int = 0  # on the run of steps at hand
+
+    @classmethod
+    def from_json(cls, kept: object) -> Self:
+        """What is missing, or is not what we would have written, counts as not there."""
+        found = kept if isinstance(kept, Mapping) else {}
+        names = [field.name for field in fields(cls) if _is_like(found.get(field.name), field.default)]
+        return cls(**{name: found[name] for name in names})
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def awake(self) -> Self:
+        """After a sleep a new stretch begins: the same read on every wake is no loop. What is said once stays said."""
+        return replace(
+            self,
+            repeated_tool_steps=0,
+            last_tool_signature="",
+            max_tokens_recovery_count=0,
+            premature_recovery_count=0,
+            read_only_steps=0,
+        )
+
+    def told(self, reason: Reason) -> Self:
+        """After an internal message went out: what may be said only so often is counted."""
+        match reason:
+            case Reason.MAX_TOKENS_RECOVERY:
+                return replace(self, max_tokens_recovery_count=self.max_tokens_recovery_count + 1)
+            case Reason.PREMATURE_END:
+                return replace(self, premature_recovery_count=self.premature_recovery_count + 1)
+            case Reason.READ_ONLY_NUDGE:
+                return replace(self, nudged=True)
+            case Reason.NEAR_BUDGET:
+                return replace(self, near_budget_warned=True)
+        return self
+
+
+def _is_like(value: object, default: object) -> bool:
+    return type(value) is type(default) and not (isinstance(value, int) and value < 0)
+
+
+# --- Before a step ---
+
+
+def step_limit(config: LoopConfig) -> int:
+    return min(config.max_steps, config.max_tool_rounds) if config.max_tool_rounds else config.max_steps
+
+
+def preflight(*, cancelled: bool, elapsed_seconds: float, step_count: int, config: LoopConfig) -> TerminalReason | None:
+    """Why no further step may begin, or None. It is asked before a step, so the last one may finish the run."""
+    if cancelled:
+        return TerminalReason.EXTERNAL_HALT
+    if config.timeout and elapsed_seconds > config.timeout:
+        return TerminalReason.TIMED_OUT
+    if step_count >= step_limit(config):
+        return TerminalReason.MAX_STEPS
+    return None
+
+
+# --- After a reply ---
+
+
+class Stop(StrEnum):
+    """What a reply asks of the loop."""
+
+    TOOL_USE = "tool_use"
+    END_TURN = "end_turn"
+    MAX_TOKENS = "max_tokens"
+    REFUSAL = "refusal"
+
+
+def read_stop(stop_reason: str, *, has_calls: bool, truncated_call: bool) -> Stop:
+    """A refusal runs nothing, whatever came with it, nor does a call that was cut off. An unknown reason is an end."""
+    if stop_reason == Stop.REFUSAL:
+        return Stop.REFUSAL
+    if truncated_call:
+        return Stop.MAX_TOKENS
+    if has_calls:
+        return Stop.TOOL_USE
+    return Stop.MAX_TOKENS if stop_reason == Stop.MAX_TOKENS else Stop.END_TURN
+
+
+def may_recover(counters: Counters, config: GuardrailsConfig) -> bool:
+    """True while a truncated reply may still be continued; afterwards a truncated text is a normal end."""
+    return counters.max_tokens_recovery_count < config.max_tokens_recoveries
+
+
+class Said(Protocol):
+    """An entry of a transcript."""
+
+    role: str
+    content: str
+    reason: str
+
+
+def joined(transcript: Sequence[Said]) -> str:
+    """The last entry, with the parts of it before that were cut off and continued.
+
+    A reply that was cut off within a call is no such part: the model was told to make the call again.
+    """
+    if not transcript:
+        return ""
+    *before, last = transcript
+    parts, continued = [last.content], False
+    for entry in reversed(before):
+        if entry.reason:
+            continued |= entry.reason == Reason.MAX_TOKENS_RECOVERY and entry.content != CALL_AGAIN.text
+        elif continued and entry.role == "assistant":
+            parts.append(entry.content)
+            continued = False
+        else:
+            break
+    return "".join(reversed(parts))
+
+
+def premature_end(text: str, *, recent_failed: bool, counters: Counters) -> bool:
+    """True when an end without a word follows closely on a failed tool result, and was not objected to too often."""
+    return not text.strip() and recent_failed and counters.premature_recovery_count < PREMATURE_RECOVERIES
+
+
+def warns_of_budget(
+    counters: Counters, config: GuardrailsConfig, *, ledger: Ledger, token_budget: int, total_tokens: int
+) -> bool:
+    """True when the budget is nearly used up and the loop has not said so yet."""
+    return not counters.near_budget_warned and costs.near_budget(
+        ledger=ledger,
+        token_budget=token_budget,
+        total_tokens=total_tokens,
+        reserve_tokens=config.reserve_tokens,
+        reserve_cost_fraction=config.reserve_cost_fraction,
+    )
+
+
+# --- Before the calls of a reply run ---
+
+
+def signature(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """The same for the same calls in any order; empty when there is nothing but `yield`, which is left out."""
+    parts = sorted([name, sorted(_pair(*item) for item in given.items())] for name, given in calls if name != YIELD)
+    return sha256(json.dumps(parts).encode("ascii")).hexdigest() if parts else ""
+
+
+def _pair(key: str, value: object) -> list[str]:
+    """A text is cut as it is, any other value as its canonical JSON; the quotes tell "1" from 1."""
+    if isinstance(value, str):
+        return [key, json.dumps(value[:VALUE_CHARS])]
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
+    return [key, text[:VALUE_CHARS]]
+
+
+def observe_tool_calls(counters: Counters, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> Counters:
+    """Counts repetitions of the last calls. A step without calls, or with nothing but `yield`, is passed over."""
+    seen = signature(calls)
+    if not seen:
+        return counters
+    repeated = counters.repeated_tool_steps + 1 if seen == counters.last_tool_signature else 0
+    return replace(counters, repeated_tool_steps=repeated, last_tool_signature=seen)
+
+
+def is_stuck(counters: Counters, config: GuardrailsConfig) -> bool:
+    return counters.repeated_tool_steps >= config.max_repeated_tool_steps
+
+
+def observe_reading(counters: Counters, *, read_only: bool) -> Counters:
+    """Counts the steps in a row whose calls changed nothing; a step without calls is not asked about."""
+    return replace(counters, read_only_steps=counters.read_only_steps + 1 if read_only else 0)
+
+
+def needs_nudge(counters: Counters) -> bool:
+    return counters.read_only_steps >= READ_ONLY_STEPS and not counters.nudged

@@ -1,0 +1,81 @@
+"""The moves a session may make. Pure data; sessions/lifecycle.py is the only one that makes them.
+
+Terminal states are never left: they have no entry on the left-hand side.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from agents.enums import AgentState, Status, TerminalReason, WaitingOn
+
+TERMINAL: Final = frozenset({Status.COMPLETED, Status.HALTED, Status.FAILED})
+
+_ENDS = {Status.HALTED, Status.FAILED}
+
+STATUS_MOVES: Final[Mapping[str, frozenset[Status]]] = MappingProxyType(
+    {
+        Status.QUEUED: frozenset({Status.RUNNING, *_ENDS}),
+        Status.RUNNING: frozenset({Status.QUEUED, Status.SLEEPING, Status.WAITING, Status.COMPLETED, *_ENDS}),
+        Status.SLEEPING: frozenset({Status.QUEUED, *_ENDS}),
+        Status.WAITING: frozenset({Status.QUEUED, *_ENDS}),
+    }
+)
+
+_R = TerminalReason
+
+# How each reason ends a session, and the state that integrations read from it.
+REASON_STATUS: Final[Mapping[str, Status]] = MappingProxyType(
+    {
+        _R.COMPLETED: Status.COMPLETED,
+        _R.AGENT_SHUTDOWN: Status.COMPLETED,
+        _R.EXTERNAL_HALT: Status.HALTED,
+        _R.TIMED_OUT: Status.HALTED,
+        _R.MAX_STEPS: Status.HALTED,
+        _R.BUDGET_EXCEEDED: Status.HALTED,
+        _R.COST_CAP_REACHED: Status.HALTED,
+        _R.IDLE_TIMEOUT: Status.HALTED,
+        _R.OPTED_OUT: Status.HALTED,
+        _R.STUCK_LOOP: Status.FAILED,
+        _R.PROVIDER_ERROR: Status.FAILED,
+        _R.TOOL_NOT_GRANTED: Status.FAILED,
+        _R.WORKER_ERROR: Status.FAILED,
+        _R.WORKER_LOST: Status.FAILED,
+        _R.REFUSED: Status.FAILED,
+        _R.UNPRICED_MODEL: Status.FAILED,
+    }
+)
+
+_HALTED_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
+    {
+        _R.TIMED_OUT: AgentState.TIMED_OUT,
+        _R.MAX_STEPS: AgentState.MAX_STEPS,
+        _R.BUDGET_EXCEEDED: AgentState.BUDGET_EXCEEDED,
+        _R.COST_CAP_REACHED: AgentState.BUDGET_EXCEEDED,
+    }
+)
+_WAITING_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
+    {
+        WaitingOn.APPROVAL: AgentState.WAITING_FOR_APPROVAL,
+        WaitingOn.INPUT: AgentState.WAITING_FOR_INPUT,
+        WaitingOn.OPERATOR: AgentState.WAITING_FOR_INPUT,
+    }
+)
+_STATUS_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
+    {
+        Status.SLEEPING: AgentState.SLEEPING,
+        Status.COMPLETED: AgentState.COMPLETED,
+        Status.FAILED: AgentState.ERROR,
+    }
+)
+
+
+def agent_state(*, status: str, waiting_on: str, terminal_reason: str | None, calls_open: bool) -> AgentState:
+    """The session as an AgentState. A queued session counts as running: it is under way, not at rest."""
+    if status == Status.HALTED:
+        return _HALTED_STATES.get(terminal_reason or "", AgentState.CANCELLED)
+    if status == Status.WAITING:
+        return _WAITING_STATES[waiting_on]
+    if status in _STATUS_STATES:
+        return _STATUS_STATES[status]
+    return AgentState.WAITING_FOR_TOOL if calls_open else AgentState.RUNNING

@@ -1,0 +1,1 @@
+"""The built-in analyst: checks documents against playbooks without a model server."""

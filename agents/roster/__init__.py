@@ -1,0 +1,1 @@
+"""Agents as rows: create, start, stop, load from files."""

@@ -1,0 +1,141 @@
+"""Loops of agents: started, stopped, begun anew. An agent has one loop at a time, which belongs to the agent's owner.
+
+Whoever starts or stops locks the agent's row: of two that start it at once one starts it, and its sensors are wanted
+while it runs. A loop that was told to stop can do nothing any more, and does not keep the next one waiting.
+"""
+
+from datetime import datetime
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from agents.definitions.effective import pace_of
+from agents.definitions.in_force import definition_of
+from agents.definitions.loop_settings import loop_for
+from agents.definitions.problems import DefinitionError
+from agents.enums import Mode, TerminalReason
+from agents.exceptions import Invalid, LqopsError
+from agents.loop.reads import loop_current, loops_to_renew, running
+from agents.loop.turns import PACE
+from agents.models import Agent, AgentSession, Alert
+from agents.people.access import demand_access
+from agents.people.actors import SYSTEM, actor_of
+from agents.sensors.rows import sensors_want
+from agents.sessions.halts import HaltCount, sessions_halt
+from agents.sessions.lifecycle import session_create
+from agents.sessions.waits import WAKES
+
+STOPPED: Final = "The agent was stopped."
+
+
+@transaction.atomic
+def loop_start(
+    *,
+    agent: Agent,
+    by: User | None,
+    now: datetime,
+    restarted_from: AgentSession | None = None,
+    wake_at: datetime | None = None,
+    actor: str = SYSTEM,
+) -> AgentSession:
+    """The agent's loop: the one that is under way, else a new one, with a full cap and an empty hot state."""
+    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
+    definition = definition_of(row)
+    if not row.enabled:
+        raise Invalid(f"The agent {row.name} is switched off: switch it on first.")
+    if not definition.is_autonomous:
+        raise Invalid(f"The agent {row.name} does not pace itself: its definition needs autonomy with enabled: true.")
+    Agent.objects.filter(pk=row.pk).update(wanted=True)
+    under_way = loop_current(row.pk)
+    if under_way is not None:
+        return under_way
+    params: dict[str, Any] = {"key": f"agent:{row.public_id}:autonomy"}
+    session = session_create(
+        owner=row.owner,
+        agent=row,
+        mode=Mode.LOOP,
+        max_cost_usd=definition.max_cost_usd,
+        token_budget=loop_for(row, params).token_budget,
+        params=params,
+        restarted_from=restarted_from,
+        asked_by=actor_of(by, actor),
+        wake_at=wake_at,
+        now=now,
+    )
+    sensors_want(row, True, now)  # noqa: FBT003 they start with their loop
+    return session
+
+
+@transaction.atomic
+def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> HaltCount:
+    """Ends the agent's loop, at once or at the next boundary of the turn that is under way; none is begun anew."""
+    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
+    Agent.objects.filter(pk=row.pk).update(wanted=False)
+    pks = list(running(row.pk, Mode.LOOP).values_list("pk", flat=True))
+    halted = sessions_halt(pks, by=by, reason=STOPPED, now=now, actor=actor)
+    if loop_current(row.pk) is None:
+        sensors_want(row, False, now)  # noqa: FBT003 and stop with it
+    return halted
+
+
+@transaction.atomic
+def loop_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
+    """Stops the loop, if there is one, and starts another, which names the one before it."""
+    Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
+    before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
+    loop_stop(agent=agent, by=by, now=now, actor=actor)
+    return loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
+
+
+# --- A new day ---
+
+
+def loops_renew(now: datetime) -> int:
+    """Begins loops anew that end with each UTC day; and, when the day is over, those that had spent their cap."""
+    return sum(_renewed(last, now) for last in loops_to_renew())
+
+
+def loop_is_awaited(agent: Agent) -> bool:
+    """Its loop is over, and begins anew with the next day unless somebody stops the agent."""
+    return _renews(agent) and bool(loops_to_renew(agent.pk))
+
+
+def _renews(agent: Agent) -> bool:
+    try:
+        return pace_of(definition_of(agent)).renew == "daily"
+    except DefinitionError:
+        return False
+
+
+def _renewed(last: AgentSession, now: datetime) -> bool:
+    agent = last.agent
+    if agent is None or last.completed_at is None or not _renews(agent):
+        return False
+    same_day = last.completed_at.date() == now.date()
+    if same_day and last.terminal_reason != TerminalReason.COMPLETED:
+        return False
+    try:
+        loop_renew(last=last, now=now)
+    except LqopsError:  # stopped, switched off, opted out or all work halted: somebody has said so
+        return False
+    return True
+
+
+@transaction.atomic
+def loop_renew(*, last: AgentSession, now: datetime) -> AgentSession:
+    """The loop after one that is over. What it had not yet seen, and the rest of a sleep that it chose, go with it."""
+    agent = Agent.objects.select_for_update(no_key=True).filter(pk=last.agent_id or 0, wanted=True).first()
+    if agent is None:
+        raise Invalid("The agent was stopped: its loop does not begin anew.")
+    kept = last.metadata.get(PACE) or {}
+    until = datetime.fromisoformat(kept["sleep_until"]) if kept.get("sleep_until") else now
+    sleeps_on = until > now and last.terminal_reason == TerminalReason.COMPLETED
+    session = loop_start(agent=agent, by=None, now=now, restarted_from=last, wake_at=until if sleeps_on else None)
+    if sleeps_on:
+        session.metadata[WAKES] = kept.get("wakes") or []
+        session.save(update_fields=["metadata"])
+    Alert.objects.pending().filter(session=last).update(session=session)
+    return session

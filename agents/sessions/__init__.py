@@ -1,0 +1,1 @@
+"""The life of a session: birth, lease, approvals, questions, halt, end, reads."""

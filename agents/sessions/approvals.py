@@ -1,0 +1,292 @@
+"""What people say to a call that needs them: yes, yes with changes, no, yes for the rest of this session.
+
+A ticket is evidence for one digest; the person who decides shows that digest. The guard checks it again when the ticket
+is used (sessions/tickets.py), with every brake.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from agents.conf import approval_lifetime, four_eyes
+from agents.enums import ApprovalStatus, EventKind, Level, Risk, Status, ToolIntent, WaitingOn
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
+from agents.models import AgentSession, Approval, StandingApproval
+from agents.people.activity import event_emit
+from agents.people.actors import actor_of
+from agents.policy.consent import call_digest, reshaped
+from agents.sessions.approvers import PERMISSION, approvers, approvers_tell
+from agents.sessions.lifecycle import session_lock, session_wake
+from agents.sessions.standing import is_single, standing_use, standing_write
+from agents.types import Capability
+from audit import recorder
+from audit.redaction import redact, redact_data
+
+logger = logging.getLogger(__name__)
+
+# The parameters as a call of the intent keeps them; a ValueError if none could be made with them.
+Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
+MAX_PENDING = 20
+MAX_STANDING_USES = 20
+_TOLD = {
+    "requested": EventKind.APPROVAL_REQUESTED,
+    **dict.fromkeys(("approved", "edited", "rejected", "expired"), EventKind.APPROVAL_RESOLVED),
+}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call that needs a person, as the server describes it; never in the model's own words."""
+
+    key: str
+    intent: ToolIntent
+    capability: Capability
+    phase: str
+    arguments: Mapping[str, Any]
+    digest: str
+    signature: str
+    risk: Risk | None = None
+    simulation: str = ""
+
+
+def approval_for(session: AgentSession, key: str) -> Approval | None:
+    """The newest ticket for this place of the run that was not used yet."""
+    return Approval.objects.filter(session=session, call_key=key, consumed_at__isnull=True).order_by("-pk").first()
+
+
+def approval_refused_before(session: AgentSession, signature: str) -> Approval | None:
+    """The same call, denied or expired earlier in this session."""
+    refused = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
+    return Approval.objects.filter(session=session, signature=signature, status__in=refused).order_by("-pk").first()
+
+
+def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Approval | str:
+    """Writes a pending ticket, or says why none can be asked for. The caller holds the session's row.
+
+    A standing approval that fits decides the ticket at once; the call gets a ticket of its own all the same.
+    """
+    if not approvers().exists():
+        return "no_approver"
+    pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
+    if pending >= MAX_PENDING:
+        return "too_many_pending"
+    standing = standing_use(session, ask.capability, ask.arguments, risk=ask.risk, now=now)
+    approval = Approval.objects.create(
+        session=session,
+        call_key=ask.key,
+        intent=ask.intent,
+        action=ask.capability.name,
+        version=ask.capability.version,
+        phase=ask.phase,
+        level=ask.capability.level,
+        risk_level=ask.risk or "",
+        description=f"{ask.capability.name} (level {ask.capability.level}) in phase {ask.phase}",
+        simulation=redact(ask.simulation),
+        arguments=redact_data(ask.arguments),
+        digest=ask.digest,
+        signature=ask.signature,
+        status=ApprovalStatus.APPROVED if standing else ApprovalStatus.PENDING,
+        resolved_by=standing.created_by if standing else None,
+        resolved_at=now if standing else None,
+        standing=standing,
+        expires_at=now + approval_lifetime(),
+        created_at=now,
+    )
+    details = {"action": ask.capability.name, "level": ask.capability.level, "risk": ask.risk, "call_key": ask.key}
+    _record(approval, "approval.requested", now=now, actor="system", **details)
+    if standing:
+        _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))
+    else:
+        approvers_tell(approval, now=now)
+    return approval
+
+
+@transaction.atomic
+def approval_approve(
+    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
+) -> Approval:
+    """Says yes to the call whose digest the person has seen. `key_id` names the API key that spoke for the person."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
+    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes())
+    return approval
+
+
+@transaction.atomic
+def approval_approve_edited(
+    approval_pk: int,
+    *,
+    by: User,
+    digest: str,
+    arguments: Mapping[str, Any],
+    fits: Fits,
+    now: datetime,
+    note: str = "",
+    key_id: str = "",
+) -> Approval:
+    """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    changed = edited(approval, arguments, fits=fits)
+    approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
+    approval.arguments = changed
+    approval.digest = call_digest(
+        session_id=str(approval.session.public_id),
+        key=approval.call_key,
+        intent=approval.intent,
+        name=approval.action,
+        version=approval.version,
+        phase=approval.phase,
+        arguments=changed,
+    )
+    approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
+    changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes()}
+    _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
+    return approval
+
+
+def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
+    """The arguments that an approver wants instead, if the call could be made with them."""
+    if odd := reshaped(approval.arguments, dict(arguments)):
+        raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
+    try:
+        return fits(approval.intent, arguments)
+    except ValueError as error:
+        raise Invalid(f"The call cannot be made with these arguments: {error}") from error
+
+
+@transaction.atomic
+def approval_reject(
+    approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
+) -> Approval:
+    """Says no; the model gets the note, and the same call is refused for the rest of the session."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
+    _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
+    _decided(approval, "approval.rejected", by=by, key_id=key_id, now=now)
+    return approval
+
+
+def approvals_expire(now: datetime) -> int:
+    """Ends every ticket that was not decided, or not used, in time. One that cannot be ended keeps no other waiting."""
+    live = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
+    due = Approval.objects.filter(status__in=live, consumed_at__isnull=True, expires_at__lte=now)
+    return sum(_try_to_expire(approval, now=now) for approval in due.order_by("pk"))
+
+
+def _try_to_expire(approval: Approval, *, now: datetime) -> bool:
+    try:
+        return _expire(approval, now=now)
+    except Exception:  # whatever it was, the other tickets are ended
+        logger.exception("approval %s could not be ended; it is tried again", approval.public_id)
+        return False
+
+
+@transaction.atomic
+def _expire(approval: Approval, *, now: datetime) -> bool:
+    session_lock(approval.session_id)
+    expired = Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
+        status=ApprovalStatus.EXPIRED, resolved_at=now
+    )
+    if expired:
+        _record(approval, "approval.expired", now=now, actor="system")
+        _go_on(approval.session_id, now=now)
+    return bool(expired)
+
+
+@transaction.atomic
+def standing_create(
+    approval_pk: int,
+    *,
+    by: User,
+    digest: str,
+    now: datetime,
+    free_arguments: tuple[str, ...] = (),
+    uses: int = MAX_STANDING_USES,
+    key_id: str = "",
+) -> StandingApproval:
+    """Approves the call and, for this session, its like: same capability, same arguments but for the free ones."""
+    approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
+    if is_single(approval.level, approval.risk_level):
+        raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
+    if not 1 <= uses <= MAX_STANDING_USES:
+        raise NotAllowed(f"A standing approval has 1 to {MAX_STANDING_USES} uses, not {uses}.")
+    standing = standing_write(approval, free=free_arguments, uses=uses, by=by, now=now)
+    who: dict[str, Any] = {"by": by, "key_id": key_id, "now": now, "standing_id": str(standing.public_id)}
+    _decided(approval, "approval.standing_created", action=approval.action, uses=uses, **who)
+    _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note="")
+    _decided(approval, "approval.approved", **who)
+    return standing
+
+
+def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:
+    """The pending ticket, with its session's row locked first; refuses whoever may not decide, and any other digest."""
+    approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
+    session_lock(approval.session_id)
+    approval.refresh_from_db()
+    demand_decidable(approval, by=by, digest=digest, now=now, own_is_fine=own_is_fine)
+    return approval
+
+
+def demand_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
+    """Raises unless this person may decide on the ticket, it is pending, and the digest is that of the call."""
+    if not by.is_active or not by.has_perm(PERMISSION):
+        raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
+    if not own_is_fine and approval.level == Level.PRIVILEGED and four_eyes() and by.pk in _interested(approval):
+        raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
+    if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
+        raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")
+    if digest != approval.digest:
+        raise TicketRefused("The call has changed since it was shown; look at it again.")
+
+
+def _interested(approval: Approval) -> set[int]:
+    agent = approval.session.agent
+    return {approval.session.owner_id} | ({agent.edited_by_id} if agent and agent.edited_by_id else set())
+
+
+def _resolve(approval: Approval, status: ApprovalStatus, *, by: User, now: datetime, note: str) -> None:
+    changed = Approval.objects.filter(pk=approval.pk, status=ApprovalStatus.PENDING).update(
+        status=status, resolved_by=by.pk, resolved_at=now, note=redact(note)
+    )
+    if changed != 1:
+        raise InvalidTransition(f"Approval {approval.public_id} was decided by somebody else.")
+    approval.refresh_from_db()
+    _go_on(approval.session_id, now=now)
+
+
+def _go_on(session_pk: int, *, now: datetime) -> None:
+    """A session that waits for approvals goes on when none of them is pending."""
+    session = AgentSession.objects.get(pk=session_pk)
+    waits = session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL
+    if waits and not Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).exists():
+        session_wake(session_pk, now=now)
+
+
+def _decided(approval: Approval, kind: str, *, by: User, key_id: str, now: datetime, **details: Any) -> None:
+    """What a person said, with the API key that said it, if one did."""
+    spoken = {"key_id": key_id} if key_id else {}
+    _record(approval, kind, now=now, actor=actor_of(by), **spoken, **details)
+
+
+def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **details: Any) -> None:
+    recorder.append(
+        approval.session.chain,
+        kind,
+        now=now,
+        actor=actor,
+        subject=f"approval:{approval.public_id}",
+        details={"approval_id": str(approval.public_id), "digest": approval.digest, **details},
+    )
+    decision = kind.removeprefix("approval.")
+    if decision not in _TOLD:
+        return
+    told: dict[str, Any] = {"approval_id": str(approval.public_id), "action": approval.action, "level": approval.level}
+    if decision != "requested":
+        told["decision"] = decision
+    # The session as it is: the one in a worker's hand may name an agent that is gone.
+    event_emit(_TOLD[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **told)

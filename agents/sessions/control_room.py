@@ -1,0 +1,228 @@
+"""What an operator sees first: what runs, what waits, what it cost today, what was refused, what is due.
+
+Each question is a fixed number of statements that read a bounded number of rows, however long the installation has run.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Min, Q
+
+from agents.enums import ApprovalStatus, BudgetScope, Mode, Outcome, ProposalStatus, QuestionStatus, Status
+from agents.models import (
+    Agent,
+    AgentSession,
+    Approval,
+    Budget,
+    ContextProposal,
+    Halt,
+    Installation,
+    Memory,
+    Notification,
+    Question,
+    ToolCall,
+    Trigger,
+)
+from agents.policy.transitions import TERMINAL
+from agents.sessions.reads import purposes
+from audit.models import SYSTEM_CHAIN, AuditEvent
+
+SHOWN: Final = 8
+LOOKED_AT: Final = 300
+COUNTED: Final = 1_000
+BRAKES: Final = (
+    "autonomous_session.cost_cap_reached",
+    "autonomous_session.halted",
+    "autonomous_trigger.refused",
+    "autonomous_schedule.skipped",
+)
+CALL: Final = "autonomous_session.tool_call"
+# Why a call was refused, where the record has a label for it.
+REASONS: Final = {
+    "rejected": "a person said no",
+    "expired": "nobody decided in time",
+    "cancelled": "its run had ended",
+    "refused_before": "a person said no to the same call before",
+    "ticket_refused": "it is another call than the one that was asked for",
+    "budget_spent": "a shared budget has no room for it",
+    "budget_busy": "the money is held by other calls",
+    "dimension:cost": "what is left of the run's cap has no room for it",
+    "dimension:tokens": "the run's tokens are used up",
+}
+REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RATE_LIMITED})
+
+
+@dataclass(frozen=True)
+class Running:
+    """Sessions that are not over, newest first, how many stand where, and how many of them are loops of agents."""
+
+    rows: tuple[AgentSession, ...]
+    counts: dict[str, int]
+    loops: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What cannot go on without a person."""
+
+    approvals: tuple[Approval, ...]
+    approvals_count: int
+    oldest_at: datetime | None
+    questions: tuple[Question, ...]
+    questions_count: int
+    unknown: tuple[ToolCall, ...]
+    proposals: int
+    memories: int
+    notices: int
+
+
+@dataclass(frozen=True)
+class Meter:
+    """What one budget has spent today, against its cap."""
+
+    scope: str
+    name: str
+    subject_id: int
+    charged_usd: Decimal
+    actual_usd: Decimal
+    open_usd: Decimal
+    cap_usd: Decimal | None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """`purpose` says of which run, `trigger` whose firing it was; empty where there is none."""
+
+    at: datetime
+    sentence: str
+    session_id: str
+    purpose: str = ""
+    trigger: Trigger | None = None
+
+
+def halt_in_force() -> Halt | None:
+    """The halt of all work, if there is one."""
+    halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
+    return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
+
+
+def sessions_running() -> Running:
+    active = AgentSession.objects.exclude(status__in=sorted(TERMINAL))
+    counts = dict(active.order_by().values_list("status").annotate(number=Count("pk")))
+    rows = active.select_related("owner", "agent", "trigger").order_by("-pk")[:SHOWN]
+    standing = {status: counts[status] for status in Status.values if status in counts}
+    return Running(tuple(rows), standing, active.filter(mode=Mode.LOOP).count())
+
+
+def waiting_for(user: User) -> Waiting:
+    pending = Approval.objects.filter(status=ApprovalStatus.PENDING)
+    facts = pending.aggregate(number=Count("pk"), oldest=Min("created_at"))
+    asked = Question.objects.filter(status=QuestionStatus.PENDING)
+    unknown = ToolCall.objects.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)
+    mine = Notification.objects.filter(owner=user, read_at__isnull=True)
+    proposed = ContextProposal.objects.filter(status=ProposalStatus.PROPOSED, project__owner=user)
+    noted = Memory.objects.filter(owner=user, state="proposed", deleted_at__isnull=True)
+    return Waiting(
+        approvals=tuple(
+            pending.select_related("session__agent", "session__owner", "session__trigger").order_by("created_at", "pk")[
+                :SHOWN
+            ]
+        ),
+        approvals_count=facts["number"],
+        oldest_at=facts["oldest"],
+        questions=tuple(asked.select_related("session__agent", "session__owner").order_by("asked_at", "pk")[:SHOWN]),
+        questions_count=asked[:COUNTED].count(),
+        unknown=tuple(unknown.select_related("session").order_by("pk")[:SHOWN]),
+        proposals=proposed[:COUNTED].count(),
+        memories=noted[:COUNTED].count(),
+        notices=mine[:COUNTED].count(),
+    )
+
+
+def meters_today(now: datetime) -> tuple[Meter, ...]:
+    """The installation first, then the agents and triggers that have spent most today."""
+    today = Budget.objects.filter(day=now.astimezone(UTC).date())
+    whole = today.filter(scope=BudgetScope.INSTALLATION).first()
+    cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
+    meters = [_meter(whole or Budget(scope=BudgetScope.INSTALLATION, cap_usd=cap), "Installation")]
+    for scope, known in ((BudgetScope.AGENT, Agent.objects.all()), (BudgetScope.TRIGGER, Trigger.objects.all())):
+        rows = list(today.filter(scope=scope).order_by("-charged_usd", "pk")[:5])
+        names = dict(known.filter(pk__in=[row.subject_id for row in rows]).values_list("pk", "name"))
+        meters += [_meter(row, names.get(row.subject_id, f"{scope} {row.subject_id}")) for row in rows]
+    return tuple(meters)
+
+
+def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, now: datetime) -> Meter:
+    """Today's books of one agent or trigger; empty ones when the day has not begun for it."""
+    row = Budget.objects.filter(scope=scope, subject_id=subject_id, day=now.astimezone(UTC).date()).first()
+    return _meter(row or Budget(scope=scope, subject_id=subject_id, cap_usd=cap), name)
+
+
+def _meter(row: Budget, name: str) -> Meter:
+    charged, actual, reserved = (Decimal(x) for x in (row.charged_usd, row.actual_usd, row.reserved_usd))
+    return Meter(row.scope, name, row.subject_id, charged, actual, reserved, row.cap_usd)
+
+
+def refusals_lately() -> tuple[Refusal, ...]:
+    """The last acts of the brakes and the last refused firings, newest first."""
+    events = [event for kind in BRAKES for event in AuditEvent.objects.filter(kind=kind).order_by("-id")[:SHOWN]]
+    calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
+    events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
+    events.sort(key=lambda event: (event.at, event.pk), reverse=True)
+    shown = [(event, _session_of(event)) for event in events[:SHOWN]]
+    known = _purposes({public_id for _, public_id in shown if public_id})
+    fired = _triggers({str(event.details.get("trigger_id") or "") for event, _ in shown} - {""})
+    return tuple(_refusal(event, named, known.get(named, ""), fired) for event, named in shown)
+
+
+def _refusal(event: AuditEvent, session_id: str, purpose: str, fired: dict[str, Trigger]) -> Refusal:
+    """A trigger is told by its name, not by its id."""
+    public_id, said = str(event.details.get("trigger_id")), _told(event)
+    trigger = fired.get(public_id)
+    return Refusal(
+        event.at, said.replace(public_id, f"“{trigger.name}”") if trigger else said, session_id, purpose, trigger
+    )
+
+
+def _triggers(public_ids: set[str]) -> dict[str, Trigger]:
+    rows = Trigger.objects.filter(public_id__in=public_ids) if public_ids else ()
+    return {str(row.public_id): row for row in rows}
+
+
+def _purposes(public_ids: set[str]) -> dict[str, str]:
+    rows = list(AgentSession.objects.filter(public_id__in=public_ids).select_related("agent", "trigger"))
+    known = purposes(rows)
+    return {str(row.public_id): known[row.pk] for row in rows}
+
+
+def _told(event: AuditEvent) -> str:
+    detail = str(event.details.get("detail") or "")
+    return f"{event.sentence[:-1]} ({REASONS.get(detail, detail.replace('_', ' '))})." if detail else event.sentence
+
+
+def _session_of(event: AuditEvent) -> str:
+    if event.chain != SYSTEM_CHAIN:
+        return event.chain
+    kind, _, public_id = event.subject.partition(":")
+    return public_id if kind == "session" else ""
+
+
+def triggers_due_next() -> tuple[Trigger, ...]:
+    """Schedules by the time of their next run; those already due come first."""
+    live = Trigger.objects.live().filter(next_run_at__isnull=False)
+    return tuple(live.select_related("owner", "playbook", "collection").order_by("next_run_at", "pk")[:SHOWN])
+
+
+def is_new() -> dict[str, bool]:
+    """What a new installation lacks, for the hints on an empty page."""
+    return {
+        "no_triggers": not Trigger.objects.filter(deleted_at__isnull=True).exists(),
+        "no_sessions": not AgentSession.objects.filter(Q(pk__gt=0)).exists(),
+    }

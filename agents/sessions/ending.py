@@ -1,0 +1,167 @@
+"""What the owner is told of a run that was halted or failed: counts, cost and the way to the receipt; no content. Of
+what they have stopped themselves they are told nothing."""
+
+import logging
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
+from agents.ledger.journal import journal_recover
+from agents.ledger.trigger_health import came_to, trigger_note_end
+from agents.models import AgentSession, Halt
+from agents.people.notifications import notice_create, receipt_path
+from agents.policy.transitions import REASON_STATUS
+from agents.sessions.lifecycle import check_move, halt_reason, held, session_enqueue, totals
+from agents.sessions.loop_ends import loop_note_end
+from agents.sessions.question_ends import questions_cancel
+from agents.sessions.reads import purposes
+from agents.sessions.runs import by_severity, counted
+from agents.sessions.tickets import tickets_cancel
+from agents.sessions.waits import is_awaited, is_called
+from audit import recorder
+from audit.kinds import LABEL
+from audit.receipt_words import both_usd, worded
+from audit.receipts import build_receipt
+from audit.redaction import redact
+
+logger = logging.getLogger(__name__)
+
+# Ends that somebody has asked for.
+_ASKED_FOR: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
+
+
+def run_tell_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
+    """It is no tool call of the run: no brake keeps it from being told."""
+    if reason in _ASKED_FOR and _is_own_halt(row):
+        return
+    found = by_severity(row.findings.values_list("severity", flat=True))
+    lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
+    lines += [f"Calls: {row.tool_calls.count()}. Cost: {both_usd(row.cost_total_usd, row.cost_actual_usd)}."]
+    notice_create(
+        owner_id=row.owner_id,
+        kind=NoticeKind.RUN_STOPPED,
+        title=f"Run {row.status}: {worded('reason', str(reason))}, {purposes([row])[row.pk]}",
+        body="\n".join([*lines, f"Receipt: {receipt_path(row)}"]),
+        session_id=row.pk,
+        now=now,
+    )
+
+
+def _is_own_halt(row: AgentSession) -> bool:
+    """The owner has halted it, or all work with it. A halt of its own came before that of all work, which left it."""
+    everything = Halt.objects.filter(scope=HaltScope.ORGANISATION, requested_at__gte=row.created_at)
+    halt = Halt.objects.filter(session=row).order_by("-pk").first() or everything.order_by("-pk").first()
+    return halt is not None and halt.requested_by_id == row.owner_id
+
+
+ERROR_CHARS = 2_000
+
+_TERMINAL_KIND = {
+    Status.COMPLETED: "autonomous_session.completed",
+    Status.HALTED: "autonomous_session.halted",
+    Status.FAILED: "autonomous_session.failed",
+}
+
+
+@transaction.atomic
+def session_rest(
+    session: AgentSession,
+    status: Status,
+    *,
+    now: datetime,
+    waiting_on: WaitingOn | None = None,
+    wake_at: datetime | None = None,
+) -> None:
+    """Gives a held session back: queued (slice over), sleeping until `wake_at`, or waiting on somebody.
+
+    Work that came this far is progress, so the count of recoveries starts anew. A session whose halt was asked for
+    meanwhile does not lie down: it ends.
+    """
+    row = held(session)
+    if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
+        _end(row, halt_reason(row), now=now)
+        return
+    if waiting_on is not None and not is_awaited(row, waiting_on):
+        status, waiting_on = Status.QUEUED, None  # the answer came before the question was put down
+    if wake_at is not None and is_called(row):
+        status, wake_at = Status.QUEUED, None  # and so did what it would wake for
+    check_move(row.status, status)
+    row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
+    row.lease_owner, row.lease_until, row.recoveries = "", None, 0
+    row.fencing += 1  # whatever of this slice still runs can write nothing any more
+    row.save(
+        update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
+    )
+    if status == Status.QUEUED:
+        session_enqueue(row.pk, now=now)
+
+
+@transaction.atomic
+def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
+    """Ends a held session. What a brake has recorded stands; what fails while its halt is asked for was halted."""
+    row = held(session)
+    if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
+        reason = halt_reason(row)
+    return _end(row, reason, now=now, error=error)
+
+
+def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
+    """Ends a session that no worker holds. The caller has locked the row."""
+    return _end(session, reason, now=now, actor=actor)
+
+
+def _end(
+    row: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "", actor: str = "system"
+) -> AgentSession:
+    journal_recover(row, now=now)  # a call that is still open is charged and closed: the books end with the session
+    tickets_cancel(row, now=now, cause=reason, actor=actor)
+    questions_cancel(row, now=now, actor=actor)
+    braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
+    ended_for = TerminalReason(row.terminal_reason) if braked and row.terminal_reason else reason
+    status = REASON_STATUS[ended_for]
+    check_move(row.status, status)
+    if not braked:
+        details = {"reason": ended_for, **totals(row)}
+        if status == Status.FAILED and error:
+            named = error.partition(":")[0][:64]
+            details["error_type"] = named if LABEL.fullmatch(named) else "error"
+        recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
+    row.status, row.terminal_reason, row.waiting_on = status, ended_for, ""
+    row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state
+    row.completed_at, row.next_wake_at = now, None
+    row.lease_owner, row.lease_until = "", None
+    row.error = redact(error)[:ERROR_CHARS]
+    row.result = _receipt(row)
+    row.save()
+    recorder.close_chain(row.chain, now=now)
+    _aftermath(row, ended_for, now=now)
+    return row
+
+
+def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> None:
+    """What others make of the end: the owner is told of a run that others stopped, its trigger counts how it went.
+
+    None of it keeps a session from ending.
+    """
+    try:
+        with transaction.atomic():
+            if row.status != Status.COMPLETED:
+                run_tell_stopped(row, reason=reason, now=now)
+            if row.mode == Mode.LOOP:
+                loop_note_end(row, reason=reason, now=now)
+            if row.trigger_id is not None:
+                trigger_note_end(row.trigger_id, reason=reason, now=now, **came_to(row.metadata))
+    except Exception:  # the end of the session is worth more than what is said of it
+        logger.exception("the end of session %s could not be told", row.public_id)
+
+
+def _receipt(row: AgentSession) -> dict[str, Any] | None:
+    """A receipt that cannot be built never keeps a session from ending; it can be built later from the record."""
+    try:
+        with transaction.atomic():
+            return build_receipt(row.chain)
+    except Exception:  # whatever the builder raises, the end of the session is worth more
+        logger.exception("the receipt of session %s could not be built", row.public_id)
+        return None

@@ -1,0 +1,180 @@
+"""The operator's stop: of one session, of an agent's, and of all work. A halt commits at once, whatever a worker
+is doing.
+
+`actor` is whom the record names if `by` is nobody: a command that was run without a user, else the system itself.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from django.contrib.auth.models import User
+from django.db import DatabaseError, transaction
+
+from agents.enums import HaltScope, HaltState, Status, TerminalReason
+from agents.exceptions import InvalidTransition
+from agents.ledger.permits import halt_told
+from agents.models import AgentSession, Halt, Installation
+from agents.people.actors import SYSTEM, actor_of
+from agents.policy.transitions import TERMINAL
+from agents.sessions.ending import session_end_unheld
+from agents.sessions.lifecycle import session_lock
+from audit import recorder
+from audit.models import SYSTEM_CHAIN, AuditEvent
+
+logger = logging.getLogger(__name__)
+
+
+class HaltAnswer(StrEnum):
+    REQUESTED = "requested"
+    ALREADY = "already_halted"
+    OVER = "terminal"
+
+
+@dataclass(frozen=True)
+class HaltCount:
+    """What a halt of several sessions came to."""
+
+    requested: int = 0
+    already_halted: int = 0
+    terminal: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True)
+class AllHalted:
+    """What a halt of all work came to: the one in force, whether it was before, and what it asked of sessions now."""
+
+    halt: Halt
+    already: bool
+    sessions: HaltCount
+
+
+@transaction.atomic
+def session_halt(
+    session_pk: int,
+    *,
+    by: User | None,
+    reason: str,
+    now: datetime,
+    halt: Halt | None = None,
+    ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
+    actor: str = SYSTEM,
+) -> HaltAnswer:
+    """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction.
+
+    What it is to end as, if not as halted from outside, stands on its row until its holder comes to a boundary.
+    """
+    session = session_lock(session_pk)
+    if session.status in TERMINAL:
+        return HaltAnswer.OVER
+    if session.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
+        return HaltAnswer.ALREADY
+    halt = halt or Halt.objects.create(
+        scope=HaltScope.SESSION, session=session, reason=reason, requested_by=by, requested_at=now
+    )
+    session.halt_state = HaltState.HALT_REQUESTED
+    session.terminal_reason = None if ends_as == TerminalReason.EXTERNAL_HALT else ends_as
+    session.save(update_fields=["halt_state", "terminal_reason"])
+    recorder.append(
+        session.chain,
+        "autonomous_session.halt_requested",
+        now=now,
+        actor=actor_of(by, actor),
+        details={"halt_id": halt.pk, "scope": halt.scope},
+    )
+    if session.status != Status.RUNNING:
+        session_end_unheld(session, ends_as, now=now, actor=actor_of(by, actor))
+    return HaltAnswer.REQUESTED
+
+
+def sessions_halt(
+    session_pks: list[int],
+    *,
+    by: User | None,
+    reason: str,
+    now: datetime,
+    halt: Halt | None = None,
+    ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
+    actor: str = SYSTEM,
+) -> HaltCount:
+    """Halts each on its own: one that cannot be halted does not keep the others running."""
+    answers: list[HaltAnswer | None] = []
+    for pk in session_pks:
+        try:
+            answers.append(session_halt(pk, by=by, reason=reason, now=now, halt=halt, ends_as=ends_as, actor=actor))
+        except DatabaseError:
+            logger.exception("session %s could not be halted; halt it again", pk)
+            answers.append(None)
+    requested, already, over = (answers.count(kind) for kind in HaltAnswer)
+    return HaltCount(requested, already, over, failed=answers.count(None))
+
+
+def agents_halt(
+    agent_pks: Iterable[int], *, by: User | None, reason: str, now: datetime, actor: str = SYSTEM
+) -> HaltCount:
+    """Halts every session under way of these agents. The agents stay as they are: their triggers may fire again."""
+    active = AgentSession.objects.active().filter(agent__in=list(agent_pks))
+    pks = list(active.order_by("pk").values_list("pk", flat=True))
+    return sessions_halt(pks, by=by, reason=reason, now=now, actor=actor)
+
+
+def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
+    """Stops everything: the one row first, so that no call starts any more, then every session under way.
+
+    Said again, it halts what an interrupted halt has left; the halt in force keeps its author, time and reason.
+    """
+    with transaction.atomic():
+        installation = Installation.objects.select_for_update().get(pk=1)
+        before = halt = installation.halt
+        if halt is None:
+            halt = Halt.objects.create(scope=HaltScope.ORGANISATION, reason=reason, requested_by=by, requested_at=now)
+            installation.halt = halt
+            installation.save(update_fields=["halt"])
+            details = {"halt_id": halt.pk, "sessions": AgentSession.objects.active().count()}
+            recorder.append(SYSTEM_CHAIN, "organisation.halted", now=now, actor=actor_of(by, actor), details=details)
+    return AllHalted(halt, before is not None, _halt_the_rest(halt, by=by, now=now, actor=actor))
+
+
+def halted_again_told(found: AllHalted) -> str:
+    """The answer to whoever halts all work while it is halted."""
+    told, failed = found.sessions.requested, found.sessions.failed
+    more = f"Sessions told to stop only now: {told}." if told or failed else "Nothing more was to be stopped."
+    return f"{halt_told(found.halt, already=True)} {more} The halt keeps its reason."
+
+
+def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> HaltCount:
+    going = AgentSession.objects.active().filter(halt_state__in=(HaltState.RUNNING, HaltState.PAUSED))
+    pks = list(going.order_by("pk").values_list("pk", flat=True))
+    return sessions_halt(pks, by=by, reason=halt.reason, now=now, halt=halt, actor=actor)
+
+
+def organisation_release(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
+    """Lets new work start again. Sessions that were halted stay halted, and so do those that a halt had missed."""
+    halt = Installation.objects.select_related("halt").get(pk=1).halt
+    if halt is not None:
+        _halt_the_rest(halt, by=by, now=now, actor=actor)
+    return _release(by=by, now=now, actor=actor)
+
+
+@transaction.atomic
+def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
+    installation = Installation.objects.select_for_update().get(pk=1)
+    halt = installation.halt
+    if halt is None:
+        raise InvalidTransition("Work is not halted; there is nothing to release.")
+    installation.halt = None
+    installation.save(update_fields=["halt"])
+    halt.released_by, halt.released_at = by, now
+    halt.save(update_fields=["released_by", "released_at"])
+    details = {"halt_id": halt.pk}
+    recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
+    return halt
+
+
+def halt_reach(halt: Halt) -> int:
+    """How many sessions the halt has told to stop, this time or when it was said before."""
+    asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt.pk)
+    return asked.count()

@@ -1,0 +1,86 @@
+"""A yes for the rest of one session: which calls it covers. Each of them still gets a ticket of its own.
+
+It holds for one capability in one version, with the same arguments but for those that a person left free. An argument
+that says where to go is never free. Never covered is a call that is PRIVILEGED or of high risk, nor one above the level
+or the grade of the call that the person saw.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db.models import F
+
+from agents.conf import approval_lifetime
+from agents.enums import Level, Risk
+from agents.exceptions import Invalid, NotAllowed
+from agents.models import AgentSession, Approval, StandingApproval
+from agents.policy.consent import free_values_are_harmless, held_arguments, named_arguments
+from agents.types import Capability
+from audit.hashing import canonical
+
+_GRADES: Final = ("", *Risk.values)  # ascending; a call that looks harmless has none
+
+
+def standing_write(
+    approval: Approval, *, free: tuple[str, ...], uses: int, by: User, now: datetime
+) -> StandingApproval:
+    """The row, and on the ticket that it was given for. The caller has judged who decides, on what, and how often; and
+    holds the session's lock."""
+    if unknown := sorted(set(free) - named_arguments(approval.arguments).keys()):
+        raise Invalid(f"The call has no argument {', '.join(unknown)} that could be left free.")
+    if not free_values_are_harmless(approval.arguments, free):
+        raise NotAllowed("An argument that holds an address cannot be left free.")
+    approval.standing = StandingApproval.objects.create(
+        session_id=approval.session_id,
+        action=approval.action,
+        version=approval.version,
+        fixed_arguments=held_arguments(approval.arguments, free),
+        free_arguments=sorted(free),
+        uses_left=uses,
+        expires_at=now + approval_lifetime(),
+        created_by=by,
+        created_at=now,
+    )
+    approval.save(update_fields=["standing"])
+    return approval.standing
+
+
+def standing_use(
+    session: AgentSession, capability: Capability, arguments: Mapping[str, Any], *, risk: Risk | None, now: datetime
+) -> StandingApproval | None:
+    """The standing approval that covers this call, with one use less; None when there is none."""
+    if is_single(capability.level, risk):
+        return None
+    rows = StandingApproval.objects.filter(
+        session=session, action=capability.name, version=capability.version, expires_at__gt=now, uses_left__gt=0
+    )
+    for standing in rows.select_related("created_by").order_by("pk"):
+        if _goes_beyond(standing, capability.level, risk) or not _covers(standing, capability, arguments):
+            continue
+        if StandingApproval.objects.filter(pk=standing.pk, uses_left__gt=0).update(uses_left=F("uses_left") - 1):
+            return standing
+    return None
+
+
+def is_single(level: str, risk: str | None) -> bool:
+    """Whether a call is of a kind that people allow one by one."""
+    return level == Level.PRIVILEGED or risk == Risk.HIGH
+
+
+def _goes_beyond(standing: StandingApproval, level: Level, risk: Risk | None) -> bool:
+    """Above the level or the grade of its first ticket, which is the call that the person saw."""
+    seen = standing.tickets.order_by("pk").first()
+    if seen is None or level.rank > Level(seen.level).rank:
+        return True
+    return _GRADES.index(risk or "") > _GRADES.index(seen.risk_level)
+
+
+def _covers(standing: StandingApproval, capability: Capability, arguments: Mapping[str, Any]) -> bool:
+    free = tuple(standing.free_arguments)
+    return (
+        not set(free) & set(capability.addresses)
+        and canonical(held_arguments(arguments, free)) == canonical(standing.fixed_arguments)
+        and free_values_are_harmless(arguments, free)
+    )

@@ -1,1 +1,0 @@
-"""The skills that every installation has."""

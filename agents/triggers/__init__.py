@@ -1,0 +1,1 @@
+"""What starts sessions: schedules, watches, events, webhooks, run now."""

@@ -1,0 +1,284 @@
+"""Events from outside: chooses the trigger that one is for, spawns its session, and remembers what came of it.
+
+Two ways in: the API, where rules choose among the owner's triggers, and signed messages to one trigger, each of which
+counts once. What an event says is data: it picks a trigger by rules that people wrote, and nothing else.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from agents.enums import EventOutcome, EventSeverity, TriggerKind
+from agents.exceptions import Invalid, NotFound
+from agents.ledger.permits import may_run_for
+from agents.ledger.trigger_health import STORM, trigger_lock
+from agents.loop.turns import loops_hear_event
+from agents.models import Agent, AgentSession, InboundEvent, Trigger
+from agents.policy import event_match
+from agents.text.plain_text import one_line
+from agents.triggers import payloads
+from agents.triggers.firing import collection_params, trigger_fire
+from agents.triggers.firing_limits import HOUR, Reason, Refused
+from agents.triggers.signing import verified_id
+from agents.triggers.trigger_fields import plain
+from audit import recorder
+from audit.models import SYSTEM_CHAIN
+from audit.redaction import redact
+
+WORD_CHARS: Final = 120
+_NO_RULE: Final = "No rule fits the event."
+TITLE_CHARS: Final = 300
+_STATUS: Final[Mapping[Reason, int]] = MappingProxyType(
+    {Reason.DELETED: 404, Reason.HALTED: 503, Reason.RATE: 429, Reason.STORM: 429}
+)
+_MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        Reason.DELETED: "There is no such trigger.",
+        Reason.DISABLED: "The trigger, or its agent, is switched off.",
+        Reason.PAUSED: "The trigger is paused.",
+        Reason.STORM: "The trigger was asked to fire far too often and is paused.",
+        Reason.OPTED_OUT: "Agents do not run for the owner.",
+        Reason.HALTED: "All work is halted. Send the event again later.",
+        Reason.RATE: "The trigger has had all its runs of this hour. Send the event again later.",
+        Reason.DEPTH: "Too many runs have led to this one.",
+    }
+)
+
+
+@dataclass(frozen=True)
+class EventIn:
+    """An event as somebody sends it. `target_agent` is the name or the public id of one of the owner's agents."""
+
+    source: str = ""
+    event_type: str = ""
+    category: str = ""
+    severity: str = EventSeverity.INFO
+    title: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    target_agent: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The trigger that an event is for, and how well its rule fits."""
+
+    trigger: Trigger
+    score: int
+
+
+@dataclass(frozen=True)
+class EventAnswer:
+    """What came of an event, with the status that the web answers with. Only `spawned` has a session."""
+
+    status: int
+    code: str
+    message: str = ""
+    event_id: uuid.UUID | None = None
+    session_id: uuid.UUID | None = None
+    trigger_id: uuid.UUID | None = None
+    score: int | None = None
+    retry_after: int = 0
+
+
+# --- Through the API: rules choose ---
+
+
+def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool = False) -> EventAnswer:
+    """Spawns a session of the trigger whose rule fits best. No match is remembered, and is no error.
+
+    A dry run says which trigger it would be; it spawns, stores and records nothing.
+    """
+    fit = _checked(event)
+    chosen = _choose(owner, fit)
+    if dry_run:
+        return _told(chosen)
+    if not may_run_for(owner.pk):
+        return _refused(Refused(Reason.OPTED_OUT))
+    _tell_loops(owner.pk, fit, now=now)
+    if chosen is None:
+        return _no_match(owner, fit, now=now)
+    return _take(chosen.trigger, fit, now=now, score=chosen.score)
+
+
+def _told(chosen: Choice | None) -> EventAnswer:
+    if chosen is None:
+        return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE)
+    return EventAnswer(200, "would_spawn", trigger_id=chosen.trigger.public_id, score=chosen.score)
+
+
+def _checked(event: EventIn) -> EventIn:
+    if event.severity not in EventSeverity.values:
+        raise Invalid(f"severity is {event.severity!r}; it must be one of {', '.join(EventSeverity.values)}.")
+    if not isinstance(event.data, dict):
+        raise Invalid("data must be a JSON object.")
+    data = payloads.kept(event.data)
+    if (size := payloads.size_of(data)) > payloads.MAX_DATA_BYTES:
+        raise Invalid(f"data has {size} bytes; at most {payloads.MAX_DATA_BYTES} are kept: send less.")
+    words = {name: plain(name, getattr(event, name), WORD_CHARS) for name in ("source", "event_type", "category")}
+    return replace(event, title=plain("title", event.title, TITLE_CHARS), data=data, **words)
+
+
+def _choose(owner: User, event: EventIn) -> Choice | None:
+    """The best rule among the owner's triggers. A named agent gets the event by one of its own, even if none fits."""
+    live = Trigger.objects.live().filter(kind=TriggerKind.EVENT, owner_id=owner.pk).exclude(agent__enabled=False)
+    if event.target_agent:
+        live = live.filter(agent=_agent(owner, event.target_agent))
+    triggers = list(live.select_related("collection").order_by("pk"))
+    rules = [_rule(trigger) for trigger in triggers]
+    best = event_match.best(rules, _facts(event))
+    if best is not None:
+        return Choice(triggers[best[0]], best[1])
+    place = event_match.most_specific(rules) if event.target_agent else None
+    return Choice(triggers[place], 0) if place is not None else None
+
+
+def _agent(owner: User, named: str) -> Agent:
+    mine = Agent.objects.filter(owner_id=owner.pk)
+    try:
+        found = mine.filter(public_id=uuid.UUID(named)).first()
+    except ValueError:
+        found = mine.filter(name=named).first()
+    if found is None:
+        raise NotFound(f"There is no agent {named[:WORD_CHARS]!r}.")
+    return found
+
+
+def _rule(trigger: Trigger) -> event_match.Rule:
+    severity = EventSeverity(trigger.min_severity)
+    return event_match.Rule(trigger.source, trigger.event_type, trigger.category, severity)
+
+
+def _facts(event: EventIn) -> event_match.Facts:
+    return event_match.Facts(event.source, event.event_type, event.category, EventSeverity(event.severity))
+
+
+@transaction.atomic
+def _no_match(owner: User, event: EventIn, *, now: datetime) -> EventAnswer:
+    row = InboundEvent(owner_id=owner.pk)
+    _store(row, event, EventOutcome.NO_MATCH, now=now)
+    _record(row, now=now)
+    return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE, event_id=row.public_id)
+
+
+# --- Signed messages to one trigger ---
+
+
+def webhook_receive(
+    *, trigger_public_id: uuid.UUID, headers: Mapping[str, str], body: bytes, now: datetime
+) -> EventAnswer:
+    """A session for a message that was signed with the trigger's secret; the same message again gets the same answer.
+
+    Nothing is stored, and nothing parsed, of a message that nobody signed. One that is refused for now does not use up
+    its id: sent again, it counts. The trigger is named by the address, so its rule is not asked.
+    """
+    if len(body) > payloads.MAX_BODY_BYTES:
+        return EventAnswer(413, "too_large", f"The body has more than {payloads.MAX_BODY_BYTES} bytes.")
+    events = Trigger.objects.select_related("collection").filter(kind=TriggerKind.EVENT, deleted_at__isnull=True)
+    trigger = events.filter(public_id=trigger_public_id).first()
+    webhook_id = verified_id(trigger, headers, body, now=now)
+    if trigger is None:
+        return EventAnswer(404, "not_found", _MESSAGES[Reason.DELETED])
+    if webhook_id is None:
+        return EventAnswer(401, "not_signed", "The signature does not hold, or is older or newer than five minutes.")
+    return _seen(trigger, webhook_id) or _taken(trigger, webhook_id, body, now=now)
+
+
+def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> EventAnswer:
+    if trigger.pause_reason == STORM:  # no transaction, no parsing: whoever storms costs as little as possible
+        return _refused(Refused(Reason.STORM, int(HOUR.total_seconds())))
+    try:
+        event = _said(payloads.parsed(body))
+    except Invalid as error:
+        return EventAnswer(422, error.code, str(error))
+    _tell_loops(trigger.owner_id, event, now=now)
+    return _take(trigger, event, now=now, webhook_id=webhook_id)
+
+
+def _tell_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
+    """Whatever comes of it otherwise, it ends the sleep of agents that wait for an event of this type."""
+    source = event.source or "event"
+    loops_hear_event(owner_id, name=event.event_type, text=event.title, source=source, now=now)
+
+
+def _said(body: dict[str, Any]) -> EventIn:
+    """What a message says of itself, as far as it says it in words we know; the rest is data."""
+    kept = payloads.kept(body)
+    said = {name: _word(kept.get(name), WORD_CHARS) for name in ("source", "event_type", "category")}
+    said["event_type"] = said["event_type"] or _word(kept.get("type"), WORD_CHARS)
+    severity = _word(kept.get("severity"), WORD_CHARS)
+    return EventIn(
+        **said,
+        severity=severity if severity in EventSeverity.values else EventSeverity.INFO,
+        title=_word(kept.get("title"), TITLE_CHARS),
+        data=payloads.excerpt(kept),
+    )
+
+
+def _word(value: object, limit: int) -> str:
+    return one_line(redact(value), limit) if isinstance(value, str) else ""
+
+
+def _seen(trigger: Trigger, webhook_id: str) -> EventAnswer | None:
+    row = InboundEvent.objects.select_related("session").filter(trigger=trigger, webhook_id=webhook_id).first()
+    return _spawned(trigger, row.session, row.public_id) if row is not None else None
+
+
+# --- What both do ---
+
+
+@transaction.atomic
+def _take(
+    trigger: Trigger, event: EventIn, *, now: datetime, webhook_id: str = "", score: int | None = None
+) -> EventAnswer:
+    """Fires the trigger and stores the event with what came of it, in one transaction under the trigger's lock."""
+    trigger_lock(trigger.pk)
+    if webhook_id and (seen := _seen(trigger, webhook_id)):
+        return seen
+    event_id = uuid.uuid4()
+    slot = f"hook:{hashlib.sha256(webhook_id.encode()).hexdigest()}" if webhook_id else f"event:{event_id}"
+    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
+    answer = trigger_fire(trigger=trigger, slot=slot, params=params, now=now)
+    row = InboundEvent(public_id=event_id, owner_id=trigger.owner_id, trigger=trigger)
+    if isinstance(answer, Refused):
+        if answer.reason == Reason.RATE:  # counted by the fuse; without its data, since it is to be sent again
+            _store(row, replace(event, data={}), EventOutcome.REFUSED, now=now)
+        return _refused(answer)
+    if answer.first:
+        row.webhook_id, row.session = webhook_id, answer.session
+        _store(row, event, EventOutcome.SPAWNED, now=now)
+        _record(row, now=now, trigger_id=str(trigger.public_id), session_id=str(answer.session.public_id))
+    return replace(_spawned(trigger, answer.session, event_id if answer.first else None), score=score)
+
+
+def _spawned(trigger: Trigger, session: AgentSession | None, event_id: uuid.UUID | None) -> EventAnswer:
+    session_id = session.public_id if session else None
+    return EventAnswer(
+        200, EventOutcome.SPAWNED, event_id=event_id, session_id=session_id, trigger_id=trigger.public_id
+    )
+
+
+def _refused(refused: Refused) -> EventAnswer:
+    status = _STATUS.get(refused.reason, 409)
+    return EventAnswer(status, refused.reason, _MESSAGES[refused.reason], retry_after=refused.retry_after)
+
+
+def _store(row: InboundEvent, event: EventIn, outcome: EventOutcome, *, now: datetime) -> None:
+    for name in ("source", "event_type", "category", "severity", "title", "data"):
+        setattr(row, name, getattr(event, name))
+    row.outcome, row.received_at = outcome, now
+    row.save(force_insert=True)
+
+
+def _record(row: InboundEvent, *, now: datetime, **details: Any) -> None:
+    said = {"event_id": str(row.public_id), "outcome": row.outcome, **details}
+    subject = f"event:{row.public_id}"
+    # A signed message names no user; any other event was sent in by its owner.
+    actor = "system" if row.webhook_id else f"user:{row.owner_id}"
+    recorder.append(SYSTEM_CHAIN, "autonomous_event.received", now=now, actor=actor, subject=subject, details=said)

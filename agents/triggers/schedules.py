@@ -1,0 +1,148 @@
+"""Fires the schedules that are due, each in a transaction of its own, so that a bad one stops no other.
+
+What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
+time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
+The first run sets the baseline and reads nothing; a later one reads what was attached after the run before it and up to
+itself, or what of that fits its query. Before it is spawned, that end is written on the collection, or on all of the
+owner's if a query is all it has; everything that is attached from then on is later. If that is more than one run can
+read, the run reads the first of it, and the next run begins there (`read_up_to`). Both are decided here, when it fires,
+and hold whatever becomes of the run.
+"""
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Q
+
+from agents.enums import TriggerKind
+from agents.exceptions import Invalid
+from agents.knowledge.knowledge import documents_new_in, fitting_until
+from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
+from agents.models import AgentSession, Collection, Trigger
+from agents.policy import schedule
+from agents.triggers.firing import Fired, collection_params, period_params, trigger_fire
+from agents.triggers.firing_limits import Reason, Refused, all_work_halted
+
+logger = logging.getLogger(__name__)
+
+# A firing that the ticker comes to a little late is on time, also for a schedule that makes up for nothing.
+ON_TIME: Final = timedelta(minutes=2)
+_JUST_BEFORE: Final = timedelta(microseconds=1)
+_NOT_NOW: Final = frozenset({Reason.HALTED, Reason.OPTED_OUT})
+
+
+def schedules_fire(*, now: datetime, limit: int = 100) -> int:
+    """Fires what is due, the longest due first; returns how many sessions were spawned. While halted: nothing moves."""
+    if all_work_halted():
+        return 0
+    due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", "collection_id")[:limit]
+    return sum(_try(pk, collection_pk, now=now) for pk, collection_pk in list(due))
+
+
+def schedules_replan(*, now: datetime) -> int:
+    """After the clock was set back: what is due later than at its next time from now on is due then.
+
+    Times that were fired while the clock was ahead are not fired again: their slots are taken.
+    """
+    planned = Trigger.objects.filter(kind=TriggerKind.SCHEDULE, deleted_at__isnull=True, next_run_at__gt=now)
+    return sum(_replan(row, now=now) for row in list(planned.only("cron", "zone", "next_run_at")))
+
+
+def _replan(row: Trigger, *, now: datetime) -> bool:
+    try:
+        next_run_at = schedule.next_after(row.cron, row.zone, now)
+    except Invalid:
+        return False  # it is paused when it is due
+    unchanged = Trigger.objects.filter(pk=row.pk, cron=row.cron, zone=row.zone, next_run_at=row.next_run_at)
+    return bool(unchanged.filter(next_run_at__gt=next_run_at).update(next_run_at=next_run_at))
+
+
+def _try(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
+    try:
+        _set_read(trigger_pk, collection_pk, now)
+        return _fire(trigger_pk, collection_pk, now=now)
+    except Invalid as error:
+        logger.warning("schedule %s is paused: %s", trigger_pk, error)
+        _stop_unreadable(trigger_pk, now=now)
+    except Exception:  # whatever it was, the other schedules are fired
+        logger.exception("schedule %s could not be fired; it is tried again", trigger_pk)
+    return False
+
+
+def _set_read(trigger_pk: int, collection_pk: int | None, now: datetime) -> None:
+    """On its collection; for a schedule that goes by a query alone, on each of its owner's.
+
+    Each in a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it.
+    """
+    behind = Collection.objects.filter(Q(read_at__isnull=True) | Q(read_at__lt=now))
+    all_there = {"owner__lqops_triggers": trigger_pk, "deleted_at__isnull": True}
+    read = all_there if collection_pk is None else {"pk": collection_pk}
+    for pk in list(behind.filter(**read).values_list("pk", flat=True)):
+        behind.filter(pk=pk).update(read_at=now)
+
+
+@transaction.atomic
+def _stop_unreadable(trigger_pk: int, *, now: datetime) -> None:
+    row = trigger_lock(trigger_pk)
+    if row is not None and row.paused_at is None:
+        trigger_stop(row, BAD_CRON, now=now)
+
+
+@transaction.atomic
+def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
+    """Decides on one schedule under its lock. Somebody else who holds it, or has just changed it, decides instead."""
+    locked = Trigger.objects.due(now).select_for_update(skip_locked=True, no_key=True, of=("self",))
+    row = locked.filter(pk=trigger_pk, collection=collection_pk).first()
+    if row is None or row.next_run_at is None:
+        return False
+    slot_at, due = schedule.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
+    next_run_at = schedule.next_after(row.cron, row.zone, now)
+    since, until, waiting = _period(row, now=now)
+    more = {"until": until.isoformat(), "put_off": waiting} if waiting else {}
+    params = {**collection_params(row.collection), **period_params(since, baseline=since is None, **more)}
+    answer = _decide(row, slot_at, due, params, now=now)
+    if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
+        return False
+    row.next_run_at = next_run_at
+    fired = isinstance(answer, Fired) and answer.first
+    if fired:
+        # What a clock that was ahead has read is not read again.
+        row.last_run_at, read = max(now, row.last_run_at or now), max(until, since or until)
+        row.read_up_to = read if read < row.last_run_at else None
+    row.save(update_fields=["next_run_at", "last_run_at", "read_up_to"])
+    return fired
+
+
+def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, int]:
+    """After when and up to when a run reads, and how many documents wait for the next, because they do not fit."""
+    since = row.last_run_at and (row.read_up_to or row.last_run_at)
+    if since is None or row.collection is None or row.query:
+        return since, now, 0
+    listed = documents_new_in(owner_id=row.owner_id, collection=row.collection, after=since, until=now)
+    until = fitting_until(listed) or now
+    return since, until, sum(sized.attached_at > until for sized in listed)
+
+
+def _decide(
+    row: Trigger, slot_at: datetime | None, due: int, params: dict[str, Any], *, now: datetime
+) -> Fired | Refused | None:
+    """Fires the last time that was due, or says in the record why not."""
+    if slot_at is None:
+        return None
+    slot = f"cron:{int(slot_at.timestamp())}"
+    if now - slot_at > max(ON_TIME, timedelta(minutes=row.catch_up_minutes)):
+        _record_skipped(row, "missed", slot=slot, missed=due, now=now)
+        return None
+    if AgentSession.objects.active().filter(trigger=row).exists():
+        _record_skipped(row, "overlap", slot=slot, missed=due, now=now)
+        return None
+    answer = trigger_fire(trigger=row, slot=slot, params=params, now=now)
+    if due > 1 and isinstance(answer, Fired):
+        _record_skipped(row, "missed", slot=slot, missed=due - 1, now=now)
+    return answer
+
+
+def _record_skipped(row: Trigger, reason: str, *, slot: str, missed: int, now: datetime) -> None:
+    trigger_record(row, "autonomous_schedule.skipped", now=now, reason=reason, slot=slot, missed=missed)
