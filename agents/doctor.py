@@ -6,7 +6,7 @@ from django.db.migrations.executor import MigrationExecutor
 from agents.guard.selftest import Check, run_checks
 from agents.models import Installation, SuspendedModel
 from agents.skills.registry import skills_left_out
-from audit import triggers
+from audit import models
 
 SQLITE_NORMAL = 1
 
@@ -27,7 +27,7 @@ def _migrations() -> Check:
 
 
 def _append_only() -> Check:
-    missing = triggers.missing(connection)
+    missing = models.missing(connection)
     fault = f"triggers are missing: {', '.join(missing)}; run `manage.py migrate audit 0001`, then `manage.py migrate`"
     return Check.of("the record is append-only", ok=not missing, fault=fault)
 

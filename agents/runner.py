@@ -12,7 +12,6 @@ from datetime import datetime
 from django.db import connection
 
 from agents.conf import clock, heartbeat_seconds
-from agents.ends import Asleep, End, Finished, SliceOver, Waiting
 from agents.enums import Status, TerminalReason, WaitingOn
 from agents.exceptions import (
     AutonomousBrake,
@@ -33,6 +32,7 @@ from agents.models import AgentSession
 from agents.queue import in_open_transaction
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.leases import lease_claim, lease_renew
+from agents.types import Asleep, End, Finished, SliceOver, Waiting
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from agents.enums import Level, Outcome, Purpose
+from agents.enums import Level, Outcome, Purpose, TerminalReason, WaitingOn
 
 ZERO = Decimal(0)
 SCHEMA_STYLES: Final = ("json_schema", "json_object", "off")  # ways to ask for JSON of a shape, in the order of trying
@@ -145,3 +145,30 @@ class ToolResult:
     @property
     def ok(self) -> bool:
         return self.outcome == Outcome.SUCCESS
+
+
+# --- How a slice of work on a session can end. Engines return one of these; the runner records it ---
+
+
+@dataclass(frozen=True)
+class Finished:
+    reason: TerminalReason = TerminalReason.COMPLETED
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SliceOver:
+    """There is more to do; the session goes back into the queue and resumes from its journal."""
+
+
+@dataclass(frozen=True)
+class Asleep:
+    wake_at: datetime
+
+
+@dataclass(frozen=True)
+class Waiting:
+    on: WaitingOn
+
+
+End = Finished | SliceOver | Asleep | Waiting

@@ -22,10 +22,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Max
 
-from audit.hashing import GENESIS, canonical
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import chain_head
-from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, UnreadableRow, stream
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, GENESIS, UnreadableRow, canonical, stream
 
 EVERY: Final = timedelta(minutes=5)
 EVERY_ROWS: Final = 1_000

@@ -5,11 +5,14 @@ before anything is written.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from string import Formatter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
 SESSION_PREFIX = "autonomous_session."
 # No spaces and no quotes: an id, a label or an amount fits, a sentence from a document does not.
@@ -230,3 +233,37 @@ def sentence(kind: str, details: Mapping[str, Any], other_words: str | None = No
     """What happened, for a person. A row of a kind that is no longer in the table still reads as its name."""
     declared = KINDS.get(kind)
     return kind if declared is None else (other_words or declared.sentence).format_map(_Blank(details))
+
+
+# Names of the users, and of the things, whose ids stand in the record: a courtesy of whoever shows it, no part of it.
+#
+# What the things are the record does not know: whoever does says how they are named, to whom.
+
+
+Named = Callable[[Mapping[str, Any], AbstractBaseUser | AnonymousUser], Mapping[str, Any]]
+_known: list[Named] = []
+
+
+def name_things_by(named: Named) -> None:
+    """Takes the one who knows the names of what receipts speak of."""
+    _known[:] = [named]
+
+
+def names_of_things(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
+    """What this user may be told beside the receipt; nothing if nobody knows."""
+    return {name: told for named in _known for name, told in named(receipt, user).items()}
+
+
+USER: Final = re.compile(r"\buser:(\d{1,18})\b", re.ASCII)
+
+
+def usernames(actors: Iterable[str]) -> dict[str, str]:
+    """By actor, such as user:7, the name of that user; actors that are no users, or are gone, have none."""
+    pks = [int(found[1]) for actor in set(actors) if (found := USER.fullmatch(actor))]
+    users = get_user_model().objects.in_bulk(pks)
+    return {f"user:{pk}": user.get_username() for pk, user in users.items()}
+
+
+def actors_of(receipt: Mapping[str, Any]) -> set[str]:
+    """Everybody whom a receipt names."""
+    return {f"user:{receipt['owner_id']}", receipt["asked_by"] or "", *(event["actor"] for event in receipt["events"])}

@@ -9,9 +9,8 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, Final
 
-from audit.names import USER
-from audit.receipt_words import usd, worded
-from audit.receipts import ENDINGS, HALT_REQUESTED
+from audit.kinds import USER
+from audit.receipts import ENDINGS, HALT_REQUESTED, usd, worded
 
 COMMAND: Final = "command"  # somebody at a terminal, who did not say who
 NAMES: Final[Mapping[str, str]] = MappingProxyType({COMMAND: "the command line"})

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from audit.hashing import GENESIS, canonical, event_hash
+from audit.context import current_request_id
 from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.redaction import redact
-from audit.request_id import current_request_id
+from audit.rows import GENESIS, canonical, event_hash
 
 FREE_TRIES: Final = 2
 MAX_TRIES: Final = 1_000

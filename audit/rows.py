@@ -4,17 +4,70 @@ A tampered row may hold what Django's own conversion would choke on, so time and
 here, one row at a time. It reads; it never judges and never writes.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Generator, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Func, QuerySet, TextField
 from django.db.models.sql.compiler import SQLCompiler
 
-from audit.hashing import digest, microseconds
 from audit.models import AuditEvent
+
+# --- The hash of an audit row: SHA-256 over canonical JSON of its named columns ---
+#
+# It is computed from values, never from what a database makes of them, so SQLite and PostgreSQL give the same hash
+# and a third party can compute it again from an export (docs/verify_export.py).
+
+
+GENESIS = "0" * 64
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def canonical(value: object) -> str:
+    """Sorted keys, no spaces, ASCII; floats that JSON does not know are refused."""
+    return _ENCODER.encode(value)
+
+
+def digest(value: object) -> str:
+    """SHA-256 over the canonical JSON of a value."""
+    return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
+
+
+def microseconds(moment: datetime) -> int:
+    """Whole microseconds since 1970, exact where a float would round."""
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def event_hash(
+    *,
+    chain: str,
+    seq: int,
+    kind: str,
+    at: datetime,
+    actor: str,
+    subject: str,
+    request_id: str,
+    details: Mapping[str, Any],
+    prev_hash: str,
+) -> str:
+    row = {
+        "actor": actor,
+        "at": microseconds(at),
+        "chain": chain,
+        "details": details,
+        "kind": kind,
+        "prev_hash": prev_hash,
+        "request_id": request_id,
+        "seq": seq,
+        "subject": subject,
+    }
+    return digest(row)
+
 
 CHAIN_OPENED: Final = "audit.chain_opened"
 CHAIN_CLOSED: Final = "audit.chain_closed"
@@ -126,3 +179,22 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+# Writes the record as JSONL: one row a line, with every hashed column and its hash, time as whole microseconds.
+#
+# The export of the whole record can be verified without lqops (docs/verify_export.py). It reads and never judges: a
+# row that cannot be read stops it, and verify_audit says what is wrong with that row.
+
+
+def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Generator[str, None, None]:
+    """The lines without their ends, chain by chain and each chain in its order; a filter leaves rows out."""
+    rows = AuditEvent.objects.all()
+    if chain:
+        rows = rows.filter(chain=chain)
+    if since is not None:
+        rows = rows.filter(at__gte=since)
+    if kind:
+        rows = rows.filter(kind=kind)
+    for row in stream(rows):
+        yield canonical({**row.columns(), "hash": row.hash})

@@ -13,11 +13,10 @@ from typing import Final
 from django.db.models import Q
 
 from audit.checkpoints import Named, named_heads, read_lines
-from audit.hashing import EPOCH, GENESIS
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
-from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, EPOCH, GENESIS, StoredRow, UnreadableRow, stream
 
 PROGRESS_ROWS: Final = 10_000
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000

@@ -16,12 +16,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from audit import recorder
-from audit.clock import utc_now
+from audit.context import utc_now
+from audit.kinds import actors_of, names_of_things, usernames
 from audit.models import SYSTEM_CHAIN
-from audit.names import actors_of, names_of_things, usernames
 from audit.receipt_text import NAMES, outcome_sentence, started_by, with_names
-from audit.receipt_words import worded
-from audit.receipts import UnknownChain, build_receipt
+from audit.receipts import UnknownChain, build_receipt, worded
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 

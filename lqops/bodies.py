@@ -13,7 +13,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from agents.api.parsers import FORM_OVERHEAD
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 from agents.triggers.payloads import MAX_BODY_BYTES
 from lqops.web import SAFE_LABEL
 

@@ -6,7 +6,7 @@ from logging import LogRecord
 
 from django.http import HttpRequest
 
-from audit.request_id import current_request_id
+from audit.context import current_request_id
 
 # Everything that ends a line or moves the cursor of a terminal.
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {

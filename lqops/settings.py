@@ -6,7 +6,7 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from lqops import api_settings
 from lqops.env import Env, masked_forms
 from lqops.model_catalogue import configured_models

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
-from audit.request_id import current_request_id
+from audit.context import current_request_id
 
 SAFE_LABEL = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 

@@ -9,7 +9,7 @@ import threading
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, transaction
 
-from audit import triggers
+from audit import models
 
 held_off = threading.Event()  # set while a cluster of a whole module works on the database
 _fresh = {}  # what each table held before the first test that commits
@@ -24,13 +24,13 @@ def remember():
 
 def flush_now():
     with transaction.atomic(), connection.cursor() as cursor:
-        triggers.remove(connection)  # around a flush, and at no other time
+        models.remove(connection)  # around a flush, and at no other time
         changed = [table for table in _tables() if _rows(cursor, table) != _fresh.get(table, [])]
         for table in changed:
             cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")
         for table in changed:
             _put_back(cursor, table)
-        triggers.install(connection)
+        models.install(connection)
     ContentType.objects.clear_cache()
 
 

@@ -11,9 +11,9 @@ from difflib import ndiff
 from typing import Any, Final
 
 from agents.enums import HaltState, Outcome, TerminalReason
-from audit import receipt_words
+from audit import receipts
 
-usd = receipt_words.usd
+usd = receipts.usd
 
 _PLAIN: Final = frozenset("\n\t ")
 # Characters that show nothing, or move what is shown, although Unicode calls them letters, marks or symbols.

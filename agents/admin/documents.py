@@ -23,7 +23,7 @@ from agents.knowledge.media import bytes_place
 from agents.knowledge.search import search_chunks
 from agents.models import Attachment, Document
 from agents.people.viewing import others_list
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 
 SHOWN_FINDINGS = 200
 

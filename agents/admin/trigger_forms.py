@@ -17,7 +17,7 @@ from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import Trigger
 from agents.policy import schedule
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.triggers.triggers import trigger_secret
 
 KIND_WORDS: Final = {

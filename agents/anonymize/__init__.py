@@ -4,8 +4,7 @@ One `Anonymizer` serves one model call and holds the only mapping. Pure policy: 
 writes no log line. It is a safety net, not a guarantee; docs/anonymisation.md says what it finds and what it misses.
 """
 
-from agents.anonymize.anonymizer import Anonymizer
-from agents.anonymize.spans import Kind
-from agents.anonymize.stream import RestoringStream
+from agents.anonymize.anonymizer import Anonymizer, RestoringStream
+from agents.anonymize.reading import Kind
 
 __all__ = ["Anonymizer", "Kind", "RestoringStream"]

@@ -3,24 +3,307 @@
 Texts of one request are read together before any is hidden, so that a name learnt in the last is hidden in the first.
 """
 
+import json
 import re
-from collections.abc import Iterable
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import chain
-from typing import Any
+from string import ascii_lowercase, digits
+from typing import Any, NamedTuple, Never
 
-from agents.anonymize.accounts import accounts, labelled
-from agents.anonymize.addresses import addresses, emails
-from agents.anonymize.known import Known, Leaf
-from agents.anonymize.learning import learn, listed
-from agents.anonymize.names import Name, firms, persons
-from agents.anonymize.numbers import cards, ibans, outside_web, phones
-from agents.anonymize.reading import Reading, has_words
-from agents.anonymize.shapes import changed_data, changed_message, is_json
-from agents.anonymize.spans import Kind, Span, merged
-from agents.anonymize.stream import RestoringStream
-from agents.anonymize.vault import Original, Secretive, Vault
+from agents.anonymize.names import Name, firms, learn, listed, persons
+from agents.anonymize.numbers import accounts, addresses, cards, emails, ibans, labelled, outside_web, phones
+from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, has_words, merged
 from agents.types import ModelReply, ModelRequest
+
+# How a placeholder is written, and how it is read back: `PERSON_1_x7k` is kind, number and the mark of this call.
+#
+# The mark is random, so that a placeholder of another call, or one that a model made up, is never taken for ours.
+# Reading is lenient, since models retype: case, `\_`, `-`, blanks and lost underscores are accepted.
+
+
+BETWEEN = r"[ \u00a0_\\\u2011-]{0,3}"
+NUMBER = "[0-9]{1,7}"
+FORM = "[b-z]?"
+MARK = ("[a-z]", "[0-9]", "[a-z]")
+# Text before a placeholder must not make up another one with it. Inside a mark a digit stands second, where no kind has
+# one, and the last letter begins no kind: so a mark that was cut short is never finished by the kind that follows.
+LAST_LETTERS = "".join(sorted(set(ascii_lowercase) - {kind[0].lower() for kind in Kind}))
+FORMS = ("", *ascii_lowercase[1:])
+LONGEST = max(map(len, Kind)) + 3 + 7 + 1 + 3 + 3  # the longest spelling that is still read as a placeholder
+
+
+class Token(NamedTuple):
+    """One placeholder: the `form` tells spellings of one name apart, "" for the first and then b to z."""
+
+    kind: Kind
+    number: int
+    form: str
+
+
+def _unfinished(kind: Kind) -> str:
+    """A pattern for a placeholder that the end of the text cuts off anywhere."""
+    pattern = r"\Z"
+    for atom in reversed([*kind[1:], BETWEEN, NUMBER, FORM, BETWEEN, *MARK[:-1]]):
+        pattern = rf"(?:\Z|{atom}{pattern})"
+    return f"{kind[0]}{pattern}"
+
+
+PATTERN = re.compile(
+    f"({'|'.join(Kind)}){BETWEEN}({NUMBER})({FORM}){BETWEEN}({''.join(MARK)})", re.IGNORECASE | re.ASCII
+)
+UNFINISHED = re.compile("|".join(map(_unfinished, Kind)), re.IGNORECASE | re.ASCII)
+
+
+class Grammar:
+    """The placeholders of one call, known by their mark."""
+
+    __slots__ = ("_mark",)
+
+    def __init__(self) -> None:
+        self._mark = "".join(map(secrets.choice, (ascii_lowercase, digits, LAST_LETTERS)))
+
+    def spell(self, token: Token) -> str:
+        return f"{token.kind}_{token.number}{token.form}_{self._mark}"
+
+    def found(self, text: str) -> Iterator[tuple[int, int, Token]]:
+        """Everything in the text that reads as a placeholder of this call, whether it was given out or not."""
+        match = PATTERN.search(text) if self._mark in text.lower() else None
+        while match:
+            kind, number, form, mark = match.groups()
+            ours = mark.lower() == self._mark
+            if ours:
+                yield *match.span(), Token(Kind(kind.upper()), int(number), form.lower())
+            # A stranger's mark may reach into a placeholder of ours, so the search goes on inside it.
+            match = PATTERN.search(text, match.end() if ours else match.start() + 1)
+
+    def cut(self, text: str) -> int:
+        """Where a placeholder begins that the text to come may finish; the end of the text if there is none."""
+        done = max((end for _, end, _ in self.found(text)), default=0)
+        tail = UNFINISHED.search(text, max(done, len(text) - LONGEST))
+        return tail.start() if tail else len(text)
+
+
+# The mapping of one call, both ways. It is never shown, copied, pickled or logged, and ends with its call.
+
+
+Original = str | int
+
+
+class Secretive:
+    """What holds personal data can be neither pickled nor copied, so no cache, queue or crash report takes it along."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Never:
+        raise TypeError(f"{type(self).__name__} holds the personal data of one call: make a new one instead.")
+
+
+class Vault(Secretive):
+    """Gives out placeholders: one number for each person, firm or value, one form for each spelling of it."""
+
+    __slots__ = ("_current", "_forms", "_numbers", "_originals", "_placeholders", "grammar")
+
+    def __init__(self) -> None:
+        self.grammar = Grammar()
+        self._numbers: Counter[Kind] = Counter()
+        self._current: dict[tuple[Kind, str], int] = {}
+        self._forms: Counter[tuple[Kind, int]] = Counter()
+        self._placeholders: dict[Original, str] = {}
+        self._originals: dict[Token, Original] = {}
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(self._numbers.items()))
+        return f"<Vault: {counts or 'empty'}>"
+
+    def placeholder(self, original: Original, kind: Kind, key: str) -> str:
+        """The same original gets the same placeholder; another spelling of the same key gets another form of it."""
+        known = self._placeholders.get(original)
+        if known is not None:
+            return known
+        number = self._current.get((kind, key), 0)
+        if not number or self._forms[kind, number] == len(FORMS):
+            self._numbers[kind] += 1
+            number = self._current[kind, key] = self._numbers[kind]
+        token = Token(kind, number, FORMS[self._forms[kind, number]])
+        self._forms[kind, number] += 1
+        self._originals[token] = original
+        self._placeholders[original] = self.grammar.spell(token)
+        return self._placeholders[original]
+
+    def restored(self, text: str, escaped: Callable[[str], str] = str) -> str:
+        """The text with its placeholders replaced, once: what comes back is not searched again."""
+        pieces: list[str] = []
+        at = 0
+        for start, end, token in self.grammar.found(text):
+            if token in self._originals:
+                pieces += text[at:start], escaped(str(self._originals[token]))
+                at = end
+        return "".join([*pieces, text[at:]])
+
+    def restored_value(self, text: str) -> Original:
+        """As `restored`, but a text that is one placeholder comes back with the type that was hidden."""
+        for start, end, token in self.grammar.found(text):
+            if (start, end) == (0, len(text)):
+                return self._originals.get(token, text)
+        return self.restored(text)
+
+
+# --- Walks JSON-shaped data and the messages of a request, and hands every text in it to a function ---
+#
+# Decides which fields are the grammar of a message and are left alone; what is personal is decided elsewhere.
+
+
+# Takes a text or a whole number and the key that it stands under; gives what is to stand there instead.
+Change = Callable[[Original, str], Any]
+
+# Fields that servers read. `data` and `file_data` hold encoded files.
+GRAMMAR = frozenset(
+    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "index", "status", "cache_control", "media_type"}
+    | {"data", "file_data", "file_id", "signature", "format", "detail"}
+)
+ARGUMENTS = frozenset({"arguments", "input"})
+TOOL_ROLES = frozenset({"tool", "function"})
+LITERAL = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
+
+
+def changed_data(value: Any, change: Change, label: str = "") -> Any:
+    """Values, and keys as texts of their own. Items of a list stand under the key of the list."""
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        return change(value, label)
+    if isinstance(value, Mapping):
+        return {
+            change(key, "") if isinstance(key, str) else key: changed_data(item, change, str(key))
+            for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return type(value)([changed_data(item, change, label) for item in value])
+    return value
+
+
+def changed_message(value: Any, change: Change) -> Any:
+    """A message or a part of one. Inside the arguments of a tool call everything is data."""
+    if isinstance(value, str):
+        return changed_text(value, change)
+    if isinstance(value, Mapping):
+        kept = GRAMMAR | {"name"} if _names_a_tool(value) else GRAMMAR
+        return {key: item if key in kept else _changed_field(key, item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [changed_message(item, change) for item in value]
+    return value
+
+
+def _names_a_tool(value: Mapping[str, Any]) -> bool:
+    return not ARGUMENTS.isdisjoint(value) or value.get("role") in TOOL_ROLES
+
+
+def _changed_field(key: str, value: Any, change: Change) -> Any:
+    if key in ARGUMENTS and not isinstance(value, str):
+        return changed_data(value, change)
+    return changed_message(value, change)
+
+
+def changed_text(text: str, change: Change) -> Any:
+    """A text that is JSON is changed inside its strings, so that it stays JSON and its escapes hide nothing."""
+    if text.startswith("data:"):
+        return text
+    return changed_json(text, change) if is_json(text) else change(text, "")
+
+
+def is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def changed_json(text: str, change: Change) -> str:
+    label = ""
+
+    def changed(match: re.Match[str]) -> str:
+        nonlocal label
+        literal, colon, number = match.groups()
+        if literal is None:
+            return _literal(number, int(number), change, label)
+        decoded = json.loads(literal)
+        if colon is None:
+            return _literal(literal, decoded, change, label)
+        label = decoded
+        return _literal(literal, decoded, change, "") + colon
+
+    return LITERAL.sub(changed, text)
+
+
+def _literal(literal: str, value: Original, change: Change, label: str) -> str:
+    """The literal as it was written, unless its value changes."""
+    new = change(value, label)
+    return literal if new == value else json.dumps(new, ensure_ascii=False)
+
+
+# Restores a reply that comes in pieces, cut anywhere. What may be the beginning of a placeholder is held back.
+#
+# At most one placeholder is held (`LONGEST` characters), and in JSON one unfinished escape (5 characters) besides.
+
+
+ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[\s\S])")
+OPEN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*+(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
+NEEDS_ESCAPE = '"\\'
+
+
+def in_json(original: str) -> str:
+    """A restored value as it must stand inside a JSON string."""
+    return json.dumps(original, ensure_ascii=False)[1:-1]
+
+
+def _plain(match: re.Match[str]) -> str:
+    r"""Printable ASCII needs no escape (`\u005f` is `_`), and a placeholder is made of nothing else."""
+    char = chr(int(match[1], 16)) if match[1] else ""
+    return char if char.isascii() and char.isprintable() and char not in NEEDS_ESCAPE else match[0]
+
+
+class RestoringStream(Secretive):
+    """`feed` gives what is certain, `close` the rest. As JSON, restored values are escaped to fit in their strings."""
+
+    __slots__ = ("_as_json", "_closed", "_escape", "_held", "_vault")
+
+    def __init__(self, vault: Vault, *, as_json: bool = False) -> None:
+        self._vault = vault
+        self._as_json = as_json
+        self._closed = False
+        self._held = ""
+        self._escape = ""
+
+    def __repr__(self) -> str:
+        return f"<RestoringStream: {len(self._held) + len(self._escape)} characters held>"
+
+    def feed(self, chunk: str) -> str:
+        if self._closed:
+            raise ValueError("This stream is closed: take a new one for each reply.")
+        self._held += self._read(chunk) if self._as_json else chunk
+        cut = self._vault.grammar.cut(self._held)
+        ready, self._held = self._held[:cut], self._held[cut:]
+        return self._restored(ready)
+
+    def close(self) -> str:
+        rest, self._held, self._escape = self._held + self._escape, "", ""
+        self._closed = True
+        return self._restored(rest)
+
+    def _read(self, fragment: str) -> str:
+        text = self._escape + fragment
+        unfinished = OPEN_ESCAPE.search(text)
+        end = unfinished.start(1) if unfinished else len(text)
+        self._escape = text[end:]
+        return ESCAPE.sub(_plain, text[:end])
+
+    def _restored(self, text: str) -> str:
+        return self._vault.restored(text, in_json if self._as_json else str)
+
 
 PATTERNS = (emails, addresses, ibans, cards, phones)
 NAMES = frozenset({Kind.PERSON, Kind.ORG})

@@ -5,9 +5,9 @@ Every pattern is bounded. A number is left alone when it reads as a date, an amo
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 
-from agents.anonymize.spans import Kind, Span
-from agents.anonymize.tables import IBAN_LENGTHS
+from agents.anonymize.reading import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS, Kind, Known, Leaf, Reading, Span
 
 # --- IBAN ---
 
@@ -115,3 +115,153 @@ def outside_web(text: str, spans: list[Span]) -> list[Span]:
         if not (inside and span.kind in NOT_IN_WEB):
             kept.append(span)
     return kept
+
+
+# --- Finds numbers that a word nearby calls an account, an identity number or a telephone ---
+#
+# The word is looked up, not searched for; the number must come within a few characters and have digits enough.
+
+
+LEAST_DIGITS = 6
+TELEPHONE = rf"([+(]{{0,2}}\d(?:{JOIN}\d){{5,14}}{ENDS})"
+TOLD_TELEPHONE = re.compile(
+    rf"(?: ?(?:no|number|nr|nummer|num)\b)?[.:)=\"']{{0,3}}[ \t]{{0,3}}[\"']?{TELEPHONE}", re.IGNORECASE | re.ASCII
+)
+LABELLED_TELEPHONE = re.compile(TELEPHONE, re.ASCII)
+
+BEFORE_NUMBER = re.compile(r"[^\d;]{0,30}+(?=\d)", re.ASCII)
+PREFIX = re.compile(r"[A-Za-z]{1,4}\Z")
+SOLID = re.compile(r"[0-9A-Za-z]{1,34}+(?:[-./](?=[A-Za-z]{0,3}\d)[0-9A-Za-z]{1,12}){0,6}", re.ASCII)
+GROUPED = re.compile(r"[0-9A-Za-z]{1,6}(?:[ \u00a0](?=[A-Za-z]{0,2}\d)[0-9A-Za-z]{1,12}(?![0-9A-Za-z])){1,8}", re.ASCII)
+DATE = re.compile(
+    r"(?:19|20)\d\d([-./])\d{1,2}\1\d{1,2}|\d{1,2}([./-])\d{1,2}\2(?:19|20)\d\d|\d{1,2}([./])\d{1,2}\3\d\d", re.ASCII
+)
+AMOUNT_BEFORE = re.compile(
+    r"(?:[€£$¥]|\b(?:EUR|USD|GBP|CHF|JPY|balance|sum|amount|total)\b[^\d]{0,8})\s?\Z", re.IGNORECASE
+)
+AMOUNT_AFTER = re.compile(r"[.,]?\d|\s?(?:[€£$¥%]|(?:EUR|USD|GBP|CHF|JPY|euros?|dollars?|pounds?)\b)", re.IGNORECASE)
+SOCIAL_SECURITY = re.compile(
+    r"[0-8](?<![\w.-]\d)(?<!0(?=00-))(?<!6(?=66-))\d\d-(?!00)\d\d-(?!0000)\d{4}(?![\w-])", re.ASCII
+)
+LABEL_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
+
+
+def _phrases(table: str, kind: Kind) -> Known:
+    """A phrase that is written in capitals is an acronym, and counts in capitals only: EIN, not the German "ein"."""
+    known = Known()
+    for phrase in table.split(";"):
+        reading = Reading(phrase.strip())
+        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.shout(0)))
+    return known
+
+
+WORDS = (_phrases(ACCOUNT_WORDS, Kind.ACCT), _phrases(PHONE_WORDS, Kind.PHONE))
+
+
+def _calls(reading: Reading) -> Iterator[tuple[int, Kind]]:
+    """Where a word ends that calls for a number, and for which kind."""
+    for words in WORDS:
+        for first, last, leaf in words.find(reading):
+            if not leaf.capital or reading.shout(first):
+                yield reading.ends[last - 1], leaf.kind
+
+
+def accounts(reading: Reading) -> Iterator[Span]:
+    text = reading.text
+    for found in SOCIAL_SECURITY.finditer(text):
+        yield Span(*found.span(), Kind.ACCT)
+    for end, kind in _calls(reading):
+        yield from _account_after(text, end) if kind is Kind.ACCT else _telephone_after(text, end)
+
+
+def _telephone_after(text: str, end: int) -> Iterator[Span]:
+    found = TOLD_TELEPHONE.match(text, end)
+    if found:
+        yield Span(*found.span(1), Kind.PHONE)
+
+
+def _account_after(text: str, end: int) -> Iterator[Span]:
+    gap = BEFORE_NUMBER.match(text, end)
+    if gap and not AMOUNT_BEFORE.search(gap[0]):
+        prefix = PREFIX.search(gap[0])
+        yield from _account(text, gap.end() - (len(prefix[0]) if prefix else 0))
+
+
+def _account(text: str, start: int) -> Iterator[Span]:
+    for shape in (SOLID, GROUPED):
+        found = shape.match(text, start)
+        if found and sum(map(str.isdigit, found[0])) >= LEAST_DIGITS:
+            if not (DATE.fullmatch(found[0]) or AMOUNT_AFTER.match(text, found.end())):
+                yield Span(*found.span(), Kind.ACCT)
+            return
+
+
+def labelled(value: str, label: str) -> Iterator[Span]:
+    """The whole value, when the key that it stands under calls for it and it has the shape."""
+    if not label or sum(map(str.isdigit, value)) < LEAST_DIGITS:
+        return
+    kinds = {kind for _, kind in _calls(Reading(LABEL_BREAK.sub(" ", label)))}
+    if Kind.ACCT in kinds:
+        yield from (span for span in _account(value, 0) if span.end == len(value))
+    if Kind.PHONE in kinds and LABELLED_TELEPHONE.fullmatch(value):
+        yield Span(0, len(value), Kind.PHONE)
+
+
+# --- Finds e-mail and IP addresses. Plain web addresses are not personal and stay as they are ---
+
+
+# Looked for at the "@" and extended to the left, so that a long text without one costs nothing.
+DOMAIN = re.compile(r"@(?<=[\w'+%.-]@)(?:[\w-]{1,63}\.){1,8}(?:xn--[a-z0-9-]{1,58}|[^\W\d_]{2,63})(?![\w-]|:[\w~/])")
+LOCAL = re.compile(r"[\w.%+'-]{1,64}")
+LOCAL_EDGE = ".%+'-"
+
+# A pattern that begins with what it takes, and only then looks behind, is searched for several times faster.
+IPV4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
+IPV6 = re.compile(
+    r"[0-9A-Fa-f:](?<![\w:.].)(?=[0-9A-Fa-f]{0,3}:)[0-9A-Fa-f:]{1,38}(?:\.\d{1,3}){0,3}(?!\w|:|\.\w)", re.ASCII
+)
+# Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
+NO_ADDRESS = re.compile(
+    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule"
+    r"|ziffer|nr|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
+    re.IGNORECASE,
+)
+LOOK_BEHIND = 60
+HEADING = re.compile(r"\.? +\w")
+LARGEST_CLAUSE = 99
+DIGIT = re.compile("[0-9]")
+NETMASK = 255
+
+
+def emails(text: str) -> Iterator[Span]:
+    for found in DOMAIN.finditer(text):
+        local = LOCAL.match(text[max(0, found.start() - 64) : found.start()][::-1])
+        start = found.start() - (len(local[0].rstrip(LOCAL_EDGE)) if local else 0)
+        if start < found.start():
+            yield Span(start, found.end(), Kind.EMAIL)
+
+
+def addresses(text: str) -> Iterator[Span]:
+    for found in IPV4.finditer(text):
+        if _is_host(found[0]) and not _is_numbering(text, found):
+            yield Span(*found.span(), Kind.IP)
+    for found in IPV6.finditer(text):
+        if _is_host(found[0]) and DIGIT.search(found[0]):  # "dead::beef" is code
+            yield Span(*found.span(), Kind.IP)
+
+
+def _is_host(text: str) -> bool:
+    """Loopback, netmasks and the like name no machine of anybody's."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified or address.is_multicast or address.packed[0] == NETMASK)
+
+
+def _is_numbering(text: str, found: re.Match[str]) -> bool:
+    before = text[max(0, found.start() - LOOK_BEHIND) : found.start()].rpartition("\n")[2]
+    if NO_ADDRESS.search(before):
+        return True
+    small = all(0 < int(part) <= LARGEST_CLAUSE for part in found[0].split("."))
+    return not before.strip() and small and HEADING.match(text, found.end()) is not None

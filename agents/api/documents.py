@@ -23,7 +23,7 @@ from agents.knowledge.documents import document_add, document_attach, document_d
 from agents.knowledge.media import bytes_place
 from agents.models import Collection, Document, Trigger
 from agents.people.access import demand_start
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 
 NAME_CHARS = 255
 # What came from outside is never shown in this site's name: it is saved, not opened.

@@ -15,7 +15,7 @@ from rest_framework import parsers
 from rest_framework.exceptions import ParseError
 
 from agents.api.errors import TooLarge
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 
 MAX_DEPTH: Final = 50
 LARGEST: Final = 2**63 - 1

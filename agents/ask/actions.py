@@ -22,7 +22,7 @@ from agents.roster.agents import agent_edit
 from agents.roster.lifecycles import agent_is_going, agent_start, agent_stop, demand_startable
 from agents.sessions.approvals import approval_approve, approval_reject, demand_decidable
 from agents.sessions.halts import HaltAnswer, session_halt
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from audit.redaction import redact, redact_data
 
 REASON_CHARS: Final = 200

@@ -11,17 +11,16 @@ from agents.definitions.effective import pace_of
 from agents.definitions.in_force import definition_of
 from agents.definitions.loop_settings import loop_of
 from agents.definitions.schema import Autonomy
-from agents.ends import End, Finished
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
 from agents.enums import Purpose, QuestionStatus, TerminalReason
 from agents.loop.turns import loop_hear_chat
 from agents.models import AgentSession, Question
-from agents.policy.loop_config import LoopConfig
+from agents.policy.guardrails import LoopConfig
 from agents.sessions.chats import answers_of
 from agents.sessions.transcripts import Entry
-from agents.text.blocks import render_block
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of, render_block
+from agents.types import End, Finished
 
 SYSTEM: Final = """\
 You are {name}, an agent that works for {owner} under supervision. Answer the user's message.

@@ -24,11 +24,10 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.health import HALTED, health
 from agents.sessions.reads import purposes
 from agents.skills.registry import skills_left_out
-from agents.text.plain_text import one_line
-from audit.names import actors_of, usernames
+from agents.text.clean import one_line
+from audit.kinds import actors_of, usernames
 from audit.receipt_text import NAMES, receipt_text
-from audit.receipt_words import both_usd
-from audit.receipts import UnknownChain, build_receipt
+from audit.receipts import UnknownChain, both_usd, build_receipt
 from audit.rows import UnreadableRow
 
 _NAME_CHARS: Final = 80

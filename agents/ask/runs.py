@@ -10,7 +10,7 @@ from agents.ask.router_naming import Names, names_in, rows_of
 from agents.ask.whens import When, when_of
 from agents.models import Collection, PromptSkill, Trigger
 from agents.people.access import demand_start
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from agents.triggers.running_now import demand_run, run_now
 from agents.triggers.triggers import trigger_create
 

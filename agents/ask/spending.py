@@ -16,8 +16,8 @@ from agents.ask.router_naming import names_in
 from agents.enums import BudgetScope
 from agents.models import Agent, AgentSession, Installation
 from agents.sessions.control_room import meter_today
-from agents.text.plain_text import one_line
-from audit.receipt_words import both_usd, usd
+from agents.text.clean import one_line
+from audit.receipts import both_usd, usd
 
 _SHOWN: Final = 20
 _NAME_CHARS: Final = 80

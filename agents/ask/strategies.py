@@ -26,7 +26,7 @@ from agents.models import Agent, AgentSession
 from agents.people.access import demand_start
 from agents.roster.agents import NAME_CHARS, agent_create
 from agents.roster.files import agent_define
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from audit.redaction import redact
 
 _QUOTED: Final = r"[\"'\u201c\u2018`]([^\"'\u201d\u2019`\n]{1,120})[\"'\u201d\u2019`]"

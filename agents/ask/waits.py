@@ -11,7 +11,7 @@ from agents.ask.naming import Answer, Asker, heading, told
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.models import Approval, Question
 from agents.sessions.approvers import PERMISSION
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 
 SHOWN: Final = 20
 _WORDS_CHARS: Final = 80

@@ -10,10 +10,9 @@ from agents.conf import model_for
 from agents.enums import Level, Purpose
 from agents.exceptions import Invalid
 from agents.skills.skill import SkillContext, skill
-from agents.text.blocks import render_block
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of, render_block
 from agents.types import ModelRequest
-from audit.hashing import canonical, digest
+from audit.rows import canonical, digest
 
 TEXT_CHARS: Final = 100_000
 NAME_CHARS: Final = 64

@@ -13,7 +13,7 @@ from agents.enums import Level
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.skills.addresses import host_of
 from agents.skills.skill import SkillContext, skill
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 
 ADDRESS_CHARS: Final = 254
 SUBJECT_CHARS: Final = 160

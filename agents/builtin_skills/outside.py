@@ -14,13 +14,10 @@ from pydantic import Field, JsonValue
 from agents.enums import Level
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.net import FetchFailed, Limits, SafeClient, SafeResponse
-from agents.net.client import SafeStream
-from agents.net.exchange import OWN, Options
-from agents.net.limits import MEBIBYTE
+from agents.net.client import OWN, Options, SafeStream
+from agents.net.transport import MEBIBYTE
 from agents.skills.skill import SkillContext, skill
-from agents.text.apart import read_apart
-from agents.text.extraction import plain
-from agents.text.kinds import Kind
+from agents.text.extraction import Kind, plain, read_apart
 
 PAGE_BYTES: Final = 512 * 1024
 REPLY_BYTES: Final = 64 * 1024

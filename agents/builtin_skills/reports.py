@@ -7,7 +7,7 @@ from typing_extensions import TypedDict
 
 from agents.enums import Level
 from agents.skills.skill import skill
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 
 HEADING_CHARS: Final = 200
 TEXT_CHARS: Final = 50_000

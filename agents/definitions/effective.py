@@ -8,7 +8,7 @@ from agents.conf import default_session_cap, guardrails_defaults, loop_defaults,
 from agents.definitions.in_force import SETTLED, definition_of, definition_said
 from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.models import Agent
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 
 # Who said so.
 TEXT: Final = "its text"

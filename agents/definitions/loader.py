@@ -16,13 +16,13 @@ from agents.definitions.schema import MOST_SENSORS, MOST_TRIGGERS, AgentDefiniti
 from agents.definitions.triggers import TriggerSpec
 from agents.definitions.values import NAME, Place, truth
 from agents.enums import SensorKind, TriggerKind
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
 
 __all__ = ["DefinitionError", "Problem", "read_definition"]
 
 NAME_CHARS: Final = 120
-_NO_SETTING: Final = "there is no such setting; there are "  # as agents.policy.loop_config says it
+_NO_SETTING: Final = "there is no such setting; there are "  # as agents.policy.guardrails says it
 _SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
 
 

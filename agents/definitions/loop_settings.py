@@ -10,7 +10,7 @@ from agents.conf import guardrails_defaults, loop_defaults
 from agents.definitions.in_force import definition_of
 from agents.enums import AnalysisMode
 from agents.models import Agent, AgentSession
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 
 
 def loop_of(session: AgentSession, **unless_said: Any) -> LoopConfig:

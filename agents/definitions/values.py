@@ -155,7 +155,7 @@ def _params(value: object) -> object:
 
 
 def _settings(value: object) -> object:
-    """Names and single values, which are judged by agents.policy.loop_config."""
+    """Names and single values, which are judged by agents.policy.guardrails."""
     return _params({key: truth(item) for key, item in value.items()} if isinstance(value, dict) else value)
 
 

@@ -6,11 +6,11 @@ What decides about a run stands in its row and in the record; these events only 
 from typing import Final
 
 from agents.conf import clock
-from agents.ends import Finished
 from agents.enums import EventKind, Mode, TerminalReason
 from agents.exceptions import BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
 from agents.models import AgentEvent, AgentSession
 from agents.people.activity import event_emit
+from agents.types import Finished
 from audit.redaction import redact_exception
 
 _GOES_ON: Final = (LeaseLost, OutcomeUnknown, RetryLater)  # somebody else goes on with it, or it goes on later

@@ -12,7 +12,6 @@ from typing import Final
 from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
-from agents.ends import Asleep, End, Finished, SliceOver, Waiting
 from agents.engine.budget import demand_budget
 from agents.engine.errors import tell_end, tell_failure, tell_near_budget
 from agents.engine.honesty import honest
@@ -48,6 +47,7 @@ from agents.policy.guardrails import (
     warns_of_budget,
 )
 from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
+from agents.types import Asleep, End, Finished, SliceOver, Waiting
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)

@@ -12,11 +12,10 @@ from agents.guard import guarded_tool_call
 from agents.guard.context import listening
 from agents.models import AgentSession, Message
 from agents.policy.context_window import fit, parted, split_for_summary, summary_prompt, unmarked, with_summary
-from agents.policy.guardrails import budget_line, step_limit
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig, Strategy
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Strategy, budget_line, step_limit
 from agents.sessions.transcripts import Entry
 from agents.skills.skill import Skill
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of
 from agents.types import ToolResult
 
 SUMMARY_TOKENS = 1_024

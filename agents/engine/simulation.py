@@ -28,8 +28,8 @@ from agents.policy import brakes, costs
 from agents.sessions.runs import call_latest
 from agents.skills.skill import Skill
 from agents.types import ZERO, Ledger, ModelRequest
-from audit.hashing import canonical
 from audit.redaction import redact_data
+from audit.rows import canonical
 
 PREFIX: Final = "[ANTICIPATORY SIMULATION]: "
 SKIPPED: Final = "simulation skipped: budget"

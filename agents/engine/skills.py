@@ -26,7 +26,7 @@ from agents.skills.risk import RiskAssessor
 from agents.skills.skill import BadArguments, Skill
 from agents.skills.skills import pace_of, skill_refusal, skill_standing
 from agents.types import ToolResult
-from audit.hashing import canonical
+from audit.rows import canonical
 
 NOT_FOUND = "not found or disabled"
 ERROR_CHARS = 300

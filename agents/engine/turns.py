@@ -12,16 +12,15 @@ from typing import Any
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.definitions.loop_settings import guardrails_of
-from agents.ends import End, Finished
 from agents.engine.loop import Answered, StepLoop
 from agents.engine.offering import model_of, skills_of
 from agents.engine.prompting import Admission, Brief
 from agents.enums import Purpose, TerminalReason
 from agents.models import Agent, AgentSession, Message
-from agents.policy.guardrails import Stop
-from agents.policy.loop_config import LoopConfig
+from agents.policy.guardrails import LoopConfig, Stop
 from agents.sessions.transcripts import Entry, transcript_append
 from agents.skills.skill import Skill
+from agents.types import End, Finished
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from agents.models import AgentSession
 from agents.policy.consent import call_digest
 from agents.text.clean import storable
 from agents.types import Capability
-from audit.hashing import canonical
 from audit.kinds import LABEL
 from audit.redaction import contains_marker, redact_data
+from audit.rows import canonical
 
 MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000

@@ -15,7 +15,7 @@ from agents.enums import QuoteCheck
 from agents.guard.context import CallContext
 from agents.guard.params import text
 from agents.models import Document, Finding
-from agents.text.quotes import is_checkable
+from agents.text.chunks import is_checkable
 
 LONGEST_QUOTE = 10_000
 MOST = 2_147_483_647  # what a PositiveIntegerField holds

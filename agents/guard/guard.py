@@ -42,8 +42,8 @@ from agents.sessions.tickets import ticket_record
 from agents.skills.running import SkillTimeout, at_once, timed
 from agents.text.clean import storable
 from agents.types import ZERO, ToolResult
-from audit.hashing import canonical
 from audit.redaction import redact, redact_data, redact_exception
+from audit.rows import canonical
 
 _mint = dispatch.take_mint()
 

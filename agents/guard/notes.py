@@ -11,9 +11,9 @@ from agents.skills.risk import RiskAssessor
 from agents.skills.skill import Skill
 from agents.text.clean import storable
 from agents.types import ToolResult
-from audit.hashing import canonical
 from audit.recorder import record_skill_call
 from audit.redaction import redact_data
+from audit.rows import canonical
 
 
 def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:

@@ -21,10 +21,8 @@ from agents.models import AgentSession, Attachment, Chunk, Collection, Document
 from agents.people.access import demand_access
 from agents.people.actors import actor_of
 from agents.text.chunks import chunk_spans
-from agents.text.document_names import document_name
-from agents.text.extraction import extract, plain
-from agents.text.kinds import Kind
-from agents.text.plain_text import one_line
+from agents.text.clean import document_name, one_line
+from agents.text.extraction import Kind, extract, plain
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact

@@ -17,7 +17,7 @@ from agents.knowledge.projects import context_write, project_lock
 from agents.models import AgentSession, ContextProposal, Precedent, Project, ToolCall
 from agents.people.access import demand_access, demand_owner
 from agents.people.actors import actor_of
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 

@@ -14,7 +14,7 @@ from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import ContextProposal, ContextRevision, Project
 from agents.people.access import demand_access, demand_owner
 from agents.people.actors import actor_of
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact

@@ -12,7 +12,7 @@ from agents.loop.render import View, render
 from agents.loop.state import FieldView, hot_summary
 from agents.models import AgentSession, Alert, Message, Turn
 from agents.sessions.transcripts import Entry
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of
 
 OBSERVE: Final = "observe"
 HOT_STATE: Final = "hot_state"

@@ -18,7 +18,6 @@ from agents.conf import clock
 from agents.definitions.effective import pace_of
 from agents.definitions.in_force import definition_of
 from agents.definitions.loop_settings import loop_of
-from agents.ends import Asleep, End, Finished
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import EventKind, TerminalReason, TurnState
@@ -49,9 +48,10 @@ from agents.loop.turns import (
 from agents.loop.yield_tool import read_yield
 from agents.models import Agent, AgentSession, Turn
 from agents.people.activity import event_emit
-from agents.policy.loop_config import LoopConfig
+from agents.policy.guardrails import LoopConfig
 from agents.sessions.transcripts import Entry, transcript_append
 from agents.skills.pacing import yield_turn
+from agents.types import Asleep, End, Finished
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)

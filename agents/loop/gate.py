@@ -20,8 +20,7 @@ from agents.loop.pacing import Pace
 from agents.loop.state import Change, FieldView, changes_from
 from agents.loop.turns import turn_last_done
 from agents.models import AgentSession, Turn
-from agents.text.blocks import render_block
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of, render_block
 from agents.types import ZERO
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from datetime import datetime
 
 from agents.definitions.effective import pace_of
 from agents.definitions.schema import AgentDefinition, Autonomy
-from agents.ends import Asleep, Finished
 from agents.enums import TerminalReason
 from agents.ledger.permits import may_run_for
 from agents.loop.pacing import (
@@ -28,7 +27,8 @@ from agents.loop.pacing import (
 from agents.loop.rate import NAME, ActionRate
 from agents.loop.reads import hour_spent
 from agents.models import Agent, AgentSession
-from agents.policy.hours import Hours
+from agents.policy.schedule import Hours
+from agents.types import Asleep, Finished
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from agents.loop.reads import running
 from agents.models import Agent, AgentSession
 from agents.people.access import demand_access
 from agents.people.actors import SYSTEM, actor_of
-from agents.policy.hours import Hours
+from agents.policy.schedule import Hours
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import session_create
 

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from agents.ends import Asleep, End, Finished, SliceOver
 from agents.enums import TerminalReason
 from agents.sessions.waits import CHAT_MESSAGE
+from agents.types import Asleep, End, Finished, SliceOver
 
 FORCED_SLEEP: Final = 60
 GATE_LEAST: Final = 10

@@ -18,8 +18,8 @@ from agents.enums import HotSource
 from agents.models import AgentSession, HotField
 from agents.policy.transitions import TERMINAL
 from agents.text.clean import storable
-from audit.hashing import digest
 from audit.redaction import redact_data
+from audit.rows import digest
 
 logger = logging.getLogger(__name__)
 

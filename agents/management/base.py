@@ -14,7 +14,7 @@ from agents.ask.ids import SHORTEST, rows_by_id
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
 from agents.models import AgentSession, Finding
 from agents.policy.transitions import TERMINAL
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 
 Row = TypeVar("Row", bound=models.Model)
 LOOK_EVERY_SECONDS = 0.2

@@ -9,8 +9,7 @@ from django.db.models.functions import Now
 
 from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, TriggerKind
 from agents.models.fields import MicroUSDField
-from agents.models.knowledge import Collection
-from agents.models.playbooks import Playbook, PromptSkill
+from agents.models.knowledge import Collection, Playbook, PromptSkill
 
 
 def agents_may_run(user: str = "") -> models.Q:

@@ -2,10 +2,12 @@
 
 import uuid
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 
-from agents.enums import Outcome, Phase, ToolIntent
+from agents.enums import ApprovalStatus, Level, Outcome, Phase, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.models.fields import MicroUSDField
 from agents.models.sessions import AgentSession
 
@@ -76,3 +78,225 @@ class ToolCall(models.Model):
 
     def __str__(self) -> str:
         return f"{self.intent} {self.key} ({self.outcome})"
+
+
+# --- Approval tickets: evidence that a person allowed one exact call, once ---
+
+
+class StandingApproval(models.Model):
+    """A person's yes for the rest of one session: one capability, fixed arguments, few uses, an end."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="standing_approvals")
+    action = models.CharField(max_length=128)
+    version = models.CharField(max_length=64)
+    fixed_arguments = models.JSONField()
+    free_arguments = models.JSONField(default=list)
+    uses_left = models.PositiveIntegerField()
+    expires_at = models.DateTimeField()
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"{self.action} ({self.uses_left} uses left)"
+
+
+class Approval(models.Model):
+    """One ticket for one digest of (session, call, capability and version, canonical arguments, phase).
+
+    status: pending ──► approved | rejected | expired | cancelled; approved ──► expired | cancelled until it is used.
+    `consumed_at` is set by one conditional UPDATE, by the call that uses it, and never again.
+    """
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="approvals")
+    call_key = models.CharField(max_length=96)
+    intent = models.CharField(max_length=24, choices=ToolIntent)
+    action = models.CharField(max_length=128)
+    version = models.CharField(max_length=64)
+    phase = models.CharField(max_length=16, choices=Phase)
+    level = models.CharField(max_length=12, choices=Level)
+    risk_level = models.CharField(max_length=8, choices=Risk, blank=True)
+    description = models.TextField()
+    simulation = models.TextField(blank=True)
+    arguments = models.JSONField()
+    digest = models.CharField(max_length=64)
+    signature = models.CharField(max_length=64, help_text="As the digest, without the call's place in the run.")
+    original_arguments = models.JSONField(null=True, blank=True)
+    original_digest = models.CharField(max_length=64, blank=True)
+
+    status = models.CharField(max_length=12, choices=ApprovalStatus, default=ApprovalStatus.PENDING)
+    expires_at = models.DateTimeField()
+    created_at = models.DateTimeField(db_default=Now())
+    resolved_at = models.DateTimeField(null=True, blank=True)
+    resolved_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="resolved_approvals"
+    )
+    standing = models.ForeignKey(StandingApproval, models.SET_NULL, null=True, blank=True, related_name="tickets")
+    note = models.TextField(blank=True)
+    consumed_at = models.DateTimeField(null=True, blank=True)
+    reminders_sent = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        permissions = [("resolve_approval", "Can approve or deny a call of an agent")]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=ApprovalStatus.values), name="approval_status"),
+            models.CheckConstraint(
+                condition=Q(consumed_at__isnull=True) | Q(status=ApprovalStatus.APPROVED), name="approval_consumed"
+            ),
+            models.UniqueConstraint(
+                fields=["session", "call_key"],
+                condition=Q(status__in=[ApprovalStatus.PENDING, ApprovalStatus.APPROVED], consumed_at__isnull=True),
+                name="approval_one_live_ticket",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["created_at"], condition=Q(status=ApprovalStatus.PENDING), name="approval_pending"),
+            models.Index(fields=["session", "signature"], name="approval_signature"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} ({self.status})"
+
+
+# --- One row per call of a model, success or failure: what it cost, how long it took, and why it was asked ---
+
+
+class InferenceLog(models.Model):
+    """`cost_estimate` is the price of the reported tokens; empty when the provider reported none."""
+
+    session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="inferences")
+    provider = models.CharField(max_length=64, blank=True)
+    model = models.CharField(max_length=128)
+    purpose = models.CharField(max_length=24, choices=Purpose)
+    attempt = models.PositiveSmallIntegerField(default=1, help_text="Which try of its call this was.")
+    input_tokens = models.PositiveBigIntegerField(default=0)
+    output_tokens = models.PositiveBigIntegerField(default=0)
+    approved_usd = MicroUSDField(default=0)
+    cost_estimate = MicroUSDField(null=True, blank=True)
+    latency_ms = models.PositiveIntegerField(default=0)
+    request_id = models.CharField(max_length=128, blank=True, help_text="What the server calls this request.")
+    refused = models.BooleanField(default=False)
+    outcome = models.CharField(max_length=20, choices=Outcome)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "model call"
+        indexes = [
+            models.Index(fields=["model", "purpose", "-created_at"], name="inference_model_purpose"),
+            models.Index(fields=["model", "-created_at"], name="inference_model"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model} for {self.purpose} ({self.outcome})"
+
+
+# Callable skills as an operator has set them, how often they ran, and questions that agents put to people.
+
+
+class SkillSetting(models.Model):
+    """What an operator has decided about a skill; without a row it is as its author declared it."""
+
+    name = models.CharField(max_length=64, unique=True)
+    enabled = models.BooleanField(default=True, help_text="A disabled skill answers as if it did not exist.")
+    level = models.CharField(
+        max_length=12, choices=Level, blank=True, help_text="Empty: as declared. Only a superuser may lower it."
+    )
+    hourly_limit = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Calls in a clock hour. Empty: 20 for PRIVILEGED, no limit below."
+    )
+    updated_at = models.DateTimeField(db_default=Now())
+    updated_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="+", editable=False
+    )
+
+    class Meta:
+        verbose_name = "skill setting"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SkillCount(models.Model):
+    """How often a skill ran, and was refused, in one clock hour (UTC)."""
+
+    skill = models.CharField(max_length=64)
+    hour = models.DateTimeField()
+    used = models.PositiveIntegerField(default=0)
+    refused = models.PositiveIntegerField(default=0)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "skill count"
+        constraints = [models.UniqueConstraint(fields=["skill", "hour"], name="skill_count_hour")]
+
+    def __str__(self) -> str:
+        return f"skill:rate:{self.skill}:{self.hour:%Y%m%d%H}"
+
+
+class Question(models.Model):
+    """What an agent asks a person. Its session waits; the answer is the result of the call that asked.
+
+    status: pending ──► answered | expired | cancelled
+    """
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="questions")
+    call_key = models.CharField(max_length=96)
+    text = models.TextField()
+    status = models.CharField(max_length=12, choices=QuestionStatus, default=QuestionStatus.PENDING)
+    answer = models.TextField(blank=True)
+    asked_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    answered_at = models.DateTimeField(null=True, blank=True)
+    answered_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, models.SET_NULL, null=True, blank=True, related_name="answered_questions"
+    )
+    reminders_sent = models.PositiveSmallIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["session", "call_key"], name="question_place"),
+            models.CheckConstraint(condition=Q(status__in=QuestionStatus.values), name="question_status"),
+        ]
+        indexes = [
+            models.Index(fields=["asked_at"], condition=Q(status=QuestionStatus.PENDING), name="question_pending")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.text[:60]} ({self.status})"
+
+
+class Message(models.Model):
+    """One entry of a transcript. It is never changed or left out; what is sent to a model is chosen from it."""
+
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="messages")
+    seq = models.PositiveIntegerField()
+    turn = models.PositiveIntegerField(default=0, help_text="The turn of a loop in which it was said.")
+    role = models.CharField(max_length=12)
+    content = models.TextField(blank=True)
+    calls = models.JSONField(default=list, blank=True)
+    call_id = models.CharField(max_length=128, blank=True)
+    stop = models.CharField(max_length=24, blank=True, help_text="Why a reply ended, as the model's server said.")
+    failed = models.BooleanField(default=False)
+    reason = models.CharField(max_length=32, blank=True, help_text="Why lqops itself wrote it; empty for all others.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["session_id", "seq"]
+        constraints = [models.UniqueConstraint(fields=["session", "seq"], name="message_place")]
+        indexes = [models.Index(fields=["session", "turn", "seq"], name="message_turn")]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.seq}"
+
+
+class StreamPart(models.Model):
+    """A piece of a reply while it is being written, for those who watch; removed when the run is over."""
+
+    session = models.ForeignKey(AgentSession, models.CASCADE, related_name="stream_parts")
+    text = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.session_id}: {self.text[:40]}"

@@ -102,3 +102,75 @@ class Chunk(models.Model):
 
     def __str__(self) -> str:
         return f"{self.document_id}[{self.start}:{self.end}]"
+
+
+# --- What runs check documents against: playbooks, edited here, and prompt skills, loaded from folders ---
+
+
+class Playbook(models.Model):
+    """Ordered positions under a name. Each edit raises the version; a run records which one it used."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_playbooks")
+    name = models.CharField(max_length=120)
+    version = models.PositiveIntegerField(default=1, editable=False)
+    digest = models.CharField(max_length=64, blank=True, editable=False, help_text="SHA-256 of the rendered text.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "name"], condition=Q(deleted_at__isnull=True), name="playbook_name_per_owner"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} (version {self.version})"
+
+
+class PlaybookPosition(models.Model):
+    """What a document should say about one issue, and what would still do."""
+
+    playbook = models.ForeignKey(Playbook, models.CASCADE, related_name="positions")
+    order = models.PositiveIntegerField(default=0)
+    issue = models.CharField(max_length=200)
+    severity = models.CharField(max_length=32, default="warn", help_text="info, warn or critical.")
+    standard = models.TextField(blank=True, help_text="The language that is wanted.")
+    fallbacks = models.JSONField(default=list, blank=True, help_text="Wordings that would still do, best first.")
+    guidance = models.TextField(blank=True)
+    must_contain = models.JSONField(default=list, blank=True, help_text="Phrases that have to stand in the document.")
+    must_not_contain = models.JSONField(default=list, blank=True, help_text="Phrases that must not.")
+
+    class Meta:
+        ordering = ["order", "id"]
+
+    def __str__(self) -> str:
+        return self.issue
+
+
+class PromptSkill(models.Model):
+    """A folder with a SKILL.md, as it was accepted. Files that changed since then are refused until accepted again."""
+
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    name = models.CharField(max_length=64, unique=True)
+    description = models.TextField(blank=True)
+    folder = models.CharField(max_length=500, help_text="Where it was loaded from.")
+    front_matter = models.JSONField(default=dict, blank=True)
+    body = models.TextField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 over the files that were accepted.")
+    found_digest = models.CharField(max_length=64, blank=True, help_text="The same, of the files at the last load.")
+    version = models.PositiveIntegerField(default=1)
+    enabled = models.BooleanField(default=True)
+    loaded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "skill"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def has_changed(self) -> bool:
+        return self.found_digest != self.digest

@@ -3,16 +3,45 @@
 The name in the URL is used for the Host header and the certificate, never to find the way: that would ask DNS again.
 """
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Any
 
 import httpcore
 import httpx
 
-from agents.net.errors import FetchFailed
-from agents.net.limits import Deadline
-from agents.net.urls import CheckedUrl
+from agents.net.urls import CheckedUrl, FetchFailed
+
+# --- How much a fetch may take: bytes, ratio, headers, redirects, and time over everything ---
+
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    deadline: float = 30.0  # seconds for lookup, connection, TLS, headers, body and all redirects together
+    max_bytes: int = 5 * MEBIBYTE  # of the body: as sent, and as unpacked, each
+    max_ratio: int = 100  # unpacked to sent; judged from the first mebibyte on
+    max_redirects: int = 5
+    max_headers: int = 200
+    max_header_bytes: int = 64 * 1024
+
+
+class Deadline:
+    """A point in time; every wait of a fetch is cut to what is left until then."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
+            raise FetchFailed("deadline")
+        return seconds
+
 
 # Where a checked address is reached. Only tests replace it, to stand on loopback for a public address.
 Reroute = Callable[[str, int], tuple[str, int]]

@@ -4,15 +4,333 @@ A URL is refused rather than repaired, because two programs that repair differen
 `CheckedUrl.addresses` and nothing else, and checks again for each redirect and each reconnect.
 """
 
+import queue
 import re
-from collections.abc import Sequence
+import socket
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import quote
 
-from agents.net.addresses import Address, Allowed, allowed, is_public, read_address
-from agents.net.errors import UrlRefused
-from agents.net.hosts import canonical_host
-from agents.net.resolving import LOOKUP_SECONDS, Resolve, answers, system_resolve
+import idna
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from agents.exceptions import LqopsError
+
+# Which IP addresses are plainly public, from the registries of special-purpose addresses; and what operators allow.
+#
+# Pure: it looks nothing up. `ipaddress.is_global` is not asked: it lets transition forms, multicast and others pass.
+
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+NOT_PUBLIC_V4 = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared by carriers; also a metadata service
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # a cloud's host agent, on a public number
+        "169.254.0.0/16",  # link-local; metadata services
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; also a metadata service
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # sink for private reverse lookups
+        "192.52.193.0/24",  # multicast tunnelling
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # sink for private reverse lookups
+        "198.18.0.0/15",  # benchmarking
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+# Only 2000::/3 is handed out as public unicast: loopback, mapped, compatible, NAT64, ULA, link-local, site-local,
+# multicast and discard addresses are outside it. What is special within it:
+PUBLIC_V6 = IPv6Network("2000::/3")
+NOT_PUBLIC_V6 = tuple(
+    IPv6Network(text)
+    for text in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarking, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: an IPv4 address inside
+        "2620:4f:8000::/48",  # sink for private reverse lookups
+        "3ffe::/16",  # handed back
+        "3fff::/20",  # documentation
+    )
+)
+ISATAP = (0x00005EFE, 0x02005EFE)  # third word of an address that tunnels to the IPv4 address in its fourth
+
+
+def is_public(address: Address) -> bool:
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in NOT_PUBLIC_V4)
+    if address not in PUBLIC_V6 or (int(address) >> 32) & 0xFFFFFFFF in ISATAP:
+        return False
+    return not any(address in network for network in NOT_PUBLIC_V6)
+
+
+def read_address(text: str) -> Address | None:
+    """None for anything but an address in plain form; a zone (`%eth0`) is a local matter and not plain."""
+    try:
+        return None if "%" in text else ip_address(text)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What an operator lets through although it is not public: names, `name:port`, `*.suffix`, and networks."""
+
+    hosts: frozenset[str]
+    suffixes: tuple[str, ...]
+    networks: tuple[Network, ...]
+
+    def host(self, name: str, port: int) -> bool:
+        place = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        return name in self.hosts or place in self.hosts or name.endswith(self.suffixes)
+
+    def address(self, address: Address) -> bool:
+        return any(address in network for network in self.networks)
+
+
+def allowed(hosts: Sequence[str] | None = None, networks: Sequence[str] | None = None) -> Allowed:
+    """What is given, or else what the settings say."""
+    names = getattr(settings, "LQOPS_NET_ALLOW_HOSTS", []) if hosts is None else hosts
+    ranges = getattr(settings, "LQOPS_NET_ALLOW_NETWORKS", []) if networks is None else networks
+    return _parsed(tuple(names), tuple(ranges))
+
+
+@lru_cache(maxsize=32)
+def _parsed(names: tuple[str, ...], ranges: tuple[str, ...]) -> Allowed:
+    entries = [name.strip().lower() for name in names]
+    wide = [entry for entry in entries if entry.strip("*.") == "" or "*" in entry.removeprefix("*.")]
+    if wide:
+        raise ImproperlyConfigured(
+            f"LQOPS_NET_ALLOW_HOSTS holds {wide[0]!r}: write an exact host name, or *. and a suffix."
+        )
+    return Allowed(
+        hosts=frozenset(entry for entry in entries if not entry.startswith("*.")),
+        suffixes=tuple(entry[1:] for entry in entries if entry.startswith("*.")),
+        networks=tuple(_network(text) for text in ranges),
+    )
+
+
+def _network(text: str) -> Network:
+    try:
+        return ip_network(text.strip())
+    except ValueError as error:
+        raise ImproperlyConfigured(f"LQOPS_NET_ALLOW_NETWORKS holds {text!r}: {error}.") from None
+
+
+# --- Why the gate refused an address, or gave up on an answer: one stable code each, and what to do about it ---
+#
+# Texts name no path, query, header or body: those may hold secrets.
+
+
+REFUSALS = {
+    "too_long": "The address is longer than 8 KiB: shorten it, or send the data in the body.",
+    "characters": "The address holds a space, a control character or a backslash: percent-encode it.",
+    "malformed": "The address is not of the form scheme://host/path: write it out in full.",
+    "scheme": "The scheme is not one that may be used here: use http or https (streams: ws or wss).",
+    "credentials": "The address carries a user name or password: remove it and pass a header instead.",
+    "port": "The port is not a plain number from 1 to 65535, or belongs to a service that is no web server: "
+    "use the port of the web site.",
+    "host_form": "The host is not in plain form: write a full domain name, or an IP address as usually written.",
+    "host_idna": "The host is not a valid international name: write it as registered, or in its xn-- form.",
+    "host_local": "The host names something inside a network: only an operator can allow it (LQOPS_NET_ALLOW_HOSTS).",
+    "address": "The host is, or leads to, an address that is not plainly public: only an operator can allow it "
+    "(LQOPS_NET_ALLOW_HOSTS or LQOPS_NET_ALLOW_NETWORKS).",
+    "unresolved": "The host name has no address: check its spelling, or try again later.",
+    "lookup_timeout": "Looking up the host name took too long: try again later.",
+    "redirect_host": "The server redirects to another host, which is not allowed here: use the final address.",
+    "redirect_body": "The server redirects a request with a body to another host: use the final address.",
+}
+
+FAILURES = {
+    "deadline": "The answer was not complete in the time allowed: try again later, or allow more time.",
+    "too_large": "The answer is larger than allowed: ask for less, or allow more bytes.",
+    "ratio": "The answer unpacks to far more than was sent: it is not read.",
+    "encoding": "The answer is packed in a way that was not asked for, or is damaged.",
+    "headers": "The answer has too many or too large headers.",
+    "redirects": "There are more redirects than allowed: use the final address.",
+    "connect": "No connection could be made to the host.",
+    "tls": "No secure connection could be made: the certificate or the handshake was not acceptable.",
+    "connection": "The connection broke before the answer was complete.",
+    "protocol": "The answer is not valid HTTP, or ended half-way.",
+    "request": "The request could not be written as HTTP: check the method and the headers.",
+    "json": "The answer is not JSON, or is nested too deeply.",
+}
+
+
+class UrlRefused(LqopsError):
+    """The gate does not go there. `reason` is a key of REFUSALS."""
+
+    code = "url_refused"
+    http_status = 400
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{REFUSALS[reason]} [{reason}]")
+        self.reason = reason
+
+
+class FetchFailed(LqopsError):
+    """The gate went there and got no usable answer. `reason` is a key of FAILURES."""
+
+    code = "fetch_failed"
+    http_status = 502
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{FAILURES[reason]} [{reason}]")
+        self.reason = reason
+
+
+# --- Host names in one canonical form: lower-case ASCII, as DNS sees them ---
+#
+# A name that some other program could read as a different host is refused, never interpreted. Nothing is looked up
+# here.
+
+
+NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*", re.ASCII)
+NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+TOP_LEVEL = re.compile(r"[a-z]{2,63}|xn--[a-z0-9-]+", re.ASCII)
+DOTTED_QUAD = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}", re.ASCII)
+OTHER_DOTS = re.compile("[\u3002\uff0e\uff61\u2024\ufe52]")
+JOINERS = "\u200c\u200d"  # letters of some scripts, and pictures, need them between them
+MAX_NAME = 253
+
+# Names that lead inside: reserved for it, never delegated, or known as a machine's own description of itself.
+LOCAL_SUFFIXES = (
+    "alt", "arpa", "cluster", "consul", "corp", "docker", "domain", "home", "i2p", "internal", "intra", "intranet",
+    "invalid", "kube", "lan", "local", "localdomain", "localdomain6", "localhost", "mail", "onion", "private", "svc",
+    "test", "workgroup",
+    "metadata.goog", "metadata.packet.net", "metadata.platformequinix.com", "metadata.tencentyun.com",
+)  # fmt: skip
+
+
+def canonical_host(host: str, port: int, allow: Allowed) -> tuple[str, Address | None]:
+    """The host in the form that is looked up and sent, and its address if it is one."""
+    if host.startswith("["):
+        return _literal_v6(host)
+    name = _ascii(host)
+    if len(name) > MAX_NAME or not NAME.fullmatch(name):
+        raise UrlRefused("host_form")
+    last = name.rpartition(".")[2]
+    if NUMBER.fullmatch(last):
+        return _literal_v4(name)
+    if not allow.host(name, port):
+        _refuse_local(name, last)
+    return name, None
+
+
+def _ascii(host: str) -> str:
+    if host.isascii():
+        name = host.lower()
+        for label in name.split("."):
+            if label.startswith("xn--"):
+                _refuse_odd_punycode(label)
+        return name
+    # Compatibility forms (full-width, circled, ligatures) become other characters in some programs and not in others.
+    lowered = host.lower()
+    plain = all(unicodedata.normalize("NFKC", text) == text for text in (host, lowered))
+    if not plain or OTHER_DOTS.search(host):
+        raise UrlRefused("host_idna")
+    try:
+        return idna.encode(lowered, strict=True).decode("ascii")
+    except UnicodeError:
+        raise UrlRefused("host_idna") from None
+
+
+def _refuse_odd_punycode(label: str) -> None:
+    """A name already in DNS form is sent as it is, but must be the one form of something that can be seen."""
+    try:
+        meant = label[4:].encode("ascii").decode("punycode")
+        same = meant.encode("punycode").decode("ascii") == label[4:]
+    except (UnicodeError, ValueError, OverflowError):
+        raise UrlRefused("host_idna") from None
+    unseen = any(unicodedata.category(character)[0] in "CZ" for character in meant if character not in JOINERS)
+    plain = unicodedata.normalize("NFKC", meant) == meant and not OTHER_DOTS.search(meant)
+    if not same or meant.isascii() or unseen or not plain:
+        raise UrlRefused("host_idna")
+
+
+def _literal_v6(host: str) -> tuple[str, Address]:
+    address = read_address(host[1:-1]) if host.endswith("]") else None
+    if address is None or address.version != 6:  # noqa: PLR2004 - the version is its name
+        raise UrlRefused("host_form")
+    return address.compressed, address
+
+
+def _literal_v4(name: str) -> tuple[str, Address]:
+    """Decimal, octal, hexadecimal, short and padded forms mean different addresses to different programs."""
+    address = read_address(name) if DOTTED_QUAD.fullmatch(name) else None
+    if address is None:
+        raise UrlRefused("host_form")
+    return name, address
+
+
+def _refuse_local(name: str, last: str) -> None:
+    if "." not in name:
+        raise UrlRefused("host_local")
+    if any(name == suffix or name.endswith(f".{suffix}") for suffix in LOCAL_SUFFIXES):
+        raise UrlRefused("host_local")
+    if not TOP_LEVEL.fullmatch(last):
+        raise UrlRefused("host_form")
+
+
+# Looks names up, within a time. The answers are not judged here, and nothing is kept: every dial asks again.
+
+
+Resolve = Callable[[str], list[str]]
+
+LOOKUP_SECONDS = 5.0
+# A lookup cannot be stopped from outside, only left behind; this bounds how many may be hanging at a time.
+_LOOKUPS = threading.BoundedSemaphore(64)
+
+
+def system_resolve(host: str) -> list[str]:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
+    """All addresses of a name. A thread asks, because the system's resolver knows no deadline."""
+    end = time.monotonic() + seconds
+    lookups = _LOOKUPS
+    if not lookups.acquire(timeout=seconds):
+        raise UrlRefused("lookup_timeout")
+    box: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            box.put(list(resolve(host)))
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
+            box.put(error)
+        finally:
+            lookups.release()
+
+    threading.Thread(target=ask, name="lookup", daemon=True).start()
+    try:
+        found = box.get(timeout=max(0.0, end - time.monotonic()))
+    except queue.Empty:
+        raise UrlRefused("lookup_timeout") from None
+    if isinstance(found, OSError | UnicodeError):
+        raise UrlRefused("unresolved") from None
+    if isinstance(found, BaseException):
+        raise found
+    if not found:
+        raise UrlRefused("unresolved")
+    return found
+
 
 MAX_URL_BYTES = 8 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}

@@ -22,7 +22,7 @@ from agents.models import AgentSession, Notification, OutboxMessage
 from agents.people.access import demand_access
 from agents.people.actors import actor_of
 from agents.queue import in_open_transaction
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact, redact_exception

@@ -4,14 +4,40 @@ The guard asks them in that order and acts on the first that refuses. What they 
 the session's lock, so a verdict holds until the block commits.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
+from typing import Final
 
-from agents.enums import HaltState, TerminalReason, ToolIntent
+from agents.enums import HaltState, Phase, TerminalReason, ToolIntent
 from agents.policy import costs
-from agents.policy.grants import is_granted
 from agents.policy.transitions import TERMINAL
 from agents.types import Ledger, ModelRequest, Price
+
+# --- R6: what each phase may do. Immutable, pure, and the whole of the matter ---
+
+
+_I = ToolIntent
+
+PHASE_GRANTS: Final[Mapping[str, frozenset[ToolIntent]]] = MappingProxyType(
+    {
+        Phase.INTAKE: frozenset({_I.RETRIEVE_CHUNKS}),
+        Phase.ANALYSIS: frozenset({_I.RETRIEVE_CHUNKS, _I.RUN_SKILL, _I.RUN_PLAYBOOK, _I.PROPOSE_PRECEDENT}),
+        Phase.DRAFTING: frozenset(
+            {_I.RUN_SKILL, _I.EMIT_FINDING, _I.PROPOSE_MEMORY, _I.PROPOSE_PRECEDENT, _I.EMIT_ARTIFACT}
+        ),
+        Phase.ETHICS_REVIEW: frozenset({_I.EMIT_FINDING}),
+        Phase.DELIVERY: frozenset({_I.NOTIFY}),
+        Phase.TURN: frozenset(_I) - {_I.EMIT_ARTIFACT},
+    }
+)
+
+
+def is_granted(intent: ToolIntent, phase: str) -> bool:
+    """An unknown phase grants nothing."""
+    return intent in PHASE_GRANTS.get(phase, frozenset())
+
 
 # --- R5: temporal ---
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from agents.enums import ApprovalMode, Level, Risk
 from agents.types import Capability
-from audit.hashing import canonical
+from audit.rows import canonical
 
 SKILL, ARGUMENTS = "skill", "arguments"  # how a call of a skill is put: its name, and what it is given
 _ASKS_FROM: Final = {ApprovalMode.SEMI: Level.RESTRICTED, ApprovalMode.MANUAL: Level.CONTROLLED}

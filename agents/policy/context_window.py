@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from agents.policy.loop_config import Strategy
+from agents.policy.guardrails import Strategy
 from agents.text.blocks import neutralised, render_block
 
 Message = Mapping[str, Any]

@@ -37,7 +37,7 @@ from agents.sensors.rows import Held
 from agents.sensors.sensor_sessions import DAY, day_of, sensor_session_claim, sensor_session_rest
 from agents.sensors.signals import MAX_TOKENS, data_text, question, read_score
 from agents.sessions.ending import session_finish, session_rest
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of
 from agents.types import ToolResult
 from audit.redaction import redact_exception
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
-from agents.net.limits import MEBIBYTE
+from agents.net.transport import MEBIBYTE
 from agents.sensors.asking import Unable
 from agents.sensors.backoff import next_due
 from agents.sensors.rows import Held

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, ClassVar, Final
 
 from agents.conf import clock
-from agents.net.websocket import StreamingClient
+from agents.net.streams import StreamingClient
 from agents.sensors.asking import Asking
 from agents.sensors.backoff import is_to_be_told, wait_after
 from agents.sensors.hints import Hints

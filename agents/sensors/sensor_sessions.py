@@ -19,7 +19,7 @@ from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_rest
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
-from audit.receipt_words import worded
+from audit.receipts import worded
 
 KEY: Final = "key"
 DAY: Final = "day"

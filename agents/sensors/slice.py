@@ -20,7 +20,7 @@ from django.db import DatabaseError, close_old_connections, connections
 
 from agents.conf import clock, heartbeat_seconds, lease_lifetime, sensor_slice_lifetime
 from agents.enums import SensorKind
-from agents.net.websocket import StreamingClient
+from agents.net.streams import StreamingClient
 from agents.sensors.asking import Asking
 from agents.sensors.hints import Hints
 from agents.sensors.poll import Poll

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from agents.conf import clock, sensor_roots
 from agents.sensors.scan import MOST_TOLD, NotLookedAt, Snapshot, changes, present, scan, told
 from agents.sensors.sensing import Failed, Sensing
-from audit.hashing import canonical
+from audit.rows import canonical
 
 QUIET_SECONDS: Final = 0.5  # after a change, before a look; `interval` makes it longer
 LONGEST_UNQUIET: Final = 5.0  # a folder that is never quiet is looked at all the same

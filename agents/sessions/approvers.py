@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from agents.enums import NoticeKind
 from agents.models import Approval
 from agents.people.notifications import notice_create
-from audit.receipt_words import worded
+from audit.receipts import worded
 
 PERMISSION = "agents.resolve_approval"
 

@@ -22,8 +22,7 @@ from agents.sessions.tickets import tickets_cancel
 from agents.sessions.waits import is_awaited, is_called
 from audit import recorder
 from audit.kinds import LABEL
-from audit.receipt_words import both_usd, worded
-from audit.receipts import build_receipt
+from audit.receipts import both_usd, build_receipt, worded
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)

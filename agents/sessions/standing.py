@@ -18,7 +18,7 @@ from agents.exceptions import Invalid, NotAllowed
 from agents.models import AgentSession, Approval, StandingApproval
 from agents.policy.consent import free_values_are_harmless, held_arguments, named_arguments
 from agents.types import Capability
-from audit.hashing import canonical
+from audit.rows import canonical
 
 _GRADES: Final = ("", *Risk.values)  # ascending; a call that looks harmless has none
 

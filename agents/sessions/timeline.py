@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, Approval, Halt, Question, ToolCall
-from audit.kinds import TERMINAL_KINDS
+from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
-from audit.names import usernames
 from audit.receipt_text import with_names
-from audit.receipt_words import Approvals, called
+from audit.receipts import Approvals, called
 
 SHOWN_EVENTS: Final = 600
 CALL: Final = "autonomous_session.tool_call"

@@ -6,10 +6,15 @@ is shown as U+2039. So is the first of a tag that would ask for a skill, unless 
 whoever repeats a document repeats no call. One character stands for one, so offsets into the text stay what they were.
 """
 
+import hashlib
+import hmac
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
 
 END = "end"
 WANTED = frozenset({"goal", "playbook", "skill"})  # these may show how a skill is called
@@ -91,3 +96,17 @@ def _is_special(char: str) -> bool:
 def _unescaped(value: str) -> str:
     """Also of a value that somebody wrote by hand: a number beyond Unicode stays as it is written."""
     return _ESCAPE.sub(lambda found: chr(code) if (code := int(found[1], 16)) < 0x110000 else found[0], value)  # noqa: PLR2004
+
+
+# --- Nonces for marked blocks: the same for the same place of a run, and not to be foreseen by anybody else ---
+#
+# They are letters alone: digits in a row can pass for a telephone number, which would be hidden on its way to the
+# model, and the block would be none any more.
+
+
+_LETTERS: Final = str.maketrans("0123456789", "ghijklmnop")
+
+
+def nonce_of(session_id: object, what: str) -> str:
+    key = settings.SECRET_KEY.encode()
+    return hmac.new(key, f"{session_id}:{what}".encode(), hashlib.sha256).hexdigest()[:32].translate(_LETTERS)

@@ -22,7 +22,7 @@ from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_hear_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.policy import event_match
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
 from agents.triggers import payloads
 from agents.triggers.firing import collection_params, trigger_fire
 from agents.triggers.firing_limits import HOUR, Reason, Refused

@@ -15,8 +15,8 @@ from agents.exceptions import Invalid, NotFound
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.policy import schedule
 from agents.policy.costs import MOST_USD
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
-from agents.text.plain_text import one_line
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.text.clean import one_line
 from audit.redaction import redact
 
 CAP_PLACES: Final = Decimal("0.0001")

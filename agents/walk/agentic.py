@@ -9,7 +9,6 @@ from typing import Final
 
 from agents.conf import clock
 from agents.definitions.loop_settings import loop_of
-from agents.ends import End
 from agents.engine.honesty import honest
 from agents.engine.loop import Answered
 from agents.engine.offering import skills_of
@@ -18,7 +17,8 @@ from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import AnalysisMode
 from agents.sessions.inputs import session_note_inputs
 from agents.sessions.transcripts import Entry, transcript_of
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of
+from agents.types import End
 from agents.walk.calls import Slice
 from agents.walk.materials import assembled
 from agents.walk.parsing import Analysis

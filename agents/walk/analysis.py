@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Final
 
 from agents.conf import clock
-from agents.ends import Asleep, End, Finished, SliceOver
 from agents.engine.calls import asked_before, call
 from agents.engine.loop import Answered
 from agents.engine.offering import model_of
@@ -18,8 +17,8 @@ from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
 from agents.sessions.inputs import session_note_inputs, session_note_wait
 from agents.sessions.runs import call_latest
-from agents.text.nonces import nonce_of
-from agents.types import ToolResult
+from agents.text.blocks import nonce_of
+from agents.types import Asleep, End, Finished, SliceOver, ToolResult
 from agents.walk.agentic import honest_analysis, is_agentic, think, thought
 from agents.walk.calls import Slice
 from agents.walk.intake import Reading, event_of, reading_of

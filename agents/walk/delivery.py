@@ -8,7 +8,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.ends import End, Waiting
 from agents.engine.calls import call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.ledger.trigger_health import UNANSWERED_RUN, UNREAD_RUN
@@ -16,7 +15,8 @@ from agents.people.notifications import receipt_path
 from agents.sessions.inputs import session_note_empty, session_note_purpose
 from agents.sessions.reads import purposes
 from agents.sessions.runs import by_severity, counted, run_left
-from agents.text.plain_text import one_line
+from agents.text.clean import one_line
+from agents.types import End, Waiting
 from agents.walk.analysis import reply_of
 from agents.walk.calls import NotStored, Slice
 from agents.walk.drafting import FAILED, UNREAD

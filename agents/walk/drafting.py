@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agents.ends import End
 from agents.engine.calls import call
 from agents.enums import ToolIntent
 from agents.models import Collection
-from agents.types import ToolResult
+from agents.types import End, ToolResult
 from agents.walk.analysis import Reply, has_target, reply_of
 from agents.walk.calls import Slice, store
 from agents.walk.intake import Reading, reading_of

@@ -6,8 +6,8 @@ has nothing to review and says nothing here.
 
 from typing import Any, Final
 
-from agents.ends import End
 from agents.enums import ToolIntent
+from agents.types import End
 from agents.walk.analysis import reply_of
 from agents.walk.calls import Slice, store
 from agents.walk.parsing import Analysis

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from agents.conf import clock, judges
-from agents.ends import End, SliceOver
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, Document, ToolCall
 from agents.sessions.inputs import session_note_judges
 from agents.sessions.runs import calls_latest
-from agents.text.blocks import neutralised
-from agents.text.nonces import nonce_of
-from agents.text.quotes import verify
+from agents.text.blocks import neutralised, nonce_of
+from agents.text.chunks import verify
+from agents.types import End, SliceOver
 from agents.walk.calls import Slice
 from agents.walk.intake import Passage, Reading
 from agents.walk.parsing import Analysis, ParsedFinding, parse_judgement

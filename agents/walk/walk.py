@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from agents.conf import clock
-from agents.ends import End, Finished, SliceOver
 from agents.enums import Phase
 from agents.models import AgentSession
 from agents.sessions.lifecycle import session_enter_phase
+from agents.types import End, Finished, SliceOver
 from agents.walk.analysis import analysis
 from agents.walk.calls import Slice
 from agents.walk.delivery import delivery

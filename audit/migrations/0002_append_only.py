@@ -1,14 +1,14 @@
 from django.db import migrations
 
-from audit import triggers
+from audit import models
 
 
 def install(apps, schema_editor):
-    triggers.install(schema_editor.connection)
+    models.install(schema_editor.connection)
 
 
 def remove(apps, schema_editor):
-    triggers.remove(schema_editor.connection)
+    models.remove(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

@@ -5,13 +5,18 @@ for streams, exceptions and log records. A masked value leaves `[redacted:<kind>
 nothing. Must not be the only guard: a secret that looks like a word is found by its name or its registration alone.
 """
 
-from audit.redaction.data import contains_marker, redact_data
-from audit.redaction.errors import redact_exception, redact_traceback
-from audit.redaction.known import forget_known_secrets, register_known_secrets
-from audit.redaction.logs import RedactingFilter
-from audit.redaction.markers import configure_marker_key
-from audit.redaction.redactor import redact
-from audit.redaction.stream import StreamRedactor
+from audit.redaction.redactor import (
+    RedactingFilter,
+    StreamRedactor,
+    configure_marker_key,
+    contains_marker,
+    forget_known_secrets,
+    redact,
+    redact_data,
+    redact_exception,
+    redact_traceback,
+    register_known_secrets,
+)
 
 __all__ = [
     "RedactingFilter",

@@ -6,11 +6,228 @@ time: a value is judged by its first characters and read on only when it is mask
 
 import re
 from collections.abc import Iterator
+from enum import IntEnum
+from functools import cache, lru_cache
 from string import ascii_letters, digits
 
-from audit.redaction.names import Strength, name_strength
-from audit.redaction.spans import Span, most_candidates
-from audit.redaction.values import is_camel_case, is_credential, looks_chosen, looks_mixed
+from audit.redaction.patterns import (
+    ABOUT_WORDS,
+    COUNTED_WORDS,
+    FILLER_WORDS,
+    KEY_QUALIFIERS,
+    PASSWORD_WORDS,
+    PLAIN_KEYS,
+    PLAIN_WORDS,
+    SENTENCE_WORDS,
+    STAND_INS,
+    TOKEN_WORDS,
+    WEAK_WORDS,
+    Span,
+    most_candidates,
+)
+
+# --- Judges key names: does a name such as `dbPassword`, `X-Api-Key` or `token_budget` denote a credential? ---
+#
+# Owns the splitting of names and what their words add up to. Must not look at values.
+
+
+class Strength(IntEnum):
+    """How much a name says about its value: from nothing to `this is a password`."""
+
+    NONE = 0
+    WEAK = 1  # the value must look random
+    TOKEN = 2  # the value must look like a token
+    PASSWORD = 3  # any value that is not a word of prose or code
+
+
+_SPLIT = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_PASSWORD_ENDS = ("password", "passwd", "passphrase", "passcode", "pwd")
+_TOKEN_ENDS = ("secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "authorization")
+
+
+def name_words(name: str) -> list[str]:
+    """The lower-case words of a name in any of the usual spellings."""
+    return [word.lower() for word in _SPLIT.findall(name)]
+
+
+def _word_strength(word: str) -> Strength:
+    if word in PASSWORD_WORDS or word.endswith(_PASSWORD_ENDS):
+        return Strength.PASSWORD
+    if word in TOKEN_WORDS or word.endswith(_TOKEN_ENDS):
+        return Strength.TOKEN
+    return Strength.WEAK if word in WEAK_WORDS else Strength.NONE
+
+
+def _key_strength(words: list[str]) -> Strength:
+    """A name whose last word is `key`: the word before it decides."""
+    before = words[-2:-1]
+    if not before or before[0] in PLAIN_KEYS:
+        return Strength.NONE
+    if before[0] in KEY_QUALIFIERS:
+        return Strength.TOKEN
+    return max(Strength.WEAK, *map(_word_strength, words[:-1]))
+
+
+@lru_cache(maxsize=4096)
+def name_strength(name: str) -> Strength:
+    """How far `name` denotes a credential."""
+    words = [word for word in name_words(name[-96:]) if not word.isdigit()]
+    while words and words[-1] in FILLER_WORDS:
+        words.pop()
+    # `$secret` names a handle, and a secret passed by handle is not in the text.
+    if not words or "$" in name or (words[-1] in ABOUT_WORDS and not _hashed_password(words)):
+        return Strength.NONE
+    if words[-1] == "key":
+        return _key_strength(words)
+    strength = max(map(_word_strength, words))
+    if strength is Strength.TOKEN and _word_strength(words[-1]) is Strength.NONE:
+        # `token-color`, `secret_santa_group`: the last word says what it is.
+        return Strength.WEAK
+    if strength is Strength.TOKEN and COUNTED_WORDS.intersection(words[:-1]):
+        return Strength.NONE
+    return strength
+
+
+def _hashed_password(words: list[str]) -> bool:
+    return words[-1] in ("hash", "hashed") and bool(PASSWORD_WORDS.intersection(words))
+
+
+# Judges values: is this text a credential, or a placeholder, a reference, a piece of code or a word of prose?
+#
+# Owns the tables of what is left alone. Must not look for values in a text; callers hand one over.
+
+
+# How much of a value is read to judge it; the rest is masked along with it.
+JUDGED = 256
+_SHORTEST = 3
+_PIN = 4
+_CHOSEN = 6
+_RANDOM = 16
+
+_PLACEHOLDERS = r"""
+      \$\{.*                                      # ${TOKEN}
+    | \$\(.* | \$\[.*                             # $(command)
+    | \$[A-Z_][A-Z0-9_]*+ | \$[a-z_]++ | \$\d     # $TOKEN, $password, $1
+    | \$env:.* | \$_.* | \$this.* | \$[a-z][A-Za-z]*(?:->|\[|\.).*
+    | %\(\w+\)[sdr] | %[sdrvqxf]\W* | %[A-Za-z_]{2,}% | %\{.*
+    | \#\{.* | @\w+@ | @\{.*
+    | \{\{.* | \{%.* | \{[\w.:!]*+(?:\}.*)? | \{[a-z_]+\(.* | <%.*
+    | <[^<>]*>?.* | \[[A-Za-z][\w -]*\]? | \[\W*
+    | [*x•·.?_#+=~-]{2,}+ | X{2,}+ | [*•]+.*      # masks
+    | (?:\w{0,4}[*•]{3,}|\w{0,4}\.{3}|[^\s]{0,12}…).*
+    | !(?:vault|Ref|Sub|GetAtt|secret|env|var|ImportValue|Join|reference)\b.* | ENC\[.* | AQICAH.*
+    | (?:vault|secret|op|ssm|aws-sm|gcp-sm|azure-kv|keyring|file|env|ref|secretsmanager|awssm|https?|kms|sm)://?.*
+    | (?:vault|ref|env|secretref|valueFrom|keychain|keyring|file|ssm|secret):[\w/.{@-].*
+    | arn:aws.* | projects/.*/secrets/.* | @?(?:~|\.{1,2})/.*
+    | @?/(?:run|etc|var|home|tmp|opt|usr|mnt|app|data|root|Users|srv|secrets|proc|dev|vault|path|api|v\d)/.*
+    | [A-Z]:\\.* | /(?:[a-z][a-z0-9_.-]*+/)*+[a-z0-9_.-]*+
+    | (?:os|process|settings|config|self|cls|this|request|args|kwargs|opts|options|params|env|environ|secrets|vars|var
+        |local|data|conf|cfg|ctx|context|props|state|user|account|client|session|response|resp|req|body|payload|event
+        |form|app|import\.meta|System|Deno|Bun|ENV|window|document|module|random|uuid|faker|fake|crypto|hashlib|github
+        |inputs|steps|Environment|Configuration|builder|credentials|creds)
+        (?:\[.*|(?:\.|->|::|\?\.)[A-Za-z_]++\d{0,2}+[A-Za-z_]*+(?:\W.*)?)
+    | (?:new|await|return|lambda|function|async|yield|raise|not|if|else)(?:\ .*)?
+    | [A-Za-z_][A-Za-z_.:]*+\d{0,2}+[A-Za-z_.:]*+!?\(.*  # call()
+    | [A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\(.*
+    | \S{0,40}?\[\^?(?:a-z|A-Z|0-9|\\[wd]).*      # an expression for values
+    | [A-Za-z_]\w*+\[.*                            # index[...], Optional[str]
+    | [A-Za-z_]\w*+(?:->|::)[A-Za-z_].*
+    | (?:Optional|Union|List|Dict|SecretStr|Annotated|Literal|Final)\b.*
+    """
+_DOTTED = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)+|(?:[a-z_]++\.){2,}+[A-Za-z_]++\d?+[A-Za-z_]*+")
+_WORD_BREAK = re.compile(r"[-_. ]")
+_IDENTIFIER = re.compile(r"[A-Za-z]*_[A-Za-z_]*")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBER = re.compile(r"[-+]?[\d.,_:]+(?:[a-zA-Z%]{1,3})?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].*)?")
+_LETTER = re.compile(r"[A-Za-z]")
+_DIGIT = re.compile(r"[0-9]")
+_INNER_SYMBOL = re.compile(r"\w[!@#$%^&*+=~?][\w!@#$%^&*]|[!@#$%^&*]{1,3}\Z")
+_CAMEL_WORD = re.compile(r"[A-Z]?[a-z]+(?:[A-Z][a-z]+)*")
+
+
+@cache
+def _placeholders() -> re.Pattern[str]:
+    return re.compile(_PLACEHOLDERS, re.VERBOSE | re.DOTALL)
+
+
+def is_reference(value: str) -> bool:
+    """A placeholder, an environment reference, a template variable, a type or a call."""
+    head = value[:JUDGED]
+    if _placeholders().fullmatch(head) or _DOTTED.fullmatch(head):
+        return True
+    words = _WORD_BREAK.split(head.lower())
+    return not STAND_INS.isdisjoint(words) and all(word.isalpha() for word in words if word)
+
+
+def is_camel_case(value: str) -> bool:
+    """The name of a class or a variable: `UserModel`, `userModel`."""
+    return _CAMEL_WORD.fullmatch(value[:JUDGED]) is not None
+
+
+def is_prose(value: str) -> bool:
+    """Words of a sentence rather than one value."""
+    words = value[:JUDGED].split()
+    return len(words) > 1 and any(word.strip(".,:;!?()").lower() in SENTENCE_WORDS for word in words)
+
+
+def looks_mixed(value: str, least: int) -> bool:
+    """Long enough, and with letters and digits."""
+    head = value[:JUDGED]
+    return len(value) >= least and bool(_LETTER.search(head)) and bool(_DIGIT.search(head))
+
+
+def looks_random(value: str) -> bool:
+    """Text that nobody would write by hand: for names that say little."""
+    head = value[:JUDGED]
+    if len(value) < _RANDOM or _UUID.fullmatch(head) or _DATE.fullmatch(head) or " " in head:
+        return False
+    return looks_mixed(head, _RANDOM) and not re.search(r"[/:\\]", head[:12])
+
+
+def looks_chosen(value: str) -> bool:
+    """A value as it stands in prose: letters with a digit or an inner symbol, no date, number, address or path."""
+    head = value[:JUDGED]
+    if len(value) < _CHOSEN or _DATE.fullmatch(head) or _NUMBER.fullmatch(head) or "/" in head[:3] or "://" in head:
+        return False
+    return bool(_LETTER.search(head)) and bool(_DIGIT.search(head) or _INNER_SYMBOL.search(head))
+
+
+def _is_plain_word(head: str) -> bool:
+    return head.strip(".,;:!?").lower() in PLAIN_WORDS
+
+
+def _password(value: str, *, bare: bool) -> bool:
+    head = value[:JUDGED]
+    if len(value) < _SHORTEST or (bare and _IDENTIFIER.fullmatch(head)):
+        return False
+    if head.isdigit():
+        return len(value) >= _PIN
+    return not _NUMBER.fullmatch(head) or looks_mixed(head, _CHOSEN)
+
+
+def _token(value: str) -> bool:
+    head = value[:JUDGED]
+    if _NUMBER.fullmatch(head) or _DATE.fullmatch(head):
+        return False
+    if looks_mixed(head, _CHOSEN):
+        return True
+    letters_only = _CAMEL_WORD.fullmatch(head) or _IDENTIFIER.fullmatch(head)
+    return (
+        bool(_LETTER.search(head)) and not letters_only and (len(value) >= _RANDOM or bool(_INNER_SYMBOL.search(head)))
+    )
+
+
+def is_credential(value: str, strength: Strength, *, bare: bool) -> bool:
+    """Whether `value`, found under a name of that strength, is to be masked; `bare` says it stood without quotes."""
+    if not value or not any(map(str.isalnum, value[:JUDGED])):
+        return False
+    if is_reference(value) or is_prose(value) or _is_plain_word(value[:JUDGED]):
+        return False
+    if strength is Strength.PASSWORD:
+        return _password(value, bare=bare)
+    return _token(value) if strength is Strength.TOKEN else looks_random(value)
+
 
 STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
          "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip

@@ -4,6 +4,13 @@ Owns the tables. A row is (kind, literals, body): a literal is looked for with `
 body tried. Must not judge assignments, headers or prose: other modules do.
 """
 
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import zip_longest
+from typing import NamedTuple
+
 A = "[A-Za-z0-9]"
 H = "[A-Fa-f0-9]"
 W = r"[A-Za-z0-9_]"
@@ -202,3 +209,330 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip
+
+
+# --- One expression for many literals ---
+#
+# Owns the grouping by first character: at each position of a text one character decides, not every literal in turn.
+
+
+def grouped(expressions: Iterable[str]) -> str:
+    """An alternation of expressions that each begin with a literal character, longest first within a group."""
+    groups: dict[str, set[str]] = {}
+    for expression in expressions:
+        first = expression[:2] if expression[0] == "\\" else expression[0]
+        groups.setdefault(first, set()).add(expression[len(first) :])
+    return "|".join(
+        f"{first}(?:{'|'.join(sorted(rests, key=lambda rest: (-len(rest), rest)))})"
+        for first, rests in sorted(groups.items())
+    )
+
+
+# --- A span is a piece of text that must not be stored: its bounds and the kind of credential it holds ---
+#
+# Owns the merging of overlapping spans, their exclusion from existing markers, and the bound on how many are judged.
+# Must not look for credentials.
+
+
+class Span(NamedTuple):
+    start: int
+    end: int
+    kind: str
+
+
+def most_candidates(text: str) -> int:
+    """How many places of a text are judged one by one; text beyond it is masked as a whole."""
+    return 1_000 + len(text) // 48
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Sorted spans with overlaps joined; the widest member names the kind."""
+    result: list[Span] = []
+    for span in sorted(spans, key=lambda item: (item.start, -item.end)):
+        if result and span.start < result[-1].end:
+            last = result[-1]
+            if span.end > last.end:
+                result[-1] = Span(last.start, span.end, last.kind)
+        else:
+            result.append(span)
+    return result
+
+
+def without(spans: list[Span], holes: list[tuple[int, int]], text: str) -> list[Span]:
+    """The parts of `spans` that lie outside `holes` (both sorted) and still hold a letter or a digit."""
+    if not holes:
+        return spans
+    result: list[Span] = []
+    first = 0
+    for span in spans:
+        start = span.start
+        while first < len(holes) and holes[first][1] <= start:
+            first += 1
+        index = first
+        while index < len(holes) and holes[index][0] < span.end:
+            result.append(Span(start, holes[index][0], span.kind))
+            start = max(start, holes[index][1])
+            index += 1
+        result.append(Span(start, span.end, span.kind))
+    return [span for span in result if any(map(str.isalnum, text[span.start : span.end]))]
+
+
+# --- Finds credentials by their own spelling: the vendor tables, web tokens and private key blocks ---
+#
+# Owns the compiled rules and the literal pre-filter that keeps clean text cheap. Must not look at key names or
+# context.
+
+
+# What may stand before a token although it ends in a letter or digit: an escape or a colour code.
+_ESCAPES = (
+    r"%[0-9A-Fa-f]{2}",
+    r"\\[abefnrtv]",
+    r"\\u00[0-9A-Fa-f]{2}",
+    r"\\x[0-9A-Fa-f]{2}",
+    r"\[\dm",
+    r"\[\d\dm",
+    r";\d\dm",
+    r"\[m",
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
+
+    Most literals never occur in a process: an expression is compiled when its literal is first met.
+    """
+
+    kind: str
+    literal: str
+    written: str
+    bounded: bool = False
+    left: re.Pattern[str] | None = None
+    most: int = 0
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
+
+
+def _after_boundary(literal: str, *, also: str = "") -> str:
+    """The literal, not glued to a word. The look-behind follows it, so that the search keeps its literal prefix."""
+    escaped = re.escape(literal)
+    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
+    return f"{escaped}(?:{behind})"
+
+
+def _rules() -> tuple[Rule, ...]:
+    rules = [
+        Rule(kind, literal, re.escape(literal) + body)
+        for kind, literals, body in DISTINCT
+        for literal in literals.split()
+    ]
+    rules += [
+        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
+        for kind, literals, body in BOUNDED
+        for literal in literals.split()
+    ]
+    for kind, mark, left, least, most, body in MARKED:
+        escaped = re.escape(mark)
+        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
+        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
+    # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
+    web_token = _after_boundary("eyJ", also="_-") + (
+        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
+    )
+    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
+    return tuple(rules)
+
+
+RULES = _rules()
+# The shortest token, prefix included, has this many characters.
+_RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
+_MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
+_OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
+_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
+
+
+@cache
+def _any_literal(*, bounded: bool) -> re.Pattern[str]:
+    """A quick proof that no literal occurs. Where escapes may hide a boundary, none is asked for."""
+    if not bounded:
+        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
+    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
+    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
+    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
+
+
+def _widened(rule: Rule, text: str, start: int) -> int | None:
+    """Where a marked token begins, or None when the run before the mark is longer than the format allows."""
+    if rule.left is None:
+        return start
+    run = start
+    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
+        run -= 1
+    return run if start - run <= rule.most else None
+
+
+def _rules_for(text: str) -> Iterator[Rule]:
+    """The rules whose literal occurs in a run that is long enough for a token."""
+    runs = "\n".join(_RUN.findall(text))
+    if runs:
+        yield from (rule for rule in _MARKS if rule.literal in runs)
+        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
+            yield from (rule for rule in _OTHERS if rule.literal in runs)
+
+
+def token_spans(text: str) -> Iterator[Span]:
+    """Every token of a known format."""
+    for rule in _rules_for(text):
+        for found in rule.expression.finditer(text):
+            start = _widened(rule, text, found.start())
+            if start is not None:
+                yield Span(start, found.end(), rule.kind)
+
+
+_EDGE = re.compile(
+    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
+    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
+)
+_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+# A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
+_OPEN_BODY = re.compile(
+    rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
+    rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
+)
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+
+
+def block_spans(text: str) -> Iterator[Span]:
+    """Private key blocks, whole or cut off."""
+    if "PRIVATE" in text:
+        edges = list(_EDGE.finditer(text))
+        for edge, following in zip_longest(edges, edges[1:]):
+            if edge[1] == "END":
+                continue
+            if following is not None and following[1] == "END":
+                yield Span(edge.start(), following.end(), "private-key")
+            else:
+                body = _OPEN_BODY.match(text, edge.end())
+                yield Span(edge.start(), body.end() if body else edge.end(), "private-key")
+    if "Private-Lines:" in text:
+        for found in _PUTTY.finditer(text):
+            yield Span(found.start(), found.end(), "private-key")
+
+
+# --- Word tables for judging names and values ---
+#
+# Owns lists of plain words and nothing else; `names`, `values`, `anchors` and `places` say what they mean.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PASSWORD_WORDS = _words("""
+    dbpass mysqlpwd pass passcode passphrase passwd password passwort pgpassword psw pswd pw pwd rootpass sshpass
+    userpass
+""")
+
+TOKEN_WORDS = _words("""
+    accesskey accesstoken accountkey apikey apitoken appkey authkey authorization authtoken bearer clientsecret cookie
+    cookies credential jsessionid jwt masterkey otp passkey pat phpsessid privatekey psk refreshtoken secret secretkey
+    sessid sessionkey sessiontoken sharedaccesskey sharedkey token
+""")
+
+# Names that may hold a credential; the value must look random.
+WEAK_WORDS = _words("""
+    auth credentials creds csrf dsn key keys licence license passwords salt secrets sessionid sid tokens xsrf
+""")
+
+# `<qualifier> key` is a credential outright; any other `key` must show a random value.
+KEY_QUALIFIERS = _words("""
+    access account admin aes api auth authentication cipher consumer crypto decryption deploy encryption gpg hmac
+    ingest jwt license master pgp private rsa sas secret shared signing ssh ssl storage subscription tls wallet
+    webhook write
+""")
+
+# `<word> key` is none.
+PLAIN_KEYS = _words("""
+    cache composite dedup dedupe event foreign group hash idem idempotency index known lock lookup message natural
+    object order partition pub public range registry routing row search shard socket sort surrogate topic translation
+    unique
+""")
+
+# A name that ends so speaks about a credential; it does not hold one.
+ABOUT_WORDS = _words("""
+    age alg algo algorithm alias arn at attempt attempts audience avg backend board bucket budget bytes cache cached
+    change changed check checks checksum class code codes color colour column config cost count counter counts created
+    date days delay description detection digest dir directory disabled down enabled endpoint env error errors etag
+    exists exp expiration expired expires expiry factory failure failures field fields file filename fingerprint form
+    format func function generator group handler hash hashed hasher hashers hashes help hint history hours id ids in
+    index input interval invalid issuer key_id keyid kind label leak len length lifetime limit limits location manager
+    max md5 message method min minutes mode mount ms name names namespace number oldpwd option options out output
+    owner page path pattern per permission permissions placeholder policies policy prefix present press price
+    protected provider rate ref reference refs regex region remaining required reset retries ring role rotated
+    rotation rule rules saved scan scanner schema scheme scope scopes screen seconds selector service set settings sha
+    sha1 sha256 size source state status store strength style suffix sum table template templates text thumbprint time
+    timeout timeouts title total ttl type types up updated uri url usage used valid validator validators version view
+    volume window word words
+""")
+
+# Words after the noun that change nothing: `password_value`, `SECRET_KEY_BASE`.
+FILLER_WORDS = _words("""
+    admin b64 backup base cleartext current data default dev development encoded header hex live local main new old
+    plain plaintext primary prod production raw remote ro rw secondary stage staging str string test user v1 v2 val
+    value web
+""")
+
+# Before `token`: counts, pages and parser errors.
+COUNTED_WORDS = _words("""
+    cached cancellation completion continuation cursor expected expired has input invalid is max min missing next no
+    num number output page pagination previous prompt public reasoning remaining sync syntax total unexpected used
+""")
+
+# Words of placeholders such as `your-api-key`.
+STAND_INS = _words("""
+    bar baz change changeme dummy enter example fake filtered fixme foo goes here hidden insert masked my none omitted
+    placeholder put redacted removed replace sample sanitized some test todo your
+""")
+
+# Values that are words of prose or code.
+PLAIN_WORDS = _words("""
+    a abc absent accepted access active admin again all also an and another any apikey are arg args as at auth
+    authenticated authentication authenticator authorisation authorization available bar basic baz be bearer been
+    blank bool boolean both bucket budget but by bytes can cannot change changed changeme char character characters
+    check client cls config configuration cookie cookies corrupt corrupted could count counter created credential
+    credentials current data date debug default deleted denied did different digest digits disabled do does done dummy
+    each else email empty enabled encrypted endpoint enter env environment error errors every example exception exist
+    exists expired expires expiry exposed failed failing failure fake false field fields file filtered first fixme
+    float foo for forbidden form found from generated granted had has hash hashed have her here hidden his how id if
+    in inactive incorrect info input int integer into invalid is issue issued issuer it its just key keys kind kwargs
+    last leaked length letters limit limits loaded loading login logout long lost mail malformed manager masked match
+    matched matches max may might min mismatch mismatched missing must my name nan needed new new_password next nil no
+    none not now null number object of off ok okay old old_password omitted on only optional or other our output param
+    params parser pass passphrase passwd password passwords path pending per placeholder plain plaintext please policy
+    present previous private prompt provide provided provider public pw pwd qux raw read reading received redacted
+    refresh refreshed rejected removed request required reset response result revoked root rotated rotation same
+    sample sanitized second secret secrets see self sent serializer server service session set sets setting settings
+    setup shall short should size stdin stolen store stored str string strong succeeded success successfully supported
+    symbols test testing tests text that the their then there these this those to todo token tokens too total true try
+    type types unauthorized unavailable undefined unknown unlimited unset unsupported updated url usage use used user
+    username using uuid val valid validator value varchar variable variables vault verified verifier via warning was
+    weak were what when which while who why will with without would writing written wrong xxx yes your
+""")
+
+# Words that make a quoted value a sentence.
+SENTENCE_WORDS = _words("""
+    a an and are at be by can cannot changed characters contain contains did do does enter expired failed field for
+    from has i if in incorrect invalid is it least may missing must need needs not of on or please required reset
+    should than that the they this to too use used was we when will with wrong you your
+""")
+
+# Passwords of examples.
+STOP_WORDS = _words("""
+    admin changeme example pass passwd password pw pwd root secret token user username
+""")
+
+COOKIE_ATTRIBUTES = _words("""
+    comment domain expires max-age path priority samesite version
+""")

@@ -5,14 +5,166 @@ prefix; values are judged as they are spelled. Must not judge assignments.
 """
 
 import re
+from base64 import b64decode
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from audit.redaction.anchors import ANCHORS, QUOTE, TESTS, is_real
-from audit.redaction.spans import Span, most_candidates
-from audit.redaction.values import looks_mixed
-from audit.redaction.words import COOKIE_ATTRIBUTES
+from audit.redaction.named import is_reference, looks_mixed
+from audit.redaction.patterns import COOKIE_ATTRIBUTES, STOP_WORDS, Span, most_candidates
+
+# --- The table of places where credentials stand, and the tests a value there must pass ---
+#
+# A row is (kind, anchors, what follows, test, commands). Expressions are written for lower-cased text. Must not
+# search: `places` does.
+
+
+QUOTE = r"\\{0,8}[\"'`]"
+_OPEN = rf"(?:{QUOTE})?"
+_OPAQUE = r"[a-z0-9._~+/%|:!@$^*-]"
+_SCHEMES = (
+    "bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|ssws|splunk|bot|key|sharedkey|sharedkeylite|oauth|geniekey"
+    "|genie-key|jwt|hmac|hawk|mac|privatetoken|zoho-oauthtoken|klaviyo-api-key|discogs|apitoken|personal"
+)
+_HOST = r"(?=(?:[\w.%-]{1,253}+|\[[0-9a-f:.%]{2,60}\]|\$\{?\w{1,80}\}?|\{\w{1,80}\})(?:[:/?#,;\s\"'`)\]}>\\&|]|\Z))"
+_LONG = 16
+# Longer than words are.
+_LONG_WORD = 24
+_WORD = r"[^\s\"'`\\<>]"
+
+
+def is_real(value: str) -> bool:
+    """Not a placeholder, a reference or punctuation."""
+    return any(map(str.isalnum, value[:64])) and not is_reference(value)
+
+
+def _is_opaque(value: str) -> bool:
+    """After a bare scheme word: mixed or long, so that `bearer of bad news` stays."""
+    return is_real(value) and (looks_mixed(value, 8) or len(value) >= _LONG_WORD)
+
+
+def _is_header(value: str) -> bool:
+    return is_real(value) and (len(value) >= _LONG or not value.isalpha())
+
+
+def _is_pair(value: str) -> bool:
+    """Base64 of `user:password`."""
+    try:
+        return b":" in b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except ValueError:
+        return False
+
+
+def _is_password(value: str) -> bool:
+    return is_real(value) and value.lower() not in STOP_WORDS
+
+
+def _is_chosen(value: str) -> bool:
+    return _is_password(value) and not value.isdigit() and "/" not in value[:2]
+
+
+def _is_random(value: str) -> bool:
+    return is_real(value) and looks_mixed(value, 16)
+
+
+def _is_long(value: str) -> bool:
+    return is_real(value) and len(value) >= _LONG
+
+
+TESTS: dict[str, Callable[[str], bool]] = {
+    "real": is_real,
+    "opaque": _is_opaque,
+    "header": _is_header,
+    "pair": _is_pair,
+    "password": _is_password,
+    "chosen": _is_chosen,
+    "random": _is_random,
+    "long": _is_long,
+}
+
+_CREDENTIAL_VALUE = r"(?P<value>[\w%+/=~.-]{16,}+)"
+_PATH_VALUE = r"(?P<value>[\w/+-]{8,}+)"
+_USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
+_AUTHORIZATION = (
+    rf"(?:(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=]|=>)|{QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{QUOTE}))"
+    rf"\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
+    rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?:[ \t:]|%20){{1,4}}+)?(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
+)
+# Passwords in URLs may hold `@`: they end at the last one before the host.
+_URL_PASSWORD = rf"(?P<value>[^\s/?#@\"'<>`\\]{{0,512}}+(?:@[^\s/?#@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
+# Elsewhere than in http they also hold `/`, `?` and `#`, unless that is a port and a path.
+_OTHER_URL_PASSWORD = (
+    rf"(?<!http://)(?<!https://){_USERINFO}(?!\d{{1,5}}(?:[/?#]|\Z))"
+    rf"(?P<value>[^\s@\"'<>`\\]{{0,128}}+(?:@[^\s@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
+)
+_FORM_FIELD = (
+    r"(?:\\{0,8}[\"'])?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+(?:\\{0,8}[\"'])?"
+    r"(?:\s|\\r|\\n){2,8}+(?P<value>[^\s\"'<>\\]{3,512}+)"
+)
+_SQL_PASSWORD = (
+    r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
+    rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
+)
+_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
+
+ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
+    # Headers: the scheme stays, what follows it goes.
+    ("authorization", "authorization", _AUTHORIZATION, "header", ""),
+    ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", "real", ""),
+    ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", "real", ""),
+    ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", "real", ""),
+    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", "opaque", ""),
+    ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", "opaque", ""),
+    ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", "pair", ""),
+    ("docker-auth", "auth",
+     rf"(?:{QUOTE})?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", "pair", ""),
+    # Addresses.
+    ("url-password", "://", _USERINFO + _URL_PASSWORD, "password", ""),
+    ("url-password", "://", _OTHER_URL_PASSWORD, "password", ""),
+    ("url-token", "://", rf"(?P<value>[a-z0-9_.~%-]{{20,255}}+):?(?:x-oauth-basic)?@{_HOST}", "random", ""),
+    ("url-signature", "?sig=|&sig=|;sig=|?signature=|&signature=|;signature=|-signature=",
+     _CREDENTIAL_VALUE, "long", ""),
+    ("url-key", "?key=|&key=|;key=|?code=|&code=|;code=|?auth=|&auth=", _CREDENTIAL_VALUE, "random", ""),
+    # Addresses whose path is the credential.
+    ("webhook", "hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/",
+     _PATH_VALUE, "real", ""),
+    ("webhook", "hooks.slack-gov.com/services/|hooks.zapier.com/hooks/catch/|/with/key/", _PATH_VALUE, "real", ""),
+    ("webhook", "/api/webhooks/", r"(?P<value>\d{5,30}/[\w-]{8,}+)", "real", ""),
+    ("webhook", "webhook.office.com/|outlook.office.com/|outlook.office365.com/",
+     r"webhookb?2?/(?P<value>[\w@/.-]{16,}+)", "real", ""),
+    ("webhook", "feishu.cn/|larksuite.com/", r"open-apis/bot/(?:v2/)?hook/(?P<value>[\w-]{16,}+)", "real", ""),
+    ("webhook", "/hooks/", r"(?P<value>[a-z0-9]{26})(?![\w/.-])", "random", ""),
+    ("webhook", "pagerduty.com/", r"(?:integration|x-ere|generic)/(?P<value>[\w/-]{16,}+)", "real", ""),
+    ("webhook", "hooks.tray.io/|hook.integromat.com/|.make.com/|webhook.site/", r"(?P<value>[\w/-]{20,}+)", "real", ""),
+    ("telegram-token", "/bot", r"(?P<value>\d{5,16}(?::|%3a)[\w-]{20,}+)", "real", ""),
+    # Commands.
+    ("curl-user", " -u| --user| --proxy-user| -a| --auth",
+     rf"(?:[= \t]{{1,3}}|(?=[\w\"'])){_OPEN}[^\s:\"'`/]{{1,128}}+:(?P<value>[^\s\"'`\\]{{1,256}}+)", "chosen",
+     "curl|wget|http "),
+    ("cli-password", " -p", rf"{_OPEN}(?P<value>[^\s\"'`\\-]{_WORD}{{2,128}}+)", "password", "mysql|mariadb"),
+    ("cli-password", " -p| -pw", _FLAG_VALUE, "chosen", "sshpass|login|mongo|plink|pscp"),
+    ("cli-password", " -a", _FLAG_VALUE, "chosen", "redis-cli"),
+    ("cli-password", " -w", _FLAG_VALUE, "chosen", "ldapsearch|ldapadd|ldapmodify|ldapwhoami"),
+    ("cli-password", "htpasswd -",
+     rf"[a-z]{{0,6}}b[a-z]{{0,6}}\s{{1,3}}+(?:\S{{1,200}}+\s{{1,3}}+){{1,2}}{_OPEN}(?P<value>{_WORD}{{3,128}}+)",
+     "chosen", ""),
+    ("cli-password", " -u", r"\s{0,2}['\"]?[^\s%'\"]{1,80}+%(?P<value>[^\s'\"]{3,128}+)", "password",
+     "smb|rpcclient|wmi|net rpc"),
+    ("cli-password", "requirepass |masterauth ", rf"{_OPEN}(?P<value>{_WORD}{{4,256}}+)", "chosen", ""),
+    ("cli-password", "rabbitmqctl ",
+     rf"(?:add_user|change_password) \S{{1,128}}+ {_OPEN}(?P<value>{_WORD}{{3,128}}+)", "chosen", ""),
+    ("cli-password", "echo ",
+     rf"(?:-n )?{_OPEN}(?P<value>[^\s\"'|`\\]{{3,256}}+)[\"']?\s{{0,3}}\|\s{{0,3}}(?:sudo|\w{{1,12}} login|chpasswd)",
+     "chosen", ""),
+    ("cli-password", "login ", r"\S{1,128}+\s{1,40}+password\s{1,8}+(?P<value>\S{1,256}+)", "password", ""),
+    ("cli-password", "pass:", r"(?P<value>[^\s'\"]{3,256}+)", "password", "openssl"),
+    ("sql-password", "identified ", _SQL_PASSWORD, "real", ""),
+    ("form-password", "name=", _FORM_FIELD, "header", ""),
+    ("html-password", "type=",
+     r"[\"']?password[\"']?[^<>]{0,200}?\svalue=[\"'](?P<value>[^\"'<>]{3,256}+)", "password", ""),
+)  # fmt: skip
+
 
 # How far before a flag its command is looked for.
 _COMMAND_LENGTH = 400
@@ -113,3 +265,96 @@ def place_spans(text: str, low: str) -> Iterator[Span]:
                 return
     if "cookie" in low:
         yield from _cookie_spans(text, low)
+
+
+# --- Readings of an encoded text: percent escapes, JSON and Python escapes, HTML entities ---
+#
+# Owns the decoding and the way back: a span found in the decoded reading is mapped to the characters that spell it in
+# the original. Must not change the text; readings serve to look only.
+
+
+_ESCAPE = re.compile(
+    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});"
+)
+_NAMED = {"quot": '"', "apos": "'", "amp": "&", "lt": "<", "gt": ">"}
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
+READINGS = 3
+# Lines this far from any escape are left out of a reading.
+_FAR = 512
+_UNIT = len("\\u0000")
+
+
+def _entity(name: str) -> str:
+    if name[0] != "#":
+        return _NAMED[name]
+    return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))
+
+
+def _decoded(escape: str, start: int) -> tuple[str, int, int]:
+    """What a run of like escapes spells, where it stands, and how long each of them is."""
+    if escape[0] == "%":
+        return bytes.fromhex(escape.replace("%", "")).decode("latin-1"), start, 3
+    if escape[0] == "&":
+        return _entity(escape[1:-1]), start, len(escape)
+    if escape[1] == "u":
+        return "".join(chr(int(unit, 16)) for unit in escape[2:].split("\\u")), start, _UNIT
+    body = escape.lstrip("\\")
+    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body), start, len(escape)
+
+
+class Reading:
+    """One decoded reading, and for each of its pieces where it stands in the original."""
+
+    def __init__(self, text: str) -> None:
+        self._parts: list[str] = []
+        # A piece begins at so many characters here and there, and each character here stands for so many there.
+        self._here: list[int] = []
+        self._there: list[tuple[int, int]] = []
+        self._length = last = 0
+        for found in _ESCAPE.finditer(text):
+            start, end = found.span()
+            if start - last > _FAR:
+                last = self._skip_lines(text, last, start)
+            if start > last:
+                self._append(text[last:start], last, 1)
+            self._append(*_decoded(found[0], start))
+            last = end
+        self.escapes = bool(self._parts)
+        self._append(text[last:], last, 1)
+        self.text = "".join(self._parts)
+
+    def _append(self, part: str, start: int, step: int) -> None:
+        self._parts.append(part)
+        self._here.append(self._length)
+        self._there.append((start, step))
+        self._length += len(part)
+
+    def _skip_lines(self, text: str, start: int, end: int) -> int:
+        """Finish the line at `start`, leave out those up to the line of `end`, and say where that one begins."""
+        first = text.find("\n", start, end) + 1
+        if not first:
+            return start
+        self._append(text[start:first], start, 1)
+        return text.rfind("\n", start, end) + 1
+
+    def _back(self, offset: int) -> int:
+        at = bisect_right(self._here, offset) - 1
+        start, step = self._there[at]
+        return start + (offset - self._here[at]) * step
+
+    def original(self, span: Span) -> Span:
+        """The same span in the text that was decoded."""
+        return Span(self._back(span.start), self._back(span.end), span.kind)
+
+
+def readings(text: str) -> list[Reading]:
+    """Successive decodings of `text`, at most READINGS, until nothing is left to decode."""
+    result: list[Reading] = []
+    while len(result) < READINGS and ("%" in text or "\\" in text or "&" in text):
+        reading = Reading(text)
+        if not reading.escapes:
+            break
+        result.append(reading)
+        text = reading.text
+    return result

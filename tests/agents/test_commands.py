@@ -15,7 +15,7 @@ from agents.management.commands import up
 from agents.models import AgentSession, Halt, Installation, SuspendedModel
 from agents.policy import brakes
 from agents.sessions import halts
-from audit import recorder, triggers
+from audit import models, recorder
 from audit.models import AuditEvent
 from audit.receipt_text import outcome_sentence
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -55,7 +55,7 @@ def test_doctor_speaks_of_brakes_only_when_one_fails():
     [
         (lambda: Installation.objects.all().delete(), "every call is refused"),
         (lambda: SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2), "m-1"),
-        (lambda: triggers.remove(doctor.connection), "triggers are missing"),
+        (lambda: models.remove(doctor.connection), "triggers are missing"),
     ],
 )
 def test_doctor_says_what_is_wrong(break_it, says, capsys):
@@ -233,9 +233,9 @@ def test_up_says_how_to_choose_another_port():
 @pytest.mark.django_db(transaction=True)
 def test_up_check_fails_when_the_record_was_changed():
     recorder.append("system", "organisation.released", now=NOW, details={"halt_id": 1})
-    triggers.remove(connection)
+    models.remove(connection)
     AuditEvent.objects.update(actor="user:7")
-    triggers.install(connection)
+    models.install(connection)
 
     assert up._verify_audit()["verified"] is False
 

@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 from django.db import InterfaceError, OperationalError
 
-from agents.ends import Finished
 from agents.enums import (
     ApprovalMode,
     ApprovalStatus,
@@ -35,7 +34,7 @@ from agents.runner import run_session
 from agents.sessions.approvals import approval_approve, approval_approve_edited, standing_create
 from agents.sessions.ending import session_finish, session_rest
 from agents.sessions.halts import session_halt
-from agents.types import Capability, Usage
+from agents.types import Capability, Finished, Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.redaction import redact_data

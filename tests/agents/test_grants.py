@@ -5,8 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from agents.enums import Phase, ToolIntent
-from agents.policy.brakes import NotGranted, contextual
-from agents.policy.grants import PHASE_GRANTS, is_granted
+from agents.policy.brakes import PHASE_GRANTS, NotGranted, contextual, is_granted
 from tests.table import every_row
 
 GRANTED = {

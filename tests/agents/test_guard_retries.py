@@ -6,7 +6,6 @@ from unittest.mock import patch
 
 import pytest
 
-from agents.ends import Finished
 from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent
 from agents.exceptions import BudgetExceeded, RetryLater
 from agents.guard import guarded_tool_call, metering
@@ -16,7 +15,7 @@ from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_wake
-from agents.types import Usage
+from agents.types import Finished, Usage
 from tests.agents.conftest import MODEL, ask, script
 from tests.factories import NOW, make_price, make_session
 

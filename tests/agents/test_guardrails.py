@@ -12,7 +12,9 @@ from agents.enums import TerminalReason
 from agents.policy import guardrails
 from agents.policy.guardrails import (
     Counters,
+    GuardrailsConfig,
     InternalMessage,
+    LoopConfig,
     Reason,
     Stop,
     budget_line,
@@ -29,7 +31,6 @@ from agents.policy.guardrails import (
     stuck_error,
     warns_of_budget,
 )
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
 from agents.types import Ledger
 from tests.table import every_row
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig, Strategy
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Strategy
 from tests.table import every_row
 
 

@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.text.quotes import is_checkable, verify
+from agents.text.chunks import is_checkable, verify
 from audit.redaction import redact
 from tests.table import every_row
 

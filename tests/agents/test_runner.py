@@ -9,12 +9,12 @@ import pytest
 from django.db import OperationalError, transaction
 
 from agents import runner
-from agents.ends import Asleep, Finished, SliceOver, Waiting
 from agents.enums import HaltState, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, Unarmed
 from agents.guard import guarded_tool_call, selftest
 from agents.models import AgentSession, SuspendedModel, ToolCall
 from agents.runner import run_session
+from agents.types import Asleep, Finished, SliceOver, Waiting
 from audit.models import AuditEvent
 from tests.agents.conftest import MODEL, ask
 from tests.factories import NOW, make_price, make_session

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth import get_user_model
 
-from agents.ends import Finished
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable
 from agents.guard import dispatch, guard
@@ -30,7 +29,7 @@ from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.runner import run_session
 from agents.sessions.lifecycle import session_create, session_enter_phase
-from agents.types import Capability
+from agents.types import Capability, Finished
 
 from .bypass import Bypass, bypasses
 

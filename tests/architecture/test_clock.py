@@ -6,7 +6,7 @@ import pytest
 
 from .source import nodes
 
-CLOCKS = {"agents/conf.py", "audit/clock.py"}
+CLOCKS = {"agents/conf.py", "audit/context.py"}
 READS = {
     ("timezone", "now"),
     ("datetime", "now"),

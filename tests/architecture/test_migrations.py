@@ -11,8 +11,9 @@ from django.db.migrations.executor import MigrationExecutor
 
 from agents.enums import TriggerKind
 from agents.models import Installation, Trigger
-from audit import recorder, triggers
-from audit.clock import utc_now
+from audit import models as triggers
+from audit import recorder
+from audit.context import utc_now
 from audit.models import AuditEvent
 
 OURS = ("agents", "audit")

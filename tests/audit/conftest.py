@@ -3,13 +3,13 @@
 import pytest
 from django.db import connection
 
-from audit import triggers
+from audit import models
 
 
 @pytest.fixture
 def unguarded(db):
     """The triggers dropped, as the owner of the database can; the test's own rollback brings them back."""
-    triggers.remove(connection)
+    models.remove(connection)
 
 
 @pytest.fixture

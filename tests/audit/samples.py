@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
-from audit.hashing import event_hash
 from audit.models import AuditEvent
 from audit.recorder import append, close_chain
+from audit.rows import event_hash
 
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 RUN = "7c9e6679-7425-40de-944b-e07fc1f90ae7"

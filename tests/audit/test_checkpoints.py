@@ -8,9 +8,9 @@ from django.db import connection, transaction
 
 from audit import checkpoints
 from audit.checkpoints import EVERY, checkpoint_due, last_checkpoint, write_checkpoint
-from audit.hashing import GENESIS, canonical
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import chain_head, close_chain
+from audit.rows import GENESIS, canonical
 from audit.verify import verify_record
 from tests.audit.samples import NOW, RUN, call, edit, later, record_session, remove, start
 

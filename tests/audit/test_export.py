@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from audit.export import exported_lines
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append
+from audit.rows import exported_lines
 from tests.audit.samples import RUN, call, later, record_session, start
 
 pytestmark = pytest.mark.django_db

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.hashing import GENESIS, canonical, digest, event_hash, microseconds
+from audit.rows import GENESIS, canonical, digest, event_hash, microseconds
 from tests.table import every_row
 
 ROW = {

@@ -6,14 +6,12 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit.hashing import GENESIS
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
 from audit.receipt_text import outcome_sentence, receipt_text
-from audit.receipt_words import SENTENCES, WORDS
-from audit.receipts import ENDINGS, Event, UnknownChain, build_receipt, fold
+from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, build_receipt, fold
 from audit.recorder import append, chain_head
-from audit.rows import UnreadableRow
+from audit.rows import GENESIS, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
 from tests.table import every_row
 

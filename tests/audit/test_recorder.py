@@ -2,9 +2,9 @@ import pytest
 from django.db import connection, transaction
 
 from audit import recorder
-from audit.hashing import GENESIS, event_hash
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.recorder import EMPTY, AuditContention, Head, append, chain_head, close_chain, record_skill_call
+from audit.rows import GENESIS, event_hash
 from tests.audit.samples import NOW, RUN, call, later, row, start
 
 pytestmark = pytest.mark.django_db

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.redaction import contains_marker, redact, redact_data
-from audit.redaction.markers import MARKER
-from audit.redaction.names import Strength, name_strength
+from audit.redaction.named import Strength, name_strength
+from audit.redaction.redactor import MARKER
 from tests.audit.test_redaction_corpus import VENDORS, made
 from tests.table import every_row
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from audit.redaction import RedactingFilter, redact_exception, redact_traceback
-from audit.redaction.errors import EXCEPTIONS, MESSAGE_LENGTH
+from audit.redaction.redactor import EXCEPTIONS, MESSAGE_LENGTH
 from tests.audit.test_redaction_corpus import VENDORS, made
 
 TOKENS = [made(VENDORS["github-pat"], random.Random(seed)) for seed in range(6)]
@@ -76,7 +76,7 @@ def test_falls_back_to_the_messages_when_a_traceback_cannot_be_printed(monkeypat
     def fail(*_args: object) -> list[str]:
         raise RuntimeError("no")
 
-    monkeypatch.setattr("audit.redaction.errors.traceback.format_exception", fail)
+    monkeypatch.setattr("audit.redaction.redactor.traceback.format_exception", fail)
     assert redact_traceback(ValueError("x")) == "ValueError: x"
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit.redaction import configure_marker_key, forget_known_secrets, redact, register_known_secrets
-from audit.redaction.markers import MARKER, MarkerKey, marker
+from audit.redaction.redactor import MARKER, MarkerKey, marker
 from tests.audit.test_redaction_corpus import VENDORS, made
 from tests.table import every_row
 

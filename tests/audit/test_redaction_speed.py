@@ -8,7 +8,7 @@ from time import process_time
 import pytest
 
 from audit.redaction import redact
-from audit.redaction.tokens import RULES
+from audit.redaction.patterns import RULES
 from tests.audit.test_redaction_clean import LINES as CLEAN
 from tests.table import every_row
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from audit.redaction import StreamRedactor, redact
-from audit.redaction.stream import LIMIT, TAIL
+from audit.redaction.redactor import LIMIT, TAIL
 from tests.audit.test_redaction_corpus import VENDORS, made
 from tests.table import every_row
 

@@ -1,7 +1,7 @@
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from audit import triggers
+from audit import models
 from audit.models import AuditEvent, SkillAudit
 from audit.recorder import record_skill_call
 from tests.audit.samples import NOW, RUN, record_session, row, sql
@@ -69,7 +69,7 @@ def test_refuses_to_change_what_is_written(attempt):
     record_session()
     audited_call()
     before = list(AuditEvent.objects.order_by("id").values()), list(SkillAudit.objects.values())
-    with pytest.raises(DatabaseError, match=triggers.MESSAGE), transaction.atomic():
+    with pytest.raises(DatabaseError, match=models.MESSAGE), transaction.atomic():
         attempt()
     assert (list(AuditEvent.objects.order_by("id").values()), list(SkillAudit.objects.values())) == before
 
@@ -83,20 +83,20 @@ def test_triggers_are_there_during_tests():
     with connection.cursor() as cursor:
         cursor.execute(query)
         found = {name.lower() for (name,) in cursor.fetchall()}
-    assert found == {f"{table}_no_{verb}" for table in triggers.TABLES for verb in verbs}
+    assert found == {f"{table}_no_{verb}" for table in models.TABLES for verb in verbs}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_triggers_are_there_in_transactional_tests():
     record_session()
-    with pytest.raises(DatabaseError, match=triggers.MESSAGE):
+    with pytest.raises(DatabaseError, match=models.MESSAGE):
         AuditEvent.objects.update(actor="user:8")
 
 
 def test_installing_twice_is_harmless():
-    triggers.install(connection)
+    models.install(connection)
     record_session()
-    with pytest.raises(DatabaseError, match=triggers.MESSAGE), transaction.atomic():
+    with pytest.raises(DatabaseError, match=models.MESSAGE), transaction.atomic():
         AuditEvent.objects.update(actor="user:8")
 
 
@@ -106,7 +106,7 @@ def test_removing_lets_the_owner_edit(unguarded):
 
 
 def test_missing_triggers_are_named(db):
-    assert triggers.missing(connection) == []
-    triggers.remove(connection)
+    assert models.missing(connection) == []
+    models.remove(connection)
     verbs = ["delete", "truncate", "update"] if connection.vendor == "postgresql" else ["delete", "update"]
-    assert triggers.missing(connection) == [f"{table}_no_{verb}" for table in triggers.TABLES for verb in verbs]
+    assert models.missing(connection) == [f"{table}_no_{verb}" for table in models.TABLES for verb in verbs]

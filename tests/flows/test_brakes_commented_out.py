@@ -29,7 +29,7 @@ MUTATIONS = {
         "return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)",
         "return None",
     ),
-    "R6": ("agents.policy.grants", "return intent in PHASE_GRANTS.get(phase, frozenset())", "return True"),
+    "R6": ("agents.policy.brakes", "return intent in PHASE_GRANTS.get(phase, frozenset())", "return True"),
     "R4": (
         "agents.policy.brakes",
         "if session.cap is not None and session.approved + quote.estimate > session.cap:",

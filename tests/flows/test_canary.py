@@ -26,7 +26,7 @@ from agents.skills.registry import installed_skills
 from agents.types import RequestedCall
 from audit.models import SkillAudit
 from audit.receipts import build_receipt
-from audit.redaction.logs import RedactingFilter
+from audit.redaction.redactor import RedactingFilter
 from lqops.logs import OneLine
 from tests.agents.api.conftest import client_of
 from tests.agents.conftest import MODEL, script

@@ -21,7 +21,7 @@ from agents.enums import (
     TriggerKind,
 )
 from agents.models import AgentSession, Approval, Finding, ToolCall
-from agents.policy.grants import PHASE_GRANTS
+from agents.policy.brakes import PHASE_GRANTS
 from agents.policy.transitions import TERMINAL
 from agents.providers.registry import serving
 from agents.providers.transport import ended_once

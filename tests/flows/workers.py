@@ -10,7 +10,6 @@ django.setup()
 from django.test import override_settings  # noqa: E402
 
 from agents.conf import clock  # noqa: E402
-from agents.ends import Finished  # noqa: E402
 from agents.enums import Level, Status, ToolIntent  # noqa: E402
 from agents.exceptions import AutonomousBrake, LeaseLost  # noqa: E402
 from agents.guard import guarded_tool_call  # noqa: E402
@@ -24,7 +23,7 @@ from agents.sessions.leases import lease_claim  # noqa: E402
 from agents.triggers.firing import Fired  # noqa: E402
 from agents.triggers.schedules import schedules_fire  # noqa: E402
 from agents.triggers.watches import watches_fire  # noqa: E402
-from agents.types import Capability, Usage  # noqa: E402
+from agents.types import Capability, Finished, Usage  # noqa: E402
 from tests.flows.processes import in_threads  # noqa: E402
 
 MODEL = "test-model"

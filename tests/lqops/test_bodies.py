@@ -10,7 +10,7 @@ import pytest
 
 from agents.management.supervisor import Children
 from agents.management.web import Web, open_socket
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 from agents.triggers.payloads import MAX_BODY_BYTES
 from lqops.bodies import limit_of, wsgi_bodies
 

@@ -14,7 +14,7 @@ from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.knowledge import collection_named
 from agents.management.base import acting_user, add_acting_user
 from agents.models import Collection
-from agents.text.extraction import MAX_BYTES
+from agents.text.formats import MAX_BYTES
 from audit.management.base import ActingCommand, cut
 
 

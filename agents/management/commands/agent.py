@@ -17,7 +17,7 @@ from agents.people.actors import COMMAND
 from agents.roster.lifecycles import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
 from agents.roster.loops import loop_is_awaited
 from audit.management.base import ActingCommand
-from audit.receipt_words import worded
+from audit.receipts import worded
 
 
 class Command(ActingCommand):

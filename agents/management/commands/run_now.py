@@ -30,7 +30,7 @@ from agents.policy.transitions import TERMINAL
 from agents.triggers.running_now import run_now
 from audit.management.base import ActingCommand, not_empty
 from audit.receipt_text import outcome_sentence
-from audit.receipt_words import both_usd
+from audit.receipts import both_usd
 
 Row = TypeVar("Row", bound=models.Model)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
+from audit.kinds import actors_of, usernames
 from audit.management.base import ActingCommand, not_empty
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
-from audit.names import actors_of, usernames
 from audit.receipt_text import NAMES, receipt_text
 from audit.receipts import UnknownChain, build_receipt
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from audit.checkpoints import write_checkpoint
-from audit.clock import utc_now
+from audit.context import utc_now
 from audit.management.base import ActingCommand
 
 

@@ -1,4 +1,4 @@
-"""Exports the record as JSONL. Parse, call audit/export.py, present."""
+"""Exports the record as JSONL. Parse, call audit/rows.py, present."""
 
 import os
 import sys
@@ -12,11 +12,10 @@ from typing import Any, TextIO
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from audit.export import exported_lines
 from audit.kinds import KINDS
 from audit.management.base import ActingCommand, not_empty
 from audit.models import AuditEvent
-from audit.rows import UnreadableRow
+from audit.rows import UnreadableRow, exported_lines
 
 PROGRESS_ROWS = 10_000
 UNREADABLE = 2

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.anonymize import Anonymizer
-from agents.anonymize.placeholders import LONGEST
+from agents.anonymize.anonymizer import LONGEST
 
 NAMES = ["Anna Müller", 'Acme "North" Ltd', "Zoë\nÅngström", "back\\slash Ltd"]
 

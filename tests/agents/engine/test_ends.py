@@ -6,7 +6,6 @@ from unittest.mock import patch
 import pytest
 import time_machine
 
-from agents.ends import Finished, Waiting
 from agents.engine import loop as engine
 from agents.engine.loop import Answered
 from agents.engine.replies import Words, final_words
@@ -14,10 +13,11 @@ from agents.enums import EventKind, Mode, TerminalReason, WaitingOn
 from agents.exceptions import BudgetRefused, CostCapReached, LeaseLost, SessionHalted
 from agents.guard import metering
 from agents.models import AgentEvent, Approval, InferenceLog
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.providers.base import Fault, ProviderError
 from agents.sessions.approvals import approval_approve, approval_reject, approvals_expire
 from agents.sessions.halts import session_halt
+from agents.types import Finished, Waiting
 from tests.factories import NOW
 
 from .conftest import Step, calls, native, script

@@ -9,7 +9,6 @@ import time_machine
 from django.core.management import CommandError, call_command
 
 from agents.conf import approval_lifetime
-from agents.ends import Waiting
 from agents.engine.loop import Answered
 from agents.enums import QuestionStatus, Status, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
@@ -19,6 +18,7 @@ from agents.sessions.ending import session_rest
 from agents.sessions.leases import lease_claim
 from agents.sessions.questions import question_answer, questions_expire
 from agents.sessions.streams import parts_forget
+from agents.types import Waiting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 

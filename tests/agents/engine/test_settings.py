@@ -8,7 +8,7 @@ from agents.ask.chats import chat_say
 from agents.definitions.loop_settings import guardrails_of, loop_of
 from agents.engine.offering import skills_of
 from agents.models import SkillSetting
-from agents.policy.loop_config import GuardrailsConfig, LoopConfig
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.triggers.firing import trigger_fire
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 

@@ -7,7 +7,6 @@ import pytest
 import time_machine
 from django.core.cache import cache
 
-from agents.ends import Waiting
 from agents.engine.loop import Answered
 from agents.engine.simulation import ARGUMENT_CHARS, PREFIX, SKIPPED
 from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
@@ -18,7 +17,7 @@ from agents.providers.base import Fault, ProviderError
 from agents.sessions.approvals import approval_approve
 from agents.sessions.halts import session_halt
 from agents.skills.registry import installed_skills
-from agents.types import Usage
+from agents.types import Usage, Waiting
 from tests.agents.skills import samples
 from tests.factories import NOW
 

@@ -10,8 +10,7 @@ from agents.engine.loop import Answered
 from agents.engine.wire import as_sent
 from agents.models import InferenceLog, Message
 from agents.policy.context_window import MARK, is_paired
-from agents.policy.guardrails import READ_ONLY_STEPS, Reason
-from agents.policy.loop_config import LoopConfig
+from agents.policy.guardrails import READ_ONLY_STEPS, LoopConfig, Reason
 from tests.factories import NOW
 
 from .conftest import Step, calls, native, script

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.text import apart
+from agents.text import extraction
 
 
 @pytest.fixture(autouse=True)
@@ -13,4 +13,4 @@ def media(settings, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
-    monkeypatch.setattr(apart, "MAX_SECONDS", dict.fromkeys(apart.MAX_SECONDS, 60))
+    monkeypatch.setattr(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60))

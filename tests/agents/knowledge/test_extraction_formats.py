@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from agents.exceptions import Invalid
-from agents.text import apart, extraction, limits, reader
+from agents.text import extraction, formats
 from agents.text.extraction import extract
 from tests.agents.knowledge.samples import W, docx_of, docx_with_body, make_pdf, with_part
 from tests.table import every_row
@@ -41,19 +41,17 @@ def test_a_pdf_without_text_asks_for_text_recognition():
 
 
 def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
-    from agents.text import pdf
 
-    monkeypatch.setattr(pdf, "MAX_PAGES", 2)
+    monkeypatch.setattr(formats, "MAX_PAGES", 2)
     with pytest.raises(Invalid, match="3 pages; at most 2"):
-        pdf.pdf_text(make_pdf("a", "b", "c"))
+        formats.pdf_text(make_pdf("a", "b", "c"))
 
 
 def test_a_pdf_with_too_much_text_is_given_up_on_the_way(monkeypatch):
-    from agents.text import pdf
 
-    monkeypatch.setattr(pdf, "MAX_CHARS", 10)
+    monkeypatch.setattr(formats, "MAX_CHARS", 10)
     with pytest.raises(Invalid, match="more than 10 characters"):
-        pdf.pdf_text(make_pdf("eight...", "eight..."))
+        formats.pdf_text(make_pdf("eight...", "eight..."))
 
 
 def encrypted(password):
@@ -78,7 +76,7 @@ def test_a_pdf_that_anybody_may_open_is_read():
 
 def read_docx(data):
     """As its own process reads it, in this one."""
-    return reader.answer("docx", data)["text"]
+    return extraction.answer("docx", data)["text"]
 
 
 def test_text_of_a_docx_with_its_tables_in_order():
@@ -154,20 +152,20 @@ def test_text_needs_no_library(monkeypatch):
 
 
 def test_a_reader_that_dies_refuses_the_document(monkeypatch):
-    monkeypatch.setattr(apart, "_START", "raise MemoryError")
+    monkeypatch.setattr(extraction, "_START", "raise MemoryError")
     with pytest.raises(Invalid, match="damaged, or needs more time or memory"):
         extract(make_pdf("x"))
 
 
 def test_the_reader_sees_no_secret_of_the_environment(monkeypatch):
     monkeypatch.setenv("LQOPS_SECRET_KEY", "sesame")
-    real, seen = apart.subprocess.run, []
+    real, seen = extraction.subprocess.run, []
 
     def run(*args, **more):
         seen.append(more["env"])
         return real(*args, **more)
 
-    monkeypatch.setattr(apart.subprocess, "run", run)
+    monkeypatch.setattr(extraction.subprocess, "run", run)
 
     assert extract(b"<p>x</p>", name="a.html").text == "x"
     assert [set(env) for env in seen] == [{"PYTHONPATH", "PATH"}]
@@ -188,27 +186,28 @@ def test_the_reader_sees_no_secret_of_the_environment(monkeypatch):
     ],
 )
 def test_the_reader_answers_with_text_or_a_refusal(kind, data, answer):
-    assert reader.answer(kind, data) == answer
+    assert extraction.answer(kind, data) == answer
 
 
 def test_the_reader_is_bound_before_it_reads(monkeypatch, capsys):
     order = []
-    monkeypatch.setattr(reader.resource, "setrlimit", lambda limit, most: order.append((limit, most)))
+    monkeypatch.setattr(extraction.resource, "setrlimit", lambda limit, most: order.append((limit, most)))
     monkeypatch.setattr(sys, "argv", ["reader", "html"])
     monkeypatch.setattr(sys, "stdin", type("In", (), {"buffer": io.BytesIO(b"<p>words</p>")}))
-    reader.main()
+    extraction.main()
     assert capsys.readouterr().out == '{"text": "words"}'
-    memory = (limits.MAX_MEMORY_BYTES, limits.MAX_MEMORY_BYTES)
-    assert (reader.resource.RLIMIT_AS, memory) in order
-    assert (reader.resource.RLIMIT_CPU, (10, 10)) in order
+    memory = (formats.MAX_MEMORY_BYTES, formats.MAX_MEMORY_BYTES)
+    assert (extraction.resource.RLIMIT_AS, memory) in order
+    seconds = extraction.MAX_SECONDS["html"]
+    assert (extraction.resource.RLIMIT_CPU, (seconds, seconds)) in order
 
 
 def test_a_system_that_does_not_know_a_limit_still_reads(monkeypatch, capsys):
     def refuse(limit, most):
         raise ValueError("not supported")
 
-    monkeypatch.setattr(reader.resource, "setrlimit", refuse)
+    monkeypatch.setattr(extraction.resource, "setrlimit", refuse)
     monkeypatch.setattr(sys, "argv", ["reader", "html"])
     monkeypatch.setattr(sys, "stdin", type("In", (), {"buffer": io.BytesIO(b"words")}))
-    reader.main()
+    extraction.main()
     assert capsys.readouterr().out == '{"text": "words"}'

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from agents.exceptions import Invalid
-from agents.text import archives, reader
-from agents.text.extraction import MAX_CHARS, extract
+from agents.text import extraction, formats
+from agents.text.extraction import extract
+from agents.text.formats import MAX_CHARS
 from tests.agents.knowledge.samples import W, docx_of, docx_with_body, make_pdf, with_part, zip_of
 
 docx = pytest.importorskip("docx")
@@ -60,7 +61,7 @@ def test_a_docx_that_unpacks_to_too_much_is_refused(monkeypatch):
 
 def test_a_docx_of_very_many_entries_is_refused_before_its_directory_is_read(monkeypatch):
     bomb = zip_of({"word/document.xml": b"<x/>"} | {f"{number}": b"" for number in range(3_000)})
-    monkeypatch.setattr(archives.zipfile, "ZipFile", lambda *args: pytest.fail("the directory was read"))
+    monkeypatch.setattr(formats.zipfile, "ZipFile", lambda *args: pytest.fail("the directory was read"))
     refused_fast(bomb, "3,001 entries; at most 2,000")
 
 
@@ -136,7 +137,7 @@ NAMES = st.sampled_from(["a.txt", "a.md", "a.html", "a.pdf", "a.docx", "", "a"])
 
 def read_here(data, kind):
     """As the reader's process answers, without the process: many more examples in the same time."""
-    answer = reader.answer(kind, data)
+    answer = extraction.answer(kind, data)
     if "refused" in answer:
         raise Invalid(answer["refused"])
     return answer["text"]

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.exceptions import Invalid
-from agents.text import apart
+from agents.text import extraction
 from agents.text.extraction import extract
 from agents.text.formats import visible_text
 from tests.table import every_row
@@ -91,6 +91,6 @@ def test_a_page_that_breaks_the_parser_is_refused():
 
 
 def test_a_page_that_takes_too_long_is_given_up(monkeypatch):
-    monkeypatch.setitem(apart.MAX_SECONDS, "html", 1)
+    monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
         extract(b"<!--" * 2_000_000, name="a.html")

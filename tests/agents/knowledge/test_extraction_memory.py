@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from agents.exceptions import Invalid
-from agents.text import apart, limits
+from agents.text import extraction, formats
 from agents.text.extraction import extract
 from tests.agents.knowledge.samples import docx_with_body, make_pdf, with_part
 
@@ -53,15 +53,15 @@ def test_a_small_file_of_very_many_elements_takes_little_memory_and_is_refused()
 def test_as_many_elements_as_are_taken_fit_into_the_memory():
     # A sixth of the greatest number keeps the test short; memory grows with the number.
     held, said = read_elsewhere(
-        padded(docx_with_body("<w:p/>" * (limits.MAX_ELEMENTS // 6) + "<w:p><w:r><w:t>x</w:t></w:r></w:p>"))
+        padded(docx_with_body("<w:p/>" * (formats.MAX_ELEMENTS // 6) + "<w:p><w:r><w:t>x</w:t></w:r></w:p>"))
     )
 
     assert said == "1"
-    assert held < limits.MAX_MEMORY_BYTES / 4
+    assert held < formats.MAX_MEMORY_BYTES / 4
 
 
 def test_elements_are_counted_in_every_part_whatever_it_is_called():
-    bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (limits.MAX_ELEMENTS + 1)))
+    bomb = padded(with_part(docx_with_body("<w:p/>"), "word/other.bin", "<a/>" * (formats.MAX_ELEMENTS + 1)))
 
     with pytest.raises(Invalid, match="elements"):
         extract(bomb, name="a.docx")
@@ -69,8 +69,8 @@ def test_elements_are_counted_in_every_part_whatever_it_is_called():
 
 def test_a_document_waits_for_its_turn_and_not_for_ever(monkeypatch):
     turns = threading.BoundedSemaphore(1)
-    monkeypatch.setattr(apart, "_turns", turns)
-    monkeypatch.setattr(apart, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(extraction, "_turns", turns)
+    monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
     page = make_pdf("words")
 
     with turns, pytest.raises(Invalid, match="Other documents are being read"):
@@ -80,8 +80,8 @@ def test_a_document_waits_for_its_turn_and_not_for_ever(monkeypatch):
 
 
 def test_a_document_that_cannot_be_read_gives_its_turn_back(monkeypatch):
-    monkeypatch.setattr(apart, "_turns", threading.BoundedSemaphore(1))
-    monkeypatch.setattr(apart, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(extraction, "_turns", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
 
     for _ in range(2):
         with pytest.raises(Invalid, match="could not be read"):

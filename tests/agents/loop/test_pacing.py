@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ends import Asleep, Finished, SliceOver
 from agents.enums import TerminalReason
 from agents.loop.pacing import (
     GATE_LEAST,
@@ -25,6 +24,7 @@ from agents.loop.pacing import (
     too_idle,
     until_the_new_day,
 )
+from agents.types import Asleep, Finished, SliceOver
 
 NOW = datetime(2026, 3, 16, 10, 20, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -6,7 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from agents.net import UrlRefused, check_url
-from agents.net.addresses import NOT_PUBLIC_V4, NOT_PUBLIC_V6, is_public, read_address
+from agents.net.urls import NOT_PUBLIC_V4, NOT_PUBLIC_V6, is_public, read_address
 from tests.agents.net.hostile import INSIDE, INSIDE_V6, PUBLIC
 from tests.table import every_row
 

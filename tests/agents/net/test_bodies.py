@@ -8,8 +8,8 @@ import zlib
 import pytest
 
 from agents.net import FetchFailed, Limits
-from agents.net.body import MAX_MEMBERS, Body
-from agents.net.limits import Deadline
+from agents.net.client import MAX_MEMBERS, Body
+from agents.net.transport import Deadline
 from tests.agents.net.world import answer
 from tests.table import every_row
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.net import CheckedUrl, UrlRefused, check_url
-from agents.net.errors import REFUSALS
+from agents.net.urls import REFUSALS
 from tests.agents.net.hostile import PUBLIC, PUBLIC_V6, hostile_urls, ordinary_urls
 from tests.table import every_row
 

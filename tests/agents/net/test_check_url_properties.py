@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agents.net import UrlRefused, check_url
-from agents.net.addresses import is_public, read_address
-from agents.net.urls import MAX_URL_BYTES
+from agents.net.urls import MAX_URL_BYTES, is_public, read_address
 from tests.agents.net.hostile import PUBLIC
 
 PIECES = st.sampled_from(

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agents.net import UrlRefused, check_url, resolving
+from agents.net import UrlRefused, check_url, urls
 from tests.agents.net.hostile import PUBLIC, PUBLIC_V6
 
 
@@ -56,7 +56,7 @@ def test_a_lookup_that_hangs_is_left_behind():
 
 def test_only_so_many_lookups_hang_at_a_time(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(resolving, "_LOOKUPS", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(urls, "_LOOKUPS", threading.BoundedSemaphore(1))
 
     assert reason_of(lambda host: go_on.wait(60) and [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"
     assert reason_of(lambda host: [PUBLIC], lookup_seconds=0.1) == "lookup_timeout"

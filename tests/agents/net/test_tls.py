@@ -8,7 +8,7 @@ import time
 import pytest
 
 from agents.net import FetchFailed, Limits
-from agents.net.exchange import _public_tls
+from agents.net.client import _public_tls
 from tests.agents.net.world import FIRST, OK, STALLED, Server, hang
 
 SITE = "https://site.example.com/"

@@ -11,7 +11,7 @@ import pytest
 from websockets.sync.server import serve
 
 from agents.net import FetchFailed, UrlRefused
-from agents.net.websocket import StreamingClient
+from agents.net.streams import StreamingClient
 from tests.agents.net.test_tls import certificate, trusting  # noqa: F401 fixtures
 from tests.agents.net.world import FIRST, SECOND, STALLED, Server, hang, redirect
 

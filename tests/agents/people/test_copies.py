@@ -7,7 +7,6 @@ import pytest
 from django.db import connection, transaction
 from django.urls import reverse
 
-from agents.ends import Finished
 from agents.enums import NoticeKind, OutboxStatus, Phase, Status, ToolIntent
 from agents.exceptions import OpenTransaction
 from agents.guard import guarded_tool_call
@@ -15,6 +14,7 @@ from agents.models import Notification, OutboxMessage, Profile
 from agents.people import notifications
 from agents.people.notifications import CLAIMED_FOR, MAX_ATTEMPTS, copies_due, copy_send, notice_create
 from agents.runner import run_session
+from agents.types import Finished
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import in_threads
 

@@ -9,7 +9,6 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, transaction
 
 from agents.accounts import OPTED_OUT, email_notices_set, profile_set
-from agents.ends import Asleep, Finished
 from agents.enums import HaltState, Mode, Status, TerminalReason, ToolIntent, TriggerKind, WaitingOn
 from agents.exceptions import NotAllowed
 from agents.guard import guarded_tool_call
@@ -18,6 +17,7 @@ from agents.runner import run_session
 from agents.sessions import halts
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
+from agents.types import Asleep, Finished
 from audit.models import AuditEvent
 from audit.receipt_text import outcome_sentence
 from audit.receipts import build_receipt

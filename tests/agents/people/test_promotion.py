@@ -4,7 +4,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agents.ends import Finished
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.knowledge.precedents import (
@@ -17,6 +16,7 @@ from agents.knowledge.precedents import (
 from agents.models import AgentSession, ContextRevision, Precedent, Project, ToolCall
 from agents.runner import run_session
 from agents.sessions.lifecycle import session_create, session_enter_phase
+from agents.types import Finished
 from tests.factories import NOW, make_session, make_user
 
 from .rows import make_precedent, make_project

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from agents.ends import Finished
 from agents.enums import Mode, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Profile
@@ -18,6 +17,7 @@ from agents.sensors.sensor_sessions import (
     sensor_session_rest,
     sensor_sessions_renew,
 )
+from agents.types import Finished
 from tests.agents.sensors.test_holding import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
 

@@ -18,7 +18,7 @@ from agents.skills.skill import BadArguments, BadSkill, skill
 from agents.types import ModelRequest
 from audit.models import AuditEvent, SkillAudit
 from audit.redaction import forget_known_secrets, register_known_secrets
-from audit.redaction.known import _Known
+from audit.redaction.redactor import _Known
 from tests.agents.net.world import Server
 from tests.factories import NOW, make_agent, make_session
 from tests.table import every_row

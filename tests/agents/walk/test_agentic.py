@@ -8,7 +8,7 @@ from django.core.cache import cache
 
 from agents.enums import Outcome, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.models import AgentEvent, AgentSession, Approval, InferenceLog, Message, Question, ToolCall
-from agents.policy.grants import PHASE_GRANTS
+from agents.policy.brakes import PHASE_GRANTS
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step

@@ -9,7 +9,7 @@ from agents.conf import clock
 from agents.enums import AnalysisMode, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Notification, ToolCall
-from agents.policy.grants import PHASE_GRANTS
+from agents.policy.brakes import PHASE_GRANTS
 from agents.providers.offline.provider import NO_DOCUMENT, NO_GOALS, NO_RULES
 from agents.providers.scripted import Step
 from agents.runner import run_session
@@ -21,7 +21,7 @@ from agents.triggers.running_now import GOAL_CHARS, run_now
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent
-from audit.receipt_words import told
+from audit.receipts import told
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.walk.scene import LEASE, PHASES, blocks_of, model, phases, reply, run
 from tests.factories import make_agent

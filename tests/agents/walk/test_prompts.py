@@ -13,8 +13,7 @@ from agents.enums import EventOutcome, TriggerKind
 from agents.knowledge.memories import memory_dismiss, memory_keep
 from agents.knowledge.projects import project_create
 from agents.models import InboundEvent, Memory, PromptSkill
-from agents.text.blocks import SHOWN_AS, parse_blocks, render_block
-from agents.text.nonces import nonce_of
+from agents.text.blocks import SHOWN_AS, nonce_of, parse_blocks, render_block
 from agents.types import ModelRequest
 from agents.walk import materials, prompts
 from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question

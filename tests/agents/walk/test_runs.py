@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 
 from agents.conf import clock
-from agents.ends import SliceOver
 from agents.enums import Outcome, Status, TerminalReason, ToolIntent
 from agents.knowledge.documents import document_delete
 from agents.knowledge.playbooks import playbook_delete
@@ -19,7 +18,7 @@ from agents.providers.scripted import Step
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
 from agents.triggers.running_now import run_now
-from agents.types import Usage
+from agents.types import SliceOver, Usage
 from agents.walk import calls
 from agents.walk.walk import is_empty, walk
 from audit.models import AuditEvent

@@ -7,7 +7,7 @@ import pytest
 from agents.enums import EventOutcome
 from agents.models import Approval, InboundEvent, Memory, Notification
 from agents.providers.scripted import Step
-from agents.text.nonces import nonce_of
+from agents.text.blocks import nonce_of
 from agents.types import RequestedCall
 from tests.agents.walk.scene import LEASE, blocks_of, intents, model, phases, reply, run
 from tests.factories import NOW
