@@ -21,12 +21,11 @@ MEASURED := $(shell find lqops audit agents tests templates docs -type f ! -name
 # What decides about safety and evidence: every line and every branch of it is run by a test.
 FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/brakes.py agents/policy/consent.py \
 	agents/policy/costs.py agents/guard/metering.py agents/guard/selftest.py agents/sessions/approvals.py \
-	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/estimates.py agents/sessions/halts.py \
-	agents/ledger/journal.py agents/sessions/leases.py agents/ledger/prices.py agents/guard/refusals.py \
-	agents/sessions/resolutions.py agents/sessions/standing.py agents/sessions/tickets.py agents/guard/settlement.py \
-	agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py agents/text/clean.py agents/skills/parsing.py \
-	agents/skills/literals.py agents/policy/guardrails.py agents/policy/context_window.py agents/net/*.py audit/*.py \
-	audit/redaction/*.py
+	agents/ledger/boundary.py agents/ledger/budgets.py agents/ledger/prices.py agents/sessions/halts.py \
+	agents/ledger/journal.py agents/sessions/leases.py agents/guard/refusals.py agents/sessions/standing.py \
+	agents/guard/settlement.py agents/guard/calls.py agents/guard/dispatch.py agents/guard/intents.py \
+	agents/text/clean.py agents/skills/parsing.py agents/skills/literals.py agents/policy/guardrails.py \
+	agents/policy/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
 ABOVE_SERVICES := $(addprefix tests/agents/,admin api chat definitions engine playbooks router walk \

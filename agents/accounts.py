@@ -8,7 +8,7 @@ from django.db import transaction
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import NotAllowed
 from agents.models import AgentSession, Profile
-from agents.people.actors import actor_of
+from agents.people.access import actor_of
 from agents.sessions.halts import sessions_halt
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

@@ -15,7 +15,7 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         from agents.knowledge.documents import document_attached
-        from agents.sessions.receipt_names import receipt_names
+        from agents.sessions.reads import receipt_names
         from audit.kinds import name_things_by
 
         name_things_by(receipt_names)

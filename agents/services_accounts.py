@@ -9,7 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from agents.people.actors import actor_of
+from agents.people.access import actor_of
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 

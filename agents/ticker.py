@@ -26,11 +26,9 @@ from agents.process_end import Asked
 from agents.roster.loops import loops_renew
 from agents.sensors.rows import sensors_hand_over
 from agents.sessions.approvals import approvals_expire
-from agents.sessions.questions import questions_expire
-from agents.sessions.reminders import approvals_remind, questions_remind
-from agents.sessions.streams import parts_forget
-from agents.sessions.sweeps import lost_again, queued_again, sleepers_wake
-from agents.sessions.watchdog import idle_sweep
+from agents.sessions.leases import idle_sweep, lost_again, queued_again, sleepers_wake
+from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
+from agents.sessions.transcripts import parts_forget
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from agents.triggers.watches import watches_fire_unfired
 from audit.checkpoints import checkpoint_due, write_checkpoint

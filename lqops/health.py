@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 from agents.conf import clock
 from agents.guard import selftest
 from agents.models import Installation
-from agents.sessions.health import Health, health
+from agents.sessions.control_room import Health, health
 
 
 @require_safe

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from unfold.forms import AuthenticationForm as StaffForm
 
 from agents.conf import clock
-from agents.people.sign_ins import sign_in_begin, sign_in_done
+from agents.people.keys import sign_in_begin, sign_in_done
 
 
 class _Braked(AuthenticationForm):

@@ -13,7 +13,7 @@ from agents.admin.facts import FactsAdmin
 from agents.admin.forms import ActForm
 from agents.conf import clock
 from agents.exceptions import SkillChanged
-from agents.knowledge.prompt_skills import skill_accept, skill_switch, skills_load
+from agents.knowledge.playbooks import skill_accept, skill_switch, skills_load
 from agents.models import PromptSkill
 
 CHANGE = "agents.change_promptskill"

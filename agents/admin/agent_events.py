@@ -11,7 +11,7 @@ from agents.admin.display import moment, visible, words
 from agents.admin.facts import FactsAdmin
 from agents.enums import EventKind
 from agents.models import AgentEvent
-from agents.people.event_words import event_sentence
+from agents.people.activity import event_sentence
 
 # The name of the sidebar, at the head of the page too; events that come in from elsewhere have another.
 AgentEvent._meta.verbose_name_plural = "agent events"

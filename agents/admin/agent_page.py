@@ -15,7 +15,7 @@ from agents.admin.display import Bar, ago, counted, session_bar
 from agents.admin.looking import look, look_token
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
-from agents.definitions.effective import pace_of
+from agents.definitions.in_force import pace_of
 from agents.definitions.schema import AgentDefinition
 from agents.enums import EventKind, Mode, SensorKind, SensorState
 from agents.loop.alerts import alerts_pending
@@ -26,7 +26,7 @@ from agents.loop.pacing import RATE_WINDOW, Pace
 from agents.loop.state import FieldView, hot_snapshot
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Sensor, Turn
-from agents.people.event_words import event_sentence, seconds_words
+from agents.people.activity import event_sentence, seconds_words
 from agents.roster.lifecycles import agent_under_way
 
 SHOWN_TURNS: Final = 20

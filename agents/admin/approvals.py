@@ -25,8 +25,8 @@ from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.models import Approval
 from agents.sessions.approvals import approval_approve, approval_reject
-from agents.sessions.approvers import PERMISSION
 from agents.sessions.reads import asked_by, purposes
+from agents.sessions.standing import PERMISSION
 
 LISTED_CHARS = 3_000
 

@@ -10,7 +10,7 @@ from agents.admin.looks import STATUS_LABELS
 from agents.admin.sessions import session_links, standing_words
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
-from agents.definitions.problems import DefinitionError
+from agents.definitions.schema import DefinitionError
 from agents.enums import Mode, Status
 from agents.loop.heartbeats import heartbeat_of
 from agents.models import Agent, AgentSession

@@ -15,7 +15,7 @@ from unfold.views import ChangeList
 from agents.admin.display import cut, short_id, visible
 from agents.admin.looking import look
 from agents.conf import clock
-from agents.people.viewing import rows_list
+from agents.people.access import rows_list
 from audit.admin import BoundedPaginator, ListedAdmin
 
 CRUMB_CHARS = 80

@@ -15,8 +15,8 @@ from agents.admin.forms import ActForm, ArgumentsField
 from agents.admin.looks import OUTCOME_LABELS
 from agents.enums import Outcome
 from agents.models import Halt, ToolCall
-from agents.sessions.approvers import PERMISSION
-from agents.sessions.resolutions import Decision, tool_call_resolve
+from agents.sessions.approvals import Decision, tool_call_resolve
+from agents.sessions.standing import PERMISSION
 
 
 class HappenedForm(ActForm):

@@ -25,8 +25,8 @@ from agents.ask.entry import say
 from agents.conf import clock
 from agents.enums import Status
 from agents.models import Agent
-from agents.sessions.approvers import PERMISSION as DECIDE
-from agents.sessions.chats import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
+from agents.sessions.standing import PERMISSION as DECIDE
+from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 
 VIEW: Final = "agents.view_agentsession"
 SAY: Final = "agents.add_agentsession"

@@ -17,14 +17,13 @@ from agents.admin.forms import DressedForm
 from agents.admin.looking import look
 from agents.admin.pages import EditingAdmin, blame
 from agents.conf import clock
-from agents.definitions.effective import DEFAULT, Setting, effective_settings
-from agents.definitions.in_force import definition_drift, definition_of
-from agents.definitions.problems import DefinitionError
+from agents.definitions.in_force import DEFAULT, Setting, definition_drift, definition_of, effective_settings
+from agents.definitions.schema import DefinitionError
 from agents.downloads import yaml_file
 from agents.exceptions import Superseded
 from agents.models import Agent
 from agents.roster.files import Defined, agent_export, agent_import, definition_write
-from agents.skills.unresolved import unresolved
+from agents.skills.registry import unresolved
 from agents.text.strict_yaml import MAX_BYTES
 
 ROWS: Final = 24

@@ -18,11 +18,10 @@ from agents.admin.filters import DeletedFilter
 from agents.admin.looking import look
 from agents.conf import clock
 from agents.exceptions import Invalid
-from agents.knowledge.documents import document_add, document_attach, document_delete, document_detach
-from agents.knowledge.media import bytes_place
+from agents.knowledge.documents import bytes_place, document_add, document_attach, document_delete, document_detach
 from agents.knowledge.search import search_chunks
 from agents.models import Attachment, Document
-from agents.people.viewing import others_list
+from agents.people.access import others_list
 from agents.text.formats import MAX_BYTES
 
 SHOWN_FINDINGS = 200

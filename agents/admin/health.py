@@ -19,7 +19,7 @@ from agents.conf import clock
 from agents.doctor import diagnose
 from agents.guard import selftest
 from agents.guard.selftest import Check
-from agents.sessions.health import health
+from agents.sessions.control_room import health
 from agents.skills.registry import skills_left_out
 
 VIEW = "agents.view_agentsession"

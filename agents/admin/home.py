@@ -18,7 +18,7 @@ from agents.admin.forms import ActForm, ReasonForm
 from agents.admin.looks import STATUS_LOOKS
 from agents.admin.sessions import standing_words
 from agents.conf import clock
-from agents.ledger.permits import halt_told
+from agents.ledger.boundary import halt_told
 from agents.models import AgentSession
 from agents.people.access import LEVER
 from agents.sessions import control_room as selected

@@ -8,7 +8,7 @@ from django.core.signing import BadSignature, TimestampSigner
 from django.http import HttpRequest
 
 from agents.conf import clock
-from agents.people.viewing import belonging, row_view
+from agents.people.access import belonging, row_view
 
 LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")

@@ -21,7 +21,7 @@ from agents.enums import BudgetScope
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import model_accept, price_set
 from agents.models import Agent, Budget, InferenceLog, Installation, ModelPrice, SuspendedModel, Trigger
-from agents.people.actors import actor_of
+from agents.people.access import actor_of
 
 
 class InstallationForm(EditForm):

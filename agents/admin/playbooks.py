@@ -17,10 +17,10 @@ from agents.admin.forms import DressedForm
 from agents.admin.looking import look
 from agents.admin.pages import EditForm, EditingAdmin, blame
 from agents.conf import clock
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.downloads import yaml_file
-from agents.knowledge.playbook_checks import MAX_POSITIONS
 from agents.knowledge.playbooks import (
+    MAX_POSITIONS,
     playbook_create,
     playbook_delete,
     playbook_edit,

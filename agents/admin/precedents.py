@@ -16,8 +16,11 @@ from agents.admin.filters import DeletedFilter, DismissedFilter
 from agents.admin.forms import ActForm
 from agents.admin.looks import MEMORY_LABELS, PROPOSAL_LABELS
 from agents.enums import ProposalStatus
-from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
-from agents.knowledge.precedents import (
+from agents.knowledge.projects import (
+    CONTENT_CHARS,
+    memory_delete,
+    memory_dismiss,
+    memory_keep,
     precedent_dismiss,
     precedent_promote,
     precedent_trace,

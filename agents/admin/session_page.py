@@ -12,10 +12,9 @@ from agents.admin.questions import AnswerForm
 from agents.enums import ApprovalStatus, HaltState, Mode, Outcome, Phase, Status, TerminalReason, ToolIntent
 from agents.models import AgentSession, Approval, Playbook, PromptSkill, ToolCall
 from agents.policy.transitions import TERMINAL
-from agents.sessions.chats import questions_open, transcript_shown
 from agents.sessions.questions import may_answer
-from agents.sessions.reads import purposes, read_by
-from agents.sessions.timeline import timeline
+from agents.sessions.reads import purposes, read_by, timeline
+from agents.sessions.transcripts import questions_open, transcript_shown
 from audit.receipt_text import outcome_sentence
 from audit.receipts import ENDINGS
 

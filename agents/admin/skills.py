@@ -21,9 +21,19 @@ from agents.admin.looks import LEVEL_LOOKS
 from agents.conf import clock
 from agents.enums import Level
 from agents.models import SkillSetting
-from agents.skills.listing import ListedSkill, skill_hours, skill_listed, skill_to_set, skills_listed
-from agents.skills.registry import skills_left_out
-from agents.skills.skills import MOST_PER_HOUR, MOST_PRIVILEGED_PER_HOUR, PERMISSION, Changes, skill_set
+from agents.skills.registry import (
+    MOST_PER_HOUR,
+    MOST_PRIVILEGED_PER_HOUR,
+    PERMISSION,
+    Changes,
+    ListedSkill,
+    skill_hours,
+    skill_listed,
+    skill_set,
+    skill_to_set,
+    skills_left_out,
+    skills_listed,
+)
 from audit.models import SkillAudit
 
 RECENT_CALLS = 20

@@ -21,7 +21,7 @@ from agents.admin.sessions import session_links
 from agents.admin.trigger_forms import KIND_WORDS, TriggerForm, secret_page
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
-from agents.ledger.triggers import TriggerSpend, trigger_spend, triggers_spend
+from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_spend
 from agents.models import AgentSession, Budget, Trigger
 from agents.sessions.reads import purposes
 from agents.triggers.running_now import run_now

@@ -11,12 +11,11 @@ from rest_framework.request import Request
 
 from agents.api.fields import Body, CountField
 from agents.api.parsers import YamlText
-from agents.definitions.effective import effective_settings
-from agents.definitions.in_force import definition_drift, definition_of
-from agents.definitions.problems import DefinitionError
+from agents.definitions.in_force import definition_drift, definition_of, effective_settings
+from agents.definitions.schema import DefinitionError
 from agents.models import Agent
 from agents.roster.files import agent_export
-from agents.skills.unresolved import unresolved
+from agents.skills.registry import unresolved
 
 VERSION_DIGITS: Final = 10
 

@@ -28,7 +28,7 @@ from agents.api.paging import Pages
 from agents.api.schema import described
 from agents.enums import EventKind
 from agents.models import Agent, AgentEvent
-from agents.people.happenings import events_between, horizon
+from agents.people.activity import events_between, horizon
 
 
 class AgentEventShown(serializers.Serializer[Any]):

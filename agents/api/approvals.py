@@ -21,7 +21,7 @@ from agents.api.schema import described
 from agents.enums import ApprovalStatus
 from agents.guard.calls import fitting
 from agents.models import Approval
-from agents.people.viewing import row_view
+from agents.people.access import row_view
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
     approval_approve,
@@ -29,7 +29,7 @@ from agents.sessions.approvals import (
     approval_reject,
     standing_create,
 )
-from agents.sessions.approvers import PERMISSION
+from agents.sessions.standing import PERMISSION
 from audit.redaction import redact, redact_data
 
 PENDING = Q(status=ApprovalStatus.PENDING)

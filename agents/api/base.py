@@ -19,7 +19,7 @@ from agents.api.errors import LengthMissing
 from agents.api.fields import Body
 from agents.conf import clock
 from agents.models import ApiKey
-from agents.people.viewing import rows_list
+from agents.people.access import rows_list
 
 Row = TypeVar("Row", bound=models.Model)
 

@@ -15,8 +15,7 @@ from agents.api.schema import described
 from agents.enums import Level
 from agents.exceptions import NotFound
 from agents.models import SkillSetting
-from agents.skills.listing import skill_listed, skill_to_set, skills_listed
-from agents.skills.skills import MOST_PER_HOUR, skill_set
+from agents.skills.registry import MOST_PER_HOUR, skill_listed, skill_set, skill_to_set, skills_listed
 
 
 class CallableSkillShown(serializers.Serializer[Any]):

@@ -18,7 +18,7 @@ from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession
 from agents.policy.transitions import TERMINAL
-from agents.sessions.chats import SHOWN_MESSAGES, chats_of, conversations, exchanges
+from agents.sessions.transcripts import SHOWN_MESSAGES, chats_of, conversations, exchanges
 
 HELLO = OpenApiExample("Ask", {"message": "Which of my leases end this year?"}, request_only=True)
 

@@ -19,8 +19,7 @@ from agents.api.parsers import Upload
 from agents.api.schema import described
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
-from agents.knowledge.documents import document_add, document_attach, document_delete, document_detach
-from agents.knowledge.media import bytes_place
+from agents.knowledge.documents import bytes_place, document_add, document_attach, document_delete, document_detach
 from agents.models import Collection, Document, Trigger
 from agents.people.access import demand_start
 from agents.text.formats import MAX_BYTES

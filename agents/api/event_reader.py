@@ -18,8 +18,7 @@ from django.db import DatabaseError, close_old_connections
 
 from agents.api import sse
 from agents.models import AgentEvent
-from agents.people.event_words import event_sentence
-from agents.people.happenings import events_between, horizon
+from agents.people.activity import event_sentence, events_between, horizon
 from agents.process_end import process_ends
 from audit.redaction import redact_data
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, Shown, ref
 from agents.api.schema import described
-from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
+from agents.knowledge.projects import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 from agents.models import Memory
 
 STATES = [(state, state) for state in ("proposed", "kept", "dismissed")]

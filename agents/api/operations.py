@@ -12,7 +12,7 @@ from agents.api.fields import Body
 from agents.api.schema import described
 from agents.models import ApiKey, Profile
 from agents.people.keys import Scope
-from agents.sessions.approvers import PERMISSION
+from agents.sessions.standing import PERMISSION
 
 
 class MeShown(serializers.Serializer[Any]):

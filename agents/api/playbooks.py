@@ -15,7 +15,7 @@ from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, Shown
 from agents.api.parsers import StrictJSON, YamlText
 from agents.api.schema import described
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.downloads import yaml_file
 from agents.knowledge.playbooks import playbook_create, playbook_delete, playbook_edit, playbook_export, playbook_import
 from agents.models import Playbook, PlaybookPosition

@@ -14,7 +14,7 @@ from agents.api.fields import Shown, ref
 from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import ProposalStatus
-from agents.knowledge.precedents import proposal_accept, proposal_reject, proposal_retire, proposal_trace
+from agents.knowledge.projects import proposal_accept, proposal_reject, proposal_retire, proposal_trace
 from agents.models import AgentSession, ContextProposal
 
 

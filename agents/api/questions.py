@@ -19,9 +19,9 @@ from agents.api.filtering import public_id
 from agents.api.schema import described
 from agents.enums import QuestionStatus
 from agents.models import Question
-from agents.people.viewing import row_view
-from agents.sessions.approvers import PERMISSION
+from agents.people.access import row_view
 from agents.sessions.questions import MAX_CHARS, question_answer
+from agents.sessions.standing import PERMISSION
 
 PENDING = Q(status=QuestionStatus.PENDING)
 SECOND = OpenApiExample("The second", {"answer": "The second draft."}, request_only=True)

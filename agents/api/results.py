@@ -12,7 +12,7 @@ from agents.api.base import OwnedViewSet
 from agents.api.fields import Body, OwnRow, Shown
 from agents.api.proposals import ProposalShown
 from agents.api.schema import described
-from agents.knowledge.precedents import precedent_dismiss, precedent_promote
+from agents.knowledge.projects import precedent_dismiss, precedent_promote
 from agents.models import Precedent, Project
 
 

@@ -14,9 +14,9 @@ from agents.api.fields import Body, Shown, WordField, ref
 from agents.api.schema import described
 from agents.enums import Outcome
 from agents.models import ToolCall
-from agents.people.viewing import row_view
-from agents.sessions.approvers import PERMISSION
-from agents.sessions.resolutions import Decision, tool_call_resolve
+from agents.people.access import row_view
+from agents.sessions.approvals import Decision, tool_call_resolve
+from agents.sessions.standing import PERMISSION
 from audit.redaction import redact, redact_data
 
 

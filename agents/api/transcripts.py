@@ -14,7 +14,7 @@ from agents.api.base import Acting
 from agents.api.filtering import YesOrNo
 from agents.api.schema import described
 from agents.models import AgentSession, Message
-from agents.sessions.chats import INTERNAL
+from agents.sessions.transcripts import INTERNAL
 from audit.redaction import redact
 
 

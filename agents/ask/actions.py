@@ -16,8 +16,7 @@ from agents.ask.router_naming import names_in, rows_of
 from agents.ask.waits import SHOWN, described_approval, pending_approvals, reachable_approvals, said_of_approval
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession, Approval
-from agents.people.access import demand_start
-from agents.people.viewing import row_view
+from agents.people.access import demand_start, row_view
 from agents.roster.agents import agent_edit
 from agents.roster.lifecycles import agent_is_going, agent_start, agent_stop, demand_startable
 from agents.sessions.approvals import approval_approve, approval_reject, demand_decidable

@@ -16,7 +16,7 @@ from agents.ask.chats import Way, chat_sessions
 from agents.enums import Mode, Phase, Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession
-from agents.people.actors import actor_of
+from agents.people.access import actor_of
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_finish
 from agents.sessions.leases import session_birth

@@ -8,17 +8,15 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_for
+from agents.definitions.in_force import definition_of, loop_for
 from agents.enums import Mode
 from agents.exceptions import Invalid, InvalidTransition, NotFound
-from agents.ledger.permits import demand_birth, demand_on
+from agents.ledger.boundary import demand_birth, demand_on
 from agents.models import Agent, AgentSession
-from agents.people.access import demand_access
-from agents.people.actors import actor_of
+from agents.people.access import actor_of, demand_access
 from agents.policy.transitions import TERMINAL
-from agents.sessions.chats import answers_of
 from agents.sessions.lifecycle import session_create, session_lock
+from agents.sessions.transcripts import answers_of
 from agents.triggers.trigger_fields import checked_cap, demand_owned
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

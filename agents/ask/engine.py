@@ -7,9 +7,7 @@ from agents.ask.chats import Way, chat_sessions
 from agents.ask.streaming import Stream
 from agents.ask.wording import admission, is_yes, requests_in
 from agents.conf import clock
-from agents.definitions.effective import pace_of
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_of
+from agents.definitions.in_force import definition_of, loop_of, pace_of
 from agents.definitions.schema import Autonomy
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
@@ -17,8 +15,7 @@ from agents.enums import Purpose, QuestionStatus, TerminalReason
 from agents.loop.turns import loop_hear_chat
 from agents.models import AgentSession, Question
 from agents.policy.guardrails import LoopConfig
-from agents.sessions.chats import answers_of
-from agents.sessions.transcripts import Entry
+from agents.sessions.transcripts import Entry, answers_of
 from agents.text.blocks import nonce_of, render_block
 from agents.types import End, Finished
 

@@ -16,12 +16,12 @@ from agents.ask.naming import Answer, Asker, heading, lines, told
 from agents.ask.waits import SHOWN, pending_approvals, pending_questions
 from agents.enums import Status
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.precedents import precedents_board
-from agents.ledger.permits import TO_RELEASE, current_halt, halt_told
+from agents.knowledge.projects import precedents_board
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
 from agents.loop.autonomy import under_way_of
 from agents.models import Agent, AgentSession, Installation, Precedent, Trigger
 from agents.policy.transitions import TERMINAL
-from agents.sessions.health import HALTED, health
+from agents.sessions.control_room import HALTED, health
 from agents.sessions.reads import purposes
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line

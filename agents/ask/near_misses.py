@@ -16,7 +16,7 @@ from agents.ask.naming import Answer, Asker, lines, told
 from agents.ask.router_naming import CUES, Names, names_in, rows_of
 from agents.ask.runs import GO_BY, READ, choices, draft
 from agents.ask.whens import when_of
-from agents.ledger.permits import TO_RELEASE, current_halt, halt_told
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
 
 _ALIKE: Final = 0.8  # two words that differ by a slip of a finger, not by what they mean
 _BETWEEN: Final = words("the a an my our this that on over in with using by against for and or then if to of")

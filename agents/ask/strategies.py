@@ -20,7 +20,7 @@ from agents.ask.naming import Answer, Asker, Kind, at_work, drafted, would
 from agents.ask.router_naming import names_in
 from agents.ask.runs import GO_BY, READ, draft, run_towards, which_is_meant
 from agents.ask.whens import when_of
-from agents.definitions.writer import write_definition
+from agents.definitions.loader import write_definition
 from agents.enums import ApprovalMode
 from agents.models import Agent, AgentSession
 from agents.people.access import demand_start

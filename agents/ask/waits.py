@@ -10,7 +10,7 @@ from agents.ask.language import Request
 from agents.ask.naming import Answer, Asker, heading, told
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.models import Approval, Question
-from agents.sessions.approvers import PERMISSION
+from agents.sessions.standing import PERMISSION
 from agents.text.clean import one_line
 
 SHOWN: Final = 20

@@ -7,8 +7,7 @@ from pydantic import Field
 
 from agents.enums import Level
 from agents.exceptions import NotFound
-from agents.knowledge.knowledge import document_of
-from agents.knowledge.search import search_chunks
+from agents.knowledge.search import document_of, search_chunks
 from agents.skills.skill import SkillContext, skill
 
 MOST_HITS: Final = 50

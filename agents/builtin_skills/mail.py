@@ -11,7 +11,7 @@ from pydantic import Field
 from agents.conf import mail_is_configured, mail_sender
 from agents.enums import Level
 from agents.exceptions import Invalid, OutcomeUnknown
-from agents.skills.addresses import host_of
+from agents.skills.risk import host_of
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
 

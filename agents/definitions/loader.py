@@ -3,23 +3,214 @@
 A sensor that is wrong breaks itself alone: it is named in `broken_sensors`, and the agent starts without it.
 """
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
-from agents.definitions.plain import line_at, lines_of, path_of, plain
-from agents.definitions.problems import DefinitionError, Problem
-from agents.definitions.refusals import one_key_of, refusals, shown
-from agents.definitions.schema import MOST_SENSORS, MOST_TRIGGERS, AgentDefinition, BrokenSensor, SensorSpec, Written
-from agents.definitions.triggers import TriggerSpec
-from agents.definitions.values import NAME, Place, truth
+from agents.definitions.schema import (
+    MOST_SENSORS,
+    MOST_TRIGGERS,
+    AgentDefinition,
+    BrokenSensor,
+    DefinitionError,
+    Problem,
+    SensorSpec,
+    TriggerSpec,
+    Written,
+)
+from agents.definitions.values import EXPECTED, NAME, Place, Unclear, truth
 from agents.enums import SensorKind, TriggerKind
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
+from audit.redaction import redact
 
-__all__ = ["DefinitionError", "Problem", "read_definition"]
+# From the tree that the strict reader makes to plain values, and back to the lines where they stand. Pure.
+#
+# YAML 1.1 takes `on` for true, `22:00` for 1320 and `010` for 8. Here a time stays what was written, and a word that
+# could mean two things is marked, so that only a key that knows what it wants takes it.
+
+
+_WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
+_DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)?\.[0-9_]*([eE][-+]?[0-9]{1,3})?")
+_LONGEST_NUMBER: Final = 40
+_MOST_PLACES: Final = 300  # what a float can hold
+
+
+def plain(node: Node) -> Any:
+    match node.kind:
+        case "map":
+            return {key: plain(value) for key, value in node.entries.items()}
+        case "list":
+            return [plain(item) for item in node.items]
+        case "nothing":
+            return None
+        case "boolean":
+            return _boolean(node.text)
+        case "number":
+            return _number(node.text)
+        case _:
+            return node.text
+
+
+def _boolean(text: str) -> bool | Unclear:
+    word = text.lower()
+    return word == "true" if word in {"true", "false"} else Unclear(text)
+
+
+def _number(text: str) -> int | Decimal | str:
+    if ":" in text:
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        return Unclear(text)
+    digits = text.replace("_", "")
+    if _WHOLE.fullmatch(text):
+        return int(digits)
+    if _DECIMAL.fullmatch(text) and any(sign.isdigit() for sign in digits):
+        number = Decimal(digits)
+        if abs(number.adjusted()) <= _MOST_PLACES:
+            return number
+    return Unclear(text)
+
+
+def line_at(root: Node, place: Place) -> int:
+    """The line of the key, or of the nearest one above it that is there."""
+    node, line = root, root.line
+    try:
+        for step in place:
+            if isinstance(step, int):
+                node = node.items[step]
+                line = node.line
+            else:
+                line, node = node.key_lines[step], node.entries[step]
+    except LookupError:
+        return line
+    return line
+
+
+def lines_of(node: Node, path: str = "") -> dict[str, int]:
+    """The line of every key, by its path."""
+    found: dict[str, int] = {}
+    for key, value in node.entries.items():
+        inner = f"{path}.{key}" if path else key
+        found[inner] = node.key_lines[key]
+        found.update(lines_of(value, inner))
+    for number, item in enumerate(node.items):
+        inner = f"{path}[{number}]"
+        found[inner] = item.line
+        found.update(lines_of(item, inner))
+    return found
+
+
+def path_of(place: Place) -> str:
+    """As people write it: `sensors[0].source.tool`."""
+    path = ""
+    for step in place:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+# What pydantic found wrong, in the words of a person: the place, what was expected there, what was found. Pure.
+
+
+SHOWN_CHARS: Final = 60
+_KEY: Final = "[key]"  # how pydantic says that the key of a map is wrong, not its value
+
+
+@dataclass(frozen=True)
+class Refusal:
+    place: Place
+    expected: str
+    got: str
+
+
+def refusals(error: ValidationError, model: type[BaseModel]) -> Iterator[Refusal]:
+    for found in error.errors(include_url=False):
+        place, kind, given = found["loc"], found["type"], found["input"]
+        if place and place[-1] == _KEY and kind != "extra_forbidden":
+            place = place[:-1]
+        if kind == EXPECTED:
+            key = found["ctx"]["key"]
+            yield Refusal((*place, *key), found["ctx"]["what"], shown(_below(given, key)))
+        elif kind == "missing":
+            yield Refusal(place, f"a value: {_last(place)} is needed", "nothing")
+        elif kind == "extra_forbidden":
+            yield Refusal(place, one_key_of(_keys(model, place[:-1]), str(place[-1])), "")
+        elif (section := _section(model, place)) is not None:
+            yield Refusal(place, f"a map with the keys {', '.join(section.model_fields)}", shown(given))
+        else:
+            yield Refusal(place, found["msg"], shown(given))
+
+
+def _last(place: Place) -> str:
+    return str(place[-1]) if place else "the text"
+
+
+def _below(given: Any, key: Place) -> Any:
+    for step in key:
+        try:
+            given = getattr(given, str(step)) if isinstance(given, BaseModel) else given[step]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            return None
+    return given
+
+
+def one_key_of(keys: list[str], key: str) -> str:
+    """What was expected in the place of a key that is not known."""
+    near = get_close_matches(key, keys, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"one of the keys {', '.join(keys)}{hint}"
+
+
+def _keys(model: type[BaseModel], place: Place) -> list[str]:
+    section = _section(model, place)
+    return list(section.model_fields) if section else []
+
+
+def _section(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
+    """The part of the schema that a place speaks of. Steps into a list or a map of sections are passed over."""
+    section: type[BaseModel] | None = model
+    steps = iter(place)
+    for step in steps:
+        field = section.model_fields.get(str(step)) if section else None
+        if field is None:
+            return None
+        section, many = _inner(field.annotation)
+        if many and next(steps, None) is None:
+            return None
+    return section
+
+
+def _inner(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    many = get_origin(annotation) in {tuple, dict}
+    for part in get_args(annotation):
+        section, inner_many = _inner(part)
+        if section is not None:
+            return section, many or inner_many
+    return None, many
+
+
+def shown(given: Any) -> str:
+    if given is None:
+        return "nothing"
+    if isinstance(given, dict | BaseModel):
+        return "a map"
+    if isinstance(given, list | tuple):
+        return "a list"
+    if isinstance(given, Decimal):
+        return str(given)
+    shown = json.dumps(redact(given) if isinstance(given, str) else given, ensure_ascii=False, default=str)
+    return shown if len(shown) <= SHOWN_CHARS else f"{shown[: SHOWN_CHARS - 1]}…"
+
 
 NAME_CHARS: Final = 120
 _NO_SETTING: Final = "there is no such setting; there are "  # as agents.policy.guardrails says it
@@ -206,3 +397,28 @@ def _broken(given: Any, name: str, problems: list[Problem]) -> BrokenSensor:
         kind=SensorKind(kind) if isinstance(kind, str) and kind in SensorKind.values else SensorKind.POLL,
         problems=tuple(problems),
     )
+
+
+# Writes an agent.yaml for an agent that never had one. Pure values in, text out; reading it gives the same values.
+
+
+LINE_CHARS: Final = 100
+
+
+def write_definition(values: Mapping[str, Any]) -> str:
+    """The keys in the order given; what is empty is left out."""
+    kept = {key: value for key, value in values.items() if value not in (None, "", [], {})}
+    return yaml.dump(kept, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_CHARS)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Knows amounts of money, which are exact."""
+
+
+def _amount(dumper: yaml.SafeDumper, amount: Decimal) -> yaml.ScalarNode:
+    kind = "int" if amount == amount.to_integral_value() else "float"
+    return dumper.represent_scalar(f"tag:yaml.org,2002:{kind}", f"{amount.normalize():f}")
+
+
+_Dumper.add_representer(Decimal, _amount)
+_Dumper.add_multi_representer(str, lambda dumper, text: dumper.represent_str(str(text)))

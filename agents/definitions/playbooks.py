@@ -4,15 +4,257 @@ Every refusal names the place and the line: `positions[2].severity: expected tex
 Writing and reading again gives the same values.
 """
 
-from collections.abc import Sequence
-from dataclasses import fields
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import yaml
 
-from agents.definitions.playbook_text import DEFAULT_SEVERITY, Position
 from agents.exceptions import Invalid
 from agents.text.strict_yaml import Node, read_yaml
+
+# Playbooks and rules as Markdown that a person, a model and the offline analyst read alike, and their readers.
+#
+# Rendering is deterministic, and reading it gives the same values back: words on one line have single spaces, prose
+# has `\n` line ends and no blank space around it. The readers take what people write by hand: they never raise.
+
+
+UNNAMED = "(unnamed)"
+DEFAULT_SEVERITY = "warn"
+
+
+@dataclass(frozen=True)
+class Position:
+    """What a document should say about one issue, and what would still do."""
+
+    issue: str
+    severity: str = DEFAULT_SEVERITY
+    standard: str = ""
+    fallbacks: tuple[str, ...] = ()
+    guidance: str = ""
+    must_contain: tuple[str, ...] = ()
+    must_not_contain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlaybookText:
+    name: str
+    version: int
+    positions: tuple[Position, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One checkable line of a skill. `form` is a key of FORMS; `phrases` are the quoted words of a `mention` form."""
+
+    form: str
+    text: str = ""
+    phrases: tuple[str, ...] = ()
+    severity: str = DEFAULT_SEVERITY
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    rules: tuple[Rule, ...] = ()
+    ignored: tuple[str, ...] = field(default=())
+
+
+# Longest first, for `must` begins most of them.
+FORMS = {
+    "must mention one of": "any of the phrases",
+    "must not mention": "none of the phrases",
+    "must mention": "each of the phrases",
+    "must not": "the document does not say this",
+    "must": "the document says this",
+    "should": "as must, but only worth a note",
+    "at least": "the quantity is no smaller, and is stated",
+    "at most": "the quantity is no greater where it is stated",
+}
+_WRITTEN = {
+    "must not mention": ("must not contain", "must not include", "never mention", "do not mention"),
+    "must mention": ("must contain", "must include", "mention"),
+    "must mention one of": ("must contain one of", "must mention any of", "must mention either"),
+    "must not": ("must never", "shall not", "may not", "never"),
+    "must": ("shall",),
+    "at least": ("no less than", "not less than", "minimum", "no fewer than"),
+    "at most": ("no more than", "not more than", "maximum", "up to"),
+}
+_FORM_OF = {form: form for form in FORMS} | {other: form for form, others in _WRITTEN.items() for other in others}
+_ANY_FORM = "|".join(sorted(map(re.escape, _FORM_OF), key=len, reverse=True))
+
+_TITLE = re.compile(r"(?:Playbook: )?(.*?) ?(?:\(version (\d{1,9})\))?")
+_HEADING = re.compile(r"(#{1,6})\s+(.*)")
+_NUMBER = re.compile(r"\A\d+\.\s+")
+_LABEL = re.compile(
+    r"\s*(?:[-*]\s+)?\**(severity|standard(?: position| language| clause)?|fallback(?: position| tier)?(?: ?\d+)?"
+    r"|guidance|notes?|must not contain|must contain)\**\s*:\**(.*)",
+    re.IGNORECASE,
+)
+_FIELDS = {"standard": "standard", "note": "guidance"}
+_BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
+_QUOTES = "\"'“”„‟«»\u2018\u2019"
+_PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded: none is looked for to the end
+_RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
+_RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)
+
+
+def render_playbook(playbook: PlaybookText) -> str:
+    """The playbook as Markdown: one section for each position, in order."""
+    lines = [f"# Playbook: {_line(playbook.name) or UNNAMED} (version {playbook.version})"]
+    for number, position in enumerate(playbook.positions, 1):
+        lines += ["", f"## {number}. {_line(position.issue) or UNNAMED}", ""]
+        lines += [f"Severity: {_line(position.severity) or DEFAULT_SEVERITY}"]
+        lines += _prose_lines("Standard", position.standard)
+        tiers = [text for text in position.fallbacks if _prose(text)]
+        for tier, text in enumerate(tiers, 1):
+            lines += _prose_lines(f"Fallback {tier}", text)
+        lines += _prose_lines("Guidance", position.guidance)
+        lines += _phrase_lines("Must contain", position.must_contain)
+        lines += _phrase_lines("Must not contain", position.must_not_contain)
+    return "\n".join(lines) + "\n"
+
+
+def parse_playbook(text: str) -> PlaybookText:
+    """What a playbook text says; also one that was written by hand, with the text behind its label."""
+    name, version = UNNAMED, 1
+    positions: list[_Draft] = []
+    for line in _lines(text):
+        heading = _HEADING.fullmatch(line)
+        if heading and len(heading[1]) > 1:
+            positions.append(_Draft(_line(_NUMBER.sub("", heading[2], count=1)) or UNNAMED))
+        elif heading and (title := _TITLE.fullmatch(_line(heading[2]))):
+            name, version = title[1] or UNNAMED, int(title[2] or 1)
+        elif positions:
+            positions[-1].read(line)
+    return PlaybookText(name, version, tuple(draft.position() for draft in positions))
+
+
+def render_rules(rules: Iterable[Rule]) -> str:
+    """The rules as a Markdown list under their heading."""
+    return "\n".join(["## Rules", "", *(f"- {_rule_line(rule)}" for rule in rules)]) + "\n"
+
+
+def parse_rules(text: str) -> RuleSet:
+    """The rules of a skill text: list items under a heading that speaks of rules, or with a colon anywhere.
+
+    List items under such a heading that have no known form are reported; all other text is for people and models.
+    """
+    rules: list[Rule] = []
+    ignored: list[str] = []
+    inside = False
+    for line in _lines(text):
+        heading = _HEADING.fullmatch(line)
+        if heading:
+            inside = bool(_RULES_HEADING.search(heading[2]))
+        elif item := _BULLET.fullmatch(line):
+            rule = _read_rule(item[1].strip(), colon_needed=not inside)
+            if rule:
+                rules.append(rule)
+            elif inside:
+                ignored.append(_line(item[1]))
+    return RuleSet(tuple(rules), tuple(ignored))
+
+
+class _Draft:
+    """A position while its lines are being read."""
+
+    def __init__(self, issue: str) -> None:
+        self.issue = issue
+        self.field = ""
+        self.lines: dict[str, list[str]] = {}
+        self.tiers = 0
+
+    def read(self, line: str) -> None:
+        label = _LABEL.fullmatch(line)
+        if label:
+            self.field = self._name(label[1].lower())
+            said = label[2].strip()
+        else:
+            said = line[2:] if line.startswith("> ") else line.removeprefix(">")
+        self.lines.setdefault(self.field, []).append(said)
+
+    def _name(self, label: str) -> str:
+        if label.startswith("fallback"):
+            self.tiers += 1
+            return f"fallback {self.tiers}"
+        return next((name for start, name in _FIELDS.items() if label.startswith(start)), label)
+
+    def position(self) -> Position:
+        texts = {name: _prose("\n".join(lines)) for name, lines in self.lines.items()}
+        tiers = (texts.get(f"fallback {tier}", "") for tier in range(1, self.tiers + 1))
+        return Position(
+            issue=self.issue,
+            severity=_line(texts.get("severity", "")) or DEFAULT_SEVERITY,
+            standard=texts.get("standard", ""),
+            fallbacks=tuple(filter(None, tiers)),
+            guidance=texts.get("guidance", ""),
+            must_contain=_listed(texts.get("must contain", "")),
+            must_not_contain=_listed(texts.get("must not contain", "")),
+        )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Phrases: one for each list item, whole; or on one line, quoted or with `;` between them."""
+    found: list[str] = []
+    for line in text.split("\n"):
+        item = _BULLET.fullmatch(line)
+        found += [_unquoted(item[1])] if item else _phrases(line)
+    return tuple(filter(None, found))
+
+
+def _phrases(text: str) -> list[str]:
+    quoted = [_line("".join(groups)) for groups in _PHRASE.findall(text)]
+    return quoted or [_unquoted(part) for part in text.split(";") if part.strip()]
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
+        text = text[1:-1]
+    return _line(text)
+
+
+def _read_rule(text: str, *, colon_needed: bool) -> Rule | None:
+    found = _RULE.fullmatch(text.replace("**", ""))
+    if not found or not found[4].strip() or (colon_needed and ":" not in found[3] + found[4]):
+        return None
+    form = _FORM_OF[found[2].lower()]
+    severity = _line(found[1] or "") or ("info" if form == "should" else DEFAULT_SEVERITY)
+    rest = _line(found[4])
+    phrases = tuple(_line("".join(groups)) for groups in _PHRASE.findall(rest)) if "mention" in form else ()
+    return Rule(form, "" if phrases else rest, tuple(filter(None, phrases)), severity)
+
+
+def _rule_line(rule: Rule) -> str:
+    phrases = (_line(phrase).replace('"', "'") for phrase in rule.phrases)
+    what = ", ".join(f'"{phrase}"' for phrase in phrases) or _line(rule.text)
+    severity = _line(rule.severity).replace("]", ")") or DEFAULT_SEVERITY
+    colon = "" if rule.form.startswith("at ") else ":"
+    return f"[{severity}] {rule.form}{colon} {what}"
+
+
+def _prose_lines(label: str, text: str) -> list[str]:
+    prose = _prose(text)
+    return ["", f"{label}:", "", *(f"> {line}" if line else ">" for line in _lines(prose))] if prose else []
+
+
+def _phrase_lines(label: str, phrases: tuple[str, ...]) -> list[str]:
+    named = [_line(phrase) for phrase in phrases if _line(phrase)]
+    return ["", f"{label}:", "", *(f'- "{phrase}"' for phrase in named)] if named else []
+
+
+def _lines(text: str) -> list[str]:
+    return re.sub(r"\r\n?", "\n", text).split("\n")
+
+
+def _prose(text: str) -> str:
+    return "\n".join(_lines(text)).strip()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
 
 KEYS: Final = ("name", "positions")
 POSITION_KEYS: Final = tuple(field.name for field in fields(Position))

@@ -4,20 +4,18 @@ What a key names (a skill, a model, a collection) need not exist here; who start
 A key without a value counts as left out.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from agents.definitions.paths import BadPath, steps_of
-from agents.definitions.problems import Problem
-from agents.definitions.section import Section
-from agents.definitions.triggers import TriggerSpec
 from agents.definitions.values import (
     DAY,
     LONGEST,
     Amount,
+    BadPath,
     Clock,
     Flag,
     Fraction,
@@ -32,10 +30,148 @@ from agents.definitions.values import (
     expected,
     listed,
     one_of,
+    steps_of,
     text,
     whole,
 )
-from agents.enums import ApprovalMode, SensorKind
+from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, SensorKind, TriggerKind
+from agents.exceptions import Invalid
+from agents.policy.schedule import MAX_CHARS, validate
+
+# --- What is wrong with an agent.yaml: file, line, key, what was expected and what was found. Pure data ---
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to mend: `agent.yaml:12: autonomy.idle_timeout: expected a whole number …; got "soon"`."""
+
+    file: str
+    line: int
+    key: str
+    expected: str
+    got: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.said}"
+
+    @property
+    def said(self) -> str:
+        """The problem without its place."""
+        key = f"{self.key}: " if self.key else ""
+        return f"{key}expected {self.expected}{f'; got {self.got}' if self.got else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "message": str(self)}
+
+
+class DefinitionError(Invalid):
+    """An agent.yaml cannot be taken as it is; every problem that was found is named."""
+
+    def __init__(self, problems: tuple[Problem, ...], *, rest: "AgentDefinition | None" = None) -> None:
+        """`rest` is what can be read of the text all the same, for who looks for more that is wrong."""
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+        self.rest = rest
+
+
+# What all sections of an agent.yaml have in common: no unknown keys, and a known one without a value counts as left
+# out.
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nothing(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
+        return given
+
+
+# Triggers as an agent.yaml names them. What they bind to is named, and looked up by the service that makes them.
+
+
+KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
+# What only one kind has a use for.
+OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
+    "cron": TriggerKind.SCHEDULE,
+    "zone": TriggerKind.SCHEDULE,
+    "catch_up_minutes": TriggerKind.SCHEDULE,
+    "source": TriggerKind.EVENT,
+    "event_type": TriggerKind.EVENT,
+    "category": TriggerKind.EVENT,
+    "min_severity": TriggerKind.EVENT,
+}
+# What a kind cannot do without: one key of each group.
+NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
+    TriggerKind.WATCH: {("collection",): "the name of a collection: a watch needs one"},
+    TriggerKind.SCHEDULE: {
+        ("cron",): 'five fields, such as "0 6 * * 1": a schedule needs them',
+        ("playbook", "skill"): "the name of a playbook, or a skill: a schedule needs one of them",
+        ("collection", "query"): "the name of a collection, or a query: a schedule needs one of them",
+    },
+}
+Named = Annotated[str, text(200, what="a name")]
+
+
+class TriggerSpec(Section):
+    """A trigger of the agent. `zone` is the agent's unless it is given."""
+
+    name: Annotated[str, text(120, what="a name")]
+    kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in KINDS))]
+    enabled: Flag = True
+    collection: Annotated[str, text(120, what="the name of a collection")] | None = None
+    playbook: Named | None = None
+    skill: Named | None = None
+    project: Named | None = None
+    query: Annotated[str, text(500, what="words", needed=False)] = ""
+    cron: Annotated[str, text(MAX_CHARS, what='five fields, such as "0 6 * * 1",')] = ""
+    zone: Zone | None = None
+    catch_up_minutes: Annotated[int, whole("minutes", most=525_600)] = 1_440
+    source: Annotated[str, text(120, needed=False)] = ""
+    event_type: Annotated[str, text(120, needed=False)] = ""
+    category: Annotated[str, text(120, needed=False)] = ""
+    min_severity: Annotated[EventSeverity, one_of(tuple(EventSeverity.values))] = EventSeverity.INFO
+    max_cost_usd: Amount | None = None
+    max_cost_per_day_usd: Amount | None = None
+    max_runs_per_hour: Annotated[int, whole("runs", least=1, most=10_000)] = 60
+    pause_after: Annotated[int, whole("runs", most=1_000)] = 50
+    emit_artifacts: Flag = False
+    review_flagged: Flag = False
+    judge_citations: Flag = False
+    analysis_mode: Annotated[AnalysisMode, one_of(tuple(AnalysisMode.values))] = AnalysisMode.SINGLE
+    loop: Settings = Field(default_factory=dict)
+    guardrails: Settings = Field(default_factory=dict)
+
+    def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
+        """Keys that do not go together, each with what was expected there. Nothing is said of what hangs on a key that
+        is `wrong` by itself."""
+        if "kind" in wrong:
+            return
+        for key, kind in OF_ONE_KIND.items():
+            if key in self.model_fields_set and self.kind != kind:
+                yield key, f"nothing: only {kind} triggers have it, and this is of kind {self.kind}"
+        for keys, needed in NEEDED.get(self.kind, {}).items():
+            if not wrong & set(keys) and not any(getattr(self, key) for key in keys):
+                yield keys[0], needed
+        if self.kind == TriggerKind.SCHEDULE and self.cron:
+            yield from self._never_due(self.zone or agent_zone)
+
+    def _never_due(self, zone: str) -> Iterator[tuple[str, str]]:
+        try:
+            validate(self.cron, zone)
+        except Invalid as error:
+            yield "cron", f"a schedule that is due some day: {str(error).rstrip('.')}"
+
+    def fields(self, zone: str) -> dict[str, Any]:
+        """What the services for triggers take, but for the name, the kind and what it binds to."""
+        bound = {"name", "kind", "collection", "playbook", "skill", "project"}
+        useless = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
+        given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | useless}
+        return {**given, "zone": self.zone or zone} if "zone" in given else given
+
 
 MOST_FIELDS: Final = 100
 MOST_SENSORS: Final = 50

@@ -10,7 +10,7 @@ from typing import Any
 from agents.enums import Risk, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession
-from agents.sessions.runs import arguments_asked
+from agents.sessions.reads import arguments_asked
 from agents.types import ToolResult
 
 

@@ -21,11 +21,10 @@ from agents.guard.context import persisting
 from agents.guard.params import BadParams
 from agents.ledger.boundary import lock
 from agents.ledger.budgets import budgets_lock
-from agents.ledger.estimates import estimate_model_call
-from agents.ledger.prices import declared_price
+from agents.ledger.prices import declared_price, estimate_model_call
 from agents.models import AgentSession, ToolCall
 from agents.policy import brakes, costs
-from agents.sessions.runs import call_latest
+from agents.sessions.reads import call_latest
 from agents.skills.skill import Skill
 from agents.types import ZERO, Ledger, ModelRequest
 from audit.redaction import redact_data

@@ -19,12 +19,10 @@ from agents.guard.calls import Asked
 from agents.guard.notes import note_refusal
 from agents.guard.params import BadParams
 from agents.models import AgentSession, Question
-from agents.skills.addresses import level_for
 from agents.skills.parsing import SkillCall
-from agents.skills.registry import skill_named
-from agents.skills.risk import RiskAssessor
+from agents.skills.registry import pace_of, skill_named, skill_refusal, skill_standing
+from agents.skills.risk import RiskAssessor, level_for
 from agents.skills.skill import BadArguments, Skill
-from agents.skills.skills import pace_of, skill_refusal, skill_standing
 from agents.types import ToolResult
 from audit.rows import canonical
 

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import guardrails_of
+from agents.definitions.in_force import definition_of, guardrails_of
 from agents.engine.loop import Answered, StepLoop
 from agents.engine.offering import model_of, skills_of
 from agents.engine.prompting import Admission, Brief

@@ -13,7 +13,7 @@ from uuid import UUID
 from agents.guard.context import CallContext
 from agents.guard.params import BadParams, text
 from agents.knowledge.documents import artifact_add
-from agents.knowledge.knowledge import collection_of
+from agents.knowledge.search import collection_of
 from agents.models import AgentSession
 
 MAX_CHARS = 1_000_000

@@ -19,8 +19,15 @@ from agents.models import Agent, AgentSession, Approval
 from agents.policy.brakes import temporal
 from agents.policy.consent import needs_person
 from agents.policy.transitions import TERMINAL
-from agents.sessions.approvals import Ask, approval_for, approval_refused_before, approval_request
-from agents.sessions.tickets import LIVE, ticket_cancel, ticket_consume
+from agents.sessions.approvals import (
+    LIVE,
+    Ask,
+    approval_for,
+    approval_refused_before,
+    approval_request,
+    ticket_cancel,
+    ticket_consume,
+)
 from agents.types import ZERO, ToolResult
 
 

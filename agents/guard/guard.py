@@ -30,15 +30,13 @@ from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import Opened, Payment, book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.ledger.boundary import Locked, glance, is_halted, lock
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
-from agents.ledger.estimates import estimate_tool_cost
 from agents.ledger.journal import RETRY_LATER, journal_open, journal_place, journal_record
-from agents.ledger.prices import declared_price
+from agents.ledger.prices import declared_price, estimate_tool_cost
 from agents.models import AgentSession, Approval
 from agents.policy import brakes, costs
-from agents.providers.base import ProviderError
-from agents.providers.retry import Tries
+from agents.providers.base import ProviderError, Tries
 from agents.queue import in_open_transaction
-from agents.sessions.tickets import ticket_record
+from agents.sessions.approvals import ticket_record
 from agents.skills.running import SkillTimeout, at_once, timed
 from agents.text.clean import storable
 from agents.types import ZERO, ToolResult

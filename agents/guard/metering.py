@@ -16,9 +16,8 @@ from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.models import AgentSession
 from agents.policy.costs import cost_of
-from agents.providers.base import Chunk, Fault, ProviderError
+from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait
 from agents.providers.registry import is_in_process, provider_for
-from agents.providers.retry import Tries, next_wait
 from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
 from audit.redaction import StreamRedactor, redact, redact_exception
 

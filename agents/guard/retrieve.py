@@ -18,8 +18,9 @@ from uuid import UUID
 
 from agents.guard.context import CallContext
 from agents.guard.params import BadParams, text
-from agents.knowledge.knowledge import (
+from agents.knowledge.search import (
     RUN_CHARS,
+    Hit,
     Sized,
     collection_of,
     document_of,
@@ -27,8 +28,8 @@ from agents.knowledge.knowledge import (
     documents_new_in,
     documents_read,
     last_chunk_end_within,
+    search_chunks,
 )
-from agents.knowledge.search import Hit, search_chunks
 from agents.models import Document
 
 MOST_CHARS = 1_000_000

@@ -16,8 +16,7 @@ from agents.guard.calls import Call
 from agents.guard.metering import Attempt, Meter, Question
 from agents.guard.notes import note_skill
 from agents.guard.refusals import Refusal, brake_session
-from agents.ledger.inference import inference_record
-from agents.ledger.journal import RETRY_LATER, journal_local, journal_retry, journal_settle
+from agents.ledger.journal import RETRY_LATER, inference_record, journal_local, journal_retry, journal_settle
 from agents.ledger.prices import model_suspend
 from agents.models import ToolCall
 from agents.types import ZERO, Ledger, Price, ToolResult

@@ -8,12 +8,10 @@ from agents.conf import skill_hosts
 from agents.guard.context import CallContext
 from agents.guard.params import BadParams
 from agents.guard.tools import Params, Tool
-from agents.skills.addresses import goes_elsewhere, level_for
-from agents.skills.registry import skill_named
+from agents.skills.registry import pace_of, skill_count_refuse, skill_count_take, skill_named, skill_standing
+from agents.skills.risk import goes_elsewhere, level_for
 from agents.skills.running import perform
-from agents.skills.secrets import holds_handle, resolved
-from agents.skills.skill import Skill, SkillContext
-from agents.skills.skills import pace_of, skill_count_refuse, skill_count_take, skill_standing
+from agents.skills.skill import Skill, SkillContext, holds_handle, resolved
 
 
 def is_skill_call(params: Params) -> bool:

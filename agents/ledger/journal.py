@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from django.db.models import F
 
-from agents.enums import HaltState, Outcome, Status
+from agents.enums import HaltState, Outcome, Purpose, Status
 from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
 from agents.ledger.boundary import holder, lock
 from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
-from agents.models import AgentSession, ToolCall
+from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy.brakes import temporal
-from agents.types import Ledger, ToolResult
+from agents.types import Ledger, ToolResult, Usage
 from audit import recorder
 from audit.recorder import Head
 
@@ -202,3 +202,48 @@ def call_details(call: ToolCall) -> dict[str, Any]:
     if call.detail:
         details["detail"] = call.detail
     return details
+
+
+# --- The log of model calls, success or failure; rolling estimates are made from it ---
+
+
+class Attempted(Protocol):
+    """One request to a provider, as the log needs it."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def usage(self) -> Usage | None: ...
+    @property
+    def refused(self) -> bool: ...
+    @property
+    def latency_ms(self) -> int: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def outcome(self) -> Outcome: ...
+
+
+def inference_record(
+    call: ToolCall, attempt: Attempted, *, purpose: Purpose, booked: Decimal, now: datetime
+) -> InferenceLog:
+    """`cost_estimate` stays empty when nothing was reported: a guess must not calibrate later estimates."""
+    usage = attempt.usage or Usage(0, 0)
+    return InferenceLog.objects.create(
+        session=call.session,
+        provider=attempt.provider,
+        model=call.model,
+        purpose=purpose,
+        attempt=attempt.number,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        approved_usd=call.approved_usd,
+        cost_estimate=booked if attempt.usage is not None else None,
+        latency_ms=attempt.latency_ms,
+        request_id=attempt.request_id,
+        refused=attempt.refused,
+        outcome=attempt.outcome,
+        created_at=now,
+    )

@@ -4,18 +4,21 @@ Owns the lock on a trigger's row and the one way in which a trigger is paused. L
 chain; nobody who holds books or has written to the system chain waits for a trigger's lock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Count, Sum
 
 from agents.enums import NoticeKind, Status, TerminalReason
-from agents.models import Trigger
-from agents.people.actors import actor_of
+from agents.models import AgentSession, Trigger
+from agents.people.access import actor_of
 from agents.people.notifications import notice_create
 from agents.policy.transitions import REASON_STATUS
 from audit import recorder
@@ -139,3 +142,29 @@ def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
         if runs >= row.pause_after:
             trigger_stop(row, reason, now=now, runs=runs, fault=fault)
             return
+
+
+# --- What the runs of triggers have cost to date, in both ledgers ---
+
+
+ZERO = Decimal(0)
+
+
+@dataclass(frozen=True)
+class TriggerSpend:
+    """Charged is what was approved before the calls, actual what the reported tokens cost."""
+
+    sessions: int = 0
+    charged_usd: Decimal = ZERO
+    actual_usd: Decimal = ZERO
+
+
+def trigger_spend(trigger: Trigger) -> TriggerSpend:
+    return triggers_spend([trigger.pk]).get(trigger.pk, TriggerSpend())
+
+
+def triggers_spend(trigger_pks: Iterable[int]) -> dict[int, TriggerSpend]:
+    """By trigger, in one statement; a trigger without sessions is left out."""
+    rows = AgentSession.objects.filter(trigger__in=list(trigger_pks)).values("trigger_id")
+    sums = rows.annotate(sessions=Count("pk"), charged=Sum("cost_total_usd"), actual=Sum("cost_actual_usd"))
+    return {row["trigger_id"]: TriggerSpend(row["sessions"], row["charged"], row["actual"]) for row in sums.order_by()}

@@ -16,8 +16,7 @@ from agents.loop.reads import DROPPED, alerts_dropped
 from agents.models import AgentSession, Alert
 from agents.people.activity import event_emit
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import session_lock, session_wake
-from agents.sessions.waits import wakes_for
+from agents.sessions.lifecycle import session_lock, session_wake, wakes_for
 from agents.text.clean import storable
 from audit.redaction import redact
 

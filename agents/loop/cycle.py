@@ -15,9 +15,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from agents.conf import clock
-from agents.definitions.effective import pace_of
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_of
+from agents.definitions.in_force import definition_of, loop_of, pace_of
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import EventKind, TerminalReason, TurnState
@@ -50,7 +48,7 @@ from agents.models import Agent, AgentSession, Turn
 from agents.people.activity import event_emit
 from agents.policy.guardrails import LoopConfig
 from agents.sessions.transcripts import Entry, transcript_append
-from agents.skills.pacing import yield_turn
+from agents.skills.registry import yield_turn
 from agents.types import Asleep, End, Finished
 from audit.redaction import redact_exception
 

@@ -6,10 +6,10 @@ Each that takes hold is named, with its numbers, for those who watch.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agents.definitions.effective import pace_of
+from agents.definitions.in_force import pace_of
 from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.enums import TerminalReason
-from agents.ledger.permits import may_run_for
+from agents.ledger.boundary import may_run_for
 from agents.loop.pacing import (
     MOST_RATE_REFUSALS,
     Move,

@@ -5,18 +5,15 @@ from datetime import timedelta
 from typing import Final
 
 from agents.conf import clock
-from agents.definitions.effective import pace_of
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_of
+from agents.definitions.in_force import definition_of, loop_of, pace_of
 from agents.engine.loop import Answered
 from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
 from agents.enums import Mode, TerminalReason
-from agents.ledger.permits import may_run_for
+from agents.ledger.boundary import may_run_for
 from agents.loop.heartbeats import heartbeat_next, heartbeat_of, within_hours
 from agents.models import Agent, AgentSession, Message
 from agents.policy.guardrails import LoopConfig
-from agents.sessions.chats import answers_of
-from agents.sessions.transcripts import Entry
+from agents.sessions.transcripts import Entry, answers_of
 from agents.types import Asleep, End, Finished
 
 MOST_BEFORE: Final = 5

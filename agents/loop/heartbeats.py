@@ -9,15 +9,13 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_for
+from agents.definitions.in_force import definition_of, loop_for
 from agents.definitions.schema import AgentDefinition, Heartbeat
 from agents.enums import Mode
 from agents.exceptions import Invalid
 from agents.loop.reads import running
 from agents.models import Agent, AgentSession
-from agents.people.access import demand_access
-from agents.people.actors import SYSTEM, actor_of
+from agents.people.access import SYSTEM, actor_of, demand_access
 from agents.policy.schedule import Hours
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import session_create

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from agents.enums import TerminalReason
-from agents.sessions.waits import CHAT_MESSAGE
+from agents.sessions.lifecycle import CHAT_MESSAGE
 from agents.types import Asleep, End, Finished, SliceOver
 
 FORCED_SLEEP: Final = 60

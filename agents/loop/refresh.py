@@ -16,10 +16,9 @@ from agents.guard.params import BadParams
 from agents.loop.state import FieldView, hot_write
 from agents.models import AgentSession, Turn
 from agents.policy.consent import needs_person
-from agents.skills.addresses import level_for
-from agents.skills.registry import skill_named
+from agents.skills.registry import skill_named, skill_standing
+from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments
-from agents.skills.skills import skill_standing
 from agents.types import ToolResult
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from agents.definitions.effective import pace_of
-from agents.definitions.in_force import definition_of
+from agents.definitions.in_force import definition_of, pace_of
 from agents.enums import EventKind, Mode, Outcome, Status, TurnState
 from agents.loop.alerts import alert_push, alerts_clear
 from agents.loop.reads import loop_current
@@ -20,9 +19,8 @@ from agents.models import AgentSession, Alert, Message, ToolCall, Turn
 from agents.people.activity import event_emit
 from agents.policy.guardrails import Counters
 from agents.policy.transitions import TERMINAL
-from agents.sessions.lifecycle import held, session_lock
+from agents.sessions.lifecycle import CHAT_MESSAGE, HEARD, WAKES, held, session_lock, wakes_for
 from agents.sessions.transcripts import GUARDRAILS
-from agents.sessions.waits import CHAT_MESSAGE, HEARD, WAKES, wakes_for
 from agents.types import ZERO
 
 PACE: Final = "loop"  # in a session's metadata: what the loop remembers between turns

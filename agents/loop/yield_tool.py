@@ -6,7 +6,7 @@ from agents.loop.pacing import Yielded, YieldMode
 from agents.loop.turns import Done
 from agents.models import AgentSession
 from agents.policy.guardrails import YIELD
-from agents.sessions.runs import call_latest
+from agents.sessions.reads import call_latest
 
 
 def read_yield(session: AgentSession, calls: Sequence[Done]) -> Yielded:

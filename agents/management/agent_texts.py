@@ -6,7 +6,7 @@ from typing import Final
 
 from django.core.management.base import CommandError
 
-from agents.definitions.problems import Problem
+from agents.definitions.schema import Problem
 from agents.text.strict_yaml import MAX_BYTES
 from audit.management.base import cut
 

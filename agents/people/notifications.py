@@ -19,8 +19,7 @@ from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
-from agents.people.access import demand_access
-from agents.people.actors import actor_of
+from agents.people.access import actor_of, demand_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
 from audit import recorder

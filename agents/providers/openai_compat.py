@@ -17,11 +17,8 @@ import httpcore
 import httpx
 
 from agents.conf import clock
-from agents.providers.base import Chunk
-from agents.providers.errors import Fault, ProviderError, fault_of_status, usage_of_status
-from agents.providers.parsing import reply_of
-from agents.providers.transport import Assembly, consume, ended_once
-from agents.providers.wire import Patience, Wire
+from agents.providers.base import Chunk, Fault, ProviderError, fault_of_status, usage_of_status
+from agents.providers.transport import Assembly, Patience, Wire, consume, ended_once, reply_of
 from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact

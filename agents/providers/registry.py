@@ -12,8 +12,7 @@ from django.conf import settings
 from agents.providers.base import Chunk, Fault, Provider, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.providers.transport import ended_once
-from agents.providers.wire import Patience
+from agents.providers.transport import Patience, ended_once
 from agents.types import ModelReply, ModelRequest
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agents.providers.base import Chunk
-from agents.providers.errors import Fault, ProviderError
+from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.transport import ended_once
 from agents.types import ModelReply, ModelRequest, RequestedCall, Usage
 

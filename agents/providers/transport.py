@@ -6,18 +6,82 @@ goes on), and when it just stops. Whoever waits for the end never waits in vain.
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from ssl import SSLContext
+from typing import Any, Final
 
-from agents.providers.base import Chunk
-from agents.providers.errors import Fault, ProviderError
-from agents.providers.parsing import stop_reason_of, usage_of
+import httpcore
+import httpx
+
+from agents.providers.base import Chunk, Fault, ProviderError
 from agents.types import ModelReply, RequestedCall, Usage
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
+
+
+# Reads what an OpenAI-compatible server answers. What is missing or odd has a defined reading; nothing is guessed.
+
+
+_STOP_REASONS: Final = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+def stop_reason_of(finish_reason: object, *, has_calls: bool) -> str:
+    """An unknown or missing reason is a normal end; with calls it is a wish to use them."""
+    fallback = "tool_use" if has_calls else "end_turn"
+    return _STOP_REASONS.get(finish_reason, fallback) if isinstance(finish_reason, str) else fallback
+
+
+def usage_of(reported: object) -> Usage | None:
+    """None unless both counts are whole numbers, 0 or more: a report that cannot be read is no report."""
+    if not isinstance(reported, dict):
+        return None
+    counts = [reported.get("prompt_tokens"), reported.get("completion_tokens", 0)]
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+        return None
+    return Usage(*counts)
+
+
+def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
+    if not isinstance(answer, dict):
+        raise ProviderError("The model server answered with something that is not an object.", fault=Fault.MALFORMED)
+    usage = usage_of(answer.get("usage"))
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
+    message = choices[0].get("message") or {}
+    calls = tuple(_call(call) for call in message.get("tool_calls") or [] if isinstance(call, dict))
+    text = message.get("content")
+    refused = bool(message.get("refusal"))
+    return ModelReply(
+        text=text if isinstance(text, str) else (message.get("refusal") or "" if refused else ""),
+        usage=usage,
+        stop_reason="refusal" if refused else stop_reason_of(choices[0].get("finish_reason"), has_calls=bool(calls)),
+        provider=provider,
+        calls=calls,
+        request_id=request_id,
+    )
+
+
+def _call(call: dict[str, Any]) -> RequestedCall:
+    function = call.get("function") or {}
+    return RequestedCall(
+        id=str(call.get("id") or ""),
+        name=str(function.get("name") or ""),
+        arguments=str(function.get("arguments") or ""),
+    )
+
 
 DONE = "[DONE]"
 UNREADABLE = "{"
@@ -122,3 +186,131 @@ def ended_once(on_chunk: Callable[[Chunk], None]) -> Iterator[Callable[[str], No
         yield lambda text: on_chunk(Chunk(text))
     finally:
         on_chunk(Chunk(finished=True))
+
+
+# --- The connection to a model server: kept open between calls, and patient only so long ---
+#
+# Four waits are bounded: to connect, for the first byte, between bytes, and for everything together. A model server
+# is configured by the operator, so its address is not gated; it is never taken from a document or a model.
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait, in seconds."""
+
+    connect: float = 10.0
+    first_byte: float = 120.0
+    between_bytes: float = 60.0
+    total: float = 290.0
+
+
+class _Clock:
+    """The waits of one request, kept by the thread that makes it; pooled connections look it up at every read."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._end = time.monotonic() + patience.total
+        self.begun = False
+
+    def _left(self) -> float:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout("the whole call took too long")
+        return left
+
+    def for_connecting(self) -> float:
+        return min(self._patience.connect, self._left())
+
+    def for_reading(self) -> float:
+        return min(self._patience.between_bytes if self.begun else self._patience.first_byte, self._left())
+
+
+_current = threading.local()
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        clock: _Clock = _current.clock
+        data = self._inner.read(max_bytes, clock.for_reading())
+        clock.begun = True
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _current.clock.for_connecting())
+
+    def start_tls(
+        self, ssl_context: SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _current.clock.for_connecting()))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class _Backend(httpcore.NetworkBackend):
+    def __init__(self) -> None:
+        self._inner = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.connect_tcp(host, port, _current.clock.for_connecting(), local_address))
+
+
+@cache
+def _tls() -> SSLContext:
+    """Reading the public authorities takes longer than a call on loopback: once in a process is enough."""
+    return httpcore.default_ssl_context()
+
+
+class Wire(httpx.BaseTransport):
+    """A pool of connections whose every wait is bounded by the patience of the call at hand."""
+
+    def __init__(self, patience: Patience, *, connections: int = 8) -> None:
+        self._patience = patience
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=_tls(),
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=60.0,
+            network_backend=_Backend(),
+        )
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        _current.clock = _Clock(self._patience)
+        url = request.url
+        answer = self._pool.handle_request(
+            httpcore.Request(
+                method=request.method,
+                url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+                headers=request.headers.raw,
+                content=request.content,
+                extensions={"timeout": {"pool": self._patience.first_byte}},
+            )
+        )
+        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+
+    def close(self) -> None:
+        self._pool.close()
+
+
+class _Body(httpx.SyncByteStream):
+    def __init__(self, answer: httpcore.Response) -> None:
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._answer.iter_stream()
+
+    def close(self) -> None:
+        self._answer.close()

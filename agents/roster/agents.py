@@ -15,8 +15,7 @@ from agents.enums import ApprovalMode, BudgetScope
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.ledger.budgets import budget_set_cap
 from agents.models import Agent, AgentSession
-from agents.people.access import demand_access
-from agents.people.actors import actor_of
+from agents.people.access import actor_of, demand_access
 from agents.roster.lifecycles import agent_stop
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

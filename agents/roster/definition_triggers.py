@@ -12,9 +12,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import Model, QuerySet
 
-from agents.definitions.problems import DefinitionError, Problem
-from agents.definitions.schema import AgentDefinition
-from agents.definitions.triggers import TriggerSpec
+from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, TriggerSpec
 from agents.enums import TriggerKind
 from agents.knowledge.documents import collection_create
 from agents.ledger.trigger_health import trigger_lock

@@ -12,15 +12,12 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.definitions.in_force import SETTLED, definition_checked, definition_said
-from agents.definitions.loader import in_order
-from agents.definitions.problems import DefinitionError, Problem
-from agents.definitions.schema import AgentDefinition
-from agents.definitions.writer import write_definition
+from agents.definitions.loader import in_order, write_definition
+from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import Superseded
 from agents.ledger.budgets import budgets_lock
 from agents.models import Agent
-from agents.people.access import demand_access
-from agents.people.actors import actor_of
+from agents.people.access import actor_of, demand_access
 from agents.roster.agents import agent_create, agent_edit
 from agents.roster.definition_triggers import (
     TriggerPlan,

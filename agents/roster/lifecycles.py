@@ -11,11 +11,11 @@ from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition
 from agents.enums import Mode
 from agents.exceptions import Invalid
-from agents.ledger.permits import demand_birth, demand_on
+from agents.ledger.boundary import demand_birth, demand_on
 from agents.loop.heartbeats import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.loop.reads import running
 from agents.models import Agent, AgentSession
-from agents.people.actors import SYSTEM, actor_of
+from agents.people.access import SYSTEM, actor_of
 from agents.roster.loops import loop_is_awaited, loop_restart, loop_start, loop_stop
 from audit import recorder
 from audit.models import SYSTEM_CHAIN

@@ -10,21 +10,17 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.definitions.effective import pace_of
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import loop_for
-from agents.definitions.problems import DefinitionError
+from agents.definitions.in_force import definition_of, loop_for, pace_of
+from agents.definitions.schema import DefinitionError
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import Invalid, LqopsError
 from agents.loop.reads import loop_current, loops_to_renew, running
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Alert
-from agents.people.access import demand_access
-from agents.people.actors import SYSTEM, actor_of
+from agents.people.access import SYSTEM, actor_of, demand_access
 from agents.sensors.rows import sensors_want
 from agents.sessions.halts import HaltCount, sessions_halt
-from agents.sessions.lifecycle import session_create
-from agents.sessions.waits import WAKES
+from agents.sessions.lifecycle import WAKES, session_create
 
 STOPPED: Final = "The agent was stopped."
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from agents.definitions.paths import NothingThere, part_of
 from agents.definitions.schema import Update
+from agents.definitions.values import NothingThere, part_of
 from agents.enums import HotSource, SensorKind
 from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.models import AgentSession, HotField

@@ -7,18 +7,16 @@ from typing import Any
 
 from agents.conf import sensor_roots, skill_hosts
 from agents.definitions.in_force import definition_of
-from agents.definitions.problems import DefinitionError, Problem
-from agents.definitions.schema import AgentDefinition
+from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.enums import SensorState
 from agents.models import Agent, Sensor
 from agents.policy.consent import needs_person
 from agents.sensors.rows import Held, sensor_reject
 from agents.sensors.scan import NotLookedAt, place_of
 from agents.sensors.sensor_results import plain
-from agents.skills.addresses import level_for
-from agents.skills.registry import skill_named
+from agents.skills.registry import skill_named, skill_standing
+from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments, Skill
-from agents.skills.skills import skill_standing
 
 
 def fitting(rows: list[Sensor]) -> list[Held]:

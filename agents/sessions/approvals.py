@@ -1,33 +1,36 @@
 """What people say to a call that needs them: yes, yes with changes, no, yes for the rest of this session.
 
 A ticket is evidence for one digest; the person who decides shows that digest. The guard checks it again when the ticket
-is used (sessions/tickets.py), with every brake.
+is used (sessions/approvals.py), with every brake.
 """
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.conf import approval_lifetime, four_eyes
-from agents.enums import ApprovalStatus, EventKind, Level, Risk, Status, ToolIntent, WaitingOn
+from agents.enums import ApprovalStatus, EventKind, Level, Outcome, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
-from agents.models import AgentSession, Approval, StandingApproval
+from agents.models import AgentSession, Approval, StandingApproval, ToolCall
+from agents.people.access import actor_of
 from agents.people.activity import event_emit
-from agents.people.actors import actor_of
 from agents.policy.consent import call_digest, reshaped
-from agents.sessions.approvers import PERMISSION, approvers, approvers_tell
+from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_lock, session_wake
-from agents.sessions.standing import is_single, standing_use, standing_write
+from agents.sessions.standing import PERMISSION, approvers, approvers_tell, is_single, standing_use, standing_write
 from agents.types import Capability
 from audit import recorder
+from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact, redact_data
 
 logger = logging.getLogger(__name__)
+
 
 # The parameters as a call of the intent keeps them; a ValueError if none could be made with them.
 Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
@@ -290,3 +293,86 @@ def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **detai
         told["decision"] = decision
     # The session as it is: the one in a worker's hand may name an agent that is gone.
     event_emit(_TOLD[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **told)
+
+
+# --- A person says what became of a call whose outcome a crash left unknown ---
+
+
+class Decision(StrEnum):
+    HAPPENED = "happened"
+    DID_NOT_HAPPEN = "did_not_happen"
+
+
+@transaction.atomic
+def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: datetime, result: Any = None) -> ToolCall:
+    """Decides an unknown outcome; the session goes on when none is left.
+
+    The chain of a session that is over is closed, so what is said of its calls later stands in `system`.
+    """
+    if not by.is_active or not by.has_perm(PERMISSION):
+        raise NotAllowed(f"{by} may not decide what became of a call: the permission {PERMISSION} is missing.")
+    call = ToolCall.objects.select_related("session").get(pk=call_pk)
+    session = session_lock(call.session_id)
+    happened = decision == Decision.HAPPENED
+    decided = ToolCall.objects.filter(pk=call.pk, outcome=Outcome.UNKNOWN, resolved_at__isnull=True).update(
+        outcome=Outcome.SUCCESS if happened else Outcome.WORKER_LOST,
+        result=redact_data(result) if happened else None,
+        resolved_at=now,
+    )
+    if not decided:
+        raise InvalidTransition(f"Call {call.public_id} has no unknown outcome to decide on.")
+    recorder.append(
+        SYSTEM_CHAIN if session.status in TERMINAL else session.chain,
+        "tool_call.resolved",
+        now=now,
+        actor=actor_of(by),
+        subject=f"session:{session.public_id}",
+        details={"call_id": str(call.public_id), "tool": call.intent, "decision": decision},
+    )
+    left = ToolCall.objects.filter(session=session, outcome=Outcome.UNKNOWN).exists()
+    if not left and session.status == Status.WAITING:
+        session_wake(session.pk, now=now)
+    call.refresh_from_db()
+    return call
+
+
+# --- Approval tickets as rows: used once, by one conditional UPDATE, or cancelled with their session ---
+
+
+LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
+
+
+def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
+    """Uses the ticket for this very call. True for exactly one caller, ever."""
+    return (
+        Approval.objects.filter(
+            pk=approval.pk,
+            status=ApprovalStatus.APPROVED,
+            consumed_at__isnull=True,
+            digest=digest,
+            expires_at__gt=now,
+        ).update(consumed_at=now)
+        == 1
+    )
+
+
+def ticket_record(approval: Approval, *, call_id: str, now: datetime) -> None:
+    """Says in the record which call used the ticket."""
+    details = {"approval_id": str(approval.public_id), "digest": approval.digest, "call_id": call_id}
+    recorder.append(str(approval.session.public_id), "approval.consumed", now=now, details=details)
+
+
+def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
+    """Cancels what a session had asked for and not used. The caller holds the session's row."""
+    live = Approval.objects.filter(session=session, status__in=LIVE, consumed_at__isnull=True)
+    for approval in live:
+        ticket_cancel(approval, now=now, cause=cause, actor=actor)
+
+
+def ticket_cancel(approval: Approval, *, now: datetime, cause: str, actor: str) -> None:
+    """Cancels one that was not used. The caller holds the session's row."""
+    if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
+        status=ApprovalStatus.CANCELLED, resolved_at=now
+    ):
+        details = {"approval_id": str(approval.public_id), "digest": approval.digest, "cause": cause}
+        recorder.append(approval.session.chain, "approval.cancelled", now=now, actor=actor, details=details)

@@ -6,26 +6,56 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Sum
 
-from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
+from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
 from agents.ledger.trigger_health import came_to, trigger_note_end
-from agents.models import AgentSession, Halt
+from agents.models import AgentSession, Halt, ToolCall, Turn
 from agents.people.notifications import notice_create, receipt_path
 from agents.policy.transitions import REASON_STATUS
-from agents.sessions.lifecycle import check_move, halt_reason, held, session_enqueue, totals
-from agents.sessions.loop_ends import loop_note_end
-from agents.sessions.question_ends import questions_cancel
-from agents.sessions.reads import purposes
-from agents.sessions.runs import by_severity, counted
-from agents.sessions.tickets import tickets_cancel
-from agents.sessions.waits import is_awaited, is_called
+from agents.sessions.approvals import tickets_cancel
+from agents.sessions.lifecycle import (
+    HEARD,
+    check_move,
+    halt_reason,
+    held,
+    is_awaited,
+    is_called,
+    session_enqueue,
+    totals,
+)
+from agents.sessions.questions import questions_cancel
+from agents.sessions.reads import by_severity, counted, purposes
+from agents.types import ZERO
 from audit import recorder
 from audit.kinds import LABEL
 from audit.receipts import both_usd, build_receipt, worded
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
+
+
+# What the end of a loop leaves: no open turn, and nothing that was heard. Its sensors are let go by
+# agents.sensors.rows, and its hot state is forgotten with other traces: whoever ends a loop waits for nobody who
+# writes it.
+
+
+def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
+    """Whatever ended it. A turn that was open is closed with what it had cost by then."""
+    if row.metadata.pop(HEARD, None):
+        row.save(update_fields=["metadata"])
+    turn = Turn.objects.filter(session=row, state=TurnState.OPEN).first()
+    if turn is not None:
+        before = (row.metadata.get("loop") or {}).get("last_call", 0)
+        spent = ToolCall.objects.filter(session=row, pk__gt=before).aggregate(
+            tokens=Sum("tokens", default=0), cost=Sum("charged_usd")
+        )
+        turn.state, turn.ended_at, turn.reason = TurnState.FAILED, now, str(reason)
+        turn.tokens, turn.cost_usd = spent["tokens"], spent["cost"] or ZERO
+        turn.definition = ""
+        turn.save()
+
 
 # Ends that somebody has asked for.
 _ASKED_FOR: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})

@@ -15,9 +15,9 @@ from django.db import DatabaseError, transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.ledger.permits import halt_told
+from agents.ledger.boundary import halt_told
 from agents.models import AgentSession, Halt, Installation
-from agents.people.actors import SYSTEM, actor_of
+from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.lifecycle import session_lock

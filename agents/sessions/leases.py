@@ -4,18 +4,27 @@ The number rises with every claim and stands in the WHERE of every write of a wo
 and wakes up again can write nothing.
 """
 
-from datetime import datetime
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
-from agents.conf import lease_lifetime, max_recoveries, max_running_per_user
+from agents.conf import lease_lifetime, max_recoveries, max_running_per_user, requeue_after
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.ledger.journal import journal_recover
-from agents.models import AgentSession, Installation
+from agents.models import AgentSession, Installation, ToolCall
 from agents.people.notifications import notice_create
+from agents.queue import TaskName, enqueue, waiting
 from agents.sessions.ending import session_end_unheld
-from agents.sessions.lifecycle import halt_reason, session_lock
+from agents.sessions.lifecycle import halt_reason, session_enqueue, session_lock, session_wake
 from audit import recorder
+
+logger = logging.getLogger(__name__)
+
 
 # Taken after the session's row and before any chain, by claims alone: there is no other order to meet.
 _TURN = {
@@ -126,3 +135,132 @@ def session_birth(row: AgentSession) -> dict[str, str | int | None]:
         "definition_version": row.definition_version,
         "definition_digest": row.definition_digest or None,
     }
+
+
+# What time or a crash has left undone, found in the rows and handed on: sleepers, sessions that the queue lost, and
+# sessions whose worker is gone. Each sweep takes a bounded number of rows and leaves the rest for the next.
+
+
+MOST = 200
+AGES = 10
+LOST_AGAIN_AFTER = timedelta(seconds=10)
+
+
+def sleepers_wake(now: datetime) -> int:
+    """Puts sleeping sessions whose time has come back into the queue."""
+    due = AgentSession.objects.filter(status=Status.SLEEPING, next_wake_at__lte=now).order_by("next_wake_at")
+    return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
+
+
+def queued_again(now: datetime) -> int:
+    """Hands queued sessions to the queue that it never got, or has kept for so long that it may have lost them.
+
+    A session that was sent back because its owner had enough of them running goes again when there is room.
+    """
+    kept_long = AgentSession.objects.filter(_handed_over_by(now, requeue_after()), status=Status.QUEUED)
+    pks = [*kept_long.order_by("enqueued_at", "pk").values_list("pk", flat=True)[:MOST], *_sent_back_with_room()]
+    return sum(session_enqueue(pk, now=now) for pk in pks)
+
+
+def _handed_over_by(now: datetime, after: timedelta) -> Q:
+    """Handed over so long ago that it may be lost, or at a time still to come: then the clock was set back since."""
+    return Q(enqueued_at__lte=_passed_over(now, after)) | Q(enqueued_at__gt=now + after)
+
+
+def _passed_over(now: datetime, after: timedelta) -> datetime:
+    """What was handed over until then is not in the queue any more, as far as can be told: what waits came later.
+
+    While workers are away nothing is taken, and so nothing is handed over again and again.
+    """
+    found = waiting(now)
+    if found.count and found.oldest_at is None:
+        return now - AGES * after  # Redis keeps no times; after so long it is tried all the same
+    return min(now - after, found.oldest_at - timedelta(microseconds=1)) if found.oldest_at else now - after
+
+
+def _sent_back_with_room() -> Iterator[int]:
+    """The first of each owner who has room, then the second, …: nobody's backlog keeps anybody else waiting."""
+    most = max_running_per_user()
+    running = AgentSession.objects.taking_room().values_list("owner_id").annotate(Count("pk"))
+    taken = Counter(dict(running))
+    full = [owner for owner, number in taken.items() if number >= most]
+    turn = Window(RowNumber(), partition_by=F("owner_id"), order_by=F("id").asc())
+    sent_back = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=True).exclude(owner_id__in=full)
+    first = sent_back.annotate(turn=turn).filter(turn__lte=most).order_by("turn", "pk")
+    for pk, owner, place in first.values_list("pk", "owner_id", "turn")[:MOST]:
+        if taken[owner] + place <= most:
+            yield pk
+
+
+def lost_again(now: datetime) -> int:
+    """Asks for the takeover of sessions whose worker was not heard of for a whole lease; again when nobody answered."""
+    asked_long_ago = _handed_over_by(now, LOST_AGAIN_AFTER)
+    unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | asked_long_ago)
+    pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
+    for pk in pks:
+        enqueue(TaskName.RUN_SESSION, pk)
+        AgentSession.objects.filter(pk=pk).update(enqueued_at=now)
+    return len(pks)
+
+
+# Ends what hangs: a session that is running and does nothing is paused, and halted when it stays idle as long again.
+#
+# A call that is out counts as activity, however long it takes. Sessions that sleep, wait or queue are at rest, not
+# idle; their own limits apply. A guarded call that passes un-pauses its session (ledger/journal.py).
+
+
+def idle_sweep(now: datetime) -> int:
+    """Halts the paused ones first, then pauses, so that no session is paused and halted in one sweep.
+
+    Each in a transaction of its own; one that fails is found again by the next sweep.
+    """
+    halted = [pk for pk in _candidates(HaltState.PAUSED, now) if _done(_halt, pk, now)]
+    paused = [pk for pk in _candidates(HaltState.RUNNING, now) if _done(_pause, pk, now)]
+    return len(halted) + len(paused)
+
+
+def _candidates(state: HaltState, now: datetime) -> list[int]:
+    rows = _silent().filter(halt_state=state).only("last_activity_at", "idle_halt_minutes")
+    return [row.pk for row in rows if _is_idle(row, state, now)]
+
+
+def _silent() -> QuerySet[AgentSession]:
+    """Running sessions with no call out."""
+    out = ToolCall.objects.open().filter(session=OuterRef("pk"))
+    return AgentSession.objects.filter(~Exists(out), status=Status.RUNNING).order_by("pk")
+
+
+def _is_idle(row: AgentSession, state: HaltState, now: datetime) -> bool:
+    """Idle for long enough to leave the state that it is in."""
+    limits = {HaltState.RUNNING: 1, HaltState.PAUSED: 2}
+    return now - row.last_activity_at >= limits[state] * timedelta(minutes=row.idle_halt_minutes)
+
+
+def _done(step: Callable[[AgentSession, datetime], None], pk: int, now: datetime) -> bool:
+    """Takes the step if the session, now locked, is still as idle as it was when it was found."""
+    state = HaltState.PAUSED if step is _halt else HaltState.RUNNING
+    try:
+        with transaction.atomic():
+            session_lock(pk)  # a call opens and settles under this lock: none can begin before the step is committed
+            row = _silent().filter(pk=pk, halt_state=state).first()
+            if row is None or not _is_idle(row, state, now):
+                return False
+            step(row, now)
+    except DatabaseError:
+        logger.exception("session %s could not be looked after; it is tried again", pk)
+        return False
+    return True
+
+
+def _pause(row: AgentSession, now: datetime) -> None:
+    row.halt_state = HaltState.PAUSED
+    row.save(update_fields=["halt_state"])
+    idle = int((now - row.last_activity_at).total_seconds())
+    recorder.append(row.chain, "session.paused", now=now, details={"idle_seconds": idle})
+
+
+def _halt(row: AgentSession, now: datetime) -> None:
+    """The worker that holds it may be alive and hang: its number is taken, so that it can write nothing any more."""
+    row.fencing += 1
+    row.save(update_fields=["fencing"])
+    session_end_unheld(row, TerminalReason.IDLE_TIMEOUT, now=now, actor="system")

@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.conf import approval_lifetime
-from agents.enums import Level, Risk
+from agents.enums import Level, NoticeKind, Risk
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import AgentSession, Approval, StandingApproval
+from agents.people.notifications import notice_create
 from agents.policy.consent import free_values_are_harmless, held_arguments, named_arguments
 from agents.types import Capability
+from audit.receipts import worded
 from audit.rows import canonical
 
 _GRADES: Final = ("", *Risk.values)  # ascending; a call that looks harmless has none
@@ -84,3 +87,29 @@ def _covers(standing: StandingApproval, capability: Capability, arguments: Mappi
         and canonical(held_arguments(arguments, free)) == canonical(standing.fixed_arguments)
         and free_values_are_harmless(arguments, free)
     )
+
+
+# --- The people who may decide on calls that need somebody, and what they are told ---
+
+
+PERMISSION = "agents.resolve_approval"
+
+
+def approvers() -> QuerySet[User]:
+    """Every active user who may decide on approvals."""
+    users = get_user_model().objects
+    return users.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").order_by("pk")
+
+
+def approvers_tell(approval: Approval, *, now: datetime) -> None:
+    """A notice for each of them, in counts and labels; what is asked for is shown where it is decided."""
+    until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
+    for user in approvers():
+        notice_create(
+            owner_id=user.pk,
+            kind=NoticeKind.APPROVAL_WAITING,
+            title=f"A call waits for approval: {worded('action', approval.action)}",
+            body=f"Level {approval.level}. Without an answer by {until} it is refused.",
+            now=now,
+            session_id=approval.session_id,
+        )

@@ -1,15 +1,25 @@
 """Transcripts: what was said in a run, entry by entry. Entries are added by the worker that holds it, never changed."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from itertools import groupby, takewhile
+from typing import Any, Final
+from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models.fields.json import KT
 
-from agents.models import AgentSession, Message
+from agents.enums import ApprovalStatus, Mode, QuestionStatus, Status
+from agents.ledger.prices import judges_within_budget
+from agents.models import AgentSession, Approval, Message, Question, StreamPart
+from agents.policy.guardrails import joined
+from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import held
+from audit import recorder
 
 GUARDRAILS = "guardrails"
 
@@ -63,3 +73,284 @@ def transcript_append(
 def transcript_of(session: AgentSession, *, turn: int = 0) -> list[Message]:
     """What was said in one turn; runs without turns have all of theirs in turn 0."""
     return list(Message.objects.filter(session=session, turn=turn).order_by("seq"))
+
+
+# --- Conversations and transcripts as people read them ---
+#
+# A chat is the sessions that name it, in order; it has the public id of the first of them.
+
+
+SHOWN_MESSAGES: Final = 200
+SHOWN_ENTRIES: Final = 300
+SHOWN_PARTS: Final = 500
+_CALL: Final = re.compile(r"<skill>.*?(?:</skill>|\Z)|</?parallel>|</?[a-z]{0,8}\Z", re.DOTALL)
+# What lqops itself wrote into a transcript: people do not see it unless they ask for it.
+INTERNAL: Final = Q(role="system") | ~Q(reason="")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A chat in a list: how it began, where it stands."""
+
+    id: UUID
+    first: AgentSession
+    last: AgentSession
+    messages: int
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One message and what came of it. `answer` is empty until the agent has said it.
+
+    `calls` are the names of what the agent asked for, `called` of what was really done.
+    """
+
+    session: AgentSession
+    message: str
+    answer: str
+    calls: tuple[str, ...]
+    question: Question | None
+    called: tuple[str, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+
+    @property
+    def asked_for(self) -> tuple[str, ...]:
+        """Calls that wait, were refused or failed, by name."""
+        return tuple((Counter(self.calls) - Counter(self.called)).elements())
+
+    @property
+    def is_open(self) -> bool:
+        return self.session.status not in TERMINAL
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an agent asked to have done, and what came of it, if it is over."""
+
+    name: str
+    arguments: str
+    result: Message | None
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The latest part of a transcript, each call with its result. `earlier` was said before the run, and is quoted."""
+
+    spoken: tuple["Spoken", ...]
+    earlier: tuple[Message, ...]
+    more_before: bool
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """An entry of a transcript with the calls that it asked for. lqops itself wrote what is `internal`."""
+
+    entry: Message
+    calls: tuple[Call, ...]
+    internal: bool
+
+
+def chats_of(owner_id: int) -> QuerySet[Any, Any]:
+    """The chats of a person, the one that was last spoken in first; `conversations` makes them readable."""
+    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT).annotate(chat=KT("params__chat"))
+    counted = rows.values("chat").annotate(first=Min("pk"), last=Max("pk"), number=Count("pk"))
+    return counted.order_by("-last")
+
+
+def conversations(rows: Iterable[dict[str, Any]]) -> list[Conversation]:
+    found = list(rows)
+    known = AgentSession.objects.select_related("agent").in_bulk(
+        {row[end] for row in found for end in ("first", "last")}
+    )
+    return [Conversation(UUID(row["chat"]), known[row["first"]], known[row["last"]], row["number"]) for row in found]
+
+
+def exchanges(owner_id: int, chat: UUID) -> tuple[list[Exchange], int]:
+    """The latest messages of a chat in order, and how many came before them. None when the person has no such chat."""
+    rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
+    newest = list(rows.select_related("agent").order_by("-pk")[:SHOWN_MESSAGES])
+    left_out = rows.count() - len(newest) if len(newest) == SHOWN_MESSAGES else 0
+    answers, calls = answers_of(newest), _call_names(newest)
+    asked = {question.session_id: question for question in questions_open(newest)}
+    called, waiting = _call_names(newest, done=True), _approvals_open(newest)
+    return [
+        Exchange(
+            one,
+            one.params["message"],
+            answers.get(one.pk, ""),
+            calls.get(one.pk, ()),
+            asked.get(one.pk),
+            called.get(one.pk, ()),
+            waiting.get(one.pk, ()),
+        )
+        for one in reversed(newest)
+    ], left_out
+
+
+def _approvals_open(sessions: Iterable[AgentSession]) -> dict[int, tuple[Approval, ...]]:
+    """By session, the calls that wait for somebody's yes."""
+    waiting = [one.pk for one in sessions if one.status == Status.WAITING]
+    rows = Approval.objects.filter(session__in=waiting, status=ApprovalStatus.PENDING).order_by("session_id", "pk")
+    return {pk: tuple(found) for pk, found in groupby(rows, key=lambda row: row.session_id)}
+
+
+def questions_open(sessions: Iterable[AgentSession]) -> QuerySet[Question]:
+    """What these sessions ask and nobody has answered, oldest first."""
+    rows = Question.objects.filter(session__in=[one.pk for one in sessions], status=QuestionStatus.PENDING)
+    return rows.select_related("session").order_by("asked_at", "pk")
+
+
+def answers_of(sessions: Iterable[AgentSession]) -> dict[int, str]:
+    """What the agent answered, by session: its last words, with the parts before them that were cut off."""
+    done = [one.pk for one in sessions if one.status == Status.COMPLETED]
+    ends = Q(role="assistant") & ~Q(stop="") | ~Q(reason="")
+    rows = Message.objects.filter(ends, session__in=done).order_by("session_id", "seq")
+    return {pk: _last_words(list(said)) for pk, said in groupby(rows, key=lambda row: row.session_id)}
+
+
+def _last_words(said: Sequence[Message]) -> str:
+    """Of replies, and what lqops said between them: pieces of one reply stand on both sides of a request to go on."""
+    behind = sum(1 for _ in takewhile(lambda entry: entry.role != "assistant", reversed(said)))
+    return joined(said[: len(said) - behind])
+
+
+def _call_names(sessions: Iterable[AgentSession], *, done: bool = False) -> dict[int, tuple[str, ...]]:
+    """By session, the names of the calls that were asked for; or only of those whose result is there, and no error."""
+    said = Message.objects.filter(session__in=[one.pk for one in sessions])
+    rows = said.filter(role="assistant").exclude(calls=[])
+    results = set(said.filter(role="tool", failed=False).values_list("session_id", "call_id")) if done else set()
+    names: dict[int, list[str]] = {}
+    for pk, calls in rows.order_by("session_id", "seq").values_list("session_id", "calls"):
+        counted = [str(call["name"]) for call in calls if not done or (pk, call["id"]) in results]
+        names.setdefault(pk, []).extend(counted)
+    return {pk: tuple(called) for pk, called in names.items()}
+
+
+def without_calls(text: str) -> str:
+    """What an agent writes without the tags of its calls, also of one that it has only begun to write."""
+    return _CALL.sub("", text)
+
+
+def written_so_far(session: AgentSession) -> tuple[str, int]:
+    """What is being written at this moment, and the number of its last piece: the stream goes on after it."""
+    said = Message.objects.filter(session=session).aggregate(last=Max("created_at"))["last"]
+    parts = StreamPart.objects.filter(session=session).order_by("-pk").values_list("pk", "text", "created_at")
+    newest = list(parts[:SHOWN_PARTS])
+    text = "".join(text for _, text, at in reversed(newest) if said is None or at > said)
+    return text, newest[0][0] if newest else 0
+
+
+def transcript_shown(session: AgentSession) -> Transcript:
+    newest = list(Message.objects.filter(session=session).order_by("-seq")[: SHOWN_ENTRIES + 1])
+    entries = newest[:SHOWN_ENTRIES][::-1]
+    earlier = _earlier(entries) if session.mode == Mode.CHAT else []
+    results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
+    asked = {call["id"] for entry in entries for call in entry.calls}
+    shown = [
+        Spoken(entry, _calls(entry, results), entry.role == "system" or bool(entry.reason))
+        for entry in entries
+        if entry not in earlier and (entry.role != "tool" or entry.call_id not in asked)
+    ]
+    return Transcript(tuple(shown), tuple(earlier), more_before=len(newest) > SHOWN_ENTRIES)
+
+
+def _earlier(entries: Sequence[Message]) -> list[Message]:
+    """What a chat's run was told of the chat so far: all that stands before its own message, which comes last."""
+    opening = list(takewhile(lambda entry: not entry.stop, entries))
+    quoted = [entry for entry in opening if entry.role in {"user", "assistant"} and not entry.reason]
+    return quoted[:-1]
+
+
+def _calls(entry: Message, results: dict[str, Message]) -> tuple[Call, ...]:
+    return tuple(Call(str(call["name"]), str(call["arguments"]), results.get(call["id"])) for call in entry.calls)
+
+
+# What a run read and what it came to, noted on its row: inputs, judges, its name, waits, whether it found anything.
+#
+# Every write is fenced as a worker's write is. Nothing is decided here; a note that stands already is not made again.
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Ids and versions of what went into a prompt; never its text. What is empty was not read."""
+
+    context_version: int | None = None
+    project_id: str = ""
+    memory_ids: tuple[str, ...] = ()
+    playbook_id: str = ""
+    playbook_version: int | None = None
+    playbook_digest: str = ""
+    skill_id: str = ""
+    skill_digest: str = ""
+    goal_digest: str = ""
+
+    def details(self) -> dict[str, Any]:
+        said = {name: value for name, value in vars(self).items() if value not in (None, "")}
+        return {**said, "memory_ids": list(self.memory_ids), "memories": len(self.memory_ids)}
+
+
+@transaction.atomic
+def session_note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
+    """Records what the run reads, before it asks. Said again only if a lost slice had read something else."""
+    row = held(session)
+    details = inputs.details()
+    if row.metadata.get("inputs") == details:
+        return row
+    row.metadata["inputs"] = details
+    row.context_version = inputs.context_version
+    row.save(update_fields=["metadata", "context_version"])
+    recorder.append(row.chain, "session.inputs", now=now, details=details)
+    return row
+
+
+@transaction.atomic
+def session_note_judges(
+    session: AgentSession, *, citations: int, judges: Sequence[str], now: datetime
+) -> tuple[str, ...]:
+    """The judges of this run, chosen once: estimates move, and a resumed run must ask the same ones."""
+    row = held(session)
+    if "judges" not in row.metadata:
+        chosen = judges_within_budget(citations=citations, judges=judges, now=now, chain=row.chain)
+        row.metadata["judges"] = list(chosen)
+        row.save(update_fields=["metadata"])
+    return tuple(row.metadata["judges"])
+
+
+@transaction.atomic
+def session_note_purpose(session: AgentSession, purpose: str) -> str:
+    """What the run is called, noted once: things are renamed, and a yes holds for the very words that were shown."""
+    row = held(session)
+    if "purpose" not in row.metadata:
+        row.metadata["purpose"] = purpose
+        row.save(update_fields=["metadata"])
+    return str(row.metadata["purpose"])
+
+
+@transaction.atomic
+def session_note_wait(session: AgentSession) -> int:
+    """How often this run has now waited for money that other calls hold."""
+    row = held(session)
+    row.metadata["waits"] = int(row.metadata.get("waits", 0)) + 1
+    row.save(update_fields=["metadata"])
+    return int(row.metadata["waits"])
+
+
+@transaction.atomic
+def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> AgentSession:
+    """Whether the run found nothing, and which fault kept it from looking; what becomes of its trigger is decided when
+    the run ends."""
+    row = held(session)
+    noted = {"empty": empty, **({"fault": fault} if fault else {})}
+    if row.metadata != {**row.metadata, **noted}:
+        row.metadata |= noted
+        row.save(update_fields=["metadata"])
+    return row
+
+
+# --- Pieces of replies for those who watch: removed when their run is over ---
+
+
+def parts_forget(older_than: datetime) -> int:
+    """Removes the pieces of runs that are over."""
+    over = StreamPart.objects.filter(session__status__in=sorted(TERMINAL), created_at__lte=older_than)
+    return over.delete()[0]

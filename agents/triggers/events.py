@@ -17,7 +17,7 @@ from django.db import transaction
 
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.ledger.permits import may_run_for
+from agents.ledger.boundary import may_run_for
 from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_hear_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger

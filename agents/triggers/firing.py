@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import transaction
 
-from agents.definitions.loop_settings import walk_token_budget
+from agents.definitions.in_force import walk_token_budget
 from agents.enums import AnalysisMode
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.ledger.trigger_health import trigger_lock, trigger_record

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from agents.enums import EventOutcome, TriggerKind
-from agents.ledger.permits import may_run_for
+from agents.ledger.boundary import may_run_for
 from agents.ledger.trigger_health import STORM, subject_of, trigger_record, trigger_stop
 from agents.models import AgentSession, InboundEvent, Installation, Trigger
 from audit.models import AuditEvent

@@ -11,11 +11,10 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.definitions.in_force import definition_of
-from agents.definitions.loop_settings import walk_token_budget
+from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, TriggerKind
 from agents.exceptions import Invalid
-from agents.ledger.permits import demand_birth, demand_on
+from agents.ledger.boundary import demand_birth, demand_on
 from agents.models import (
     Agent,
     AgentSession,
@@ -27,8 +26,7 @@ from agents.models import (
     PromptSkill,
     Trigger,
 )
-from agents.people.access import demand_access
-from agents.people.actors import SYSTEM, actor_of
+from agents.people.access import SYSTEM, actor_of, demand_access
 from agents.sessions.lifecycle import session_create
 from agents.text.clean import storable
 from agents.triggers.firing import collection_params, given_params, target_params

@@ -18,7 +18,7 @@ from django.db.models import Q
 
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
-from agents.knowledge.knowledge import documents_new_in, fitting_until
+from agents.knowledge.search import documents_new_in, fitting_until
 from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule

@@ -16,8 +16,7 @@ from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Trigger
-from agents.people.access import demand_access
-from agents.people.actors import actor_of
+from agents.people.access import actor_of, demand_access
 from agents.policy import schedule
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from agents.triggers.trigger_fields import checked_cap, checked_fields, demand_whole

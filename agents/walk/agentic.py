@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from agents.conf import clock
-from agents.definitions.loop_settings import loop_of
+from agents.definitions.in_force import loop_of
 from agents.engine.honesty import honest
 from agents.engine.loop import Answered
 from agents.engine.offering import skills_of
 from agents.engine.replies import Words, final_words
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import AnalysisMode
-from agents.sessions.inputs import session_note_inputs
-from agents.sessions.transcripts import Entry, transcript_of
+from agents.sessions.transcripts import Entry, session_note_inputs, transcript_of
 from agents.text.blocks import nonce_of
 from agents.types import End
 from agents.walk.calls import Slice

@@ -15,8 +15,8 @@ from agents.engine.loop import Answered
 from agents.engine.offering import model_of
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
-from agents.sessions.inputs import session_note_inputs, session_note_wait
-from agents.sessions.runs import call_latest
+from agents.sessions.reads import call_latest
+from agents.sessions.transcripts import session_note_inputs, session_note_wait
 from agents.text.blocks import nonce_of
 from agents.types import Asleep, End, Finished, SliceOver, ToolResult
 from agents.walk.agentic import honest_analysis, is_agentic, think, thought

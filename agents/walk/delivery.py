@@ -12,9 +12,8 @@ from agents.engine.calls import call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.ledger.trigger_health import UNANSWERED_RUN, UNREAD_RUN
 from agents.people.notifications import receipt_path
-from agents.sessions.inputs import session_note_empty, session_note_purpose
-from agents.sessions.reads import purposes
-from agents.sessions.runs import by_severity, counted, run_left
+from agents.sessions.reads import by_severity, counted, purposes, run_left
+from agents.sessions.transcripts import session_note_empty, session_note_purpose
 from agents.text.clean import one_line
 from agents.types import End, Waiting
 from agents.walk.analysis import reply_of

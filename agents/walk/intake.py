@@ -12,7 +12,7 @@ from typing import Any, Final
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, InboundEvent
-from agents.sessions.runs import call_latest
+from agents.sessions.reads import call_latest
 from agents.types import End
 from agents.walk.calls import Slice
 from agents.walk.prompts import Part

@@ -13,8 +13,8 @@ from agents.conf import clock, judges
 from agents.engine.calls import call
 from agents.enums import Outcome, ToolIntent
 from agents.models import AgentSession, Document, ToolCall
-from agents.sessions.inputs import session_note_judges
-from agents.sessions.runs import calls_latest
+from agents.sessions.reads import calls_latest
+from agents.sessions.transcripts import session_note_judges
 from agents.text.blocks import neutralised, nonce_of
 from agents.text.chunks import verify
 from agents.types import End, SliceOver

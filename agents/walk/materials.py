@@ -8,10 +8,9 @@ from hashlib import sha256
 from typing import Final
 
 from agents.exceptions import NotFound
-from agents.knowledge.playbooks import playbook_rendered, playbook_runnable
-from agents.knowledge.prompt_skills import skill_text
+from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.models import AgentSession, Memory, PromptSkill
-from agents.sessions.inputs import Inputs
+from agents.sessions.transcripts import Inputs
 from agents.walk.calls import Slice
 from agents.walk.intake import event_of, reading_of
 from agents.walk.prompts import Part

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission
 from agents.enums import Level, ToolIntent
 from agents.guard.intents import override
 from agents.guard.tools import Tool
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import Capability, Usage

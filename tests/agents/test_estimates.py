@@ -9,9 +9,9 @@ from django.db import DatabaseError, OperationalError
 
 from agents.enums import Outcome, Purpose, ToolIntent
 from agents.guard.metering import Attempt
-from agents.ledger import estimates
-from agents.ledger.estimates import estimate_model_call, estimate_tool_cost, invalidate_estimates, judges_within_budget
-from agents.ledger.inference import inference_record
+from agents.ledger import prices
+from agents.ledger.journal import inference_record
+from agents.ledger.prices import estimate_model_call, estimate_tool_cost, invalidate_estimates, judges_within_budget
 from agents.models import InferenceLog
 from agents.types import Usage
 from audit.models import SYSTEM_CHAIN, AuditEvent
@@ -152,7 +152,7 @@ def test_a_database_error_gives_the_default_and_a_warning_and_is_not_kept(monkey
 
     log("0.02", 5)
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="agents"):
-        patched.setattr(estimates, "_average", broken)
+        patched.setattr(prices, "_average", broken)
         assert estimate() == DEFAULT
     assert [(record.levelname, error.__name__ in record.getMessage()) for record in caplog.records] == [
         ("WARNING", True)
@@ -182,7 +182,7 @@ def test_inference_is_estimated_by_model_and_purpose(intent):
 
 def test_the_clock_is_read_when_no_time_is_given():
     log("0.02", 5)
-    InferenceLog.objects.update(created_at=estimates.clock())
+    InferenceLog.objects.update(created_at=prices.clock())
     assert estimate_tool_cost(ToolIntent.RUN_SKILL, {"model": "m"}) == Decimal("0.02")
 
 

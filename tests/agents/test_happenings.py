@@ -10,10 +10,16 @@ from django.db import connection, transaction
 from agents.enums import EventKind
 from agents.models import AgentEvent
 from agents.people import activity
-from agents.people import happenings as selected
-from agents.people.activity import event_emit, events_trim
-from agents.people.event_words import CHARS, event_sentence, seconds_words
-from agents.people.happenings import Horizon, events_between
+from agents.people import activity as selected
+from agents.people.activity import (
+    CHARS,
+    Horizon,
+    event_emit,
+    event_sentence,
+    events_between,
+    events_trim,
+    seconds_words,
+)
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.flows.processes import until
 from tests.table import every_row

@@ -9,9 +9,9 @@ from agents.enums import HaltState, NoticeKind, Outcome, Status, TerminalReason,
 from agents.exceptions import InvalidTransition, JournalMismatch, LeaseLost, NotAllowed, OutcomeUnknown
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Budget, Notification, ToolCall
+from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import session_halt
 from agents.sessions.leases import lease_claim, lease_renew
-from agents.sessions.resolutions import Decision, tool_call_resolve
 from audit.models import AuditEvent
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, Probe, ask, script, tool

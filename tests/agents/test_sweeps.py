@@ -9,10 +9,9 @@ from agents import queue
 from agents.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
-from agents.sessions import sweeps
-from agents.sessions.leases import lease_claim
+from agents.sessions import leases
+from agents.sessions.leases import LOST_AGAIN_AFTER, lease_claim, lost_again, queued_again, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_enqueue
-from agents.sessions.sweeps import LOST_AGAIN_AFTER, lost_again, queued_again, sleepers_wake
 from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -102,7 +101,7 @@ def test_session_that_still_waits_in_the_queue_is_not_handed_over_again_and_agai
 def test_redis_is_asked_again_after_a_long_time_although_something_waits(settings, monkeypatch):
     settings.LQOPS_REQUEUE_SECONDS = 30
     make_session(Status.QUEUED, enqueued_at=NOW)
-    monkeypatch.setattr(sweeps, "waiting", lambda now: queue.Waiting(1))
+    monkeypatch.setattr(leases, "waiting", lambda now: queue.Waiting(1))
 
     assert queued_again(NOW + 299 * SECOND) == 0
     assert queued_again(NOW + 300 * SECOND) == 1
@@ -167,7 +166,7 @@ def test_only_as_many_are_sent_again_as_there_is_room_for(settings):
 
 def test_backlog_of_one_owner_keeps_no_other_waiting(settings, monkeypatch):
     settings.LQOPS_MAX_RUNNING_PER_USER = 2
-    monkeypatch.setattr(sweeps, "MOST", 2)
+    monkeypatch.setattr(leases, "MOST", 2)
     busy, idle, calm = make_user(), make_user(), make_user()
     for owner, backlog in ((busy, 6), (idle, 6), (calm, 1)):
         for _ in range(backlog):

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from itertools import count
 
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.enums import TriggerKind
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create

@@ -9,8 +9,8 @@ import pytest
 from agents.conf import clock
 from agents.enums import Outcome, Status, TerminalReason, WaitingOn
 from agents.models import AgentSession, Budget, Finding, ToolCall
+from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.leases import lease_claim
-from agents.sessions.resolutions import Decision, tool_call_resolve
 from audit.receipts import build_receipt
 from audit.verify import verify_record
 from tests.factories import make_price, make_session, make_user

@@ -14,7 +14,7 @@ from django_q.models import OrmQ
 from agents.conf import clock
 from agents.enums import Mode, Phase, Status
 from agents.models import Agent, AgentSession
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from agents.ticker import Ticker
 from tests.agents.loop.saying import START
 from tests.factories import make_user

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from agents.accounts import profile_set
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
-from agents.knowledge.precedents import precedent_promote, proposal_accept
+from agents.knowledge.projects import precedent_promote, proposal_accept
 from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
 from agents.triggers.running_now import run_now
 from audit.models import AuditEvent

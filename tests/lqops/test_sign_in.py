@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agents.models import SignInCount
-from agents.people import sign_ins
-from agents.people.sign_ins import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
+from agents.people import keys
+from agents.people.keys import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
 from audit.models import AuditEvent
 from lqops import sign_in
 from tests.factories import NOW, make_user
@@ -21,7 +21,7 @@ RIGHT = "right-horse-battery"
 REFUSED = "Too many failed sign-ins. Try again in 15 minutes."
 STRANGER, HOME = "203.0.113.9", "198.51.100.7"
 ACCOUNT_TRIES, ADDRESS_TRIES = 4, 15  # fewer than there are
-THERE_ARE = sign_ins.ACCOUNT_TRIES, sign_ins.ADDRESS_TRIES
+THERE_ARE = keys.ACCOUNT_TRIES, keys.ADDRESS_TRIES
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def stopped_clock(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def few_tries(monkeypatch):
-    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", ACCOUNT_TRIES)
-    monkeypatch.setattr(sign_ins, "ADDRESS_TRIES", ADDRESS_TRIES)
+    monkeypatch.setattr(keys, "ACCOUNT_TRIES", ACCOUNT_TRIES)
+    monkeypatch.setattr(keys, "ADDRESS_TRIES", ADDRESS_TRIES)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer():
 
 
 def test_an_account_has_20_tries_and_an_address_100(monkeypatch):
-    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", THERE_ARE[0])
+    monkeypatch.setattr(keys, "ACCOUNT_TRIES", THERE_ARE[0])
 
     assert THERE_ARE == (20, 100)
     assert [tries(20, address=""), tries(1, address="")] == [None, WINDOW]

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.knowledge.documents import collection_create, document_add
-from agents.knowledge.knowledge import collection_named
+from agents.knowledge.search import collection_named
 from agents.management.base import acting_user, add_acting_user
 from agents.models import Collection
 from agents.text.formats import MAX_BYTES

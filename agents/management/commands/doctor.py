@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.doctor import diagnose
-from agents.ledger.permits import halt_told
+from agents.ledger.boundary import halt_told
 from agents.models import Installation
 from audit.management.base import BriefCommand
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.knowledge.prompt_skills import Loaded, LoadReport, skills_load
+from agents.knowledge.playbooks import Loaded, LoadReport, skills_load
 from agents.management.base import acting_user, add_acting_user
 from audit.management.base import ActingCommand
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.exceptions import LqopsError
 from agents.management.base import acting_user, add_acting_user
-from agents.people.actors import COMMAND
+from agents.people.access import COMMAND
 from agents.sessions.halts import organisation_release
 from audit.management.base import ActingCommand
 

@@ -11,9 +11,15 @@ from agents.conf import clock
 from agents.enums import Level
 from agents.exceptions import LqopsError
 from agents.management.base import named_user
-from agents.skills.listing import ListedSkill, skill_listed, skill_to_set, skills_listed
-from agents.skills.registry import skills_left_out
-from agents.skills.skills import Changes, skill_set
+from agents.skills.registry import (
+    Changes,
+    ListedSkill,
+    skill_listed,
+    skill_set,
+    skill_to_set,
+    skills_left_out,
+    skills_listed,
+)
 from audit.management.base import ActingCommand
 
 USAGE = 2

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.template.defaultfilters import pluralize
 
-from agents.ledger.triggers import TriggerSpend, triggers_spend
+from agents.ledger.trigger_health import TriggerSpend, triggers_spend
 from agents.management.base import acting_user
 from agents.models import Trigger
 from audit.management.base import ActingCommand

@@ -26,7 +26,7 @@ from django.urls import reverse
 from agents.accounts import FIRST_ADMIN, first_admin_create
 from agents.conf import clock
 from agents.guard import selftest
-from agents.knowledge.prompt_skills import skills_load
+from agents.knowledge.playbooks import skills_load
 from agents.management.parts import Web, everything, open_socket
 from agents.management.samples import samples_install, walk_once
 from agents.management.summary import fault_of, summary_line

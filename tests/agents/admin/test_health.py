@@ -11,7 +11,7 @@ from agents.admin import health as page
 from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
-from agents.sessions.health import health
+from agents.sessions.control_room import health
 from audit.checkpoints import write_checkpoint
 from tests.agents.admin.rows import sign_in, text_of
 from tests.factories import NOW, make_session, make_user

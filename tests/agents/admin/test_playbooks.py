@@ -3,8 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from agents.knowledge.playbooks import playbook_export, positions_of
-from agents.knowledge.prompt_skills import skills_load
+from agents.knowledge.playbooks import playbook_export, positions_of, skills_load
 from agents.models import AgentSession, Playbook, PlaybookPosition, PromptSkill
 from tests.agents.admin.rows import act_page, kinds_since, last_event, make_playbook, make_skill, page, sign_in, text_of
 from tests.factories import NOW, make_user

@@ -13,17 +13,18 @@ from agents.admin.actions import ActingAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
 from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
-from agents.knowledge.memories import memory_delete, memory_dismiss, memory_keep
-from agents.knowledge.playbooks import playbook_delete
-from agents.knowledge.precedents import (
+from agents.knowledge.playbooks import playbook_delete, skill_switch
+from agents.knowledge.projects import (
+    memory_delete,
+    memory_dismiss,
+    memory_keep,
     precedent_dismiss,
     precedent_promote,
+    project_delete,
     proposal_accept,
     proposal_reject,
     proposal_retire,
 )
-from agents.knowledge.projects import project_delete
-from agents.knowledge.prompt_skills import skill_switch
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.prices import model_accept
 from agents.models import (
@@ -40,16 +41,14 @@ from agents.models import (
     SkillSetting,
     SuspendedModel,
 )
-from agents.people.actors import actor_of
+from agents.people.access import actor_of
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notice_read
 from agents.roster.agents import agent_delete
 from agents.roster.lifecycles import agent_restart, agent_start, agent_stop
-from agents.sessions.approvals import approval_approve, approval_reject
+from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
-from agents.sessions.resolutions import Decision, tool_call_resolve
-from agents.skills.registry import installed_skills
-from agents.skills.skills import skill_set
+from agents.skills.registry import installed_skills, skill_set
 from agents.triggers.restarts import session_restart
 from agents.triggers.running_now import run_now
 from agents.triggers.triggers import (

@@ -278,7 +278,7 @@ def test_a_running_page_refreshes_itself_and_a_finished_one_does_not(client):
 
 def test_a_long_session_shows_its_latest_part(client, monkeypatch):
     owner = sign_in(client)
-    monkeypatch.setattr("agents.sessions.timeline.SHOWN_EVENTS", 3)
+    monkeypatch.setattr("agents.sessions.reads.SHOWN_EVENTS", 3)
     session = make_session(owner=owner)
     for number in range(5):
         refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=NOW, detail=f"said{number}")

@@ -15,16 +15,19 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from agents import accounts
 from agents.ask import entry
 from agents.conf import clock
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
-from agents.knowledge import documents, memories, playbooks, precedents, projects
+from agents.knowledge import documents, playbooks, projects
+from agents.knowledge import projects as memories
+from agents.knowledge import projects as precedents
 from agents.models import ContextProposal, ToolCall
 from agents.people import notifications
 from agents.roster import agents as agents_
 from agents.roster import files, lifecycles
-from agents.sessions import approvals, halts, questions, resolutions
-from agents.skills import skills
+from agents.sessions import approvals, halts, questions
+from agents.sessions import approvals as resolutions
+from agents.skills import registry
 from agents.triggers import events, restarts, triggers
 from agents.triggers.running_now import run_now
 from audit.models import AuditEvent
@@ -152,7 +155,7 @@ ACTS = {
         {"message": "Which leases end this year?"},
     ),
     "callable-skill:partial_update": Act(
-        lambda w, _: skills.skill_set(name="send_email", declared=Level.RESTRICTED, hourly_limit=2, **said(w)),
+        lambda w, _: registry.skill_set(name="send_email", declared=Level.RESTRICTED, hourly_limit=2, **said(w)),
         {"hourly_limit": 3},
     ),
     "collection:create": Act(lambda w, _: documents.collection_create(owner=w.by, name="C", **said(w)), {"name": "C"}),

@@ -7,7 +7,7 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.api import documents, parsers
-from agents.knowledge.media import bytes_place
+from agents.knowledge.documents import bytes_place
 from agents.models import Attachment, Document, Memory, Playbook, Project
 from tests.factories import make_user
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ledger.permits import TO_RELEASE
+from agents.ledger.boundary import TO_RELEASE
 from agents.models import AgentSession, Budget, InboundEvent, Installation, Project, Trigger
 from agents.triggers.triggers import trigger_secret
 from tests.factories import NOW, make_agent, make_starter, make_trigger

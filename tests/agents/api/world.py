@@ -12,7 +12,7 @@ from django.db import transaction
 from agents.api import urls
 from agents.conf import clock
 from agents.enums import EventKind, EventOutcome, Level, Outcome, Phase, Status, TriggerKind, WaitingOn
-from agents.knowledge.media import bytes_store
+from agents.knowledge.documents import bytes_store
 from agents.models import (
     Approval,
     Attachment,

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission
 from django.db import transaction
 
 from agents.definitions.in_force import definition_drift, definition_of
-from agents.definitions.loader import DefinitionError
+from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, BudgetScope, SensorState
 from agents.exceptions import InvalidTransition, NotFound
 from agents.models import Agent, Budget

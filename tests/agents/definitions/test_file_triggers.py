@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.definitions.loader import DefinitionError
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
+from agents.definitions.schema import DefinitionError
 from agents.enums import TriggerKind
 from agents.knowledge.documents import collection_create
 from agents.knowledge.playbooks import playbook_create

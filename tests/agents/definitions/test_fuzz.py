@@ -7,9 +7,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.definitions.loader import DefinitionError, read_definition
-from agents.definitions.schema import Autonomy, FieldSpec, SensorSpec, Signal, Source, Written
-from agents.definitions.triggers import TriggerSpec
+from agents.definitions.loader import read_definition
+from agents.definitions.schema import (
+    Autonomy,
+    DefinitionError,
+    FieldSpec,
+    SensorSpec,
+    Signal,
+    Source,
+    TriggerSpec,
+    Written,
+)
 
 KEYS = sorted({key for model in (Written, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
                for key in model.model_fields} | {"fields", "start", "end", "[key]", "x"})  # fmt: skip

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from agents.definitions.loader import DefinitionError, read_definition
+from agents.definitions.loader import read_definition
+from agents.definitions.schema import DefinitionError
 from tests.table import every_row
 
 AMOUNT = "expected an amount of US dollars, 0 or more, with at most 4 places"

@@ -17,10 +17,10 @@ from agents.definitions.schema import (
     SensorSpec,
     Signal,
     Source,
+    TriggerSpec,
     Update,
     Written,
 )
-from agents.definitions.triggers import TriggerSpec
 from tests.table import every_row
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,10 +9,10 @@ from django.test import override_settings
 
 from agents.definitions.in_force import definition_checked
 from agents.enums import TriggerKind
-from agents.knowledge.prompt_skills import skills_load
+from agents.knowledge.playbooks import skills_load
 from agents.management.samples import samples_install
 from agents.models import Agent, AgentSession, Document, Trigger
-from agents.skills.unresolved import unresolved
+from agents.skills.registry import unresolved
 from tests.factories import NOW, make_user
 from tests.table import every_row
 

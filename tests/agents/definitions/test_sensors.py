@@ -2,7 +2,8 @@
 
 import pytest
 
-from agents.definitions.loader import DefinitionError, read_definition
+from agents.definitions.loader import read_definition
+from agents.definitions.schema import DefinitionError
 from agents.enums import SensorKind
 from tests.table import every_row
 

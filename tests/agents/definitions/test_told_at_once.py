@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.definitions.in_force import definition_checked
-from agents.definitions.problems import DefinitionError
+from agents.definitions.schema import DefinitionError
 from agents.roster.files import agent_import
 from agents.skills.registry import installed_skills
 from tests.factories import NOW, make_user

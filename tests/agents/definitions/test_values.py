@@ -4,7 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.definitions.loader import DefinitionError, read_definition
+from agents.definitions.loader import read_definition
+from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, TriggerKind
 from tests.table import every_row
 

@@ -17,7 +17,7 @@ from agents.sessions.approvals import approval_approve
 from agents.sessions.ending import session_rest
 from agents.sessions.leases import lease_claim
 from agents.sessions.questions import question_answer, questions_expire
-from agents.sessions.streams import parts_forget
+from agents.sessions.transcripts import parts_forget
 from agents.types import Waiting
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from agents.ask.chats import chat_say
-from agents.definitions.loop_settings import guardrails_of, loop_of
+from agents.definitions.in_force import guardrails_of, loop_of
 from agents.engine.offering import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig

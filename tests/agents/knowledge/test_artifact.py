@@ -6,8 +6,7 @@ from agents.enums import DocumentOrigin, Outcome, Phase, ToolIntent, TriggerKind
 from agents.exceptions import OpenTransaction, ToolNotGranted
 from agents.guard import artifact, guarded_tool_call
 from agents.knowledge import documents
-from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
-from agents.knowledge.media import bytes_place
+from agents.knowledge.documents import bytes_place, collection_delete, document_attach, document_delete, document_detach
 from agents.knowledge.search import search_chunks
 from agents.models import AgentSession, Attachment, Chunk, Document, ToolCall
 from audit.models import AuditEvent

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Permission
 
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.documents import collection_create, collection_delete, collection_rename, document_attach
-from agents.knowledge.knowledge import collection_named, collection_of, document_of
+from agents.knowledge.search import collection_named, collection_of, document_of
 from agents.models import Attachment, Collection, Document
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import make_collection, make_document

@@ -8,8 +8,8 @@ import stat
 import pytest
 
 from agents.exceptions import StorageFailed
-from agents.knowledge import media as stored
-from agents.knowledge.media import bytes_place, bytes_store
+from agents.knowledge import documents as stored
+from agents.knowledge.documents import bytes_place, bytes_store
 from tests.agents.knowledge.samples import files_under
 
 DATA = b"the bytes of a document"

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from agents.enums import Status, TriggerKind
 from agents.knowledge import documents as knowledge
 from agents.knowledge.documents import document_add, document_attach
-from agents.knowledge.knowledge import documents_new_in
+from agents.knowledge.search import documents_new_in
 from agents.models import AgentSession, Attachment, Collection, Trigger
 from agents.triggers.schedules import schedules_fire, schedules_replan
 from tests.agents.knowledge.samples import make_collection, make_document

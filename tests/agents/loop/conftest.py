@@ -18,7 +18,7 @@ from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL
 from tests.agents.loop import samples

@@ -7,7 +7,7 @@ from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.loop import cycle
 from agents.models import InferenceLog, Message, ToolCall
 from agents.providers.scripted import Step
-from agents.sessions.sweeps import lost_again
+from agents.sessions.leases import lost_again
 from agents.types import Asleep, SliceOver
 from tests.agents.conftest import script
 from tests.agents.loop import samples

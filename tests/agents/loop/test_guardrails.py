@@ -15,9 +15,8 @@ from agents.models import Agent, Budget, Installation, Message, Profile, ToolCal
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.sessions.watchdog import idle_sweep
-from agents.skills.registry import skill_named
-from agents.skills.skills import SkillCount
+from agents.sessions.leases import idle_sweep
+from agents.skills.registry import SkillCount, skill_named
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script

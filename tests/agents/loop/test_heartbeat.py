@@ -12,7 +12,7 @@ from agents.models import Agent, AgentSession, Message, Profile
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from tests.agents.conftest import script
 from tests.agents.loop.saying import prompt, says
 

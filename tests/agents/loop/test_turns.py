@@ -15,7 +15,7 @@ from agents.models import Message, ToolCall
 from agents.providers.scripted import Step
 from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from agents.walk.walk import walk
 from tests.agents.conftest import script
 from tests.agents.loop.saying import says

@@ -17,7 +17,7 @@ from agents.roster.files import definition_write
 from agents.roster.lifecycles import agent_start, agent_stop, agent_under_way
 from agents.roster.loops import loop_is_awaited, loops_renew
 from agents.sensors.rows import loops_going
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script

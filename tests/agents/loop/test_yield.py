@@ -12,8 +12,7 @@ from agents.enums import EventKind, Status, TerminalReason
 from agents.models import Message
 from agents.providers.scripted import Step
 from agents.runner import run_session
-from agents.skills.pacing import yield_turn
-from agents.skills.registry import installed_skills, skill_named
+from agents.skills.registry import installed_skills, skill_named, yield_turn
 from agents.skills.skill import skill
 from tests.agents.conftest import script
 from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, says, sleeps, yields

@@ -2,7 +2,7 @@
 
 import json
 
-from agents.definitions.playbook_text import Playbook, render_playbook
+from agents.definitions.playbooks import PlaybookText, render_playbook
 from agents.enums import Purpose
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
@@ -21,7 +21,7 @@ def document(text, name="d1"):
 
 
 def playbook(*positions):
-    return render_block("playbook", render_playbook(Playbook("Test", 1, positions)), nonce=NONCE)
+    return render_block("playbook", render_playbook(PlaybookText("Test", 1, positions)), nonce=NONCE)
 
 
 def skill(text):

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from agents.definitions.playbook_text import Position
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING
+from agents.definitions.playbooks import Position
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
 
 
 @dataclass(frozen=True)

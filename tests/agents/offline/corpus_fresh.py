@@ -1,6 +1,6 @@
 """A third set, written last; nothing was changed for it but one word of one pattern."""
 
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
 
 from .corpus import Case
 from .corpus_later import position, rule

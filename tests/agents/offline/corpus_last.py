@@ -1,6 +1,6 @@
 """A second set from later still: other trades, other ways of writing, longer sentences."""
 
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
 
 from .corpus import Case
 from .corpus_later import position, rule

@@ -1,7 +1,7 @@
 """Documents and positions that were written when the analyst was finished, as somebody else would write them."""
 
-from agents.definitions.playbook_text import Position, Rule
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING
+from agents.definitions.playbooks import Position, Rule
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
 
 from .corpus import Case
 

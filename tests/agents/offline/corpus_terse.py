@@ -1,6 +1,6 @@
 """A fourth set: terse positions as people jot them down, a lease, a letter, a policy, and single clauses."""
 
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
 
 from .corpus import Case
 from .corpus_later import position, rule

@@ -8,7 +8,7 @@ import pytest
 
 from agents.engine.simulation import _question
 from agents.enums import Purpose
-from agents.providers.offline import offline_asides
+from agents.providers.offline import provider
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
@@ -174,13 +174,13 @@ class Named:
     ],
 )
 def test_a_simulation_tells_the_call_and_nothing_of_the_question(name, arguments, told):
-    assert foreseen(name, arguments, "Skill: other({})") == f"{offline_asides.NO_FORECAST} It would run {told}"
+    assert foreseen(name, arguments, "Skill: other({})") == f"{provider.NO_FORECAST} It would run {told}"
 
 
 def test_a_simulation_of_what_it_cannot_read_is_none():
     text = answer("Say in two or three sentences what will come of it.", purpose=Purpose.SIMULATION).text
 
-    assert text == offline_asides.NO_FORECAST
+    assert text == provider.NO_FORECAST
 
 
 def test_a_compaction_is_an_extract():

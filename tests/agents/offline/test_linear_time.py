@@ -4,14 +4,11 @@ import time
 
 import pytest
 
-from agents.providers.offline import offline_asides, provider
-from agents.providers.offline.offline_demands import CLAUSE, demands, names_in
-from agents.providers.offline.offline_document import Document
-from agents.providers.offline.offline_quantities import quantities
-from agents.providers.offline.offline_reply import markings
-from agents.providers.offline.offline_stance import stance_of
-from agents.providers.offline.provider import CUT_OFF
-from agents.providers.offline.text import HEADING_CHARS, split, words_of
+from agents.providers.offline import provider
+from agents.providers.offline import provider as offline_asides
+from agents.providers.offline.matching import CLAUSE, demands, names_in, stance_of
+from agents.providers.offline.provider import CUT_OFF, markings
+from agents.providers.offline.text import HEADING_CHARS, Document, quantities, split, words_of
 from agents.walk.parsing import parse_analysis, parse_judgement
 from tests.agents.offline import corpus
 from tests.agents.offline.asking import analysis, document, playbook

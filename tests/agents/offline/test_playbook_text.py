@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.definitions.playbook_text import (
+from agents.definitions.playbooks import (
     FORMS,
-    Playbook,
+    PlaybookText,
     Position,
     Rule,
     RuleSet,
@@ -55,7 +55,7 @@ Must not contain:
 
 Severity: warn
 """
-PLAYBOOK = Playbook(
+PLAYBOOK = PlaybookText(
     "Supplier contracts",
     3,
     (
@@ -85,7 +85,7 @@ POSITIONS = st.builds(
     must_contain=st.lists(LINE, max_size=3).map(tuple),
     must_not_contain=st.lists(LINE, max_size=3).map(tuple),
 )
-PLAYBOOKS = st.builds(Playbook, LINE, st.integers(1, 10**8), st.lists(POSITIONS, max_size=3).map(tuple))
+PLAYBOOKS = st.builds(PlaybookText, LINE, st.integers(1, 10**8), st.lists(POSITIONS, max_size=3).map(tuple))
 
 
 def test_golden_rendering():
@@ -101,7 +101,7 @@ def test_a_playbook_is_read_as_it_was_rendered(playbook):
 
 @given(WORDS, WORDS, WORDS)
 def test_untidy_values_are_tidied_once(name, issue, text):
-    untidy = Playbook(name, 1, (Position(issue, name, text, (text, " "), text, (text,), ("",)),))
+    untidy = PlaybookText(name, 1, (Position(issue, name, text, (text, " "), text, (text,), ("",)),))
     tidy = parse_playbook(render_playbook(untidy))
 
     assert render_playbook(tidy) == render_playbook(untidy)
@@ -132,9 +132,9 @@ Must not contain: key money; premium
         ("key money", "premium"),
     )
 
-    assert parse_playbook(text) == Playbook("Leases", 1, (deposit,))
-    assert parse_playbook("") == Playbook("(unnamed)", 1, ())
-    assert parse_playbook("# \n## 1. \n") == Playbook("(unnamed)", 1, (Position("(unnamed)"),))
+    assert parse_playbook(text) == PlaybookText("Leases", 1, (deposit,))
+    assert parse_playbook("") == PlaybookText("(unnamed)", 1, ())
+    assert parse_playbook("# \n## 1. \n") == PlaybookText("(unnamed)", 1, (Position("(unnamed)"),))
 
 
 PLAIN = st.text("abc xyz018 %:,.", min_size=1, max_size=30).map(lambda text: " ".join(text.split()).strip(" :"))

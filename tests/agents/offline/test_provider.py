@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.enums import Purpose
 from agents.policy.costs import input_bound
 from agents.providers.base import ProviderError

@@ -6,13 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.providers.offline.matching import beyond
-from agents.providers.offline.offline_demands import demands, names_in
-from agents.providers.offline.offline_document import Document
-from agents.providers.offline.offline_quantities import DAY, EVERY, LEAST, MOST, PERCENT, PERCENT_A_YEAR, quantities
-from agents.providers.offline.offline_stance import AFFIRMS, FORBIDS, RESTRICTS, conflict, stance_of
-from agents.providers.offline.offline_words import GENERIC, OPPOSITE_ROLE, OPPOSITES, meaning, stem
-from agents.providers.offline.text import LONGEST_SENTENCE, split, words_of
+from agents.providers.offline.matching import (
+    AFFIRMS,
+    FORBIDS,
+    RESTRICTS,
+    beyond,
+    conflict,
+    demands,
+    names_in,
+    stance_of,
+)
+from agents.providers.offline.text import (
+    DAY,
+    EVERY,
+    GENERIC,
+    LEAST,
+    LONGEST_SENTENCE,
+    MOST,
+    OPPOSITE_ROLE,
+    OPPOSITES,
+    PERCENT,
+    PERCENT_A_YEAR,
+    Document,
+    meaning,
+    quantities,
+    split,
+    stem,
+    words_of,
+)
 from tests.table import every_row
 
 

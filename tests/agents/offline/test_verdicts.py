@@ -1,9 +1,8 @@
 """Verdicts on documents of several trades, and how they change when the documents do."""
 
-from agents.definitions.playbook_text import Position, Rule, render_rules
-from agents.providers.offline.matching import Matcher
-from agents.providers.offline.offline_checks import DEVIATES, FALLBACK, MEETS, MISSING, check_position, check_rule
-from agents.providers.offline.offline_document import Document
+from agents.definitions.playbooks import Position, Rule, render_rules
+from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING, Matcher, check_position, check_rule
+from agents.providers.offline.text import Document
 from tests.table import every_row
 
 from . import corpus, corpus_fresh, corpus_last, corpus_later, corpus_terse

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agents.enums import NoticeKind
-from agents.knowledge.precedents import precedent_promote, proposal_accept
+from agents.knowledge.projects import precedent_promote, proposal_accept
 from agents.models import ContextProposal, ContextRevision, Memory, Notification, OutboxMessage, Precedent, Project
 from agents.people.notifications import notice_create
 from tests.factories import NOW, make_user

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.memories import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
+from agents.knowledge.projects import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
 from agents.models import Memory
 from tests.factories import NOW, make_user
 

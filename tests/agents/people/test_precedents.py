@@ -4,18 +4,19 @@ import pytest
 
 from agents.enums import ProposalStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
-from agents.knowledge.precedents import (
+from agents.knowledge.projects import (
+    CONTEXT_CHARS,
     SUMMARY_CHARS,
     precedent_dismiss,
     precedent_promote,
     precedents_board,
+    project_edit,
     proposal_accept,
     proposal_reject,
     proposal_retire,
     proposal_text,
     proposal_trace,
 )
-from agents.knowledge.projects import CONTEXT_CHARS, project_edit
 from agents.models import ContextProposal, ContextRevision
 from tests.factories import NOW, make_session, make_user
 from tests.flows.processes import in_threads

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.knowledge.precedents import (
+from agents.knowledge.projects import (
     precedent_dismiss,
     precedent_promote,
     precedent_trace,

@@ -6,10 +6,10 @@ import pytest
 
 from agents.enums import NoticeKind, QuestionStatus, Status
 from agents.models import AgentSession, Notification, Question
-from agents.sessions import questions, reminders
+from agents.sessions import questions
+from agents.sessions import questions as reminders
 from agents.sessions.halts import session_halt
-from agents.sessions.questions import questions_expire
-from agents.sessions.reminders import questions_remind
+from agents.sessions.questions import questions_expire, questions_remind
 from agents.ticker import DUTIES
 from audit.models import AuditEvent
 from tests.agents.chat.rows import make_question, open_chat

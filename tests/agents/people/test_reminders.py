@@ -7,10 +7,10 @@ import pytest
 
 from agents.enums import ApprovalStatus, NoticeKind, Status, WaitingOn
 from agents.models import Approval, Notification
-from agents.sessions import approvals, reminders
+from agents.sessions import approvals, questions
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.halts import session_halt
-from agents.sessions.reminders import approvals_remind
+from agents.sessions.questions import approvals_remind
 from audit.models import AuditEvent
 from tests.factories import NOW, make_session, make_user
 
@@ -106,14 +106,14 @@ def test_a_halt_cancels_what_waits_and_its_reminders(approval):
 
 def test_of_two_that_look_at_once_one_reminds(approval, monkeypatch):
     approver = allowed("resolve_approval")
-    real = reminders.session_lock
+    real = questions.session_lock
 
     def slower(pk):
-        monkeypatch.setattr(reminders, "session_lock", real)
+        monkeypatch.setattr(questions, "session_lock", real)
         assert approvals_remind(after(30)) == 1  # the other one was first
         return real(pk)
 
-    monkeypatch.setattr(reminders, "session_lock", slower)
+    monkeypatch.setattr(questions, "session_lock", slower)
     assert approvals_remind(after(30)) == 0
     assert told() == [approver.pk]
 
@@ -131,7 +131,7 @@ def failing_for(row, real):
 
 @pytest.mark.parametrize(
     ("module", "name", "sweep", "percent"),
-    [(reminders, "approvers_tell", approvals_remind, 25), (approvals, "_record", approvals_expire, 100)],
+    [(questions, "approvers_tell", approvals_remind, 25), (approvals, "_record", approvals_expire, 100)],
 )
 def test_a_ticket_that_fails_keeps_no_other_waiting(approval, monkeypatch, caplog, module, name, sweep, percent):
     allowed("resolve_approval")

@@ -10,9 +10,9 @@ from agents.enums import HaltState, Outcome, Status, TerminalReason, ToolIntent,
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.models import AgentSession, Finding, Notification, ToolCall
-from agents.sessions import watchdog
+from agents.sessions import leases
 from agents.sessions.ending import session_finish
-from agents.sessions.watchdog import idle_sweep
+from agents.sessions.leases import idle_sweep
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from tests.factories import NOW, make_session
@@ -133,7 +133,7 @@ def test_activity_between_the_look_and_the_lock_is_seen():
         AgentSession.objects.filter(pk=pk).update(last_activity_at=after(6))
         return session
 
-    with patch.object(watchdog, "session_lock", side_effect=then_it_acts):
+    with patch.object(leases, "session_lock", side_effect=then_it_acts):
         assert idle_sweep(after(6)) == 0
     assert where(session) == RUNNING
 
@@ -145,21 +145,21 @@ def test_a_session_that_ends_between_the_look_and_the_lock_is_left_alone():
         AgentSession.objects.filter(pk=pk).update(status=Status.QUEUED)
         return session
 
-    with patch.object(watchdog, "session_lock", side_effect=then_it_rests):
+    with patch.object(leases, "session_lock", side_effect=then_it_rests):
         assert idle_sweep(after(6)) == 0
     assert where(session)[:2] == (Status.QUEUED, HaltState.RUNNING)
 
 
 def test_a_session_that_cannot_be_paused_keeps_no_other_from_it(caplog):
     bad, good = make_session(), make_session()
-    real = watchdog.session_lock
+    real = leases.session_lock
 
     def lock(pk):
         if pk == bad.pk:
             raise OperationalError("database is locked")
         return real(pk)
 
-    with patch.object(watchdog, "session_lock", side_effect=lock):
+    with patch.object(leases, "session_lock", side_effect=lock):
         assert idle_sweep(after(6)) == 1
     assert (where(bad), where(good)) == (RUNNING, PAUSED)
     assert "tried again" in caplog.text
@@ -169,14 +169,14 @@ def test_a_session_that_cannot_be_paused_keeps_no_other_from_it(caplog):
 def test_the_look_holds_no_lock_and_each_step_its_own_transaction():
     sessions = [make_session() for _ in range(3)]
     open_before = []
-    real = watchdog._pause
+    real = leases._pause
 
     def pause(row, now):
         states = AgentSession.objects.filter(halt_state=HaltState.PAUSED).count()
         open_before.append((connection.in_atomic_block, states))
         real(row, now)
 
-    with patch.object(watchdog, "_pause", pause):
+    with patch.object(leases, "_pause", pause):
         idle_sweep(after(6))
     assert open_before == [(True, 0), (True, 1), (True, 2)]
     assert not connection.in_atomic_block

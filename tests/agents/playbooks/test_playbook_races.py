@@ -6,7 +6,7 @@ from threading import Barrier
 import pytest
 from django.db import connection
 
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.exceptions import Invalid
 from agents.knowledge.playbooks import playbook_create, playbook_edit, playbook_rendered, playbook_runnable
 from agents.models import Playbook

@@ -7,10 +7,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.definitions.playbook_text import Position
-from agents.definitions.playbooks import read_playbook, write_playbook
+from agents.definitions.playbooks import Position, read_playbook, write_playbook
 from agents.exceptions import Invalid
-from agents.knowledge.playbook_checks import checked_positions
+from agents.knowledge.playbooks import checked_positions
 from agents.text import strict_yaml
 from tests.table import every_row
 

@@ -7,10 +7,13 @@ from uuid import uuid4
 import pytest
 from django.contrib.auth.models import Permission
 
-from agents.definitions.playbook_text import Position, parse_playbook
+from agents.definitions.playbooks import Position, parse_playbook
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.playbook_checks import MAX_LISTED, MAX_POSITIONS, NAME_CHARS, TEXT_CHARS
 from agents.knowledge.playbooks import (
+    MAX_LISTED,
+    MAX_POSITIONS,
+    NAME_CHARS,
+    TEXT_CHARS,
     playbook_create,
     playbook_delete,
     playbook_edit,

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.exceptions import NotAllowed, NotFound, SkillChanged
-from agents.knowledge.prompt_skills import Loaded, skill_accept, skill_switch, skill_text, skills_load
+from agents.knowledge.playbooks import Loaded, skill_accept, skill_switch, skill_text, skills_load
 from agents.models import PromptSkill
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user

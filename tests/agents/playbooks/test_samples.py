@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.definitions.playbook_text import Playbook, parse_rules, render_playbook
-from agents.definitions.playbooks import read_playbook
+from agents.definitions.playbooks import PlaybookText, parse_rules, read_playbook, render_playbook
 from agents.definitions.skill_files import read_skill, skill_names
-from agents.knowledge.playbook_checks import checked_name, checked_positions
+from agents.knowledge.playbooks import checked_name, checked_positions
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
@@ -24,7 +23,7 @@ def target(name):
     """A playbook or a skill as a run would put it into its prompt."""
     if name.endswith(".yaml"):
         title, positions = read_playbook((SAMPLES / "playbooks" / name).read_text(encoding="utf-8"))
-        rendered = render_playbook(Playbook(checked_name(title), 1, checked_positions(positions)))
+        rendered = render_playbook(PlaybookText(checked_name(title), 1, checked_positions(positions)))
         return render_block("playbook", rendered, nonce=NONCE)
     return render_block("skill", read_skill(SAMPLES / "skills", name).body, nonce=NONCE)
 

@@ -10,7 +10,7 @@ import pytest
 
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
-from agents.providers.wire import Patience
+from agents.providers.transport import Patience
 from agents.skills.parsing import SkillSyntaxError, calls_from_native
 from agents.types import ModelRequest, RequestedCall, Usage
 from tests.agents.providers import hostile

@@ -2,8 +2,7 @@
 
 import random
 
-from agents.providers.errors import Fault, ProviderError, fault_of_status
-from agents.providers.retry import LONGEST_WAIT_SECONDS, Tries, next_wait
+from agents.providers.base import LONGEST_WAIT_SECONDS, Fault, ProviderError, Tries, fault_of_status, next_wait
 from tests.table import every_row
 
 

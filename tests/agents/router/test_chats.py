@@ -14,7 +14,7 @@ from agents.ask.naming import Kind
 from agents.enums import HaltState, Mode, Status
 from agents.exceptions import InvalidTransition, NotAllowed, NotFound
 from agents.models import Agent, AgentSession, Message, Trigger
-from agents.sessions.chats import exchanges
+from agents.sessions.transcripts import exchanges
 from audit.receipts import build_receipt
 from tests.agents.chat.rows import make_chat, open_chat
 from tests.agents.triggers.rows import halt_all

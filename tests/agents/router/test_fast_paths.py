@@ -250,7 +250,7 @@ def test_any_questions_is_said_to_the_agent_in_a_chat(scene):
 
 
 def test_status_does_not_say_that_nothing_needs_attention_while_something_waits(scene, monkeypatch):
-    monkeypatch.setattr("agents.sessions.health._red", lambda facts, now: ())
+    monkeypatch.setattr("agents.sessions.control_room._red", lambda facts, now: ())
     assert asked(scene, "status").text.endswith("Calls that wait for a decision: 1. Ask: what waits for me?")
     Approval.objects.all().delete()
     assert asked(scene, "status").text.endswith("Nothing needs attention.")

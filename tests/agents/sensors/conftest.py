@@ -3,7 +3,7 @@
 import pytest
 from django.db import connection
 
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 

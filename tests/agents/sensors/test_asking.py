@@ -7,7 +7,7 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import Mode, Outcome, Status
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving as model_serving

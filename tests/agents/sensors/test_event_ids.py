@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
 from tests.agents.sensors.scene import Scene, minding, stream

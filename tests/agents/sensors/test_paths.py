@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.definitions.paths import MOST_STEPS, BadPath, NothingThere, part_of, shown, steps_of
+from agents.definitions.values import MOST_STEPS, BadPath, NothingThere, part_of, shown, steps_of
 
 READING = {"data": {"items": [{"price": 1.5}, {"price": None}], "a b": {"é-1": 2}}, "0": "zero", "": "empty"}
 

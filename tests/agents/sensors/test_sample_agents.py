@@ -18,7 +18,7 @@ from django.core.management import CommandError
 from agents.conf import clock
 from agents.definitions.loader import read_definition
 from agents.enums import Status
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.loop.cycle import loop as engine
 from agents.management.commands import sample_metrics
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, SPIKE_EVERY, Command, Source, figures, place, url
@@ -27,7 +27,7 @@ from agents.models import Agent, AgentSession, Alert, HotField, Notification, Tu
 from agents.roster.files import agent_import
 from agents.roster.loops import loop_start
 from agents.runner import run_session
-from agents.sessions.sweeps import sleepers_wake
+from agents.sessions.leases import sleepers_wake
 from tests.agents.sensors.scene import minding
 from tests.factories import make_user
 from tests.flows.processes import until

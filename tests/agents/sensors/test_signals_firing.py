@@ -7,7 +7,7 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import HaltState, Mode, Purpose, Status, TerminalReason, TriggerKind
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, InboundEvent, InferenceLog, ToolCall
 from agents.walk.intake import event_of
 from tests.agents.sensors.conftest import MODEL

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.models import Alert, HotField, ModelPrice, Sensor
 from agents.sensors.judging import Question
 from agents.sensors.signals import DATA_CHARS

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agents.enums import SensorState
-from agents.ledger.estimates import invalidate_estimates
+from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentEvent, Alert, HotField, Sensor, ToolCall
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step

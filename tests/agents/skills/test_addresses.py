@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import Level
-from agents.skills.addresses import host_of, level_for
+from agents.skills.risk import host_of, level_for
 from agents.skills.skill import skill
 from tests.table import every_row
 

@@ -13,8 +13,7 @@ from agents.models import Approval, Message, ToolCall
 from agents.sessions.approvals import approval_approve
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
-from agents.skills.secrets import holds_handle, with_handles
-from agents.skills.skill import BadArguments, BadSkill, skill
+from agents.skills.skill import BadArguments, BadSkill, holds_handle, skill, with_handles
 from agents.types import ModelRequest
 from audit.models import AuditEvent, SkillAudit
 from audit.redaction import forget_known_secrets, register_known_secrets

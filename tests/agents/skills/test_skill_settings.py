@@ -12,18 +12,21 @@ from django.core.management import CommandError, call_command
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
-from agents.skills import skills
-from agents.skills.listing import skill_hours, skill_listed, skill_to_set, skills_listed
-from agents.skills.registry import installed_skills
-from agents.skills.skills import (
+from agents.skills import registry
+from agents.skills.registry import (
     MOST_PER_HOUR,
     Pace,
+    installed_skills,
     limit_of,
     skill_count_refuse,
     skill_count_take,
+    skill_hours,
+    skill_listed,
     skill_refusal,
     skill_set,
     skill_standing,
+    skill_to_set,
+    skills_listed,
 )
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
@@ -192,7 +195,7 @@ def test_call_that_another_one_came_before_is_refused():
     """Between a look at the counts and the call, somebody else makes it."""
     pace = Pace("echo", 1, timedelta(seconds=60))
     skill_count_take(pace, now=NOW)
-    with patch.object(skills, "_cools", return_value=False):
+    with patch.object(registry, "_cools", return_value=False):
         assert "ran 1 times" in skill_count_take(pace, now=NOW)
 
 

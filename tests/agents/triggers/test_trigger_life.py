@@ -9,7 +9,7 @@ from django.test import override_settings
 
 from agents.enums import NoticeKind, TriggerKind
 from agents.exceptions import Invalid, NotFound
-from agents.ledger.triggers import TriggerSpend, trigger_spend
+from agents.ledger.trigger_health import TriggerSpend, trigger_spend
 from agents.models import Notification, Trigger
 from agents.triggers.triggers import (
     trigger_create,

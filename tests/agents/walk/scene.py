@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime
 from itertools import count
 
-from agents.definitions.playbook_text import Position
+from agents.definitions.playbooks import Position
 from agents.enums import Status
 from agents.knowledge.documents import collection_create, document_add
 from agents.knowledge.playbooks import playbook_create

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from agents.enums import DocumentOrigin, Outcome, ToolIntent, TriggerKind
-from agents.knowledge import media
+from agents.knowledge import documents
 from agents.knowledge.documents import collection_delete
 from agents.models import Attachment, Document
 from tests.agents.walk.scene import intents, model, reply, run
@@ -68,7 +68,7 @@ def test_without_a_collection_one_note_says_so(scene, deleted):
 def test_a_disk_that_fails_is_one_warning_and_no_row(scene, settings, tmp_path):
     session = scene.of_document(collection=str(scene.collection.public_id), emit_artifacts=True)
     settings.MEDIA_ROOT = tmp_path
-    full = patch.object(media, "_write", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    full = patch.object(documents, "_write", side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with full, model(reply(artifacts=[DRAFT, {"name": "b", "content": "two"}])):
         run(session)
     assert (saved(), notes(session)) == ([], [("warn", "Drafts could not be saved")])

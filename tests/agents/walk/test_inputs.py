@@ -10,14 +10,14 @@ from agents.conf import clock
 from agents.enums import BudgetScope, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Budget
-from agents.sessions.inputs import (
+from agents.sessions.lifecycle import session_wake
+from agents.sessions.transcripts import (
     Inputs,
     session_note_empty,
     session_note_inputs,
     session_note_judges,
     session_note_wait,
 )
-from agents.sessions.lifecycle import session_wake
 from agents.walk import analysis
 from audit.models import AuditEvent
 from tests.agents.walk.scene import model, run

@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from agents.enums import Purpose, Status, TerminalReason
 from agents.models import InferenceLog
-from agents.providers.errors import ProviderError
+from agents.providers.base import ProviderError
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.walk import calls

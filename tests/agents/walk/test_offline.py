@@ -3,8 +3,8 @@
 import pytest
 
 from agents.enums import EventOutcome, Status
-from agents.knowledge import prompt_skills
-from agents.knowledge.prompt_skills import skills_load
+from agents.knowledge import playbooks
+from agents.knowledge.playbooks import skills_load
 from agents.models import InboundEvent, Precedent, PromptSkill
 from agents.policy.costs import COLD_START_USD
 from tests.agents.walk.scene import LEASE, PHASES, Scene, phases, run
@@ -92,7 +92,7 @@ def test_a_skill_from_its_folder_is_followed(tmp_path, settings):
     )
     (folder / "SKILL.md").write_text(text)
     settings.LQOPS_SKILL_FOLDERS = [tmp_path]
-    assert prompt_skills.skill_folders() == [tmp_path]
+    assert playbooks.skill_folders() == [tmp_path]
     skills_load(by=None, now=NOW)
     assert PromptSkill.objects.get().name == "payments"
     scene = Scene()

@@ -10,8 +10,7 @@ from django.test import override_settings
 
 from agents.anonymize import Anonymizer
 from agents.enums import EventOutcome, TriggerKind
-from agents.knowledge.memories import memory_dismiss, memory_keep
-from agents.knowledge.projects import project_create
+from agents.knowledge.projects import memory_dismiss, memory_keep, project_create
 from agents.models import InboundEvent, Memory, PromptSkill
 from agents.text.blocks import SHOWN_AS, nonce_of, parse_blocks, render_block
 from agents.types import ModelRequest

@@ -12,9 +12,8 @@ from agents.enums import Outcome, Status
 from agents.exceptions import LeaseLost
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
-from agents.knowledge.memories import memory_keep
 from agents.knowledge.playbooks import playbook_delete
-from agents.knowledge.projects import project_create, project_edit
+from agents.knowledge.projects import memory_keep, project_create, project_edit
 from agents.models import AgentSession, Approval, InferenceLog, Memory, ToolCall
 from agents.providers.scripted import Step
 from agents.runner import run_session

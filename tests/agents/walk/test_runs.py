@@ -13,7 +13,7 @@ from agents.knowledge.documents import document_delete
 from agents.knowledge.playbooks import playbook_delete
 from agents.models import AgentSession, Document, InferenceLog, Memory, Notification, Precedent
 from agents.policy.costs import COLD_START_USD
-from agents.providers.errors import ProviderError
+from agents.providers.base import ProviderError
 from agents.providers.scripted import Step
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
