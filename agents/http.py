@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST
 
 from agents.conf import clock
 from agents.triggers.events import EventAnswer, webhook_receive
-from agents.triggers.payloads import MAX_BODY_BYTES
+from agents.triggers.signing import MAX_BODY_BYTES
 
 FAULTS_FROM = 500  # which Django would log as errors
 

@@ -4,14 +4,13 @@ import os
 import socket
 
 from agents import runner
-from agents.ask.engine import chat
+from agents.ask.chats import chat
 from agents.enums import Mode
 from agents.loop.cycle import loop
 from agents.loop.heartbeat import heartbeat
 from agents.models import AgentSession
 from agents.runner import Engine
-from agents.sensors.day import sensor_day
-from agents.sensors.slice import run_slice
+from agents.sensors.slice import run_slice, sensor_day
 from agents.walk.walk import walk
 
 ENGINES: dict[str, Engine] = {

@@ -14,7 +14,7 @@ from django.conf import settings
 
 from agents.api.parsers import FORM_OVERHEAD
 from agents.text.formats import MAX_BYTES
-from agents.triggers.payloads import MAX_BODY_BYTES
+from agents.triggers.signing import MAX_BODY_BYTES
 from lqops.web import SAFE_LABEL
 
 HOOKS: Final = "/hooks/"

@@ -19,15 +19,14 @@ from agents.definitions.in_force import pace_of
 from agents.definitions.schema import AgentDefinition
 from agents.enums import EventKind, Mode, SensorKind, SensorState
 from agents.loop.alerts import alerts_pending
-from agents.loop.autonomy import events_lately, spared_lately
-from agents.loop.guards import tokens_counted
-from agents.loop.heartbeats import heartbeat_of
-from agents.loop.pacing import RATE_WINDOW, Pace
+from agents.loop.heartbeat import heartbeat_of
+from agents.loop.pacing import RATE_WINDOW, Pace, tokens_counted
+from agents.loop.reads import events_lately, spared_lately
 from agents.loop.state import FieldView, hot_snapshot
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Sensor, Turn
 from agents.people.activity import event_sentence, seconds_words
-from agents.roster.lifecycles import agent_under_way
+from agents.roster.agents import agent_under_way
 
 SHOWN_TURNS: Final = 20
 REFRESH_SECONDS: Final = 10

@@ -17,7 +17,7 @@ from agents.admin.forms import ReasonForm
 from agents.admin.pages import EditForm
 from agents.admin.sessions import CHANGE, halted
 from agents.conf import clock
-from agents.loop.autonomy import under_way_of
+from agents.loop.reads import under_way_of
 from agents.models import Agent
 from agents.roster.agents import agent_create, agent_delete, agent_edit
 from agents.sessions.control_room import meter_today

@@ -3,11 +3,11 @@
 from typing import Any, Final
 
 from agents.conf import mail_is_configured
-from agents.engine.simulation import PREFIX
+from agents.engine.skills import PREFIX
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, Risk, ToolIntent
 from agents.models import Approval, InferenceLog, ToolCall
 from agents.sessions.reads import purposes, read_by
-from agents.walk import ethics_review
+from agents.walk import drafting
 
 # Said of the kind of call, whatever this one holds.
 LEVEL_WORDS: Final = {
@@ -69,11 +69,11 @@ def guessed_by(approval: Approval) -> str:
 
 def concerns_of(approval: Approval) -> str:
     """What the ethics review of the run found, as it stands in the journal; nothing where it found nothing."""
-    said = ToolCall.objects.filter(session_id=approval.session_id, key=ethics_review.KEY)
+    said = ToolCall.objects.filter(session_id=approval.session_id, key=drafting.REVIEW_KEY)
     arguments = said.order_by("-attempt").values_list("arguments", flat=True).first() or {}
     if arguments.get("severity") != "warn":
         return ""
-    return str(arguments.get("content", "")).removesuffix(ethics_review.CAVEAT).strip()
+    return str(arguments.get("content", "")).removesuffix(drafting.CAVEAT).strip()
 
 
 def why(approval: Approval, *, flagged: bool) -> str:

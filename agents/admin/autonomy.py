@@ -12,9 +12,9 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.definitions.schema import DefinitionError
 from agents.enums import Mode, Status
-from agents.loop.heartbeats import heartbeat_of
+from agents.loop.heartbeat import heartbeat_of
 from agents.models import Agent, AgentSession
-from agents.roster.lifecycles import UnderWay, agent_is_going, agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.agents import UnderWay, agent_is_going, agent_restart, agent_start, agent_stop, agent_under_way
 from agents.roster.loops import loop_is_awaited
 
 PERMISSION: Final = "agents.change_agentsession"

@@ -28,8 +28,7 @@ from agents.models import AgentSession, Collection, Document, Playbook, PromptSk
 from agents.policy.transitions import TERMINAL
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.reads import purposes, titled
-from agents.triggers.restarts import session_restart
-from agents.triggers.running_now import GOAL_CHARS, run_now
+from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
 
 CHANGE = "agents.change_agentsession"
 

@@ -24,7 +24,7 @@ from agents.enums import BudgetScope, TriggerKind
 from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_spend
 from agents.models import AgentSession, Budget, Trigger
 from agents.sessions.reads import purposes
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
     trigger_create,
     trigger_delete,

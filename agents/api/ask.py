@@ -15,9 +15,9 @@ from agents.api.fields import Body, OwnRow
 from agents.api.permissions import demand_opt_in, demand_scope, demand_scope_in_chat
 from agents.api.schema import described
 from agents.ask.chats import MAX_CHARS
-from agents.ask.classify import Strategy
 from agents.ask.entry import ask, ask_within, route
 from agents.ask.fast_paths import Scope, scope_of
+from agents.ask.language import Strategy
 from agents.ask.naming import Answer, Kind
 from agents.models import Agent
 from agents.people.keys import Scope as KeyScope

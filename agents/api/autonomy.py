@@ -16,7 +16,7 @@ from agents.enums import HotSource, Status, WaitingOn
 from agents.loop.reads import loop_current, loop_facts
 from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
-from agents.roster.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.agents import agent_restart, agent_start, agent_stop, agent_under_way
 from audit.redaction import redact, redact_data
 
 

@@ -13,7 +13,7 @@ from agents.api.schema import described
 from agents.api.sessions import SessionShown
 from agents.enums import AnalysisMode
 from agents.models import Agent, Collection, Document, Playbook, Project, PromptSkill
-from agents.triggers.running_now import GOAL_CHARS, run_now
+from agents.triggers.firing import GOAL_CHARS, run_now
 
 
 class RunBody(Body):

@@ -21,7 +21,7 @@ from agents.models import AgentSession, Finding, ToolCall
 from agents.policy.transitions import agent_state
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
-from agents.triggers.restarts import session_restart
+from agents.triggers.firing import session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from agents.api import sse
 from agents.api.fields import Body, CountField
 from agents.api.schema import described
-from agents.ask.streaming import stream_events
+from agents.ask.chats import stream_events
 from agents.enums import Status
 from agents.models import AgentSession
 from agents.process_end import process_ends

@@ -19,9 +19,9 @@ from agents.api.schema import described
 from agents.api.sessions import SessionShown
 from agents.enums import AnalysisMode, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.triggers.running_now import run_now
-from agents.triggers.trigger_fields import KINDS
+from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
+    KINDS,
     trigger_create,
     trigger_delete,
     trigger_edit,

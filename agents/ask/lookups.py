@@ -1,36 +1,214 @@
 """Fast paths that only look: status, lists and receipts, of the person's own rows. They write nothing."""
 
 import re
+from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from django.db.models import Count, QuerySet
+from django.contrib.auth.models import User
+from django.db.models import Count, QuerySet, Sum
 from django.template.defaultfilters import pluralize
 
-from agents.ask.chat_answers import ANSWERED_AT_ONCE
-from agents.ask.days import days_of, named_days
-from agents.ask.ids import rows_by_id, short
-from agents.ask.intents import AGENT
-from agents.ask.language import Request
-from agents.ask.naming import Answer, Asker, heading, lines, told
-from agents.ask.waits import SHOWN, pending_approvals, pending_questions
-from agents.enums import Status
+from agents.ask.chats import ANSWERED_AT_ONCE
+from agents.ask.language import AGENT, COSTS, COSTS_OF_ONE, QUESTIONS, Request, is_covered
+from agents.ask.naming import (
+    Answer,
+    Asker,
+    dated,
+    days_of,
+    heading,
+    lines,
+    named_days,
+    names_in,
+    rows_by_id,
+    short,
+    told,
+)
+from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.projects import precedents_board
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
-from agents.loop.autonomy import under_way_of
-from agents.models import Agent, AgentSession, Installation, Precedent, Trigger
+from agents.loop.reads import under_way_of
+from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Question, Trigger
 from agents.policy.transitions import TERMINAL
-from agents.sessions.control_room import HALTED, health
+from agents.sessions.control_room import HALTED, health, meter_today
 from agents.sessions.reads import purposes
+from agents.sessions.standing import PERMISSION
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
 from audit.receipt_text import NAMES, receipt_text
-from audit.receipts import UnknownChain, both_usd, build_receipt
+from audit.receipts import UnknownChain, both_usd, build_receipt, usd
 from audit.rows import UnreadableRow
 
+# The fast path that tells what was spent: by both ledgers, of the person's own sessions. It writes nothing.
+
+
+_SHOWN: Final = 20
 _NAME_CHARS: Final = 80
+_SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual": Sum("cost_actual_usd")}
+
+
+def costs(request: Request, who: Asker) -> Answer | None:
+    """What the person's sessions that began in a span of days (UTC) cost; by agent, or of one, if that is asked for.
+
+    None if words are left that are neither about costs nor the name of an agent.
+    """
+    named = named_days(request.said)
+    if not is_covered(request, COSTS):
+        agent = agent_meant(request, who.by)
+        return _of_agent(agent, named or "this month", who) if agent else None
+    if request.said & AGENT:
+        return _per_agent(named or "this month", who)
+    days = days_of(who.now)
+    spans = {name: days[name] for name in ("today", named, "last 7 days", "this month") if name}
+    spent = {name: _sums(_sessions_begun(who, *span).aggregate(**_SUMS)) for name, span in spans.items()}
+    installation = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
+    whole = meter_today(BudgetScope.INSTALLATION, 0, cap=installation, name="Installation", now=who.now)
+    text = lines(
+        "Your sessions, by the day on which they began (UTC):",
+        [
+            *(_said(dated(name, spans[name]), row) for name, row in spent.items()),
+            f"the whole installation today: {both_usd(whole.charged_usd, whole.actual_usd)}, cap {usd(whole.cap_usd)}",
+        ],
+    )
+    day = {
+        "charged_usd": f"{whole.charged_usd:.6f}",
+        "actual_usd": f"{whole.actual_usd:.6f}",
+        "cap_usd": None if whole.cap_usd is None else str(whole.cap_usd),
+    }
+    return told(text, spent={name.replace(" ", "_"): row for name, row in spent.items()}, installation=day)
+
+
+def agent_meant(request: Request, owner: User) -> Agent | None:
+    """The one agent of the person that a request for costs names, if it says nothing else."""
+    names = names_in(request, owner, ["agent"])
+    agents: list[Agent] = names.of("agent")
+    said = request.without(names.places)
+    return agents[0] if len(agents) == 1 and is_covered(said, COSTS_OF_ONE) else None
+
+
+def _of_agent(agent: Agent, days: str, who: Asker) -> Answer:
+    span = days_of(who.now)[days]
+    row = _sums(_sessions_begun(who, *span).filter(agent=agent).aggregate(**_SUMS))
+    name = one_line(agent.name, _NAME_CHARS)
+    text = f"Sessions of {name} that began {dated(days, span)}, in UTC: {_said(name, row)}."
+    return told(text, agents=[{"id": str(agent.public_id), "name": name, **row}], days=days)
+
+
+def _per_agent(days: str, who: Asker) -> Answer:
+    span = days_of(who.now)[days]
+    rows: Any = _sessions_begun(who, *span).order_by().values("agent__public_id", "agent__name")
+    found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:_SHOWN]
+    shown = [
+        {
+            "id": str(row["agent__public_id"] or ""),
+            "name": one_line(row["agent__name"] or "without an agent", _NAME_CHARS),
+            **_sums(row),
+        }
+        for row in found
+    ]
+    head = f"Your sessions that began {dated(days, span)}, in UTC, by agent:"
+    said = [_said(row["name"], row) for row in shown]
+    return told(lines(head, said, empty=f"Your agents have run nothing {days}."), agents=shown, days=days)
+
+
+def _sessions_begun(who: Asker, since: datetime, until: datetime) -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(owner=who.by, created_at__gte=since, created_at__lt=until)
+
+
+def _sums(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "sessions": row["number"],
+        "charged_usd": f"{row['charged'] or Decimal(0):.6f}",
+        "actual_usd": f"{row['actual'] or Decimal(0):.6f}",
+    }
+
+
+def _said(name: str, row: dict[str, Any]) -> str:
+    number = row["sessions"]
+    cost = both_usd(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
+    return f"{name}: {cost}, {number} session{'' if number == 1 else 's'}"
+
+
+# The fast path that tells what waits for the person: calls that need a decision, and what agents ask. It writes
+# nothing, and so tells no words of what others are asked.
+
+
+SHOWN: Final = 20
+_WORDS_CHARS: Final = 80
+_DECIDE: Final = " `approve <id>` shows one and how to decide on it."
+_ANSWER: Final = ' Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
+
+
+def reachable_approvals(who: Asker) -> QuerySet[Approval]:
+    """Those of the person's own sessions; who may decide on approvals reaches everybody's."""
+    rows = Approval.objects.select_related("session", "session__owner").order_by("created_at", "pk")
+    return rows if who.by.has_perm(PERMISSION) else rows.filter(session__owner=who.by)
+
+
+def pending_approvals(who: Asker) -> QuerySet[Approval]:
+    return reachable_approvals(who).filter(status=ApprovalStatus.PENDING)
+
+
+def pending_questions(who: Asker) -> QuerySet[Question]:
+    """What the person may answer: the same reach."""
+    rows = Question.objects.filter(status=QuestionStatus.PENDING).select_related("session", "session__owner")
+    rows = rows.order_by("asked_at", "pk")
+    return rows if who.by.has_perm(PERMISSION) else rows.filter(session__owner=who.by)
+
+
+def waiting(request: Request, who: Asker) -> Answer | None:
+    """Both, each with how it is dealt with; of the one that nothing is there of, nothing is said. In a chat,
+    `any questions?` is said to the agent: None."""
+    if who.in_chat and request.said & QUESTIONS:
+        return None
+    calls, asked = pending_approvals(who), pending_questions(who)
+    count, questions = calls.count(), asked.count()
+    approvals = [described_approval(row) for row in calls[:SHOWN]]
+    shown = [_described_question(row, who) for row in asked[:SHOWN]]
+    heads = [
+        *([heading(count, "call", " waiting for a decision", most=SHOWN) + _DECIDE] if count else []),
+        *([heading(questions, "question", " waiting for an answer", most=SHOWN) + _ANSWER] if questions else []),
+    ]
+    said = [*map(said_of_approval, approvals), *map(_said_of_question, shown)]
+    text = "\n".join([" ".join(heads), *(f"- {line}" for line in said)]) if heads else "Nothing waits for a decision."
+    return told(text, count=count, approvals=approvals, questions_count=questions, questions=shown)
+
+
+def described_approval(row: Approval) -> dict[str, Any]:
+    """As the list of the API shows it: without arguments."""
+    return {
+        "id": str(row.public_id),
+        "action": row.action,
+        "level": row.level,
+        "risk": row.risk_level,
+        "session": str(row.session.public_id),
+        "owner": row.session.owner.get_username(),
+        "expires_at": row.expires_at.isoformat(),
+    }
+
+
+def said_of_approval(shown: dict[str, Any]) -> str:
+    return f"{shown['id'][:8]} {shown['action']} (level {shown['level']}) for {shown['owner']}"
+
+
+def _described_question(row: Question, who: Asker) -> dict[str, Any]:
+    own = row.session.owner_id == who.by.pk
+    return {
+        "id": str(row.public_id),
+        "text": one_line(row.text, _WORDS_CHARS) if own else "",
+        "session": str(row.session.public_id),
+        "owner": row.session.owner.get_username(),
+        "expires_at": row.expires_at.isoformat(),
+    }
+
+
+def _said_of_question(shown: dict[str, Any]) -> str:
+    return f"{shown['id'][:8]} asks {shown['owner']}" + (f": {shown['text']}" if shown["text"] else "")
+
+
 _UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
 _STATUS_WORDS: Final = {
     "running": _UNDER_WAY,
@@ -150,14 +328,14 @@ def sessions(request: Request, who: Asker) -> Answer | None:
     if not re.fullmatch(r"[1-9]\d{0,2}", most):
         return None
     wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
-    rows = _begun(_runs(who), request, who)
+    rows = _runs_begun(_runs(who), request, who)
     rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
     count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
     text = lines(heading(count, "session", most=SHOWN), [said_of(row) for row in shown], empty=_instead(who))
     return told(text, count=count, sessions=shown)
 
 
-def _begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
+def _runs_begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
     """Those that began in the days that the request names, in UTC; all of them if it names none."""
     span = days_of(who.now).get(named_days(request.said))
     return rows.filter(created_at__gte=span[0], created_at__lt=span[1]) if span else rows

@@ -12,18 +12,15 @@ from typing import Final
 from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
-from agents.engine.budget import demand_budget
-from agents.engine.errors import tell_end, tell_failure, tell_near_budget
-from agents.engine.honesty import honest
-from agents.engine.prompting import Asker, Brief
-from agents.engine.replies import Reply, final_words, read_reply, stored_calls
-from agents.engine.simulation import anticipate
-from agents.engine.skills import SkillExecutor
-from agents.engine.wire import SYNTAX
-from agents.enums import Outcome, Purpose, Status, TerminalReason, WaitingOn
-from agents.guard.context import persisting
-from agents.guard.params import BadParams
-from agents.models import AgentSession, Message
+from agents.engine.prompting import SYNTAX, Asker, Brief
+from agents.engine.replies import Reply, final_words, honest, read_reply, stored_calls
+from agents.engine.skills import SkillExecutor, anticipate
+from agents.enums import EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
+from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
+from agents.guard.refusals import refuse_call
+from agents.guard.tools import BadParams, persisting
+from agents.models import AgentEvent, AgentSession, Message
+from agents.people.activity import event_emit
 from agents.policy.guardrails import (
     CALL_AGAIN,
     CONTINUE,
@@ -46,8 +43,76 @@ from agents.policy.guardrails import (
     stuck_error,
     warns_of_budget,
 )
+from agents.sessions.lifecycle import held
 from agents.sessions.transcripts import GUARDRAILS, Entry, transcript_append, transcript_of
 from agents.types import Asleep, End, Finished, SliceOver, Waiting
+from audit.redaction import redact_exception
+
+# What a reply has cost, tested before anything that it asks for is run: a run without a budget acts no more.
+
+
+def demand_budget(session: AgentSession) -> None:
+    """Raises, as the guard would at the next question; on record, what is refused are the skills of the last answer."""
+    spent = _spent(AgentSession.objects.get(pk=session.pk))
+    if spent is None:
+        return
+    detail = f"dimension:{spent.dimension}"
+    with transaction.atomic():
+        phase = held(session).current_phase
+        refuse_call(session, ToolIntent.RUN_SKILL, phase, Outcome.DENIED, now=clock(), detail=detail, budget="session")
+    raise spent
+
+
+def _spent(row: AgentSession) -> BudgetExceeded | None:
+    """Tokens first, then money. What costs nothing does not reach a cap of 0."""
+    if row.token_budget and row.total_tokens >= row.token_budget:
+        return _exceeded("tokens", f"{row.total_tokens} of {row.token_budget} tokens")
+    if row.max_cost_usd and row.cost_actual_usd >= row.max_cost_usd:
+        return _exceeded("cost", f"{row.cost_actual_usd} of {row.max_cost_usd} USD")
+    return None
+
+
+def _exceeded(dimension: str, spent: str) -> BudgetExceeded:
+    return BudgetExceeded(
+        dimension, f"The session's budget is used up: {spent}. What the last answer asks for is not run."
+    )
+
+
+# Errors of runs of steps, for those who watch: each end that is no answer is told once, and being near the budget.
+#
+# What decides about a run stands in its row and in the record; these events only tell of it.
+
+
+_GOES_ON: Final = (LeaseLost, OutcomeUnknown, RetryLater)  # somebody else goes on with it, or it goes on later
+
+
+def tell_end(session: AgentSession, end: Finished, *, run: str) -> None:
+    if session.mode == Mode.LOOP and end.reason == TerminalReason.MAX_STEPS:
+        return  # a turn that has used up its rounds is over; the loop is not
+    message = end.error or f"The run of steps ended: {end.reason.label.lower()}."
+    _tell_once(session, run=run, reason=str(end.reason), message=message)
+
+
+def tell_failure(session: AgentSession, error: Exception, *, run: str) -> None:
+    """Of a brake, or a fault. What the run goes on from is neither."""
+    if isinstance(error, _GOES_ON) or (session.mode == Mode.LOOP and isinstance(error, BudgetRefused)):
+        return
+    reason = error.code if isinstance(error, LqopsError) else str(TerminalReason.WORKER_ERROR)
+    _tell_once(session, run=run, reason=reason, message=redact_exception(error))
+
+
+def tell_near_budget(session: AgentSession, message: str, *, run: str) -> None:
+    event_emit(EventKind.ERROR, session=session, now=clock(), run=run, message=message, recoverable=True)
+
+
+def _tell_once(session: AgentSession, *, run: str, reason: str, message: str) -> None:
+    """A worker that takes over what another has ended, and not recorded, ends it again: that is no second error."""
+    told = AgentEvent.objects.filter(session=session, kind=EventKind.ERROR, data__run=run, data__recoverable=False)
+    if not told.exists():
+        event_emit(
+            EventKind.ERROR, session=session, now=clock(), run=run, reason=reason, message=message, recoverable=False
+        )
+
 
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)

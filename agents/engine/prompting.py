@@ -1,22 +1,126 @@
 """One question of the step loop to its model: what of the transcript is sent, and what is left to spend."""
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Protocol
 
 from agents.conf import clock, model_for
-from agents.engine.calls import asked_before
-from agents.engine.wire import as_sent
-from agents.enums import Purpose, ToolIntent
+from agents.definitions.in_force import definition_of
+from agents.enums import Purpose, Risk, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.guard.context import listening
-from agents.models import AgentSession, Message
-from agents.policy.context_window import fit, parted, split_for_summary, summary_prompt, unmarked, with_summary
-from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Strategy, budget_line, step_limit
+from agents.guard.tools import listening
+from agents.models import Agent, AgentSession, Message, SkillSetting
+from agents.policy.context_window import (
+    MARK,
+    Mark,
+    fit,
+    parted,
+    split_for_summary,
+    summary_prompt,
+    unmarked,
+    with_summary,
+)
+from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason, Strategy, budget_line, step_limit
+from agents.sessions.reads import arguments_asked
 from agents.sessions.transcripts import Entry
+from agents.skills.registry import installed_skills
 from agents.skills.skill import Skill
-from agents.text.blocks import nonce_of
+from agents.text.blocks import nonce_of, render_block
 from agents.types import ToolResult
+
+# --- A guarded call at a fixed place of a run, asked again in the very words of the journal ---
+#
+# What went into a lost attempt may have changed since (notes, context, documents); the run is repeatable because the
+# stored arguments are used again, not because the world stood still.
+
+
+def call(
+    session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any], *, risk: Risk | None = None
+) -> ToolResult:
+    """One guarded call: in the words of the journal if it holds this place already, else with these parameters."""
+    return guarded_tool_call(session, intent, asked_before(session, key) or params, key=key, risk=risk)
+
+
+def asked_before(session: AgentSession, key: str) -> Mapping[str, Any] | None:
+    """The arguments of an earlier attempt. Not those that a person changed: they are not what was asked for."""
+    return arguments_asked(session, key)
+
+
+# What a run works with, as its agent's definition says: the model it asks, and the skills that it is offered.
+
+
+def model_of(agent: Agent | None) -> str:
+    """The agent's own model, else the installation's."""
+    chosen = definition_of(agent).model if agent else None
+    return chosen or model_for("main")
+
+
+def skills_of(agent: Agent | None) -> dict[str, Skill]:
+    """Those that the definition names, else all that are installed; of either, those that are not disabled."""
+    named = definition_of(agent).skills if agent else None
+    disabled = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
+    offered = {name: skill for name, skill in installed_skills().items() if named is None or name in named}
+    return {name: skill for name, skill in offered.items() if name not in disabled}
+
+
+# A transcript in the form that model servers read. What tools said stands in marked blocks: it is data. Pure.
+
+
+SYNTAX: Final = "skill_syntax"  # the reason of what is said of a reply whose calls cannot be read
+_ASIDES: Final = frozenset({SYNTAX, *Reason})
+
+
+class Said(Protocol):
+    """An entry of a transcript."""
+
+    role: str
+    content: str
+    calls: list[dict[str, Any]]
+    call_id: str
+    reason: str
+
+
+def as_sent(transcript: Iterable[Said], *, nonce: str) -> list[dict[str, Any]]:
+    """Results of calls that came as tags go back as the user's words, for there is no call id to answer to.
+
+    They, and what the loop itself says on the way, are marked: neither is what the user asked for.
+    """
+    sent: list[dict[str, Any]] = []
+    native: dict[str, str] = {}
+    for entry in transcript:
+        if entry.role == "assistant":
+            native = {call["id"]: call["name"] for call in entry.calls if call["native"]}
+            sent.append({"role": "assistant", "content": entry.content, **_asked(entry.calls)})
+        elif entry.role == "tool":
+            block = render_block("tool_output", entry.content, nonce=nonce)
+            if entry.call_id in native:
+                sent.append({"role": "tool", "tool_call_id": entry.call_id, "content": block})
+            else:
+                told = f"Result of call {entry.call_id}:\n{block}"
+                sent.append({"role": "user", "content": told, MARK: Mark.RESULT})
+        else:
+            aside = {MARK: Mark.ASIDE} if entry.reason in _ASIDES else {}
+            sent.append({"role": entry.role, "content": entry.content, **aside})
+    return sent
+
+
+def _asked(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    asked = [
+        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _object(call)}}
+        for call in calls
+        if call["native"]
+    ]
+    return {"tool_calls": asked} if asked else {}
+
+
+def _object(call: Mapping[str, Any]) -> str:
+    """The arguments of a call, or of one that could not be read none: servers refuse what is no JSON object."""
+    try:
+        return call["arguments"] if isinstance(json.loads(call["arguments"]), dict) else "{}"
+    except (ValueError, RecursionError):
+        return "{}"
+
 
 SUMMARY_TOKENS = 1_024
 

@@ -12,8 +12,7 @@ from typing import Any
 from agents.conf import clock
 from agents.definitions.in_force import definition_of, guardrails_of
 from agents.engine.loop import Answered, StepLoop
-from agents.engine.offering import model_of, skills_of
-from agents.engine.prompting import Admission, Brief
+from agents.engine.prompting import Admission, Brief, model_of, skills_of
 from agents.enums import Purpose, TerminalReason
 from agents.models import Agent, AgentSession, Message
 from agents.policy.guardrails import LoopConfig, Stop

@@ -11,8 +11,7 @@ from django.db import transaction
 
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
 from agents.exceptions import TicketRefused
-from agents.guard.calls import Call
-from agents.guard.notes import note_skill
+from agents.guard.calls import Call, note_skill
 from agents.guard.refusals import refuse_call
 from agents.ledger.boundary import lock
 from agents.models import Agent, AgentSession, Approval

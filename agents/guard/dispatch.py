@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from agents.guard.context import CallContext
-from agents.guard.tools import Params, Tool
+from agents.guard.tools import CallContext, Params, Tool
 
 
 class NoPass(RuntimeError):

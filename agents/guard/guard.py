@@ -24,10 +24,10 @@ from agents.exceptions import ModelSuspended, OpenTransaction, OutcomeUnknown, T
 from agents.guard import dispatch
 from agents.guard.calls import Asked, Call, plan_call
 from agents.guard.consent import consent, denied, spend
-from agents.guard.context import CallContext, most_tries
 from agents.guard.metering import LongWait, Meter, Question
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import Opened, Payment, book_attempt, journal_row, settle, settle_durably, withdraw
+from agents.guard.tools import CallContext, most_tries
 from agents.ledger.boundary import Locked, glance, is_halted, lock
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.journal import RETRY_LATER, journal_open, journal_place, journal_record

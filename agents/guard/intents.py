@@ -4,25 +4,310 @@
 at work without touching that work.
 """
 
+import hashlib
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
-from agents.enums import Level, ToolIntent
-from agents.exceptions import IntentUnavailable
-from agents.guard.artifact import emit_artifact
-from agents.guard.context import CallContext
-from agents.guard.finding import emit_finding
-from agents.guard.inference import ask, request_of
-from agents.guard.memory import propose_memory
-from agents.guard.notify import notify
-from agents.guard.precedent import propose_precedent
+from django.db import connection
+from django.db.models import TextField
+from django.db.models.functions import Substr
+
+from agents.conf import skill_hosts
+from agents.enums import Level, NoticeKind, Purpose, QuoteCheck, ToolIntent
+from agents.exceptions import IntentUnavailable, NoAnswer
 from agents.guard.retrieve import retrieve_chunks
-from agents.guard.skills import is_skill_call, skill_tool
-from agents.guard.tools import Params, Tool
-from agents.types import Capability
+from agents.guard.tools import BadParams, CallContext, Params, Tool, label, listener, text
+from agents.knowledge.documents import artifact_add
+from agents.knowledge.search import collection_of
+from agents.models import AgentSession, Document, Finding, Memory, Precedent
+from agents.people.notifications import notice_create
+from agents.skills.registry import pace_of, skill_count_refuse, skill_count_take, skill_named, skill_standing
+from agents.skills.risk import goes_elsewhere, level_for
+from agents.skills.running import perform
+from agents.skills.skill import Skill, SkillContext, holds_handle, resolved
+from agents.text.chunks import is_checkable
+from agents.types import Capability, ModelReply, ModelRequest
+
+# --- emit_artifact: saves what a run wrote as a document in its owner's collection, as Markdown ---
+#
+# It tells no watch and is never new to a schedule, so no run can wake itself. The bytes go to disk under their digest
+# before any row, so the call may be repeated: the same text is the same document. Without a collection nothing is
+# saved, and the answer says so: `stored` false, with the `reason` `no_collection`. A disk that fails leaves no row,
+# and the call ends as `storage_error`.
+
+
+MAX_CHARS = 1_000_000
+
+
+def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    content = text(params, "content", limit=MAX_CHARS + 1)
+    is_truncated, content = len(content) > MAX_CHARS, content[:MAX_CHARS]
+    if not content.strip():
+        raise BadParams("'content' is empty: there is nothing to save.")
+    if params.get("collection") is None:
+        return {"stored": False, "reason": "no_collection", "truncated": is_truncated}
+    collection = collection_of(owner_id=context.owner_id, public_id=_id(params))
+    session = AgentSession.objects.get(pk=context.session_pk, owner_id=context.owner_id)
+    name = text(params, "name", "draft", limit=1_000)
+    document, is_new = artifact_add(session=session, collection=collection, name=name, content=content, now=context.now)
+    return {
+        "stored": True,
+        "document_id": str(document.public_id),
+        "collection_id": str(collection.public_id),
+        "name": document.name,
+        "chars": len(content),
+        "truncated": is_truncated,
+        "is_new": is_new,
+    }
+
+
+def _id(params: Mapping[str, Any]) -> UUID:
+    value = text(params, "collection", limit=64)
+    try:
+        return UUID(value)
+    except ValueError:
+        raise BadParams(f"'collection' must be a public id, not {value!r}.") from None
+
+
+# --- emit_finding: writes down what the run found, and says of its quote only what was checked here ---
+#
+# The caller names a document, a quote and where it stands. The quote counts as verified when the document is the
+# owner's and holds these very characters at that place; nobody's word is taken for it.
+
+
+LONGEST_QUOTE = 10_000
+MOST = 2_147_483_647  # what a PositiveIntegerField holds
+
+
+def emit_finding(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    finding = Finding.objects.create(
+        session_id=context.session_pk,
+        severity=text(params, "severity", "info", limit=32),
+        title=text(params, "title", "(untitled)", limit=300) or "(untitled)",
+        content=text(params, "content", ""),
+        created_at=context.now,
+        **_cited(context, params),
+        **_judged(params),
+    )
+    return {"finding_id": str(finding.public_id), "quote_check": finding.quote_check}
+
+
+def _cited(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The document and the quote, with its place if it stands there. An unknown document is left out."""
+    quote = text(params, "quote", "", limit=LONGEST_QUOTE)
+    start = _count(params.get("quote_start"))
+    document_id, said = _look_up(context, text(params, "document", ""), start, len(quote))
+    cited: dict[str, Any] = {"document_id": document_id, "quote": quote}
+    if quote and start is not None and said == quote and is_checkable(quote):
+        end = start + len(quote)
+        return {**cited, "quote_start": start, "quote_end": end, "quote_check": QuoteCheck.VERIFIED}
+    return {**cited, "quote_check": QuoteCheck.UNVERIFIED if quote else ""}
+
+
+def _look_up(context: CallContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
+    """The owner's document of that id, and what it says at the place. Only that slice leaves the database."""
+    try:
+        public_id = uuid.UUID(named)
+    except ValueError:
+        return None, ""
+    rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
+    said = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
+    found = rows.annotate(said=said).values_list("pk", "said").first()
+    return found or (None, "")
+
+
+def _judged(params: Mapping[str, Any]) -> dict[str, int]:
+    """How many judges answered, and how many of them say that the quote supports the finding."""
+    agreed, asked = _count(params.get("judges_for")), _count(params.get("judges_asked"))
+    if agreed is None or not asked or agreed > asked:
+        return {}
+    return {"judges_for": agreed, "judges_asked": asked}
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST - LONGEST_QUOTE:
+        return value
+    return None
+
+
+# --- run_skill and run_playbook: one question to a model, asked through the metered callable of the context ---
+
+
+MOST_TOKENS = 1_000_000
+
+
+def request_of(params: Mapping[str, Any]) -> ModelRequest:
+    """The request that the parameters describe: `messages`, or one `prompt`. Anonymised unless told otherwise."""
+    wanted = params.get("max_tokens", 1_024)
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= MOST_TOKENS:
+        raise BadParams(f"'max_tokens' must be a whole number from 1 to {MOST_TOKENS}, not {wanted!r}.")
+    return ModelRequest(
+        model=label(params, "model"),
+        messages=_messages(params),
+        max_tokens=wanted,
+        purpose=_purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR)),
+        anonymize=params.get("anonymize", True) is not False,
+        tools=tuple(params.get("tools") or ()),
+        response_schema=params.get("response_schema"),
+    )
+
+
+def _messages(params: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    messages = params.get("messages") or [{"role": "user", "content": text(params, "prompt")}]
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise BadParams("'messages' must be a list of objects with a role and a content.")
+    return tuple(messages)
+
+
+def _purpose(value: object) -> Purpose:
+    if value not in Purpose.values:
+        raise BadParams(f"'purpose' must be one of {', '.join(Purpose.values)}, not {value!r}.")
+    return Purpose(value)
+
+
+def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model said. With `must_answer` a refusal, or not a word, is a failed call; else the caller judges it."""
+    reply = context.infer(listener.get())
+    if params.get("must_answer") is True:
+        _demand_answer(reply)
+    told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
+    if reply.is_full:
+        told["full"] = True
+    if reply.calls:
+        told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
+    return told
+
+
+def _demand_answer(reply: ModelReply) -> None:
+    if reply.stop_reason == "refusal":
+        raise NoAnswer("the model refused to answer")
+    if not any(char.isprintable() and not char.isspace() for char in reply.text):
+        raise NoAnswer("the model's answer was empty")
+
+
+# --- propose_memory: suggests a note; only a person keeps it ---
+
+
+def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    memory = Memory.objects.create(
+        owner_id=context.owner_id,
+        session_id=context.session_pk,
+        content=text(params, "content"),
+        created_at=context.now,
+    )
+    return {"memory_id": str(memory.public_id)}
+
+
+# notify: a notice for the session's owner, in the application and, where that is set up, by e-mail as a copy.
+
+
+def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    notice = notice_create(
+        owner_id=context.owner_id,
+        kind=NoticeKind.AGENT,
+        title=text(params, "title"),
+        body=text(params, "body", ""),
+        now=context.now,
+        session_id=context.session_pk,
+    )
+    return {"notification_id": str(notice.public_id)}
+
+
+# propose_precedent: counts a recurring pattern. One statement, so that concurrent sightings are never lost.
+#
+# It neither reads nor writes a project; promotion is a person's act.
+
+
+_UPSERT = """
+INSERT INTO {table}
+    (public_id, owner_id, pattern_kind, summary, summary_hash, observed_count, first_seen_at, last_seen_at)
+VALUES (%s, %s, %s, %s, %s, 1, %s, %s)
+ON CONFLICT (owner_id, pattern_kind, summary_hash) WHERE dismissed_at IS NULL
+DO UPDATE SET observed_count = {table}.observed_count + 1, last_seen_at = excluded.last_seen_at
+RETURNING public_id, observed_count
+"""
+
+
+def propose_precedent(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+    summary = text(params, "summary")
+    row = {
+        "public_id": uuid.uuid4(),
+        "owner": context.owner_id,
+        "pattern_kind": text(params, "pattern_kind", limit=64),
+        "summary": summary,
+        "summary_hash": hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest(),
+        "first_seen_at": context.now,
+        "last_seen_at": context.now,
+    }
+    meta = Precedent._meta
+    fields = {field.name: field for field in meta.concrete_fields}
+    values = [fields[name].get_db_prep_save(value, connection) for name, value in row.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(_UPSERT.format(table=meta.db_table), values)
+        [(public_id, count)] = cursor.fetchall()
+    return {"precedent_id": str(uuid.UUID(str(public_id))), "observed_count": count}
+
+
+# run_skill for a callable skill: `{"skill": name, "arguments": {…}}`, as the registry and the operator know it.
+
+
+def is_skill_call(params: Params) -> bool:
+    return "skill" in params
+
+
+def skill_tool(params: Params) -> Tool:
+    """The skill as a tool. One that is not installed, enabled or set up raises as any unusable parameter does."""
+    skill, arguments = _named(params), params.get("arguments")
+    if not isinstance(arguments, Mapping):
+        raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
+    standing = skill_standing(skill.name, skill.level)
+    if not standing.enabled:
+        raise BadParams(f"the skill {skill.name} is not found or disabled.")
+    if skill.lacking:
+        raise BadParams(f"the skill {skill.name} cannot work: {skill.lacking}.")
+    skill.arguments(arguments)
+    hosts = skill_hosts()
+    capability = skill.capability(level_for(skill, standing.level, arguments, hosts))
+    if holds_handle(arguments) and goes_elsewhere(skill, arguments, hosts):
+        capability = replace(capability, requires_approval=True)  # no mode lets a secret go just anywhere
+    asks = skill.request
+    pace = pace_of(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+    return Tool(
+        handler=lambda context, given: _run(skill, context, given),
+        capability=capability,
+        remote=not skill.local,
+        request=(lambda given: asks(given["arguments"])) if asks else None,
+        refuse=lambda now: skill_count_refuse(pace, now=now),
+        admit=lambda now: skill_count_take(pace, now=now),
+        is_skill=True,
+    )
+
+
+def _named(params: Params) -> Skill:
+    name = params["skill"]
+    skill = skill_named(name) if isinstance(name, str) else None
+    if skill is None:
+        raise BadParams(f"the skill {str(name)[:64]} is not found or disabled.")
+    return skill
+
+
+def _run(skill: Skill, context: CallContext, params: Params) -> Any:
+    given = SkillContext(
+        session_pk=context.session_pk,
+        session_id=context.session_id,
+        owner_id=context.owner_id,
+        call_id=context.call_id,
+        idempotency_key=context.idempotency_key,
+        now=context.now,
+        infer=context.infer,
+    )
+    return perform(skill, given, resolved(params["arguments"], skill.secret_arguments))
 
 
 def _local(intent: ToolIntent, handler: Callable[[CallContext, Params], Any]) -> Tool:

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from agents.guard.context import CallContext
-from agents.guard.params import BadParams, text
+from agents.guard.tools import BadParams, CallContext, text
 from agents.knowledge.search import (
     RUN_CHARS,
     Hit,

@@ -17,11 +17,9 @@ from django.db import transaction
 
 from agents.enums import BudgetScope, HaltScope, HaltState, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
-from agents.guard.context import CallContext
 from agents.guard.guard import guarded_tool_call
-from agents.guard.inference import request_of
-from agents.guard.intents import override
-from agents.guard.tools import Tool
+from agents.guard.intents import override, request_of
+from agents.guard.tools import CallContext, Tool
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
 from agents.types import Capability, ToolResult
 from audit.models import AuditEvent

@@ -12,9 +12,8 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from agents.enums import Outcome, TerminalReason
 from agents.exceptions import BudgetExceeded, LeaseLost, RetryLater
-from agents.guard.calls import Call
+from agents.guard.calls import Call, note_skill
 from agents.guard.metering import Attempt, Meter, Question
-from agents.guard.notes import note_skill
 from agents.guard.refusals import Refusal, brake_session
 from agents.ledger.journal import RETRY_LATER, inference_record, journal_local, journal_retry, journal_settle
 from agents.ledger.prices import model_suspend

@@ -8,26 +8,45 @@ Brakes are not caught here, but for a shared budget that is used up: a loop slee
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
 
-from agents.conf import clock
+from agents.conf import clock, skill_hosts
 from agents.definitions.in_force import definition_of, loop_of, pace_of
+from agents.definitions.schema import AgentDefinition, FieldSpec
 from agents.engine.loop import Answered
+from agents.engine.prompting import call
 from agents.engine.turns import SessionKey, run_agent_turn
-from agents.enums import EventKind, TerminalReason, TurnState
+from agents.enums import ApprovalMode, EventKind, HotSource, TerminalReason, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
+from agents.guard.tools import BadParams
 from agents.loop.alerts import alerts_pending
 from agents.loop.context import history_of, opening_of, seen_of, system_of, view_of
 from agents.loop.gate import gate
-from agents.loop.guards import before_turn, daily, restrained, tokens_counted
-from agents.loop.pacing import RATE_WINDOW, Move, Pace, Triggered, acted_on, failed, idled, rested, skipped
-from agents.loop.rate import ActionRate, is_action
-from agents.loop.refresh import refresh, stale
-from agents.loop.state import FieldView, hot_snapshot
+from agents.loop.pacing import (
+    RATE_WINDOW,
+    ActionRate,
+    Move,
+    Pace,
+    Triggered,
+    Yielded,
+    YieldMode,
+    acted_on,
+    before_turn,
+    daily,
+    failed,
+    idled,
+    is_action,
+    rested,
+    restrained,
+    skipped,
+    tokens_counted,
+)
+from agents.loop.state import FieldView, hot_snapshot, hot_write
 from agents.loop.turns import (
     PACE,
     Done,
@@ -43,16 +62,96 @@ from agents.loop.turns import (
     turn_open,
     turn_skip,
 )
-from agents.loop.yield_tool import read_yield
 from agents.models import Agent, AgentSession, Turn
 from agents.people.activity import event_emit
-from agents.policy.guardrails import LoopConfig
+from agents.policy.consent import needs_person
+from agents.policy.guardrails import YIELD, LoopConfig
+from agents.sessions.reads import call_latest
 from agents.sessions.transcripts import Entry, transcript_append
-from agents.skills.registry import yield_turn
-from agents.types import Asleep, End, Finished
+from agents.skills.registry import skill_named, skill_standing, yield_turn
+from agents.skills.risk import level_for
+from agents.skills.skill import BadArguments
+from agents.types import Asleep, End, Finished, ToolResult
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
+
+
+# --- Reads stale fields anew before a turn, through the guard. A field that cannot be read keeps what it had ---
+#
+# Only skills that change nothing, and that nobody has to be asked about, refresh by themselves.
+
+
+def stale(definition: AgentDefinition, views: Sequence[FieldView]) -> dict[str, FieldSpec]:
+    """The fields that have gone stale and are read anew by themselves."""
+    fields = definition.hot_state.fields
+    return {view.name: fields[view.name] for view in views if view.stale and fields[view.name].refreshes}
+
+
+def refresh(session: AgentSession, turn: Turn, definition: AgentDefinition, views: Sequence[FieldView]) -> list[str]:
+    """The names of the fields that were read anew."""
+    return [
+        name
+        for name, spec in stale(definition, views).items()
+        if _read(session, definition, name, spec, key=f"turn:{turn.number}:fresh:{name}")
+    ]
+
+
+def _read(session: AgentSession, definition: AgentDefinition, name: str, spec: FieldSpec, *, key: str) -> bool:
+    tool = spec.refresh_tool or ""
+    try:
+        told = _asked(session, tool, spec.refresh_params, key=key)
+    except (BadParams, BadArguments, RetryLater) as error:
+        told = str(error)
+    if isinstance(told, str) or not told.ok:
+        why = told if isinstance(told, str) else told.error
+        logger.warning("%s of session %s stays as it is: %s", name, session.public_id, why)
+        return False
+    return hot_write(
+        session,
+        definition=definition,
+        name=name,
+        value=told.data,
+        source=HotSource.REFRESH,
+        source_name=tool,
+        now=clock(),
+    )
+
+
+def _asked(session: AgentSession, tool: str, params: dict[str, Any], *, key: str) -> ToolResult | str:
+    skill = skill_named(tool)
+    if skill is None:
+        return f"the skill {tool} is not found"
+    arguments = skill.arguments(params)
+    level = level_for(skill, skill_standing(skill.name, skill.level).level, arguments, skill_hosts())
+    mode = session.agent.mode if session.agent else ApprovalMode.MANUAL
+    if skill.side_effects or needs_person(skill.capability(level), mode=mode):
+        return f"{tool} changes something, or needs a person's consent: it is not called by itself"
+    return call(session, ToolIntent.RUN_SKILL, key, {"skill": tool, "arguments": arguments})
+
+
+# --- How a turn was yielded: read from the journal of its calls, never from what the agent says ---
+
+
+def read_yield(session: AgentSession, calls: Sequence[Done]) -> Yielded:
+    """The last one that was taken wins. A turn without one goes on, as if the agent had said so."""
+    taken = [call for call in calls if call.name == YIELD and call.ok]
+    made = call_latest(session, max(taken, key=_place).key) if taken else None
+    if made is None:
+        return Yielded()
+    given = made.arguments["arguments"]
+    return Yielded(
+        mode=YieldMode(given["mode"]),
+        sleep=given["sleep"] or 0,
+        wake_early_if=tuple(given["wake_early_if"] or ()),
+        reason=given["reason"],
+    )
+
+
+def _place(call: Done) -> tuple[int, ...]:
+    """Its place in the turn: calls that ran side by side were journalled in any order."""
+    return tuple(int(number) for number in call.key.rpartition(":")[2].split("_")[1:])
+
 
 ROUNDS: Final = "max_tool_rounds"
 _PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater)

@@ -8,22 +8,59 @@ the last one failed or ran out of rounds.
 import logging
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Final
 
+from django.db import transaction
+from django.db.models import F
+
 from agents.conf import clock
-from agents.engine.calls import call
-from agents.enums import Purpose, ToolIntent
+from agents.engine.prompting import call
+from agents.enums import Purpose, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
-from agents.loop.gates import gate_note
+from agents.ledger.budgets import micro
 from agents.loop.pacing import Pace
 from agents.loop.state import Change, FieldView, changes_from
 from agents.loop.turns import turn_last_done
-from agents.models import AgentSession, Turn
+from agents.models import AgentSession, GateDay, Turn
+from agents.policy.costs import usd
 from agents.text.blocks import nonce_of, render_block
 from agents.types import ZERO
 
 logger = logging.getLogger(__name__)
+
+
+# --- The gate's ledger: what it did for an agent on each UTC day, what that cost, and what it spared ---
+
+
+AVERAGED_TURNS: Final = 50
+
+
+@transaction.atomic
+def gate_note(session: AgentSession, *, asked: bool, skipped: str, spent: Decimal, now: datetime) -> None:
+    """One look of the gate. `skipped` says why it stayed shut: unchanged or immaterial; empty when it opened."""
+    if session.agent_id is None:
+        return
+    day = now.astimezone(UTC).date()
+    GateDay.objects.bulk_create([GateDay(agent_id=session.agent_id, day=day)], ignore_conflicts=True)
+    saved = turn_average(session.agent_id) if skipped else ZERO
+    GateDay.objects.filter(agent_id=session.agent_id, day=day).update(
+        asked=F("asked") + int(asked),
+        opened=F("opened") + int(not skipped),
+        unchanged=F("unchanged") + int(skipped == "unchanged"),
+        immaterial=F("immaterial") + int(skipped == "immaterial"),
+        spent_usd=F("spent_usd") + micro(spent),
+        saved_usd=F("saved_usd") + micro(saved),
+    )
+
+
+def turn_average(agent_id: int) -> Decimal:
+    """What the agent's last full turns cost on average."""
+    rows = Turn.objects.filter(session__agent_id=agent_id, state=TurnState.DONE).order_by("-pk")
+    costs = list(rows.values_list("cost_usd", flat=True)[:AVERAGED_TURNS])
+    return usd(sum(costs, ZERO) / len(costs)) if costs else ZERO
+
 
 MAX_TOKENS: Final = 5
 PROMPT_CHARS: Final = 4_000

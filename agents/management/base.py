@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.db import models
 
-from agents.ask.ids import SHORTEST, rows_by_id
+from agents.ask.naming import SHORTEST, rows_by_id
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
 from agents.models import AgentSession, Finding
 from agents.policy.transitions import TERMINAL

@@ -5,7 +5,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from agents.ask.ids import rows_by_id
+from agents.ask.naming import rows_by_id
 from agents.models import Agent
 
 SHOWN = 10

@@ -24,7 +24,7 @@ from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
 from agents.policy.transitions import TERMINAL
 from agents.roster.files import agent_import
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from audit.verify import verify_chain
 
 WALK_SECONDS = 120

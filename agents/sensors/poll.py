@@ -9,10 +9,9 @@ from typing import Any, Final
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
-from agents.sensors.asking import Unable
-from agents.sensors.backoff import next_due
 from agents.sensors.rows import Held
 from agents.sensors.sensing import Desk, Failed, Sensing
+from agents.sensors.signals import Unable, next_due
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304

@@ -6,9 +6,11 @@ the lock of their agent. Locks are taken in the order: the agent, the loop's ses
 of the day.
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from django.db import transaction
@@ -16,11 +18,123 @@ from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet
 
 from agents.conf import lease_lifetime
 from agents.definitions.schema import AgentDefinition, SensorSpec
-from agents.enums import HaltState, Mode, SensorKind, SensorState
+from agents.enums import HaltState, Mode, SensorKind, SensorState, Status
+from agents.exceptions import LeaseLost, NotAllowed, SessionHalted
 from agents.loop.reads import loop_current
 from agents.models import Agent, AgentSession, Installation, Sensor, agents_may_run
+from agents.policy.transitions import TERMINAL
 from agents.queue import Queue, TaskName, enqueue, waiting
-from agents.sensors.sensor_sessions import sensor_sessions_let_go
+from agents.sessions.ending import session_rest
+from agents.sessions.leases import lease_claim
+from agents.sessions.lifecycle import session_create
+from agents.text.clean import storable
+from audit.receipts import worded
+from audit.redaction import redact
+
+# The session under which an agent's sensors call tools and ask models: one for each UTC day and run of its loop.
+#
+# A slice holds it as a runner holds any session, under a lease and all brakes. Between slices it sleeps; when its day
+# is over, or its loop has stopped, it is woken and ends (agents/sensors/slice.py).
+
+
+KEY: Final = "key"
+DAY: Final = "day"
+
+
+def day_of(now: datetime) -> str:
+    return now.astimezone(UTC).date().isoformat()
+
+
+def end_of_day(now: datetime) -> datetime:
+    return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+
+
+@transaction.atomic
+def sensor_session_claim(
+    *, agent: Agent, loop_pk: int, sensor_pk: int, fencing: int, owner: str, cap: Decimal | None, now: datetime
+) -> AgentSession | str | None:
+    """Today's session of the agent, held by the slice that holds the sensor; or why there is none to be had.
+
+    None while another slice holds it: that one gives it back, or its lease runs out. One that was halted, or reached a
+    limit, is not begun anew on the same day, unless the loop was.
+    """
+    if not _holds(sensor_pk, fencing, owner):
+        raise LeaseLost(f"Sensor {sensor_pk} is held by another slice now.")
+    day = day_of(now)
+    row = _latest(agent.pk, day)
+    if row is not None and row.status in TERMINAL:
+        began_at = AgentSession.objects.values_list("created_at", flat=True).get(pk=loop_pk)
+        if row.created_at >= began_at:
+            return f"the sensors' run of today has ended: {worded('reason', str(row.terminal_reason))}"
+        row = None
+    if row is None:
+        try:
+            row = session_create(
+                owner=agent.owner,
+                agent=agent,
+                mode=Mode.SENSOR,
+                max_cost_usd=cap,
+                params={KEY: f"agent:{agent.public_id}:sensors:{day}", DAY: day},
+                now=now,
+            )
+        except (NotAllowed, SessionHalted) as refused:
+            return str(refused)
+    # Claimed in this transaction, it need not be handed to a worker: whoever is, finds nothing to take.
+    AgentSession.objects.filter(pk=row.pk, status=Status.SLEEPING).update(status=Status.QUEUED, next_wake_at=None)
+    claimed = lease_claim(row.pk, owner=owner, now=now)
+    return claimed if claimed is not None else _why_not(row.pk)
+
+
+def _holds(sensor_pk: int, fencing: int, owner: str) -> bool:
+    """Under the sensor's lock, so that of two slices one makes the session."""
+    rows = Sensor.objects.filter(pk=sensor_pk, fencing=fencing, lease_owner=owner)
+    if transaction.get_connection().features.has_select_for_update:
+        rows = rows.select_for_update(no_key=True)
+    return rows.first() is not None
+
+
+def _latest(agent_pk: int, day: str) -> AgentSession | None:
+    rows = AgentSession.objects.filter(agent_id=agent_pk, mode=Mode.SENSOR, params__day=day)
+    return rows.order_by("-pk").first()
+
+
+def _why_not(pk: int) -> str | None:
+    row = AgentSession.objects.get(pk=pk)
+    if row.status == Status.RUNNING:
+        return None
+    if row.status == Status.WAITING:
+        return f"the sensors' run of today waits on {row.waiting_on}"
+    return f"the sensors' run of today is {row.status}"
+
+
+def sensor_sessions_renew(*, owner: str, now: datetime) -> int:
+    """Says that the slice is alive, for all sessions that it holds."""
+    mine = AgentSession.objects.filter(lease_owner=owner, status=Status.RUNNING, mode=Mode.SENSOR)
+    return mine.update(lease_until=now + lease_lifetime())
+
+
+def sensor_session_rest(session: AgentSession, *, now: datetime) -> None:
+    """Lets it sleep to the end of its day; to now, if its sensors are not wanted any more, or its loop is over."""
+    same_day = session.params[DAY] == day_of(now)
+    wake_at = end_of_day(now) if same_day and is_needed(session) else now
+    session_rest(session, Status.SLEEPING, wake_at=wake_at, now=now)
+    if wake_at != now and not is_needed(session):  # who ended its loop meanwhile has found it awake
+        sensor_sessions_let_go([session.agent_id or 0], now=now)
+
+
+def is_needed(session: AgentSession) -> bool:
+    """Its loop is under way, and its sensors are wanted."""
+    wanted = Sensor.objects.filter(agent__sessions=session, wanted=True).exists()
+    return wanted and AgentSession.objects.active().filter(agent=session.agent_id, mode=Mode.LOOP).exists()
+
+
+def sensor_sessions_let_go(agent_ids: Iterable[int], *, now: datetime) -> None:
+    """Those that sleep are woken, to end. One that a slice holds, or is about to, comes to rest with it."""
+    asleep = AgentSession.objects.filter(agent_id__in=list(agent_ids), mode=Mode.SENSOR, status=Status.SLEEPING)
+    with transaction.atomic():
+        free = [row.pk for row in asleep.select_for_update(no_key=True, skip_locked=True)]
+        asleep.filter(pk__in=free).update(next_wake_at=now)
+
 
 MOST_HELD: Final = 250
 MOST_SLICES: Final = 16
@@ -269,3 +383,85 @@ def slices_alive(*, host: str, now: datetime) -> int:
     """How many slices of a host hold sensors."""
     rows = Sensor.objects.held(now).filter(lease_owner__startswith=f"{host}:")
     return rows.values("lease_owner").distinct().count()
+
+
+# --- What a look at a sensor's source came to, on its way from the slice that looked to the rows ---
+
+
+SHOWN_CHARS: Final = 500
+QUOTED_CHARS: Final = 1_500
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A signal that fired. `happening` names what it fired on: the same happening alerts and spawns once.
+
+    `items` are the data that were judged, oldest first.
+    """
+
+    name: str
+    score: str
+    happening: str
+    items: tuple[Any, ...] = ()
+    notify: bool = True
+    spawn: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What came of a look: data, oldest first. `same`: the source says that nothing is new, and is as it was.
+
+    `late`: no look, but what signals say of data that were handed in before.
+    """
+
+    held: Held
+    at: datetime
+    items: tuple[Any, ...] = ()
+    same: bool = False
+    late: bool = False
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    fired: tuple[Fired, ...] = ()
+    problem: str = ""
+    next_due_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A look that came to nothing, for the so-many-th time in a row; `tell` once, when the circuit opens."""
+
+    held: Held
+    at: datetime
+    problem: str
+    failures: int
+    wait_seconds: float
+    tell: bool = False
+    cursor: Mapping[str, Any] | None = None
+    next_due_at: datetime | None = None
+
+
+def shown(item: Any) -> str:
+    """The beginning of a value, as text that can be kept."""
+    text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
+    return plain(text[: 2 * SHOWN_CHARS])[:SHOWN_CHARS]
+
+
+def quoted(items: Sequence[Any]) -> str:
+    """Data that were judged together, oldest first; as many of the newest as fit, and how many there are."""
+    if len(items) == 1:
+        return shown(items[0])
+    quotes: list[str] = []
+    left = QUOTED_CHARS
+    for item in reversed(items):
+        quote = shown(item)
+        if quotes and len(quote) > left:
+            break
+        quotes.insert(0, quote)
+        left -= len(quote)
+    newest = f", the newest {len(quotes)}" if len(quotes) < len(items) else ""
+    return f"{len(items)} judged together{newest}: {' | '.join(quotes)}"
+
+
+def plain(text: str) -> str:
+    """Without secrets, and without what no database holds."""
+    return redact(str(storable(text)))

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -20,14 +21,20 @@ from django.db import DatabaseError, close_old_connections, connections
 
 from agents.conf import clock, heartbeat_seconds, lease_lifetime, sensor_slice_lifetime
 from agents.enums import SensorKind
+from agents.models import AgentSession
 from agents.net.streams import StreamingClient
-from agents.sensors.asking import Asking
-from agents.sensors.hints import Hints
 from agents.sensors.poll import Poll
 from agents.sensors.rows import (
+    DAY,
     MOST_HELD,
+    Failure,
     Held,
+    Reading,
     Standing,
+    day_of,
+    end_of_day,
+    is_needed,
+    sensor_sessions_renew,
     sensors_adopt,
     sensors_drop,
     sensors_lease,
@@ -35,18 +42,44 @@ from agents.sensors.rows import (
     sensors_renew,
     sensors_standing,
 )
-from agents.sensors.sensing import Desk, Sensing
-from agents.sensors.sensor_results import Failure, Reading
-from agents.sensors.sensor_sessions import sensor_sessions_renew
-from agents.sensors.sensor_spawns import sensor_spawn
-from agents.sensors.stopping import asked_to_stop
+from agents.sensors.sensing import Desk, Hints, Sensing
+from agents.sensors.signals import Asking
 from agents.sensors.stream import Stream
 from agents.sensors.validation import fitting
 from agents.sensors.watch import Watch
-from agents.sensors.writes import sensors_write
+from agents.sensors.writes import sensor_spawn, sensors_write
+from agents.types import Asleep, End, Finished
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
+
+
+# --- The engine of sensor sessions outside of slices: one whose day is over, or whose loop has stopped, ends ---
+
+
+def sensor_day(session: AgentSession) -> End:
+    now = clock()
+    return Asleep(end_of_day(now)) if session.params[DAY] == day_of(now) and is_needed(session) else Finished()
+
+
+# --- Asked to stop: one bit that the process which starts the workers shares with them ---
+#
+# A slice takes a worker for most of a minute, and workers are let finish what they do; this makes slices finish
+# early. It is shared memory without a lock: a worker that is killed cannot leave it locked behind.
+
+
+# Made when the module is first imported, which must be before the workers are forked.
+_asked = get_context("fork").RawValue("b", 0)
+
+
+def ask_to_stop() -> None:
+    _asked.value = 1
+
+
+def asked_to_stop() -> bool:
+    return bool(_asked.value)
+
+
 Result = TypeVar("Result")
 
 LONGEST: Final = 240.0  # the queue ends a task after 300 seconds

@@ -11,9 +11,8 @@ from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.enums import SensorState
 from agents.models import Agent, Sensor
 from agents.policy.consent import needs_person
-from agents.sensors.rows import Held, sensor_reject
-from agents.sensors.scan import NotLookedAt, place_of
-from agents.sensors.sensor_results import plain
+from agents.sensors.rows import Held, plain, sensor_reject
+from agents.sensors.watch import NotLookedAt, place_of
 from agents.skills.registry import skill_named, skill_standing
 from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments, Skill

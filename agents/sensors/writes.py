@@ -5,25 +5,131 @@ of the hot state, the alerts and the events of a reading are committed together,
 read on from where its last effect stands. Nothing in a reading picks a field, a trigger or a call: the definition does.
 """
 
+import hashlib
+import json
 import logging
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Final
 
 from django.db import DatabaseError, transaction
 
-from agents.enums import EventKind, NoticeKind, SensorState
+from agents.definitions.schema import Update
+from agents.definitions.values import NothingThere, part_of
+from agents.enums import EventKind, EventOutcome, EventSeverity, HotSource, NoticeKind, SensorKind, SensorState
 from agents.loop.alerts import alert_push
-from agents.models import Agent, AgentSession, Sensor
+from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
+from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notice_create
-from agents.sensors.rows import PROBLEM_CHARS, Held, loops_going
-from agents.sensors.sensor_fields import fields_write
-from agents.sensors.sensor_results import Failure, Reading, plain, quoted, shown
+from agents.sensors.rows import PROBLEM_CHARS, Failure, Held, Reading, loops_going, loops_of, plain, quoted, shown
 from agents.sessions.lifecycle import session_lock
+from agents.text.clean import storable
+from agents.triggers.firing import Fired, Refused, collection_params, trigger_fire
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
+
+
+# --- A reading, into the fields of the hot state that the sensor's definition names ---
+
+
+MOST_APPENDED: Final = 200  # of one batch of a stream, to one array
+ESCAPED: Final = 3  # a character takes at most so many times its bytes when JSON is written in ASCII
+
+
+def fields_write(reading: Reading, loop: AgentSession) -> Iterator[tuple[str, str]]:
+    """Each field that is due, when it has been written, and why it could not be, if it could not. The others are."""
+    for update in reading.held.spec.updates:
+        if reading.same and update.gated_by is None:  # what a gate let through may not be what the source shows
+            row = HotField.objects.filter(session=loop, name=update.field).first()
+            if row is not None and row.value is not None and _set(reading, loop, update.field, row.value):
+                yield update.field, ""  # as it was, and fresh again
+        elif items := _items(reading, update.gated_by):
+            problem = _write(reading, items, loop, update)
+            if problem is not None:
+                yield update.field, problem
+
+
+def _items(reading: Reading, gate: str | None) -> tuple[Any, ...]:
+    """What the field is to have: a gated one what was judged, and nothing while its gate is closed."""
+    if gate is None:
+        return () if reading.late else reading.items
+    fired = next((one for one in reading.fired if one.name == gate), None)
+    if fired is None:
+        return ()
+    return reading.items if reading.held.spec.type == SensorKind.WATCH else fired.items
+
+
+def _write(reading: Reading, items: Sequence[Any], loop: AgentSession, update: Update) -> str | None:
+    """Why the field was not written; empty when it was, and None when there is nobody to write it for any more.
+
+    A value takes the place of the one before; what is no list is added to an array, item by item.
+    """
+    held, name = reading.held, update.field
+    try:
+        last = _newest(held, name, _bounded(part_of(items[-1], update.path)))
+    except (NothingThere, ValueError) as error:
+        return f"{name}: {error}"
+    adds = _adds(held, name, last)
+    if why := hot_refusal(held.definition, name, [last] if adds else last):
+        return why
+    return "" if _set(reading, loop, name, _added(items, loop, update) if adds else last) else None
+
+
+def _bounded(value: Any) -> Any:
+    """Fit to be looked at: masking and storing take their time, and nobody gets what is far too large anyway."""
+    if isinstance(value, str):
+        return storable(value[:VALUE_BYTES])
+    if (size := len(json.dumps(value, default=str))) > ESCAPED * VALUE_BYTES:
+        raise ValueError(f"the value is about {size} bytes long; at most {VALUE_BYTES} are kept")
+    return storable(value)
+
+
+def _set(reading: Reading, loop: AgentSession, name: str, value: Any) -> bool:
+    return hot_write(
+        loop,
+        definition=reading.held.definition,
+        name=name,
+        value=value,
+        source=HotSource.SENSOR,
+        source_name=reading.held.spec.name,
+        now=reading.at,
+    )
+
+
+def _adds(held: Held, name: str, value: Any) -> bool:
+    spec = held.definition.hot_state.fields.get(name)
+    return spec is not None and spec.type == "array" and not isinstance(value, list)
+
+
+def _added(items: Sequence[Any], loop: AgentSession, update: Update) -> list[Any]:
+    """As many of the newest as a field holds: an array that nobody bounds must not come to a stop when it is full."""
+    row = HotField.objects.select_for_update().filter(session=loop, name=update.field).first()
+    values = [*(row.value or [] if row else []), *_parts(items, update.path)]
+    left, place = VALUE_BYTES - 2, len(values)
+    while place > 0 and (left := left - len(json.dumps(values[place - 1], default=str).encode()) - 1) >= 0:
+        place -= 1
+    return values[place:]
+
+
+def _parts(items: Sequence[Any], path: str | None) -> Iterator[Any]:
+    for item in items[-MOST_APPENDED:]:
+        try:
+            yield _bounded(part_of(item, path))
+        except (NothingThere, ValueError):
+            continue
+
+
+def _newest(held: Held, name: str, value: Any) -> Any:
+    """The changes of a folder have the newest first; an array of the hot state keeps its end."""
+    spec = held.definition.hot_state.fields.get(name)
+    if held.spec.type == SensorKind.WATCH and isinstance(value, list) and spec is not None and spec.max_items:
+        return value[: spec.max_items]
+    return value
+
 
 MOST_SPAWNS: Final = 20  # that wait to be carried out
 
@@ -164,3 +270,75 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
             now=now,
         )
     return True
+
+
+# Runs that signals ask for: one for each happening, after the reading that it fired on has been committed.
+#
+# What is to be spawned stands on the sensor's row until it is; whoever carries it out twice finds the slot taken.
+
+
+SOURCE: Final = "sensor"
+
+
+def sensor_spawn(held: Held, *, now: datetime) -> int:
+    """Fires the triggers that the sensor's signals ask for; returns how many runs that spawned."""
+    row = Sensor.objects.filter(pk=held.pk, fencing=held.fencing).first()
+    if row is None:
+        return 0
+    spawned = 0
+    for name, state in row.signals.items():
+        for asked in state.get("spawns", []):
+            spawned += _fired(row, name, asked, now=now)
+    rest = {name: {key: one for key, one in state.items() if key != "spawns"} for name, state in row.signals.items()}
+    Sensor.objects.filter(pk=row.pk, fencing=held.fencing).update(signals=rest)
+    return spawned
+
+
+def _fired(row: Sensor, signal: str, asked: dict[str, Any], *, now: datetime) -> bool:
+    agent = Agent.objects.select_related("owner").get(pk=row.agent_id)
+    named = Trigger.objects.filter(agent=agent, name=asked["trigger"], deleted_at__isnull=True)
+    trigger = named.order_by("-pk").first()
+    loop = AgentSession.objects.filter(pk__in=loops_of([agent.pk]).values()).first()
+    if trigger is None or loop is None:
+        _tell(agent, row, f"there is no trigger {asked['trigger']!r} of this agent to fire", now=now)
+        return False
+    happening = hashlib.sha256(f"{signal}:{asked['happening']}".encode()).hexdigest()
+    answer = _take(trigger, f"sensor:{row.pk}:{happening[:48]}", loop, _said(row, signal, asked), now=now)
+    if isinstance(answer, Refused):
+        _tell(agent, row, f"the trigger {trigger.name} did not fire: {answer.reason}", now=now)
+        return False
+    return answer.first
+
+
+def _said(row: Sensor, signal: str, asked: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "source": SOURCE,
+        "event_type": row.name,
+        "category": signal,
+        "severity": EventSeverity.INFO,
+        "title": f"{row.name}: {signal}",
+        "data": {"reading": asked["data"]},
+    }
+
+
+@transaction.atomic
+def _take(trigger: Trigger, slot: str, loop: AgentSession, said: dict[str, Any], *, now: datetime) -> Fired | Refused:
+    """The run, and the event that it reads, in one transaction."""
+    event_id = uuid.uuid4()
+    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
+    answer = trigger_fire(trigger=trigger, slot=slot, params=params, parent=loop, now=now)
+    if isinstance(answer, Fired) and answer.first:
+        InboundEvent.objects.create(
+            public_id=event_id,
+            owner_id=trigger.owner_id,
+            trigger=trigger,
+            session=answer.session,
+            outcome=EventOutcome.SPAWNED,
+            received_at=now,
+            **said,
+        )
+    return answer
+
+
+def _tell(agent: Agent, row: Sensor, error: str, *, now: datetime) -> None:
+    event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)

@@ -27,7 +27,7 @@ from agents.types import Capability, ModelReply, ModelRequest
 # Secrets by handle: `{"$secret": "name"}` stands for a value that nobody but the skill itself gets to see.
 #
 # A handle is taken only in arguments that a skill declares for it. Journal, digest, approver and record hold the
-# handle; the value is put in its place when the skill is run (agents.guard.skills), and is masked wherever it shows
+# handle; the value is put in its place when the skill is run (agents.guard.intents), and is masked wherever it shows
 # after that.
 
 

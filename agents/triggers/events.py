@@ -23,11 +23,10 @@ from agents.loop.turns import loops_hear_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.policy import event_match
 from agents.text.clean import one_line
-from agents.triggers import payloads
-from agents.triggers.firing import collection_params, trigger_fire
-from agents.triggers.firing_limits import HOUR, Reason, Refused
+from agents.triggers import signing
+from agents.triggers.firing import HOUR, Reason, Refused, collection_params, trigger_fire
 from agents.triggers.signing import verified_id
-from agents.triggers.trigger_fields import plain
+from agents.triggers.triggers import plain
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
@@ -118,9 +117,9 @@ def _checked(event: EventIn) -> EventIn:
         raise Invalid(f"severity is {event.severity!r}; it must be one of {', '.join(EventSeverity.values)}.")
     if not isinstance(event.data, dict):
         raise Invalid("data must be a JSON object.")
-    data = payloads.kept(event.data)
-    if (size := payloads.size_of(data)) > payloads.MAX_DATA_BYTES:
-        raise Invalid(f"data has {size} bytes; at most {payloads.MAX_DATA_BYTES} are kept: send less.")
+    data = signing.kept(event.data)
+    if (size := signing.size_of(data)) > signing.MAX_DATA_BYTES:
+        raise Invalid(f"data has {size} bytes; at most {signing.MAX_DATA_BYTES} are kept: send less.")
     words = {name: plain(name, getattr(event, name), WORD_CHARS) for name in ("source", "event_type", "category")}
     return replace(event, title=plain("title", event.title, TITLE_CHARS), data=data, **words)
 
@@ -178,8 +177,8 @@ def webhook_receive(
     Nothing is stored, and nothing parsed, of a message that nobody signed. One that is refused for now does not use up
     its id: sent again, it counts. The trigger is named by the address, so its rule is not asked.
     """
-    if len(body) > payloads.MAX_BODY_BYTES:
-        return EventAnswer(413, "too_large", f"The body has more than {payloads.MAX_BODY_BYTES} bytes.")
+    if len(body) > signing.MAX_BODY_BYTES:
+        return EventAnswer(413, "too_large", f"The body has more than {signing.MAX_BODY_BYTES} bytes.")
     events = Trigger.objects.select_related("collection").filter(kind=TriggerKind.EVENT, deleted_at__isnull=True)
     trigger = events.filter(public_id=trigger_public_id).first()
     webhook_id = verified_id(trigger, headers, body, now=now)
@@ -194,7 +193,7 @@ def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> 
     if trigger.pause_reason == STORM:  # no transaction, no parsing: whoever storms costs as little as possible
         return _refused(Refused(Reason.STORM, int(HOUR.total_seconds())))
     try:
-        event = _said(payloads.parsed(body))
+        event = _said(signing.parsed(body))
     except Invalid as error:
         return EventAnswer(422, error.code, str(error))
     _tell_loops(trigger.owner_id, event, now=now)
@@ -209,7 +208,7 @@ def _tell_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
 
 def _said(body: dict[str, Any]) -> EventIn:
     """What a message says of itself, as far as it says it in words we know; the rest is data."""
-    kept = payloads.kept(body)
+    kept = signing.kept(body)
     said = {name: _word(kept.get(name), WORD_CHARS) for name in ("source", "event_type", "category")}
     said["event_type"] = said["event_type"] or _word(kept.get("type"), WORD_CHARS)
     severity = _word(kept.get("severity"), WORD_CHARS)
@@ -217,7 +216,7 @@ def _said(body: dict[str, Any]) -> EventIn:
         **said,
         severity=severity if severity in EventSeverity.values else EventSeverity.INFO,
         title=_word(kept.get("title"), TITLE_CHARS),
-        data=payloads.excerpt(kept),
+        data=signing.excerpt(kept),
     )
 
 

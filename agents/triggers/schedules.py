@@ -22,8 +22,15 @@ from agents.knowledge.search import documents_new_in, fitting_until
 from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule
-from agents.triggers.firing import Fired, collection_params, period_params, trigger_fire
-from agents.triggers.firing_limits import Reason, Refused, all_work_halted
+from agents.triggers.firing import (
+    Fired,
+    Reason,
+    Refused,
+    all_work_halted,
+    collection_params,
+    period_params,
+    trigger_fire,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -6,16 +6,20 @@ same work is done. Must not decide what becomes of a message.
 
 import base64
 import hmac
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from django.conf import settings
 from standardwebhooks import Webhook
 
+from agents.exceptions import Invalid
 from agents.models import Trigger
+from agents.text.clean import storable
+from audit.redaction import redact_data
 
 TOLERANCE: Final = timedelta(minutes=5)
 OLD_SECRET_LASTS: Final = timedelta(hours=24)
@@ -59,3 +63,70 @@ def _secrets(trigger: Trigger | None, now: datetime) -> tuple[str, str]:
     old_counts = trigger.old_secret_until is not None and now < trigger.old_secret_until
     before = generation - 1 if old_counts else generation
     return secret_of(trigger.public_id, generation), secret_of(trigger.public_id, before)
+
+
+# What strangers send, made fit to be kept: parsed within limits, without secrets, storable in both databases.
+#
+# Nothing here raises anything but Invalid, whatever the bytes are. What comes out is data; nobody acts on what it
+# says.
+
+
+MAX_BODY_BYTES: Final = 256 * 1024
+MAX_DATA_BYTES: Final = 64 * 1024
+MAX_DEPTH: Final = 32
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object that the bytes spell."""
+    try:
+        value = json.loads(body, parse_constant=_no_number)
+    except RecursionError:
+        raise Invalid(f"The body is nested more than {MAX_DEPTH} levels deep.") from None
+    except ValueError:  # not UTF-8, not JSON, or a number of thousands of digits
+        raise Invalid("The body is not JSON.") from None
+    if not isinstance(value, dict):
+        raise Invalid("The body must be a JSON object.")
+    return value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def kept(data: dict[str, Any]) -> dict[str, Any]:
+    """A copy with credentials masked, and with what no database holds replaced, visibly."""
+    _demand_shallow(data)
+    cleaned: dict[str, Any] = storable(redact_data(data))
+    return cleaned
+
+
+def size_of(data: dict[str, Any]) -> int:
+    return len(_text(data).encode())
+
+
+def excerpt(data: dict[str, Any]) -> dict[str, Any]:
+    """The data itself if it is small enough, else the beginning of its text and how long the whole was."""
+    size = size_of(data)
+    if size <= MAX_DATA_BYTES:
+        return data
+    return {"excerpt": _text(data).encode()[:MAX_DATA_BYTES].decode(errors="ignore"), "bytes": size}
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def _demand_shallow(data: Any) -> None:
+    """Level by level and not by recursion: there is nothing that could run out of stack."""
+    level = [data]
+    for _ in range(MAX_DEPTH):
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return
+    raise Invalid(f"The data are nested more than {MAX_DEPTH} levels deep.")
+
+
+def _children(item: Any) -> Iterable[Any]:
+    if isinstance(item, dict):
+        return item.values()
+    return item if isinstance(item, list | tuple) else ()

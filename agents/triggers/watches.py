@@ -19,8 +19,7 @@ from agents.enums import DocumentOrigin, NoticeKind, TriggerKind
 from agents.ledger.trigger_health import trigger_record
 from agents.models import AgentSession, Attachment, Notification, Postponement, Trigger
 from agents.people.notifications import notice_create
-from agents.triggers.firing import Fired, trigger_fire
-from agents.triggers.firing_limits import HOUR, Reason, Refused, all_work_halted
+from agents.triggers.firing import HOUR, Fired, Reason, Refused, all_work_halted, trigger_fire
 
 logger = logging.getLogger(__name__)
 

@@ -1,34 +1,268 @@
 """Analysis: one guarded question to a model, about what was read and what to check it against, or steps in which it may
-call skills (agents.walk.agentic); then the judges.
+call skills (agents.walk.analysis); then the judges.
 
 No target, or nothing to read: no question. What the model answered is read from rows, through `reply_of`; it is data,
 and picks no phase of the run.
 """
 
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
-from agents.conf import clock
-from agents.engine.calls import asked_before, call
+from agents.conf import clock, judges
+from agents.definitions.in_force import loop_of
 from agents.engine.loop import Answered
-from agents.engine.offering import model_of
-from agents.enums import Outcome, TerminalReason, ToolIntent
+from agents.engine.prompting import asked_before, call, model_of, skills_of
+from agents.engine.replies import Words, final_words, honest
+from agents.engine.turns import SessionKey, run_agent_turn
+from agents.enums import AnalysisMode, Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
-from agents.sessions.reads import call_latest
-from agents.sessions.transcripts import session_note_inputs, session_note_wait
-from agents.text.blocks import nonce_of
+from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
+from agents.models import AgentSession, Document, Memory, PromptSkill, ToolCall
+from agents.sessions.reads import call_latest, calls_latest
+from agents.sessions.transcripts import (
+    Entry,
+    Inputs,
+    session_note_inputs,
+    session_note_judges,
+    session_note_wait,
+    transcript_of,
+)
+from agents.text.blocks import neutralised, nonce_of
+from agents.text.chunks import verify
 from agents.types import Asleep, End, Finished, SliceOver, ToolResult
-from agents.walk.agentic import honest_analysis, is_agentic, think, thought
-from agents.walk.calls import Slice
-from agents.walk.intake import Reading, event_of, reading_of
-from agents.walk.judging import ask_judges
-from agents.walk.materials import assembled
-from agents.walk.parsing import Analysis, parse_analysis
-from agents.walk.prompts import analysis_question
+from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
+from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
+from agents.walk.prompts import ANSWER_TOKENS, Part, agentic_opening, analysis_question, judge_question
 from audit.redaction import redact_exception
 
-KEY: Final = "analysis:1"
+# Citations: which quotes of an analysis stand in their documents, and what the judge models say of those that do.
+#
+# Only a quote that was found in its source, character by character, is shown to a judge. Judges are asked in the
+# analysis phase, one guarded call each; drafting reads their answers from the journal.
+
+
+UNDER: Final = "judge:"
+CLAIM_CHARS: Final = 4_000
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A finding with its document, if it is one that the run has read, and where its quote stands, if it does."""
+
+    finding: ParsedFinding
+    document_id: str = ""
+    start: int | None = None
+
+
+@dataclass(frozen=True)
+class Votes:
+    """Judges who gave an answer that can be read, and how many of them say that the quote supports the finding."""
+
+    agreed: int = 0
+    asked: int = 0
+
+
+def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[Cited]:
+    """Every finding, in order, held against the text of the document that it names, or of all that were read."""
+    passages: dict[str, list[Passage]] = {}
+    for passage in reading.passages:
+        passages.setdefault(passage.document_id, []).append(passage)
+    texts = _texts(session, [*passages, *_read_by_skills(session)]) if analysis.findings else {}
+    return [_located(finding, passages, texts) for finding in analysis.findings]
+
+
+def _read_by_skills(session: AgentSession) -> list[str]:
+    """Documents of which the steps of the run have read a part."""
+    rows = ToolCall.objects.filter(session_id=session.pk, name="read_document", outcome=Outcome.SUCCESS)
+    found = rows.order_by("pk").values_list("result__document", flat=True)
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
+    """The documents as they are, not as they were masked for the model; only the owner's own."""
+    ids = [uuid.UUID(public_id) for public_id in read]
+    rows = Document.objects.filter(public_id__in=ids, owner_id=session.owner_id, deleted_at__isnull=True)
+    return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")}
+
+
+def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, str]) -> Cited:
+    """A finding that names no document belongs to the first that holds its quote; one that names it wrong, to none."""
+    named = finding.document_id
+    for document_id in [named] if named else texts:
+        text, hint = texts.get(document_id, ""), _hint(finding, passages.get(document_id, ()))
+        place = verify(finding.quote, text, hint) or verify(finding.quote, neutralised(text), hint)  # as it was shown
+        if place is not None:
+            return Cited(replace(finding, quote=text[slice(*place)]), document_id, place[0])
+    return Cited(finding, named if named in texts else "")
+
+
+def _hint(finding: ParsedFinding, passages: Sequence[Passage]) -> int:
+    """A model counts from the beginning of the block that it was shown."""
+    return finding.start + next((one.start for one in passages if finding.quote in one.text), 0)
+
+
+def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
+    if not work.wants("judge_citations"):
+        return None
+    found = cited(work.session, analysis, reading)
+    verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
+    if not verified or not judges():
+        return None
+    chosen = session_note_judges(work.session, citations=len(verified), judges=judges(), now=clock())
+    for number, one in verified:
+        for place, model in enumerate(chosen):
+            question = _question(work.session, number, one, model)
+            asked = call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
+            if work.is_over and not asked.replayed:  # what was replayed is no progress
+                return SliceOver()
+    return None
+
+
+def _question(session: AgentSession, number: int, one: Cited, model: str) -> dict[str, Any]:
+    claim = f"{one.finding.title}\n{one.finding.content}"[:CLAIM_CHARS]
+    nonce = nonce_of(session.public_id, f"{UNDER}{number}")
+    return judge_question(claim=claim, quote=one.finding.quote, nonce=nonce, model=model)
+
+
+def votes_of(session: AgentSession) -> dict[int, Votes]:
+    """What the judges said, by the number of the finding. An answer that cannot be read is none."""
+    votes: dict[int, Votes] = {}
+    for key, made in calls_latest(session, under=UNDER).items():
+        text = made.result.get("text") if made.outcome == Outcome.SUCCESS and isinstance(made.result, dict) else None
+        said = parse_judgement(str(text or ""))
+        if said is not None:
+            number = int(key.split(":")[1])
+            before = votes.get(number, Votes())
+            votes[number] = Votes(before.agreed + said, before.asked + 1)
+    return votes
+
+
+# What a run is to judge by and to judge: its project, kept notes, its playbook, skill or goal, the event, documents.
+#
+# Read from rows as they are now; which versions were read is told with them, by id.
+
+
+MOST_MEMORIES: Final = 50
+MEMORY_CHARS: Final = 20_000
+
+
+def assembled(work: Slice) -> tuple[list[Part], Inputs]:
+    """Background first, then what to check against, then what to check."""
+    session, project = work.session, work.session.project
+    inputs, parts = Inputs(), []
+    if project is not None:
+        inputs = Inputs(context_version=project.context_version, project_id=str(project.public_id))
+        parts += [Part("project_context", project.context_md, {})] if project.context_md.strip() else []
+    memories = _memories(session)
+    parts += [Part("memory", memory.content, {}) for memory in memories]
+    targets, inputs = _targets(work, replace(inputs, memory_ids=tuple(str(memory.public_id) for memory in memories)))
+    event = event_of(session)
+    documents = [
+        Part("document", passage.text, {"id": passage.document_id, "name": passage.name})
+        for passage in reading_of(work).passages
+    ]
+    return [*parts, *targets, *([event] if event else []), *documents], inputs
+
+
+def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
+    """What to work towards, what to check against, or both."""
+    goal = work.param("goal")
+    if goal:
+        inputs = replace(inputs, goal_digest=sha256(goal.encode()).hexdigest())
+    parts = [Part("goal", goal, {})] if goal else []
+    if goal and not work.param("skill") and not work.param("playbook"):
+        return parts, inputs
+    standard, inputs = _standard(work, inputs)
+    return [*parts, standard], inputs
+
+
+def _standard(work: Slice, inputs: Inputs) -> tuple[Part, Inputs]:
+    """What to check against. If both are set, the skill wins."""
+    if name := work.param("skill"):
+        skill = PromptSkill.objects.filter(name=name).first()
+        if skill is None:
+            raise NotFound(f"There is no skill named {name!r}; the run cannot follow it.")
+        part = Part("skill", skill_text(skill), {"name": skill.name})
+        return part, replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
+    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.param("playbook"))
+    used = replace(
+        inputs,
+        playbook_id=str(playbook.public_id),
+        playbook_version=playbook.version,
+        playbook_digest=playbook.digest,
+    )
+    return Part("playbook", playbook_rendered(playbook), {"name": playbook.name}), used
+
+
+def _memories(session: AgentSession) -> list[Memory]:
+    """Kept notes of the owner, newest kept first, as many as there is room for."""
+    chosen, room = [], MEMORY_CHARS
+    for memory in Memory.objects.filter(owner_id=session.owner_id).kept()[:MOST_MEMORIES]:
+        room -= len(memory.content)
+        if room < 0:
+            break
+        chosen.append(memory)
+    return chosen
+
+
+# Agentic analysis: a turn of steps inside the analysis phase. The same task and documents, and skills to call.
+#
+# R6 holds as in any phase: what analysis does not grant, no step can do. The steps stand in the session's transcript,
+# so a run that was interrupted, or waited for a person, goes on from there.
+
+
+STEPS_KEY: Final = "analysis"
+
+
+def is_agentic(work: Slice) -> bool:
+    return work.param("analysis_mode") == AnalysisMode.AGENTIC
+
+
+def think(work: Slice) -> Answered | End:
+    """Steps until the model answers, or something ends or interrupts them."""
+    session = work.session
+    system, said = ("", ()) if transcript_of(session) else _opening(work)
+    return run_agent_turn(
+        session.agent,
+        SessionKey(session, calls=STEPS_KEY),
+        said,
+        system=system,
+        config=loop_of(session),
+        instructed=bool(work.param("goal")),  # asked of an agent; what triggers start goes by playbook or skill alone
+        max_tokens=ANSWER_TOKENS,
+        started_at=work.started_at,
+    )
+
+
+def thought(work: Slice) -> Words:
+    """What the steps came to. Of a run that got beyond its analysis."""
+    return final_words(transcript_of(work.session))
+
+
+def honest_analysis(work: Slice, said: Analysis) -> Analysis:
+    """The same without claims of what no call of the run did. Its parts are judged one by one: they are prose."""
+    transcript, skills = transcript_of(work.session), skills_of(work.session.agent)
+
+    def told(text: str) -> str:
+        return honest(text, session=work.session, transcript=transcript, skills=skills)
+
+    findings = tuple(replace(finding, content=told(finding.content)) for finding in said.findings)
+    return replace(said, findings=findings, raw=told(said.raw))
+
+
+def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
+    """The rules, and what is said under them."""
+    parts, inputs = assembled(work)
+    session_note_inputs(work.session, inputs, now=clock())
+    system, *said = agentic_opening(parts, nonce=nonce_of(work.session.public_id, STEPS_KEY))
+    return system["content"], tuple(Entry(one["role"], one["content"]) for one in said)
+
+
+ANALYSIS_KEY: Final = "analysis:1"
 BUSY: Final = "budget_busy"
 BUSY_WAIT: Final = timedelta(seconds=30)
 MOST_WAITS: Final = 5
@@ -77,7 +311,7 @@ def reply_of(work: Slice) -> Reply:
         words = thought(work)
         reply = _answer(words.text, cut=words.cut)
         return replace(reply, analysis=honest_analysis(work, reply.analysis)) if reply.analysis else reply
-    made = call_latest(work.session, KEY)
+    made = call_latest(work.session, ANALYSIS_KEY)
     if made is None:
         return Reply(failed="the question was refused before it went out") if is_due(work) else Reply()
     told = made.result if isinstance(made.result, dict) else {}
@@ -112,9 +346,9 @@ def _ask_once(work: Slice) -> End | None:
 def _ask(work: Slice) -> ToolResult:
     session = work.session
     intent = ToolIntent.RUN_SKILL if work.param("skill") else ToolIntent.RUN_PLAYBOOK
-    params = asked_before(session, KEY)
+    params = asked_before(session, ANALYSIS_KEY)
     if params is None:
         parts, inputs = assembled(work)
         session_note_inputs(session, inputs, now=clock())
         params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
-    return call(session, intent, KEY, params)
+    return call(session, intent, ANALYSIS_KEY, params)

@@ -14,11 +14,8 @@ from agents.models import AgentSession
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import End, Finished, SliceOver
 from agents.walk.analysis import analysis
-from agents.walk.calls import Slice
-from agents.walk.delivery import delivery
-from agents.walk.drafting import drafting
-from agents.walk.ethics_review import ethics_review
-from agents.walk.intake import intake
+from agents.walk.drafting import delivery, drafting, ethics_review
+from agents.walk.intake import Slice, intake
 
 PHASES: Final[Mapping[Phase, Callable[[Slice], End | None]]] = MappingProxyType(
     {

@@ -9,7 +9,7 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.loop.alerts import alert_push
 from agents.models import GateDay, HotField, Sensor, Turn
-from agents.roster.lifecycles import agent_start
+from agents.roster.agents import agent_start
 from agents.sensors.rows import sensors_sync
 from tests.factories import make_agent
 

@@ -9,8 +9,7 @@ from agents.enums import ApprovalMode, BudgetScope, HaltState, Status, TerminalR
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
 from agents.ledger.budgets import budgets_lock
 from agents.models import Agent, Budget
-from agents.roster.agents import agent_create, agent_delete, agent_edit
-from agents.roster.lifecycles import agent_start
+from agents.roster.agents import agent_create, agent_delete, agent_edit, agent_start
 from audit.models import AuditEvent
 from tests.agents.autonomy import make_autonomous
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user

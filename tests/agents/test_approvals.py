@@ -20,8 +20,7 @@ from agents.enums import (
 from agents.exceptions import CostCapReached, Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.guard import guarded_tool_call
 from agents.guard.calls import fitting
-from agents.guard.inference import request_of
-from agents.guard.intents import override
+from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import AgentSession, Approval, Notification, StandingApproval
 from agents.sessions.approvals import (

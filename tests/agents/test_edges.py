@@ -22,8 +22,7 @@ from agents.enums import (
 from agents.exceptions import BudgetExceeded, Invalid, LeaseLost, SessionHalted
 from agents.guard import guarded_tool_call, selftest, settlement
 from agents.guard.calls import fitting
-from agents.guard.inference import request_of
-from agents.guard.intents import override
+from agents.guard.intents import override, request_of
 from agents.guard.metering import AskedTwice
 from agents.guard.tools import Tool
 from agents.ledger.budgets import budget_set_cap

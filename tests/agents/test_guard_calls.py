@@ -10,8 +10,7 @@ from django.db import connection, transaction
 from agents.enums import HaltState, Level, Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable, JournalMismatch, OpenTransaction
 from agents.guard import calls, guard, guarded_tool_call
-from agents.guard.inference import request_of
-from agents.guard.intents import override
+from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import AgentSession, Finding, InferenceLog, Memory, Notification, Precedent, ToolCall
 from agents.providers.base import Fault, ProviderError

@@ -4,8 +4,7 @@ import pytest
 
 from agents.enums import Level, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.guard.inference import request_of
-from agents.guard.intents import override
+from agents.guard.intents import override, request_of
 from agents.guard.tools import Tool
 from agents.models import InferenceLog, Project, ToolCall
 from agents.providers.base import Chunk, ProviderError

@@ -7,28 +7,24 @@ from pathlib import Path
 
 from .source import nodes, shown, source_files
 
-# Who may import what; the module itself always may.
+# Who may import what; the module itself always may. A folder stands for all of its modules, here and below.
 IMPORTERS = {
     "agents.guard.metering": {"agents/guard/guard.py", "agents/guard/settlement.py"},
     "agents.guard.settlement": {"agents/guard/guard.py"},
     "agents.guard.dispatch": {"agents/guard/guard.py"},
     "agents.providers.registry": {"agents/guard/metering.py"},
-    "agents.skills.running": {"agents/guard/guard.py", "agents/guard/skills.py"},
+    "agents.skills.running": {"agents/guard/guard.py", "agents/guard/intents.py"},
     "agents.skills.isolated": {"agents/skills/running.py"},
     "agents.builtin_skills": {"agents/skills/registry.py"},
-    **{
-        f"agents.guard.{handler}": {"agents/guard/intents.py"}
-        for handler in ("artifact", "finding", "inference", "memory", "notify", "precedent", "retrieve", "skills")
-    },
+    "agents.guard.intents": {"agents/guard"},
+    "agents.guard.retrieve": {"agents/guard/intents.py"},
 }
-# `request_of` describes a request and sends nothing; the self-test uses it to make its probe a priced call.
-HARMLESS = {("agents/guard/selftest.py", "agents.guard.inference.request_of")}
-# Who may call a function or method of this name; a folder stands for all of its modules.
+# Who may call a function or method of this name.
 CALLERS = {
     "take_mint": {"agents/guard/guard.py"},
     "dispatch.run": {"agents/guard/guard.py"},
     "handler": {"agents/guard/dispatch.py"},
-    "perform": {"agents/guard/skills.py"},
+    "perform": {"agents/guard/intents.py"},
     "skill.run": {"agents/skills/running.py", "agents/skills/isolated.py"},
     "complete": {"agents/guard/metering.py", "agents/providers"},
     "provider.stream": {"agents/guard/metering.py", "agents/providers"},
@@ -55,7 +51,7 @@ def bypasses_in(place: str, found_in: list[ast.AST]) -> Iterator[Bypass]:
                 continue
             for module, importers in IMPORTERS.items():
                 itself = place == module.replace(".", "/") + ".py"
-                if _is_within(name, module) and not itself and place not in importers and (place, name) not in HARMLESS:
+                if _is_within(name, module) and not itself and not {place, place.rpartition("/")[0]} & importers:
                     yield Bypass(place, node.lineno, f"imports {module}")
         for called in _called(node):
             if not {place, place.rpartition("/")[0]} & CALLERS.get(called, {place}):

@@ -10,9 +10,8 @@ from django.contrib.auth import get_user_model
 from agents.enums import Outcome, Phase, ToolIntent
 from agents.exceptions import IntentUnavailable
 from agents.guard import dispatch, guard
-from agents.guard.context import CallContext
 from agents.guard.intents import tool_for
-from agents.guard.tools import Tool
+from agents.guard.tools import CallContext, Tool
 from agents.models import (
     AgentSession,
     Collection,
@@ -41,8 +40,8 @@ BYPASSES = {
     "from agents.guard import metering": "imports agents.guard.metering",
     "from ..guard import metering": "imports agents.guard.metering",
     "from agents.guard.dispatch import run": "imports agents.guard.dispatch",
-    "from agents.guard import notify": "imports agents.guard.notify",
-    "from agents.guard.inference import ask": "imports agents.guard.inference",
+    "from agents.guard import intents": "imports agents.guard.intents",
+    "from agents.guard.retrieve import retrieve_chunks": "imports agents.guard.retrieve",
     'import_module("agents.guard.dispatch")': "imports agents.guard.dispatch",
     "from agents.skills.running import perform": "imports agents.skills.running",
     "from agents.builtin_skills.text import now": "imports agents.builtin_skills",

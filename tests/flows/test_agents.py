@@ -15,8 +15,8 @@ import pytest
 from agents.ask.chats import chat_answer, chat_say
 from agents.enums import Mode, Status
 from agents.models import AgentEvent, AgentSession, Alert, Message, Sensor, Turn
+from agents.roster.agents import agent_start, agent_stop
 from agents.roster.files import agent_import
-from agents.roster.lifecycles import agent_start, agent_stop
 from agents.text.blocks import parse_blocks
 from tests.agents.sensors.scene import Scene, poll, stream, watch
 from tests.agents.sensors.sources import Events, Web

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import Status
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from tests.flows.cluster import ended, now, running
 from tests.flows.model_server import ModelServer
 from tests.flows.scenes import Scene

@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat_say
-from agents.ask.engine import chat
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -29,7 +28,7 @@ from agents.runner import run_session
 from agents.sessions.approvals import MAX_PENDING, approval_reject
 from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from agents.types import ModelReply, RequestedCall, Usage
 from agents.walk.walk import walk
 from audit.verify import verify_record

@@ -9,15 +9,14 @@ from django.db import connection, transaction
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.enums import Mode, Status
-from agents.loop import heartbeats
-from agents.loop.heartbeats import heartbeat_next
+from agents.loop import heartbeat
+from agents.loop.heartbeat import heartbeat_next
 from agents.loop.state import hot_forget
 from agents.models import AgentSession, HotField, Sensor
 from agents.roster import loops
-from agents.roster.lifecycles import agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.agents import agent_restart, agent_start, agent_stop, agent_under_way
 from agents.sensors import rows
-from agents.sensors.rows import Held, sensors_hand_over, sensors_sync
-from agents.sensors.sensor_results import Reading
+from agents.sensors.rows import Held, Reading, sensors_hand_over, sensors_sync
 from agents.sensors.writes import sensors_write
 from agents.sessions.halts import session_halt
 from tests.factories import make_agent
@@ -135,7 +134,7 @@ def test_no_beat_is_planned_by_one_that_is_being_stopped(agent, monkeypatch):
     beat = start(agent).heartbeat
     AgentSession.objects.filter(pk=beat.pk).update(status=Status.RUNNING)
     other = Beside(lambda: heartbeat_next(beat, agent, now=clock()))
-    between(monkeypatch, heartbeats, "sessions_halt", other, before=True)
+    between(monkeypatch, heartbeat, "sessions_halt", other, before=True)
     stop(agent)
     other.end()
 

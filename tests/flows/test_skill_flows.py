@@ -6,9 +6,9 @@ from agents.enums import AnalysisMode, ApprovalStatus, EventKind, Outcome, Statu
 from agents.exceptions import InvalidTransition
 from agents.loop.alerts import alert_push
 from agents.models import AgentEvent, Approval, InferenceLog, Lease, Message, ToolCall
-from agents.roster.lifecycles import agent_start
+from agents.roster.agents import agent_start
 from agents.sessions.approvals import approval_approve
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from audit.models import SkillAudit
 from audit.receipts import build_receipt
 from audit.verify import verify_chain

@@ -11,7 +11,7 @@ import pytest
 from agents.management.supervisor import Children
 from agents.management.web import Web, open_socket
 from agents.text.formats import MAX_BYTES
-from agents.triggers.payloads import MAX_BODY_BYTES
+from agents.triggers.signing import MAX_BODY_BYTES
 from lqops.bodies import limit_of, wsgi_bodies
 
 HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"

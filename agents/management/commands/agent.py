@@ -14,7 +14,7 @@ from agents.management.base import acting_user, add_acting_user
 from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import Agent, AgentSession
 from agents.people.access import COMMAND
-from agents.roster.lifecycles import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.agents import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
 from agents.roster.loops import loop_is_awaited
 from audit.management.base import ActingCommand
 from audit.receipts import worded

@@ -11,8 +11,7 @@ from django.urls import reverse
 
 from agents.ask.chats import chat_answer
 from agents.ask.entry import Route, ask, route
-from agents.ask.ids import short
-from agents.ask.naming import Answer
+from agents.ask.naming import Answer, short
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
 from agents.exceptions import LqopsError

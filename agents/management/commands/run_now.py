@@ -27,7 +27,7 @@ from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import COMMAND
 from agents.policy.transitions import TERMINAL
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from audit.management.base import ActingCommand, not_empty
 from audit.receipt_text import outcome_sentence
 from audit.receipts import both_usd

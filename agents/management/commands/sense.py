@@ -3,7 +3,7 @@
 from typing import Any
 
 from agents.queue import Queue, work_on
-from agents.sensors.stopping import ask_to_stop
+from agents.sensors.slice import ask_to_stop
 from audit.management.base import ActingCommand
 
 WORKERS = 2

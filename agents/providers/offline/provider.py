@@ -194,7 +194,7 @@ _GRAVE = re.compile(
     r"\b(delet\w*|remov\w*|drop\w*|overwrit\w*|send\w*|publish\w*|pay\w*|transfer\w*|cancel\w*|revok\w*|purg\w*|execut\w*)",
     re.IGNORECASE,
 )
-_CALLED = re.compile(r"^Skill: ([\w.-]{1,64})\((.*)\)$", re.MULTILINE)  # as agents.engine.simulation asks
+_CALLED = re.compile(r"^Skill: ([\w.-]{1,64})\((.*)\)$", re.MULTILINE)  # as agents.engine.skills asks
 _NOTHING = re.compile(
     r"\s*+(?:no(?:thing|ne)?(?: has)?(?: changed| changes?| difference)?|unchanged|\{\}|\[\])?[\s.]*+", re.IGNORECASE
 )

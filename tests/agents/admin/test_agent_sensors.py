@@ -7,7 +7,7 @@ import pytest
 
 from agents.conf import clock
 from agents.models import Sensor
-from agents.roster.lifecycles import agent_start, agent_stop
+from agents.roster.agents import agent_start, agent_stop
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.autonomy import make_autonomous
 

@@ -9,7 +9,7 @@ from agents.admin.display import visible
 from agents.conf import clock
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
 from agents.people.activity import event_emit
-from agents.roster.lifecycles import agent_start
+from agents.roster.agents import agent_start
 from agents.sessions.halts import sessions_halt
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent

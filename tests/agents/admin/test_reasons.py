@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from agents.engine.simulation import PREFIX
+from agents.engine.skills import PREFIX
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
 from agents.models import AgentSession, Approval, Collection, InferenceLog
 from agents.sessions.reads import SHOWN_DOCUMENTS, read_by

@@ -44,13 +44,11 @@ from agents.models import (
 from agents.people.access import actor_of
 from agents.people.keys import api_key_revoke
 from agents.people.notifications import notice_read
-from agents.roster.agents import agent_delete
-from agents.roster.lifecycles import agent_restart, agent_start, agent_stop
+from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
 from agents.skills.registry import installed_skills, skill_set
-from agents.triggers.restarts import session_restart
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now, session_restart
 from agents.triggers.triggers import (
     trigger_delete,
     trigger_pause,

@@ -23,13 +23,13 @@ from agents.knowledge import projects as memories
 from agents.knowledge import projects as precedents
 from agents.models import ContextProposal, ToolCall
 from agents.people import notifications
+from agents.roster import agents, files
 from agents.roster import agents as agents_
-from agents.roster import files, lifecycles
 from agents.sessions import approvals, halts, questions
 from agents.sessions import approvals as resolutions
 from agents.skills import registry
-from agents.triggers import events, restarts, triggers
-from agents.triggers.running_now import run_now
+from agents.triggers import events, firing, triggers
+from agents.triggers.firing import run_now
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 
@@ -95,7 +95,7 @@ def at_rest(world, row):
 
 def under_way(world, row):
     at_rest(world, row)
-    lifecycles.agent_start(agent=row, **said(world))
+    agents.agent_start(agent=row, **said(world))
 
 
 def of_a_notice(world, row):
@@ -120,9 +120,9 @@ ACTS = {
     "agent:import_yaml": Act(
         lambda w, _: files.agent_import(owner=w.by, text="name: A\n", **said(w)), {"definition": "name: A\n"}
     ),
-    "agent:start": Act(lambda w, row: lifecycles.agent_start(agent=row, **said(w)), before=at_rest),
-    "agent:stop": Act(lambda w, row: lifecycles.agent_stop(agent=row, **said(w)), before=under_way),
-    "agent:restart": Act(lambda w, row: lifecycles.agent_restart(agent=row, **said(w)), before=under_way),
+    "agent:start": Act(lambda w, row: agents.agent_start(agent=row, **said(w)), before=at_rest),
+    "agent:stop": Act(lambda w, row: agents.agent_stop(agent=row, **said(w)), before=under_way),
+    "agent:restart": Act(lambda w, row: agents.agent_restart(agent=row, **said(w)), before=under_way),
     "agent:halt": Act(
         lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **said(w)),
         {"reason": "It loops."},
@@ -246,7 +246,7 @@ ACTS = {
         {"reason": "Stop."},
     ),
     "session:restart": Act(
-        lambda w, row: restarts.session_restart(session=w.over, **said(w)),
+        lambda w, row: firing.session_restart(session=w.over, **said(w)),
         before=lambda w, row: w.rows.update(session=w.over),
     ),
     "tool-call:resolve": Act(

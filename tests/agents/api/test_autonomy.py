@@ -5,8 +5,7 @@ from uuid import UUID
 import pytest
 
 from agents.conf import clock
-from agents.loop.context import opening_of
-from agents.loop.render import View
+from agents.loop.context import View, opening_of
 from agents.models import AgentSession, Profile, Sensor, Turn
 from agents.sessions.halts import organisation_halt
 from agents.sessions.leases import lease_claim

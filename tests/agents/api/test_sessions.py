@@ -224,7 +224,7 @@ def test_a_restart_under_another_cap_goes_before_that_of_the_trigger(api, world)
 
 def test_a_restart_through_the_service_needs_the_owner_or_the_permission(world):
     from agents.exceptions import NotFound
-    from agents.triggers.restarts import session_restart
+    from agents.triggers.firing import session_restart
 
     with pytest.raises(NotFound):
         session_restart(session=world.over, by=make_user(), now=NOW)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.ask.wording import asks_for, is_yes, requests_in
+from agents.ask.chats import asks_for, is_yes, requests_in
 
 
 @pytest.mark.parametrize(

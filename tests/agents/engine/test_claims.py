@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agents.engine.claims import CORRECTED, NOT_CALLED, Came, corrected
+from agents.engine.replies import CORRECTED, NOT_CALLED, Came, corrected
 
 ABLE = ["send_email", "http_request", "set_state", "delete_file"]
 FAILED = Came(succeeded=False, told="A person did not allow this call: not today")

@@ -65,7 +65,7 @@ def test_session_waits_for_a_tool_while_one_runs_and_runs_while_a_model_is_asked
         seen.append(str(session.state))
         return "seen"
 
-    monkeypatch.setattr("agents.guard.skills.perform", see)
+    monkeypatch.setattr("agents.guard.intents.perform", see)
     with script(replace(calls("look()"), before_reply=see), replace(DONE, before_reply=see)):
         loop().run()
     assert seen == ["running", "waiting_for_tool", "running"]

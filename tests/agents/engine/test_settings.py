@@ -6,7 +6,7 @@ import pytest
 
 from agents.ask.chats import chat_say
 from agents.definitions.in_force import guardrails_of, loop_of
-from agents.engine.offering import skills_of
+from agents.engine.prompting import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.triggers.firing import trigger_fire

@@ -8,7 +8,7 @@ import time_machine
 from django.core.cache import cache
 
 from agents.engine.loop import Answered
-from agents.engine.simulation import ARGUMENT_CHARS, PREFIX, SKIPPED
+from agents.engine.skills import ARGUMENT_CHARS, PREFIX, SKIPPED
 from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
 from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
 from agents.ledger.budgets import budget_set_cap

@@ -7,7 +7,7 @@ import pytest
 import time_machine
 
 from agents.engine.loop import Answered
-from agents.engine.wire import as_sent
+from agents.engine.prompting import as_sent
 from agents.models import InferenceLog, Message
 from agents.policy.context_window import MARK, is_paired
 from agents.policy.guardrails import READ_ONLY_STEPS, LoopConfig, Reason

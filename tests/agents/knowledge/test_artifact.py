@@ -4,7 +4,7 @@ import pytest
 
 from agents.enums import DocumentOrigin, Outcome, Phase, ToolIntent, TriggerKind
 from agents.exceptions import OpenTransaction, ToolNotGranted
-from agents.guard import artifact, guarded_tool_call
+from agents.guard import guarded_tool_call, intents
 from agents.knowledge import documents
 from agents.knowledge.documents import bytes_place, collection_delete, document_attach, document_delete, document_detach
 from agents.knowledge.search import search_chunks
@@ -103,10 +103,10 @@ def test_a_draft_without_a_name_has_one(owner, collection, emit):
 
 
 def test_a_draft_that_is_too_long_is_truncated_and_flagged(collection, emit):
-    result = emit(collection, "x" * (artifact.MAX_CHARS + 5))
-    assert len(stored(result).text) == artifact.MAX_CHARS == 1_000_000
+    result = emit(collection, "x" * (intents.MAX_CHARS + 5))
+    assert len(stored(result).text) == intents.MAX_CHARS == 1_000_000
     assert (result.data["truncated"], result.data["chars"]) == (True, 1_000_000)
-    assert not emit(collection, "y" * artifact.MAX_CHARS).data["truncated"]
+    assert not emit(collection, "y" * intents.MAX_CHARS).data["truncated"]
 
 
 def test_a_draft_that_looks_like_another_format_is_kept_as_it_is(collection, emit):

@@ -5,12 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat_say
-from agents.ask.engine import chat
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
-from agents.loop.pacing import Pace
-from agents.loop.rate import ActionRate
+from agents.loop.pacing import ActionRate, Pace
 from agents.models import Agent, Budget, Installation, Message, Profile, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step

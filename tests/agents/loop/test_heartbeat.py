@@ -6,8 +6,7 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import Mode, Status, TerminalReason
-from agents.loop.heartbeat import heartbeat
-from agents.loop.heartbeats import heartbeat_start, heartbeat_stop
+from agents.loop.heartbeat import heartbeat, heartbeat_start, heartbeat_stop
 from agents.models import Agent, AgentSession, Message, Profile
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step

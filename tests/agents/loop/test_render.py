@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.loop.render import MARK, ago, hot_lines, render, room_in
+from agents.loop.context import MARK, ago, hot_lines, render, room_in
 from agents.text.blocks import parse_blocks
 
 NONCE = "0123456789abcdef"

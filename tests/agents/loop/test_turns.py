@@ -2,15 +2,13 @@
 
 import pytest
 
-from agents.ask.chats import chat_say
-from agents.ask.engine import chat
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.engine import turns
 from agents.engine.turns import SessionKey
 from agents.enums import Outcome
 from agents.loop.cycle import loop
-from agents.loop.heartbeat import heartbeat
-from agents.loop.heartbeats import heartbeat_start
+from agents.loop.heartbeat import heartbeat, heartbeat_start
 from agents.models import Message, ToolCall
 from agents.providers.scripted import Step
 from agents.roster.loops import loop_start
@@ -24,7 +22,7 @@ from tests.agents.walk.scene import Scene
 pytestmark = pytest.mark.django_db
 
 TEXT = "autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}"
-MODULES = ("agents.ask.engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.agentic")
+MODULES = ("agents.ask.chats", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.analysis")
 
 
 def by_chat(agent, time):

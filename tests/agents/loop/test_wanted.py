@@ -13,8 +13,8 @@ from agents.loop.turns import KEPT, turns_forget
 from agents.models import Agent, AgentSession, Alert, Trigger, Turn
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
+from agents.roster.agents import agent_start, agent_stop, agent_under_way
 from agents.roster.files import definition_write
-from agents.roster.lifecycles import agent_start, agent_stop, agent_under_way
 from agents.roster.loops import loop_is_awaited, loops_renew
 from agents.sensors.rows import loops_going
 from agents.sessions.leases import sleepers_wake

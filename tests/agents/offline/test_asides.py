@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agents.engine.simulation import _question
+from agents.engine.skills import _question
 from agents.enums import Purpose
 from agents.providers.offline import provider
 from agents.providers.offline.provider import OfflineProvider

@@ -4,11 +4,11 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import classify as classifying
+from agents.ask import language as classifying
+from agents.ask.chats import chat as chat_engine
 from agents.ask.chats import chat_answer
-from agents.ask.classify import Strategy
-from agents.ask.engine import chat as chat_engine
 from agents.ask.entry import ask, say
+from agents.ask.language import Strategy
 from agents.ask.naming import Kind
 from agents.definitions.in_force import definition_of
 from agents.enums import ApprovalMode, Mode, Status

@@ -5,10 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import classify, fast_paths
 from agents.ask import entry as asking
-from agents.ask.chats import chat_answer
-from agents.ask.engine import TOLD, _before, _requests, _said
+from agents.ask import fast_paths, language
+from agents.ask.chats import TOLD, _before, _requests, _said, chat_answer
 from agents.ask.fast_paths import FAST_PATHS
 from agents.ask.naming import Kind
 from agents.enums import HaltState, Mode, Status
@@ -72,7 +71,7 @@ def test_agent_reads_what_was_answered_as_data_and_not_as_its_own_words(scene):
 
 
 def test_agent_reads_no_more_of_a_long_answer_than_it_needs(scene, monkeypatch):
-    monkeypatch.setattr("agents.ask.engine.MOST_TOLD", 10)
+    monkeypatch.setattr("agents.ask.chats.MOST_TOLD", 10)
     first = said(scene, "help")
     turn = said(scene, "Tell me more, would you", chat=first.public_id)
     assert "\nSay it in  …\n" in _said(turn, _before(turn))[1].content
@@ -190,7 +189,7 @@ def test_secret_in_a_message_is_not_kept(scene):
 BROKEN = [
     (asking, "classify"),
     (asking, "lever_missed"),
-    (classify, "_judged"),
+    (language, "_judged"),
     (fast_paths, "read"),
     (fast_paths, "mended"),
     (fast_paths.intents, "is_covered"),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask import classify as module
-from agents.ask.classify import Strategy, classify, reduced
+from agents.ask import language as module
+from agents.ask.language import Strategy, classify, reduced
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook

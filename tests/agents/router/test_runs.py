@@ -7,7 +7,7 @@ from agents.ask.naming import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from agents.triggers.schedules import schedules_fire
 from agents.triggers.triggers import trigger_create
 from tests.agents.triggers.rows import make_collection, make_document, make_playbook

@@ -3,8 +3,7 @@
 import pytest
 
 from agents.ask.fast_paths import FAST_PATHS, scope_of
-from agents.ask.language import read
-from agents.ask.spelling import mended
+from agents.ask.language import mended, read
 from agents.models import AgentSession
 
 from .scene import asked, make_scene

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.sensors.backoff import CIRCUIT, LONGEST, is_to_be_told, next_due, wait_after
+from agents.sensors.signals import CIRCUIT, LONGEST_INTERVAL, is_to_be_told, next_due, wait_after
 
 
 def test_failures_at_an_interval_of_five_seconds_wait_as_promised():
@@ -31,7 +31,7 @@ def test_no_failure_waits_the_interval():
 def test_wait_is_bounded_and_never_shrinks(failures, interval):
     wait = wait_after(failures, interval)
 
-    assert interval <= wait <= max(LONGEST, interval)
+    assert interval <= wait <= max(LONGEST_INTERVAL, interval)
     assert wait_after(failures + 1, interval) >= wait
 
 

@@ -7,16 +7,17 @@ import pytest
 from agents.enums import Mode, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Profile
-from agents.sensors import sensor_sessions
-from agents.sensors.day import sensor_day
-from agents.sensors.rows import sensors_hand_over, sensors_want
-from agents.sensors.sensor_sessions import (
+from agents.sensors import rows
+from agents.sensors.rows import (
     day_of,
     end_of_day,
     sensor_session_claim,
     sensor_session_rest,
     sensor_sessions_renew,
+    sensors_hand_over,
+    sensors_want,
 )
+from agents.sensors.slice import sensor_day
 from agents.types import Finished
 from tests.agents.sensors.test_holding import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
@@ -65,7 +66,7 @@ def test_session_of_a_loop_that_is_over_does_not_sleep_to_the_end_of_its_day(sce
 
 def test_session_whose_loop_ends_while_it_lies_down_is_woken_to_end(scene, monkeypatch):
     session = claim(scene)
-    rest = sensor_sessions.session_rest
+    rest = rows.session_rest
 
     def resting(*args, **kwargs):
         AgentSession.objects.filter(pk=scene.loop.pk).update(
@@ -74,7 +75,7 @@ def test_session_whose_loop_ends_while_it_lies_down_is_woken_to_end(scene, monke
         sensors_hand_over(NOW)
         rest(*args, **kwargs)
 
-    monkeypatch.setattr(sensor_sessions, "session_rest", resting)
+    monkeypatch.setattr(rows, "session_rest", resting)
     sensor_session_rest(session, now=NOW)
     session.refresh_from_db()
 

@@ -15,7 +15,10 @@ from agents.models import AgentSession, Halt, HotField, Installation, Profile, S
 from agents.sensors import rows as sensors
 from agents.sensors import writes
 from agents.sensors.rows import (
+    Failure,
+    Fired,
     Held,
+    Reading,
     sensors_adopt,
     sensors_drop,
     sensors_hand_over,
@@ -27,7 +30,6 @@ from agents.sensors.rows import (
     sensors_want,
     slices_alive,
 )
-from agents.sensors.sensor_results import Failure, Fired, Reading
 from agents.sensors.writes import sensors_write
 from tests.agents.sensors.scene import Scene, poll
 from tests.factories import NOW

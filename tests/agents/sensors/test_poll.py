@@ -12,9 +12,9 @@ from agents.definitions.in_force import definition_of
 from agents.enums import NoticeKind, SensorState
 from agents.models import AgentEvent, HotField, Notification, Sensor
 from agents.sensors import slice as slices
-from agents.sensors.backoff import wait_after
 from agents.sensors.poll import Poll
 from agents.sensors.rows import Held
+from agents.sensors.signals import wait_after
 from tests.agents.sensors.scene import Scene, minding, poll
 from tests.agents.sensors.sources import Web
 from tests.flows.processes import until

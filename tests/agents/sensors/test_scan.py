@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from agents.sensors import scan as scanning
-from agents.sensors.scan import NotLookedAt, changes, present, scan
+from agents.sensors import watch as scanning
+from agents.sensors.watch import NotLookedAt, changes, present, scan
 
 
 @pytest.fixture

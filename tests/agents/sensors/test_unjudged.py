@@ -8,8 +8,7 @@ import pytest
 
 from agents.ledger.prices import invalidate_estimates
 from agents.models import Alert, HotField, ModelPrice, Sensor
-from agents.sensors.judging import Question
-from agents.sensors.signals import DATA_CHARS
+from agents.sensors.signals import DATA_CHARS, Question
 from tests.agents.sensors.conftest import MODEL
 from tests.agents.sensors.scene import Scene, minding, poll, stream, watch
 from tests.agents.sensors.sources import Script, Web
@@ -23,7 +22,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr("agents.sensors.judging.AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("agents.sensors.signals.AGAIN_SECONDS", 0.2)
 
 
 def signal(**more):

@@ -6,7 +6,7 @@ import pytest
 
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.guard.params import BadParams
+from agents.guard.tools import BadParams
 from agents.knowledge.documents import document_delete
 from agents.models import ToolCall
 from agents.skills.skill import BadArguments

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.builtin_skills.arithmetic import MAX_CHARS, calculate
-from agents.builtin_skills.reports import render_report
-from agents.builtin_skills.text import now
+from agents.builtin_skills.lqops import render_report
+from agents.builtin_skills.text import MAX_CHARS, calculate, now
 from agents.exceptions import Invalid
 from agents.skills.skill import BadArguments
 from tests.agents.skills.test_skill import CONTEXT

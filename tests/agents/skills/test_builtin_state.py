@@ -4,7 +4,7 @@ import pytest
 
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
-from agents.loop.states import VALUE_BYTES
+from agents.loop.state import STATE_VALUE_BYTES
 from agents.models import AgentSession, ToolCall
 from tests.factories import NOW, make_agent, make_session
 
@@ -62,11 +62,11 @@ def test_undeclared_field_is_refused_with_those_that_are_declared(fields, said):
 def test_value_has_a_size():
     session = running(["mood"])
 
-    assert put(session, "mood", "x" * (VALUE_BYTES - 2)).ok
-    refused = put(session, "mood", "ä" * (VALUE_BYTES // 2))
+    assert put(session, "mood", "x" * (STATE_VALUE_BYTES - 2)).ok
+    refused = put(session, "mood", "ä" * (STATE_VALUE_BYTES // 2))
 
     assert refused.outcome == Outcome.ERROR
-    assert f"is {VALUE_BYTES + 2} bytes long; at most {VALUE_BYTES} are kept" in refused.error
+    assert f"is {STATE_VALUE_BYTES + 2} bytes long; at most {STATE_VALUE_BYTES} are kept" in refused.error
     assert AgentSession.objects.get(pk=session.pk).metadata["state"]["mood"].startswith("x")
 
 

@@ -14,7 +14,7 @@ from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
 from agents.guard.calls import Asked
-from agents.guard.params import BadParams
+from agents.guard.tools import BadParams
 from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
 from agents.sessions.approvals import approval_approve
 from agents.skills import isolated

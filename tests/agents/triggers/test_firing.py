@@ -11,8 +11,7 @@ from agents.enums import EventOutcome, NoticeKind, Status, TerminalReason, Trigg
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.models import AgentSession, InboundEvent, Notification, Profile, Trigger
 from agents.triggers import firing
-from agents.triggers.firing import Fired, trigger_fire
-from agents.triggers.firing_limits import Reason, Refused
+from agents.triggers.firing import Fired, Reason, Refused, trigger_fire
 from agents.triggers.triggers import trigger_edit, trigger_resume
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user

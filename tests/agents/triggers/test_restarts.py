@@ -6,7 +6,7 @@ import pytest
 
 from agents.enums import Mode, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.triggers.restarts import session_restart
+from agents.triggers.firing import session_restart
 from tests.factories import NOW, make_session, make_trigger, make_user
 
 from .rows import make_collection, make_playbook

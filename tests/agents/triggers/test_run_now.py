@@ -9,7 +9,7 @@ from agents.enums import Status, TriggerKind
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, InboundEvent
 from agents.sessions.leases import lease_claim
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from audit.models import AuditEvent
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 

@@ -10,7 +10,7 @@ from agents.models import AgentSession, Notification, Profile, Trigger
 from agents.queue import TaskName
 from agents.sessions import lifecycle as session_services
 from agents.triggers import schedules
-from agents.triggers.firing_limits import Reason, Refused
+from agents.triggers.firing import Reason, Refused
 from agents.triggers.schedules import schedules_fire
 from tests.factories import make_agent, make_trigger, make_user
 

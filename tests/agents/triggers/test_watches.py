@@ -8,8 +8,7 @@ import pytest
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.models import AgentSession, Attachment, Notification, Profile, Trigger
 from agents.triggers import watches
-from agents.triggers.firing import Fired
-from agents.triggers.firing_limits import Refused
+from agents.triggers.firing import Fired, Refused
 from agents.triggers.watches import watches_fire, watches_fire_unfired
 from tests.factories import NOW, make_trigger, make_user
 

@@ -16,7 +16,7 @@ from agents.runner import run_session
 from agents.sessions.approvals import approval_approve
 from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
-from agents.triggers.restarts import session_restart
+from agents.triggers.firing import session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent

@@ -16,8 +16,7 @@ from agents.runner import run_session
 from agents.sessions.reads import MESSAGE_CHARS, purposes
 from agents.skills.registry import installed_skills
 from agents.text.blocks import SHOWN_AS
-from agents.triggers.restarts import session_restart
-from agents.triggers.running_now import GOAL_CHARS, run_now
+from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent

@@ -11,7 +11,7 @@ from agents.guard import guarded_tool_call
 from agents.knowledge.documents import document_delete
 from agents.models import AgentSession, Notification, ToolCall
 from agents.providers.scripted import Step
-from agents.triggers.restarts import session_restart
+from agents.triggers.firing import session_restart
 from agents.triggers.schedules import schedules_fire
 from tests.agents.walk.scene import blocks_of, lose, model, reply, run
 from tests.factories import NOW, make_trigger
@@ -115,7 +115,7 @@ def test_a_run_whose_worker_is_lost_reads_the_same_and_the_next_one_the_rest(sce
         return result
 
     with model(QUIET) as asked:
-        with patch("agents.engine.calls.guarded_tool_call", losing):
+        with patch("agents.engine.prompting.guarded_tool_call", losing):
             run(session)
         assert session.status == Status.RUNNING
         lose(session)

@@ -14,7 +14,7 @@ from agents.knowledge.projects import memory_dismiss, memory_keep, project_creat
 from agents.models import InboundEvent, Memory, PromptSkill
 from agents.text.blocks import SHOWN_AS, nonce_of, parse_blocks, render_block
 from agents.types import ModelRequest
-from agents.walk import materials, prompts
+from agents.walk import analysis, prompts
 from agents.walk.prompts import JUDGE_SYSTEM, SYSTEM, Part, analysis_question, judge_question
 from audit.models import AuditEvent
 from audit.redaction import redact
@@ -30,7 +30,7 @@ SKILL = "Check the notice period.\n\n## Rules\n\n- must: state the notice period
 def skill(tmp_path):
     """A skill whose files are taken for accepted."""
     row = PromptSkill.objects.create(name="notice", folder=str(tmp_path), body=SKILL, digest="d" * 64)
-    with patch.object(materials, "skill_text", return_value=SKILL):
+    with patch.object(analysis, "skill_text", return_value=SKILL):
         yield row
 
 

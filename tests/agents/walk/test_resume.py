@@ -74,7 +74,7 @@ def fragile(number, *, before):
             raise LeaseLost("lost")
         return result
 
-    return patch("agents.engine.calls.guarded_tool_call", call)
+    return patch("agents.engine.prompting.guarded_tool_call", call)
 
 
 def again(session):

@@ -17,9 +17,9 @@ from agents.providers.base import ProviderError
 from agents.providers.scripted import Step
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
-from agents.triggers.running_now import run_now
+from agents.triggers.firing import run_now
 from agents.types import SliceOver, Usage
-from agents.walk import calls
+from agents.walk import intake
 from agents.walk.walk import is_empty, walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
@@ -318,7 +318,7 @@ def test_a_slice_that_is_over_is_continued_in_the_next_phase(scene, lifetime):
         slices.append(walk(held))
         return slices[-1]
 
-    with model() as asked, patch.object(calls, "slice_lifetime", return_value=lifetime):
+    with model() as asked, patch.object(intake, "slice_lifetime", return_value=lifetime):
         run(session, engine)
     assert session.status == Status.COMPLETED
     assert slices.count(SliceOver()) == (0 if lifetime else 4)
