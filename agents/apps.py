@@ -44,7 +44,7 @@ def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
 
 def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
     """The four groups and their permissions, made after Django has made the permissions themselves."""
-    from agents.roles import roles_make
+    from agents.accounts import roles_make
 
     try:
         apps.get_model("agents", "Installation")

@@ -5,7 +5,8 @@ No sign-in and no CSRF token: the signature over the raw bytes is what counts.
 
 from uuid import UUID
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.http import content_disposition_header
 from django.utils.log import log_response
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
@@ -47,3 +48,12 @@ def _shown(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
         "request_id": request.headers.get("X-Request-ID", ""),
         **{name: str(value) if value else None for name, value in ids.items()},
     }
+
+
+# --- Answers that a browser saves as a file ---
+
+
+def yaml_file(name: str, text: str) -> HttpResponse:
+    disposition = content_disposition_header(as_attachment=True, filename=f"{name}.yaml")
+    headers = {"Content-Disposition": disposition or "attachment"}
+    return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)

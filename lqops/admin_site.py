@@ -18,10 +18,8 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
 
     def extra_urls(self) -> list[URLPattern]:
         # The pages register themselves on this site, so they are loaded after it.
-        from agents.admin.ask import ask_page, confirm
-        from agents.admin.chats import chat_page, chats_page
-        from agents.admin.health import health_page
-        from agents.admin.home import halt_bar, halt_everything, release
+        from agents.admin.ask import ask_page, chat_page, chats_page, confirm
+        from agents.admin.home import halt_bar, halt_everything, health_page, release
 
         return [
             path("halt-bar/", self.admin_view(halt_bar), name="halt_bar"),

@@ -7,10 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops import api_settings
-from lqops.env import Env, masked_forms
+from lqops.env import Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import configured_models
-from lqops.private_files import private_database, private_folder
 
 env = Env()
 
@@ -155,13 +153,13 @@ UNFOLD = {
     "SITE_SUBHEADER": "mission control",
     "SITE_SYMBOL": "shield_with_heart",
     "SHOW_VIEW_ON_SITE": False,
-    "LOGIN": {"form": "lqops.sign_in.StaffSignIn"},
+    "LOGIN": {"form": "lqops.web.StaffSignIn"},
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
     "STYLES": [lambda request: static("lqops/room.css")],
     "SCRIPTS": [lambda request: static("lqops/room.js")],
-    "SIDEBAR": {"navigation": "agents.admin.navigation.sections"},
+    "SIDEBAR": {"navigation": "agents.admin.home.sections"},
     "COLORS": {
         "primary": {
             "50": "oklch(97% .014 254.6)",
@@ -197,9 +195,52 @@ LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", "http://127.0.0.1:8000")
 
 # --- The API (docs/api.md) ---
 
-REST_FRAMEWORK = api_settings.REST_FRAMEWORK
-SPECTACULAR_SETTINGS = api_settings.SPECTACULAR_SETTINGS
-LQOPS_API_RATES = api_settings.RATES
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "agents.api.access.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": [
+        "agents.api.access.SignedIn",
+        "agents.api.access.InScope",
+        "agents.api.access.OptedIn",
+        "agents.api.access.MayStart",
+    ],
+    "DEFAULT_PARSER_CLASSES": ["agents.api.fields.StrictJSON"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "agents.api.paging.Pages",
+    "DEFAULT_FILTER_BACKENDS": ["agents.api.paging.StrictBackend"],
+    "DEFAULT_THROTTLE_CLASSES": ["agents.api.access.PerUser"],
+    "DEFAULT_SCHEMA_CLASS": "agents.api.schema.Described",
+    "DEFAULT_METADATA_CLASS": None,
+    "EXCEPTION_HANDLER": "agents.api.errors.answer_error",
+    "UNICODE_JSON": False,  # characters that turn text around, or that nobody sees, stand in answers as escapes
+}
+LQOPS_API_RATES = {"read": "1200/min", "write": "300/min", "events": "120/min"}  # per user and web process
+SPECTACULAR_SETTINGS = {
+    "TITLE": "lqops",
+    "DESCRIPTION": "Sessions, triggers, approvals and what runs leave behind. Every row belongs to one user.",
+    "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    # Served from this installation: the page loads nothing from anywhere else.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        name: f"agents.enums.{name}"
+        for name in (
+            *("AgentState", "ApprovalMode", "ApprovalStatus", "EventOutcome", "EventSeverity", "HaltState", "Mode"),
+            *("NoticeKind", "Outcome", "Phase", "ProposalStatus", "Status", "TriggerKind"),
+        )
+    }
+    | {
+        "AskKind": "agents.api.ask.KINDS",
+        "MemoryState": "agents.api.results.STATES",
+        "TriggerKindToMake": "agents.api.triggers.KINDS_TO_MAKE",
+    },
+}
 
 # --- Log lines: to standard error, one per record, with credentials masked ---
 

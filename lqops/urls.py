@@ -7,8 +7,7 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from agents import http
-from lqops.health import healthz
-from lqops.sign_in import SignIn
+from lqops.web import SignIn, healthz
 
 admin.autodiscover()
 

@@ -8,19 +8,12 @@ import django_q.admin  # noqa: F401 which opens those pages, before they are clo
 from django.contrib import admin
 
 from agents.admin import (
-    admin_skills,
-    agent_events,
     agents,
-    api_keys,
     approvals,
-    calls,
-    documents,
     knowledge,
     money,
     people,
     playbooks,
-    precedents,
-    projects,
     questions,
     results,
     sessions,
@@ -29,19 +22,12 @@ from agents.admin import (
 )
 
 __all__ = [
-    "admin_skills",
-    "agent_events",
     "agents",
-    "api_keys",
     "approvals",
-    "calls",
-    "documents",
     "knowledge",
     "money",
     "people",
     "playbooks",
-    "precedents",
-    "projects",
     "questions",
     "results",
     "sessions",

@@ -2,12 +2,19 @@
 that somebody confirms here. What only looks is for everybody who may see runs; all else for those who may start them.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db import models
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
@@ -16,21 +23,133 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 
-from agents.admin.actions import REFUSALS, reason
-from agents.admin.ask_tables import links_of, table_of
+from agents.admin.actions import REFUSALS, DressedForm, reason, usd_field
 from agents.admin.base import person
-from agents.admin.display import told, visible
-from agents.admin.forms import DressedForm
+from agents.admin.display import SHORT_ID, STATUS_LOOKS, cut, moment, told, usd, visible, words
+from agents.admin.pages import OwnedChoices
+from agents.admin.questions import AnswerForm
+from agents.admin.sessions import CHANGE, standing_words
 from agents.ask.chats import MAX_CHARS
-from agents.ask.entry import ask
+from agents.ask.entry import ask, say
 from agents.ask.fast_paths import scope_of
 from agents.ask.naming import Answer, Kind
 from agents.conf import clock
-from agents.enums import Mode
-from agents.models import Agent, Trigger
+from agents.enums import Mode, Status
+from agents.models import (
+    Agent,
+    AgentSession,
+    Approval,
+    Collection,
+    Document,
+    Playbook,
+    Precedent,
+    PromptSkill,
+    Question,
+    Trigger,
+)
 from agents.people.access import START
 from agents.roster.agents import agent_edit
+from agents.sessions.standing import PERMISSION as DECIDE
+from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 from agents.triggers.triggers import trigger_edit
+
+# Answers of the decision layer as a page shows them: a table where rows were found, links to what is named.
+
+
+KINDS: Final[dict[str, type[models.Model]]] = {
+    "session": AgentSession,
+    "trigger": Trigger,
+    "approval": Approval,
+    "precedent": Precedent,
+    "agent": Agent,
+    "playbook": Playbook,
+    "skill": PromptSkill,
+    "collection": Collection,
+    "document": Document,
+    "question": Question,
+}
+UNSHOWN: Final = frozenset({"id", "arguments", "digest", "repeat"})
+
+
+@dataclass(frozen=True)
+class Row:
+    link: str
+    name: str
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    heads: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    kind: str
+    address: str
+
+
+def table_of(answer: Answer, by: User) -> Table | None:
+    """The rows that the answer holds, if it holds any; each with a way to its page for those who may look at it."""
+    for name, found in answer.data.items():
+        if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
+            return _table(name.removesuffix("s"), found, by)
+    return None
+
+
+def links_of(answer: Answer, by: User) -> list[Link]:
+    """The single things that the answer names."""
+    links = []
+    for kind in KINDS:
+        named = answer.data.get(kind)
+        public_id = named.get("id") if isinstance(named, Mapping) else named
+        found = _addresses(kind, [str(public_id)], by) if isinstance(public_id, str) else {}
+        links += [Link(kind, address) for address in found.values()]
+    return links
+
+
+def _table(kind: str, found: list[Any], by: User) -> Table:
+    names = [name for name in found[0] if name not in UNSHOWN]
+    links: dict[str, str] = {}
+    for one in {row.get("kind", kind) for row in found} & KINDS.keys() or {kind} & KINDS.keys():
+        links |= _addresses(one, [str(row["id"]) for row in found if "id" in row], by)
+    rows = [
+        Row(
+            links.get(str(row.get("id")), ""),
+            str(row.get("id", ""))[:SHORT_ID],
+            tuple(_cell(name, row.get(name)) for name in names),
+        )
+        for row in found
+    ]
+    return Table(tuple(words(name.removesuffix("_usd").removesuffix("_at")) for name in names), tuple(rows))
+
+
+def _addresses(kind: str, public_ids: list[str], by: User) -> dict[str, str]:
+    model = KINDS[kind]
+    app, name = model._meta.app_label, model._meta.model_name
+    if not by.has_perm(f"{app}.view_{name}"):
+        return {}
+    rows: models.QuerySet[Any] = models.QuerySet(model).filter(public_id__in=public_ids)
+    pks = rows.values_list("public_id", "pk")
+    return {str(public_id): reverse(f"admin:{app}_{name}_change", args=[pk]) for public_id, pk in pks}
+
+
+def _cell(name: str, value: Any) -> str:
+    """A cell. Amounts and times have the form that every page gives them."""
+    if value is None or value == "":
+        return "—"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    try:
+        if name.endswith("_usd"):
+            return usd(Decimal(str(value)))
+        if name.endswith("_at"):
+            return moment(datetime.fromisoformat(str(value)))
+    except (InvalidOperation, ValueError):
+        return visible(str(value))
+    return words(value) if name in {"status", "terminal_reason"} else visible(str(value))
+
 
 VIEW: Final = "agents.view_agentsession"
 DRAFTED: Final[tuple[type[Trigger] | type[Agent], ...]] = (Trigger, Agent)
@@ -60,24 +179,24 @@ def ask_page(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     form = AskForm(request.POST or None)
     if request.method != "POST":
-        return _page(request, form, **_draft_to_confirm(request))
+        return _ask_page(request, form, **_draft_to_confirm(request))
     if not form.is_valid():
-        return _page(request, form, status=422)
+        return _ask_page(request, form, status=422)
     text = form.cleaned_data["text"]
     if scope_of(text, by) == "write" and not by.has_perm(START):
         form.add_error("text", "You may look, but not start or change anything: that is for operators.")
-        return _page(request, form, status=403)
+        return _ask_page(request, form, status=403)
     try:
         answer = ask(text=text, by=by, now=clock())
     except REFUSALS as error:
         form.add_error("text", reason(error))
-        return _page(request, form, status=getattr(error, "http_status", 422))
+        return _ask_page(request, form, status=getattr(error, "http_status", 422))
     if answer.changed or answer.kind != Kind.ANSWER:
         return HttpResponseRedirect(_done(request, answer))
-    return _page(request, AskForm(), asked=text, **_shown(answer, request))
+    return _ask_page(request, AskForm(), asked=text, **_answer_context(answer, request))
 
 
-def _shown(answer: Answer, request: HttpRequest) -> dict[str, Any]:
+def _answer_context(answer: Answer, request: HttpRequest) -> dict[str, Any]:
     by = person(request)
     table = table_of(answer, by)
     head, _, rest = answer.text.partition("\n")
@@ -156,7 +275,124 @@ def _drafted(request: HttpRequest, said: QueryDict) -> tuple[Trigger | Agent, st
     raise Http404("There is no such draft.")
 
 
-def _page(request: HttpRequest, form: AskForm, *, status: int = 200, **context: Any) -> TemplateResponse:
+def _ask_page(request: HttpRequest, form: AskForm, *, status: int = 200, **context: Any) -> TemplateResponse:
     request.current_app = admin.site.name
     shown = {**admin.site.each_context(request), "title": "Ask", "form": form, **context}
     return TemplateResponse(request, "admin/ask.html", shown, status=status)
+
+
+# Conversations with agents: a person's own, and nobody else's. Each message is a session with a cap and a receipt.
+
+SAY: Final = "agents.add_agentsession"
+ON_A_PAGE = 30
+REFRESH_SECONDS = 4
+
+
+class MessageForm(DressedForm):
+    message = forms.CharField(
+        max_length=MAX_CHARS, widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Say something"})
+    )
+
+
+class FirstMessageForm(OwnedChoices, MessageForm):
+    """The first message says to whom one speaks. The choices are the person's own agents."""
+
+    agent = forms.ModelChoiceField(
+        Agent.objects.none(), required=False, empty_label="an assistant without a name", help_text="Who is to answer."
+    )
+    max_cost_usd = usd_field(
+        label="Cap (USD)", required=False, help_text="What the answer may cost. Empty: the installation's default."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        agents: Any = self.fields["agent"]
+        agents.queryset = agents.queryset.filter(enabled=True)
+
+
+@never_cache
+def chats_page(request: HttpRequest) -> HttpResponse:
+    """The list, newest first, and the beginning of another."""
+    by = _demand(request, VIEW)
+    form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
+    if request.method == "POST" and (answered := _say(request, form)):
+        return answered
+    numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
+    rows = [
+        {"chat": chat, "standing": standing_words(chat.last), "look": STATUS_LOOKS.get(chat.last.status, "")}
+        for chat in conversations(numbered)
+    ]
+    return _chat_page(
+        request, "admin/chats.html", "Chats", rows=rows, numbered=numbered, form=form, may_say=by.has_perm(SAY)
+    )
+
+
+@never_cache
+def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
+    """One conversation, and the next message in it."""
+    by = _demand(request, VIEW)
+    said, left_out = exchanges(by.pk, chat)
+    if not said:
+        raise Http404(f"There is no chat {chat}.")
+    last = said[-1]
+    form = MessageForm(request.POST or None)
+    if request.method == "POST" and (answered := _say(request, form, chat=chat)):
+        return answered
+    return _chat_page(
+        request,
+        "admin/chat.html",
+        visible(cut(said[0].message, 80)),
+        said=[_exchange_context(exchange) for exchange in said],
+        left_out=left_out,
+        agent=last.session.agent,
+        every=REFRESH_SECONDS if any(exchange.is_open for exchange in said) else None,
+        form=form,
+        answer_form=AnswerForm(),
+        may_say=by.has_perm(SAY),
+        may_halt=by.has_perm(CHANGE),
+        may_decide=by.has_perm(DECIDE),
+        back=reverse("admin:chats"),
+    )
+
+
+def _exchange_context(exchange: Exchange) -> dict[str, Any]:
+    text, after = written_so_far(exchange.session) if exchange.is_open else ("", 0)
+    return {
+        "exchange": exchange,
+        "session": exchange.session,
+        "standing": standing_words(exchange.session),
+        "look": STATUS_LOOKS.get(exchange.session.status, ""),
+        "text": text,
+        "shown": without_calls(text),
+        "answer": without_calls(exchange.answer).strip() or exchange.answer,
+        "after": after,
+        "listens": exchange.session.status in {Status.QUEUED, Status.RUNNING},
+    }
+
+
+def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
+    """Sends the message; None when it was refused, and the form says why."""
+    by = _demand(request, SAY)
+    if not form.is_valid():
+        return None
+    given = {name: form.cleaned_data[name] for name in ("agent", "max_cost_usd") if name in form.cleaned_data}
+    try:
+        session = say(text=form.cleaned_data["message"], by=by, now=clock(), chat=chat, **given)
+    except REFUSALS as error:
+        form.add_error(None, reason(error))
+        return None
+    return HttpResponseRedirect(f"{reverse('admin:chat', args=[session.params['chat']])}#say")
+
+
+def _demand(request: HttpRequest, permission: str) -> Any:
+    by = person(request)
+    if not by.has_perm(permission):
+        raise PermissionDenied
+    return by
+
+
+def _chat_page(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+    request.current_app = admin.site.name
+    status = 422 if context["form"].is_bound else 200
+    shown = {**admin.site.each_context(request), "title": title, **context}
+    return TemplateResponse(request, template, shown, status=status)

@@ -10,17 +10,15 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
 
-from agents.admin.actions import REFUSALS
-from agents.admin.base import list_button, person
+from agents.admin.actions import REFUSALS, DressedForm
+from agents.admin.base import list_button, look, person
 from agents.admin.display import usd
-from agents.admin.forms import DressedForm
-from agents.admin.looking import look
 from agents.admin.pages import EditingAdmin, blame
 from agents.conf import clock
 from agents.definitions.in_force import DEFAULT, Setting, definition_drift, definition_of, effective_settings
 from agents.definitions.schema import DefinitionError
-from agents.downloads import yaml_file
 from agents.exceptions import Superseded
+from agents.http import yaml_file
 from agents.models import Agent
 from agents.roster.files import Defined, agent_export, agent_import, definition_write
 from agents.skills.registry import unresolved

@@ -10,7 +10,20 @@ from decimal import Decimal
 from difflib import ndiff
 from typing import Any, Final
 
-from agents.enums import HaltState, Outcome, TerminalReason
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from agents.enums import (
+    ApprovalStatus,
+    HaltState,
+    Level,
+    Outcome,
+    ProposalStatus,
+    QuestionStatus,
+    Status,
+    TerminalReason,
+)
 from audit import receipts
 
 usd = receipts.usd
@@ -152,3 +165,141 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Line
     kinds = {" ": "same", "-": "old", "+": "new"}
     lines = ndiff(pretty(before).splitlines(), pretty(after).splitlines())
     return [Line(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
+
+
+# --- Filters that several lists share. Each has declared choices, so that none reads a table to find them ---
+
+
+class AbsentFilter(admin.SimpleListFilter):
+    """Rows whose column is empty, unless others are asked for: what was put away is not in the way."""
+
+    column = ""
+    empty = ""
+    filled = ""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("filled", self.filled), ("all", "All")]
+
+    def choices(self, changelist: Any) -> Any:
+        chosen = self.value()
+        for lookup, title in [(None, self.empty), *self.lookup_choices]:
+            params = {self.parameter_name: lookup} if lookup else {}
+            link = changelist.get_query_string(params, [] if lookup else [self.parameter_name])
+            yield {"selected": chosen == lookup, "query_string": link, "display": title}
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == "all":
+            return queryset
+        return queryset.filter(**{f"{self.column}__isnull": self.value() != "filled"})
+
+
+class WordedFilter(admin.ChoicesFieldListFilter):
+    """The declared choices of a column, in the words that its list shows."""
+
+    def choices(self, changelist: Any) -> Any:
+        named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
+        for choice in super().choices(changelist):
+            yield {**choice, "display": named.get(str(choice["display"]), choice["display"])}
+
+
+class DeletedFilter(AbsentFilter):
+    title = "use"
+    parameter_name = "use"
+    column = "deleted_at"
+    empty = "In use"
+    filled = "Deleted"
+
+
+class DismissedFilter(AbsentFilter):
+    title = "board"
+    parameter_name = "board"
+    column = "dismissed_at"
+    empty = "On the board"
+    filled = "Dismissed"
+
+
+class ReadFilter(admin.SimpleListFilter):
+    title = "read"
+    parameter_name = "read"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("no", "Unread"), ("yes", "Read")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(read_at__isnull=self.value() == "no")
+
+
+class WhoseFilter(admin.SimpleListFilter):
+    """One's own rows, unless everybody's are asked for."""
+
+    title = "whose"
+    parameter_name = "whose"
+
+    @classmethod
+    def is_everybody(cls, request: HttpRequest) -> bool:
+        return request.GET.get(cls.parameter_name) == "everybody"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("everybody", "Everybody's")]
+
+    def choices(self, changelist: Any) -> Any:
+        mine, everybody = super().choices(changelist)
+        yield from ({**mine, "display": "Mine"}, everybody)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
+
+
+# Which colour goes with which word, for chips and labels. Colour never says anything that the word does not.
+
+
+STATUS_LOOKS: Final[dict[str, str]] = {
+    Status.RUNNING: "info",
+    Status.WAITING: "warn",
+    Status.COMPLETED: "good",
+    Status.HALTED: "warn",
+    Status.FAILED: "bad",
+}
+# unfold's own words for the same, in lists
+STATUS_LABELS: Final[dict[str, str]] = {
+    Status.RUNNING: "info",
+    Status.WAITING: "warning",
+    Status.COMPLETED: "success",
+    Status.HALTED: "warning",
+    Status.FAILED: "danger",
+}
+LEVEL_LOOKS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
+RISK_LOOKS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
+LEVEL_LABELS: Final[dict[str, str]] = {
+    Level.CONTROLLED: "info",
+    Level.RESTRICTED: "warning",
+    Level.PRIVILEGED: "danger",
+}
+RISK_LABELS: Final[dict[str, str]] = {"low": "success", "medium": "warning", "high": "danger"}
+APPROVAL_LABELS: Final[dict[str, str]] = {
+    ApprovalStatus.PENDING: "warning",
+    ApprovalStatus.APPROVED: "success",
+    ApprovalStatus.REJECTED: "danger",
+}
+QUESTION_LABELS: Final[dict[str, str]] = {QuestionStatus.PENDING: "warning", QuestionStatus.ANSWERED: "success"}
+PROPOSAL_LABELS: Final[dict[str, str]] = {
+    ProposalStatus.PROPOSED: "warning",
+    ProposalStatus.ACCEPTED: "success",
+    ProposalStatus.REJECTED: "danger",
+}
+MEMORY_LABELS: Final[dict[str, str]] = {"proposed": "warning", "kept": "success"}
+OUTCOME_LABELS: Final[dict[str, str]] = {
+    Outcome.STARTED: "info",
+    Outcome.SUCCESS: "success",
+    Outcome.UNKNOWN: "danger",
+    Outcome.APPROVAL_PENDING: "warning",
+    Outcome.WORKER_LOST: "warning",
+    Outcome.DENIED: "danger",
+    Outcome.ERROR: "danger",
+    Outcome.GATEWAY_ERROR: "danger",
+    Outcome.STORAGE_ERROR: "danger",
+    Outcome.TIMEOUT: "danger",
+}
+SEVERITY_LABELS: Final[dict[str, str]] = {"info": "info", "warn": "warning", "critical": "danger"}

@@ -8,14 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from agents.admin.actions import Act, Asked, Told, each
+from agents.admin.actions import Act, ActForm, Asked, Told, each, usd_field
 from agents.admin.base import column, person
-from agents.admin.display import Bar, moment, usd, words
-from agents.admin.facts import FactsAdmin
-from agents.admin.filters import WordedFilter
-from agents.admin.forms import ActForm, usd_field
-from agents.admin.looks import OUTCOME_LABELS
-from agents.admin.pages import EditForm, EditingAdmin
+from agents.admin.display import OUTCOME_LABELS, Bar, WordedFilter, moment, usd, words
+from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope
 from agents.ledger.budgets import budget_set_cap

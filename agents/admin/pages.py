@@ -5,17 +5,25 @@ The page never saves a row itself and opens no transaction: a service may write 
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
+from django.db import models
+from django.forms import ModelChoiceField
+from django.forms.models import ModelChoiceIterator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.text import capfirst
 
-from agents.admin.actions import REFUSALS, ActingAdmin, reason
+from agents.admin.actions import REFUSALS, ActingAdmin, Dressed, reason
 from agents.admin.base import person
-from agents.admin.forms import Dressed
+from agents.admin.display import moment, pretty, usd, visible, words
+from agents.models import AgentSession, PromptSkill
+from agents.models.fields import MicroUSDField
 
 
 @dataclass(frozen=True)
@@ -143,3 +151,118 @@ def _parts(form: forms.BaseForm, sections: tuple[Section, ...]) -> list[dict[str
         if fields:
             parts.append({"title": section.title, "explained": section.explained, "fields": fields})
     return parts
+
+
+# Rows that are only read: their page is a list of facts, with everything that could not be seen made visible.
+
+
+LONG = 120
+
+
+class FactsAdmin(ActingAdmin):
+    """A page of facts, in the order of the columns. `hidden` columns are of no use to a reader."""
+
+    hidden: ClassVar[frozenset[str]] = frozenset({"id"})
+    change_template = "admin/facts.html"
+    sortable_by = ()
+    ordering: tuple[str, ...] = ("-id",)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method != "GET":
+            raise PermissionDenied
+        row = self.found(request, object_id)
+        self.noticed(request, row)
+        by = person(request)
+        facts = [fact_of(row, field, by) for field in row._meta.concrete_fields if field.name not in self.hidden]
+        return self.page(
+            request,
+            self.change_template,
+            self.title_of(row),
+            original=row,
+            facts=facts,
+            buttons=self.buttons(request, row),
+            **self.beside(request, row),
+        )
+
+    def title_of(self, row: Any) -> str:
+        """What the row is called at the head of its page."""
+        return str(row)
+
+    def noticed(self, request: HttpRequest, row: Any) -> None:
+        """Called when somebody looks at a row."""
+
+    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What else the page shows."""
+        return {}
+
+
+def fact_of(row: models.Model, field: Any, by: User) -> dict[str, Any]:
+    """One column for reading: what it is called, its value as text, and where it leads those who may go there."""
+    value, label = getattr(row, field.name), capfirst(field.verbose_name)
+    if isinstance(value, AgentSession):
+        return {"label": label, "text": value.chain, "link": _link(value, by)}
+    if isinstance(value, models.Model):
+        return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
+    text = _text(field, value)
+    return {"label": label, "text": text, "long": len(text) > LONG or "\n" in text}
+
+
+def _text(field: Any, value: Any) -> str:
+    if value is None or value == "":
+        return "—"
+    if isinstance(field, MicroUSDField):
+        return usd(value)
+    if isinstance(field, models.JSONField):
+        return pretty(value)
+    if isinstance(value, datetime):
+        return f"{moment(value)} UTC"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return words(value) if field.choices else visible(str(value))
+
+
+def _link(row: models.Model, by: User) -> str:
+    app, name = row._meta.app_label, row._meta.model_name
+    return reverse(f"admin:{app}_{name}_change", args=[row.pk]) if by.has_perm(f"{app}.view_{name}") else ""
+
+
+# Forms whose choices belong to one owner. The service checks it again; here nothing of others is even shown.
+
+
+MOST_CHOICES = 1_000
+
+
+class OwnedChoices:
+    """Narrows every choice of rows to what the owner has and what is still in use."""
+
+    def __init__(self, *args: Any, owner: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():  # type: ignore[attr-defined]
+            if isinstance(field, ModelChoiceField):
+                named: Any = field.queryset
+                field.iterator = _SomeChoices  # before the rows: giving it those makes the list of choices
+                field.queryset = _in_use(named.model, owner)
+
+
+def _in_use(model: Any, owner: User) -> Any:
+    rows = model._meta.default_manager.all()
+    names = {field.name for field in model._meta.fields}
+    if model is PromptSkill:
+        rows = rows.filter(enabled=True)
+    if "owner" in names:
+        rows = rows.filter(owner=owner)
+    if "deleted_at" in names:
+        rows = rows.filter(deleted_at__isnull=True)
+    if "text" in names:
+        rows = rows.defer("text")
+    return rows.order_by("name")
+
+
+class _SomeChoices(ModelChoiceIterator):  # type: ignore[type-arg]
+    """A page lists so many choices and no more; the field itself takes any of the owner's."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        self.queryset = field.queryset[:MOST_CHOICES]

@@ -11,12 +11,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 
-from agents.admin.actions import REFUSALS, ActingAdmin, reason
+from agents.admin.actions import REFUSALS, ActingAdmin, DressedForm, reason
 from agents.admin.approvals import QueueFilter
 from agents.admin.base import column, person
-from agents.admin.display import ago, cut, visible
-from agents.admin.forms import DressedForm
-from agents.admin.looks import QUESTION_LABELS
+from agents.admin.display import QUESTION_LABELS, ago, cut, visible
 from agents.conf import clock
 from agents.enums import QuestionStatus
 from agents.models import Question

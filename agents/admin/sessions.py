@@ -1,11 +1,12 @@
 """Sessions: the list, the page of one, halting, running again, and starting one by hand."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
@@ -13,22 +14,256 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from agents.admin.actions import Act, Asked, Told, each
-from agents.admin.base import column, person
-from agents.admin.display import cut, session_bar, short_id, visible, words
-from agents.admin.filters import WordedFilter
-from agents.admin.forms import ActForm, ReasonForm, usd_field
-from agents.admin.looks import STATUS_LABELS
-from agents.admin.owned import OwnedChoices
-from agents.admin.pages import EditForm, EditingAdmin, Section
-from agents.admin.session_page import session_context
+from agents.admin.actions import Act, ActForm, ActingAdmin, ArgumentsField, Asked, ReasonForm, Told, each, usd_field
+from agents.admin.base import column, look_token, person
+from agents.admin.display import (
+    OUTCOME_LABELS,
+    STATUS_LABELS,
+    STATUS_LOOKS,
+    WordedFilter,
+    cut,
+    moment,
+    session_bar,
+    short_id,
+    usd,
+    visible,
+    words,
+)
+from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin, OwnedChoices, Section
+from agents.admin.questions import AnswerForm
 from agents.conf import clock
-from agents.enums import AnalysisMode, HaltState, Mode
-from agents.models import AgentSession, Collection, Document, Playbook, PromptSkill
+from agents.enums import (
+    AnalysisMode,
+    ApprovalStatus,
+    HaltState,
+    Mode,
+    Outcome,
+    Phase,
+    Status,
+    TerminalReason,
+    ToolIntent,
+)
+from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
-from agents.sessions.reads import purposes, titled
+from agents.sessions.questions import may_answer
+from agents.sessions.reads import purposes, read_by, timeline, titled
+from agents.sessions.standing import PERMISSION
+from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from audit.receipt_text import outcome_sentence
+from audit.receipts import ENDINGS
+
+# --- Calls and halts as the journal has them; and what became of a call whose outcome a crash left unknown ---
+
+
+class HappenedForm(ActForm):
+    result = ArgumentsField(
+        label="What it gave back",
+        required=False,
+        help_text="One JSON object for the run to go on with, if you know it. May be left empty.",
+    )
+
+
+def _happened(asked: Asked) -> Told:
+    result = asked.given["result"]
+    for call in asked.rows:
+        tool_call_resolve(call.pk, Decision.HAPPENED, by=asked.by, now=asked.now, result=result)
+    return Told("Noted: it happened. It is not made again.")
+
+
+def _did_not_happen(asked: Asked) -> Told:
+    for call in asked.rows:
+        tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=asked.by, now=asked.now)
+    return Told("Noted: it did not happen. The run makes the call again.")
+
+
+def _is_open(call: ToolCall) -> bool:
+    return call.outcome == Outcome.UNKNOWN and call.resolved_at is None
+
+
+@admin.register(ToolCall)
+class ToolCallAdmin(ActingAdmin):
+    list_display = ["what", "of_session", "phase", "ended", "charged", "actual", "model", "began"]
+    list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
+    empty = "No run has made a call yet."
+    list_select_related = ["session"]
+    search_fields = ["session__public_id__exact"]
+    search_help_text = "The public id of a session, in full."
+    ordering = ["-id"]
+    sortable_by = ()
+    acts = (
+        Act("happened", "It happened", PERMISSION, _happened, HappenedForm, many=False, fits=_is_open,
+            explained="The call took effect. The run goes on with what you say it gave back, and does not repeat it."),
+        Act("did_not_happen", "It did not happen", PERMISSION, _did_not_happen, many=False, fits=_is_open, grave=True,
+            explained="The call had no effect. The run will make it again: if you are wrong, it happens twice."),
+    )  # fmt: skip
+
+    @column("call")
+    def what(self, call: ToolCall) -> str:
+        return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
+
+    @column("outcome", labels=OUTCOME_LABELS)
+    def ended(self, call: ToolCall) -> tuple[str, str]:
+        return call.outcome, words(call.outcome)
+
+    @column("charged")
+    def charged(self, call: ToolCall) -> str:
+        return usd(call.charged_usd)
+
+    @column("booked")
+    def actual(self, call: ToolCall) -> str:
+        return usd(call.actual_usd)
+
+    @column("started")
+    def began(self, call: ToolCall) -> str:
+        return moment(call.started_at)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method != "GET":
+            raise PermissionDenied
+        call = self.found(request, object_id)
+        return self.page(
+            request,
+            "admin/call.html",
+            self.what(call),
+            original=call,
+            call=call,
+            open=_is_open(call),
+            buttons=self.buttons(request, call),
+        )
+
+
+@admin.register(Halt)
+class HaltAdmin(FactsAdmin):
+    list_display = ["what", "of_session", "why", "requested_by", "asked", "released"]
+    list_filter = [("scope", WordedFilter)]
+    empty = "Nothing was ever halted. Halts of sessions, and of everything, are kept here with their reasons."
+    list_select_related = ["session", "requested_by"]
+
+    @column("what")
+    def what(self, halt: Halt) -> str:
+        return words(halt.scope)
+
+    @column("reason")
+    def why(self, halt: Halt) -> str:
+        return cut(halt.reason, 120)
+
+    @column("requested at")
+    def asked(self, halt: Halt) -> str:
+        return moment(halt.requested_at)
+
+    @column("released at")
+    def released(self, halt: Halt) -> str:
+        return moment(halt.released_at)
+
+
+# The page of one session: how it stands, what happened, what it found, what it cost, and what went into it.
+
+
+SHOWN_FINDINGS: Final = 100
+SHOWN_CALLS: Final = 200
+SHOWN_REFUSED: Final = 3
+REFRESH_SECONDS: Final = 4
+
+
+def session_context(session: AgentSession, by: User) -> dict[str, Any]:
+    """Everything that the page shows, by a fixed number of statements."""
+    findings = session.findings.select_related("document").defer("document__text").order_by("created_at", "id")
+    calls = ToolCall.objects.filter(session=session).order_by("pk")
+    approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
+    over = session.status in TERMINAL
+    return {
+        "session": session,
+        "look": STATUS_LOOKS.get(session.status, ""),
+        "over": over,
+        "purpose": purposes([session])[session.pk],
+        "bar": session_bar(session),
+        "chips": chips(session),
+        "line": timeline(session),
+        "findings": list(findings[:SHOWN_FINDINGS]),
+        "calls": list(calls[:SHOWN_CALLS]),
+        "pending": list(approvals.order_by("created_at")),
+        "questions": list(questions_open([session])),
+        "may_answer": may_answer(session, by),
+        "answer_form": AnswerForm(),
+        "transcript": transcript_shown(session),
+        "chat": session.params.get("chat") if session.mode == Mode.CHAT and session.owner_id == by.pk else None,
+        "unknown": list(calls.filter(outcome=Outcome.UNKNOWN, resolved_at__isnull=True)),
+        "inputs": _inputs(session),
+        "restarts": list(session.restarts.order_by("pk")[:10]),
+        "artifacts": list(session.artifacts.defer("text").filter(deleted_at__isnull=True)[:20]),
+        "ending": ending(session) if over else "",
+        "nothing": nothing_words(session),
+        "has_receipt": session.started_at is not None or over,
+        "every": None if over else REFRESH_SECONDS,
+        "token": look_token(by, session),
+    }
+
+
+def chips(session: AgentSession) -> list[tuple[str, str]]:
+    """How it stands, each thing once: the status, then why it ended, what it waits for, or that it is to stop."""
+    standing = (STATUS_LOOKS.get(session.status, ""), str(session.status))
+    if session.status in TERMINAL:
+        reason = words(session.terminal_reason)
+        return [standing] if reason == session.status else [standing, ("", reason)]
+    if session.waiting_on:
+        standing = ("warn", f"waits for {session.waiting_on}")
+    halts = session.halt_state != HaltState.RUNNING
+    return [standing, ("bad", words(session.halt_state))] if halts else [standing]
+
+
+def ending(session: AgentSession) -> str:
+    """Why it ended, and what it wanted to do and was not allowed to."""
+    refused = session.approvals.filter(status__in=(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED))
+    said = ENDINGS.get(session.terminal_reason or "", "")
+    if session.result and session.terminal_reason != TerminalReason.COMPLETED:
+        said = outcome_sentence(session.result)
+    for approval in refused.select_related("resolved_by").order_by("pk")[:SHOWN_REFUSED]:
+        what = "Its notice" if approval.intent == ToolIntent.NOTIFY else f"Its call {approval.action}"
+        if approval.status == ApprovalStatus.EXPIRED:
+            said += f" {what} was not sent: nobody decided on it in time."
+        else:
+            said += f" {what} was denied by {approval.resolved_by or 'a person'}."
+    return said.strip()
+
+
+def nothing_words(session: AgentSession) -> str:
+    """What is said where there are no findings."""
+    if session.status not in TERMINAL:
+        return "None so far."
+    if session.status == Status.COMPLETED:
+        return "This run found nothing."
+    if session.current_phase in {Phase.INTAKE, Phase.ANALYSIS}:
+        return "This run was stopped before it looked at anything."
+    return "This run was stopped; it had found nothing until then."
+
+
+def _inputs(session: AgentSession) -> dict[str, Any]:
+    """What the run read, by the ids that it noted; a row that is gone is shown by its id."""
+    noted = session.metadata.get("inputs") or {}
+    given = session.params
+    playbook_id = noted.get("playbook_id") or given.get("playbook")
+    rows = {
+        "playbook": _first(Playbook, public_id=playbook_id),
+        "skill": _first(PromptSkill, name=given.get("skill")),
+        "read": read_by(session),
+    }
+    return {**noted, **rows, "context_version": session.context_version, "playbook_ref": playbook_id, "given": given}
+
+
+def _first(source: Any, **which: Any) -> Any:
+    if not all(which.values()):
+        return None
+    rows = source if hasattr(source, "filter") else source._meta.default_manager
+    try:
+        return rows.filter(**which).first()
+    except ValidationError:  # what was given is no id
+        return None
+
 
 CHANGE = "agents.change_agentsession"
 

@@ -13,11 +13,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 
-from agents.admin.actions import Act, ActingAdmin, Asked, Told
+from agents.admin.actions import Act, ActForm, ActingAdmin, Asked, Told
 from agents.admin.base import RoomList, column, person
-from agents.admin.display import cut
-from agents.admin.forms import ActForm
-from agents.admin.looks import LEVEL_LOOKS
+from agents.admin.display import LEVEL_LOOKS, cut
 from agents.conf import clock
 from agents.enums import Level
 from agents.models import SkillSetting

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from agents.admin import display
-from agents.admin.looks import LEVEL_LOOKS, RISK_LOOKS
+from agents.admin.display import LEVEL_LOOKS, RISK_LOOKS
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.sessions import reads

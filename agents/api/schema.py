@@ -37,7 +37,7 @@ class Described(AutoSchema):
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "agents.api.authentication.ApiKeyAuthentication"
+    target_class = "agents.api.access.ApiKeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:

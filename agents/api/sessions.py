@@ -1,29 +1,111 @@
 """Sessions: where each stands, its live receipt, what it found, wrote and called; and the levers: halt and restart."""
 
 from typing import Any
+from uuid import UUID
 
 import django_filters
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiExample, extend_schema_field
-from rest_framework import serializers
+from rest_framework import generics, serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import OwnedViewSet
-from agents.api.documents import DocumentShown
-from agents.api.fields import Body, NoteField, Shown, UsdField, ref
-from agents.api.filtering import public_id
+from agents.api.base import Acting, ApiView, OwnedViewSet
+from agents.api.fields import Body, NoteField, OwnRow, Shown, UsdField, WordField, ref
+from agents.api.knowledge import DocumentShown
+from agents.api.paging import YesOrNo, public_id
 from agents.api.schema import described
-from agents.api.tool_calls import CallShown
-from agents.enums import AgentState, Status, TriggerKind
-from agents.models import AgentSession, Finding, ToolCall
+from agents.enums import AgentState, AnalysisMode, Outcome, Status, TriggerKind
+from agents.models import (
+    Agent,
+    AgentSession,
+    Collection,
+    Document,
+    Finding,
+    Message,
+    Playbook,
+    Project,
+    PromptSkill,
+    ToolCall,
+)
+from agents.people.access import row_view
 from agents.policy.transitions import agent_state
+from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
-from agents.triggers.firing import session_restart
+from agents.sessions.standing import PERMISSION
+from agents.sessions.transcripts import INTERNAL
+from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
+from audit.redaction import redact, redact_data
 from audit.rows import UnreadableRow
+
+# Calls of sessions, from the journal; and a person's word on what became of a call that a crash left unknown.
+
+
+class CallShown(Shown):
+    """Arguments are redacted as they came in, and again as they go out. Results are content, and not shown."""
+
+    session = ref("session")
+    arguments = serializers.SerializerMethodField()
+    error = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ToolCall
+        fields = [
+            "id", "session", "key", "attempt", "intent", "name", "version", "phase", "arguments", "digest", "outcome",
+            "detail", "error", "approved_usd", "charged_usd", "actual_usd", "model", "tokens", "started_at",
+            "settled_at", "resolved_at",
+        ]  # fmt: skip
+
+    def get_arguments(self, call: Any) -> dict[str, Any]:
+        return dict(redact_data(call.arguments))
+
+    def get_error(self, call: Any) -> str:
+        return redact(call.error)
+
+
+class ResolveBody(Body):
+    decision = WordField(choices=[str(decision) for decision in Decision])
+    result = serializers.JSONField(required=False, default=None, help_text="What the run is told that it got back.")
+
+
+class CallFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+    outcome = django_filters.ChoiceFilter(choices=Outcome.choices)
+
+
+class ToolCalls(OwnedViewSet[ToolCall]):
+    """Calls of your sessions; who may resolve approvals also reaches everybody's calls of unknown outcome."""
+
+    queryset = ToolCall.objects.all()
+    serializer_class = CallShown
+    filterset_class = CallFilter
+    joins = ("session",)
+    decisions = frozenset({"resolve"})
+    reaches_others = True
+
+    def reachable(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
+        mine = Q(session__owner_id=self.person.pk)
+        if self.person.has_perm(PERMISSION):
+            mine |= Q(outcome=Outcome.UNKNOWN)
+        return rows.filter(mine)
+
+    def retrieve(self, request: Request, **_: Any) -> Response:
+        call = self.get_object()
+        row_view(row=call, by=self.person, now=self.now)
+        return Response(CallShown(call).data)
+
+    @described("tool_calls_resolve", CallShown, body=ResolveBody)
+    @action(detail=True, methods=["post"])
+    def resolve(self, request: Request, **_: Any) -> Response:
+        """Says whether a call of unknown outcome happened. Needs the permission to resolve approvals."""
+        call, said = self.get_object(), self.body(ResolveBody)
+        decided = tool_call_resolve(
+            call.pk, Decision(said["decision"]), by=self.person, now=self.now, result=said["result"]
+        )
+        return Response(CallShown(decided).data)
 
 
 class PurposeShown(serializers.Serializer[Any]):
@@ -201,3 +283,107 @@ class Sessions(OwnedViewSet[AgentSession]):
         said = self.body(RestartBody)
         session = session_restart(session=self.get_object(), by=self.person, now=self.now, **said)
         return self.shown(session, created=True)
+
+
+# Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt.
+
+
+class RunBody(Body):
+    playbook = OwnRow(
+        Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
+    )
+    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
+    goal = serializers.CharField(
+        max_length=GOAL_CHARS,
+        required=False,
+        allow_blank=True,
+        help_text="What is to be reached, in words: worked towards in steps, with skills. It needs nothing to read.",
+    )
+    collection = OwnRow(Collection, required=False, allow_null=True, help_text="Reads all of it.")
+    document = OwnRow(Document, required=False, allow_null=True)
+    query = serializers.CharField(max_length=500, required=False, allow_blank=True)
+    project = OwnRow(Project, required=False, allow_null=True)
+    agent = OwnRow(Agent, required=False, allow_null=True)
+    max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
+    emit_artifacts = serializers.BooleanField(required=False)
+    review_flagged = serializers.BooleanField(
+        required=False, help_text="A person is asked before a run with privilege or scope concerns tells of it."
+    )
+    analysis_mode = WordField(
+        choices=AnalysisMode.choices, required=False, help_text="agentic: in steps, in which the model may call skills."
+    )
+
+
+EXAMPLE = OpenApiExample(
+    "A playbook over a collection",
+    {
+        "playbook": "2c1f4c0e-3f57-4d0b-9d3e-5d2a1f0b7c11",
+        "collection": "8a6b2f8e-0c1d-4e5f-9a7b-1c2d3e4f5a6b",
+        "max_cost_usd": "0.50",
+    },
+    request_only=True,
+)
+
+
+class RunNow(ApiView):
+    serializer_class = SessionShown
+    starts = frozenset({"post"})
+
+    @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
+    def post(self, request: Request) -> Response:
+        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill.
+
+        What is read is a document, a collection or what fits a query. A goal can have them, too. A run that is given
+        none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
+        """
+        said: dict[str, Any] = self.body(RunBody)
+        session = run_now(owner=self.person, by=self.person, now=self.now, **said)
+        return Response(SessionShown(session).data, status=201)
+
+
+# Transcripts: what was said in a run that works in steps. What lqops itself wrote is shown only if it is asked for.
+
+
+class AskedCall(serializers.Serializer[Any]):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    arguments = serializers.CharField(help_text="JSON, as the model wrote it.")
+
+
+class EntryShown(serializers.ModelSerializer[Message]):
+    """One entry. Redacted as it came in, and again as it goes out."""
+
+    content = serializers.SerializerMethodField()
+    calls = AskedCall(many=True, help_text="What the agent asked to have done.")
+
+    class Meta:
+        model = Message
+        fields = ["seq", "turn", "role", "content", "calls", "call_id", "failed", "stop", "reason", "created_at"]
+        read_only_fields = fields
+        extra_kwargs = {"call_id": {"help_text": "Of a result: the call that it belongs to."}}
+
+    def get_content(self, entry: Any) -> str:
+        return redact(entry.content)
+
+
+class TranscriptFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+    internal = YesOrNo(label="true: also what lqops itself wrote, such as requests to go on.")
+
+    def filter_queryset(self, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        return queryset if self.form.cleaned_data["internal"] == "true" else queryset.exclude(INTERNAL)
+
+
+class Transcript(Acting, generics.GenericAPIView[Message]):
+    """What was said in one of your sessions, in order."""
+
+    queryset = Message.objects.none()
+    serializer_class = EntryShown
+    filterset_class = TranscriptFilter
+
+    @described("sessions_transcript", EntryShown(many=True))
+    def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as the address has it
+        """What was said in the session, in order: messages, the agent's words, its calls and their results."""
+        session = get_object_or_404(AgentSession, public_id=id, owner_id=self.person.pk)
+        said = Message.objects.filter(session=session).order_by("seq")
+        rows = self.paginate_queryset(self.filter_queryset(said))
+        return self.get_paginated_response(EntryShown(rows, many=True).data)

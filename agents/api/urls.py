@@ -8,37 +8,17 @@ from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.routers import SimpleRouter
 
-from agents.api.agent_events import AgentEvents
-from agents.api.agent_events import stream as agent_events_stream
 from agents.api.agents import Agents
-from agents.api.approvals import Approvals
-from agents.api.ask import AskDryRun, Asks
+from agents.api.approvals import Approvals, Questions
+from agents.api.ask import AskDryRun, Asks, Chats
 from agents.api.base import ApiView
-from agents.api.callable_skills import CallableSkills
-from agents.api.chats import Chats
-from agents.api.costs import Costs
-from agents.api.documents import Documents
-from agents.api.events import Events
-from agents.api.halts import HaltAllWork, ReleaseAllWork
-from agents.api.health import Health
-from agents.api.knowledge import Collections
-from agents.api.memories import Memories
-from agents.api.notifications import Notifications
-from agents.api.operations import Me
-from agents.api.playbooks import Playbooks
-from agents.api.projects import Projects
-from agents.api.proposals import Proposals
-from agents.api.questions import Questions
-from agents.api.results import Precedents
-from agents.api.run_now import RunNow
-from agents.api.search import Search
-from agents.api.sessions import Sessions
-from agents.api.skill_audits import SkillAudits
-from agents.api.skills import Skills
-from agents.api.streams import stream
-from agents.api.tool_calls import ToolCalls
-from agents.api.transcripts import Transcript
-from agents.api.triggers import Triggers
+from agents.api.knowledge import Collections, Documents, Search
+from agents.api.operations import Costs, HaltAllWork, Health, Me, ReleaseAllWork
+from agents.api.playbooks import CallableSkills, Playbooks, SkillAudits, Skills
+from agents.api.results import Memories, Notifications, Precedents, Projects, Proposals
+from agents.api.sessions import RunNow, Sessions, ToolCalls, Transcript
+from agents.api.streams import AgentEvents, agent_events_stream, session_stream
+from agents.api.triggers import Events, Triggers
 from agents.exceptions import NotFound
 
 app_name = "api"
@@ -88,7 +68,7 @@ urlpatterns = [
     path("v1/release", ReleaseAllWork.as_view(), name="release"),
     path("v1/run-now", RunNow.as_view(), name="run-now"),
     path("v1/search", Search.as_view(), name="search"),
-    path("v1/sessions/<uuid:id>/stream", stream, name="stream"),
+    path("v1/sessions/<uuid:id>/stream", session_stream, name="stream"),
     path("v1/sessions/<uuid:id>/transcript", Transcript.as_view(), name="transcript"),
     path("v1/skill-audits", SkillAudits.as_view(), name="skill-audits"),
     path("v1/", include(router.urls)),

@@ -154,7 +154,7 @@ WINDOW: Final = timedelta(minutes=15)
 ACCOUNT_TRIES: Final = 20
 ADDRESS_TRIES: Final = 100
 KNOWN_FOR: Final = timedelta(days=90)
-_SALT: Final = "lqops.sign_in"
+_SALT: Final = "lqops.web"
 _NEIGHBOURS: Final = 64  # one household or machine has all addresses of such a network of IPv6
 
 

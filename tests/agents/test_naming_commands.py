@@ -6,7 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agents.enums import HaltState
-from agents.management.naming import agent_named
+from agents.management.base import agent_named
 from tests.factories import make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db

@@ -6,12 +6,12 @@ import pytest
 from django_q.models import OrmQ
 
 from agents import queue
-from agents.duty import duty_done, duty_is_ahead, duty_leave, duty_take
 from agents.enums import Mode, Status
 from agents.models import AgentSession, Lease
 from agents.sessions import leases
 from agents.sessions.leases import LOST_AGAIN_AFTER, lease_claim, lost_again, queued_again, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_enqueue
+from agents.ticker import duty_done, duty_is_ahead, duty_leave, duty_take
 from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db

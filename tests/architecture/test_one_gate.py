@@ -24,7 +24,7 @@ OPERATORS_MODEL = "the address of a model is the operator's setting, never a use
 LISTED: dict[str, dict[str, str]] = {
     "agents/management/child.py": {"socket": "takes over the socket that the parent listens on"},
     "agents/management/commands/up.py": {"socket": "names the type of the socket that the web process is given"},
-    "agents/management/web.py": {
+    "agents/management/supervisor.py": {
         "http.client": "asks the web process on this machine whether it is up",
         "socket": "listens for the web process; connects to nothing",
     },

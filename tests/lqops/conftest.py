@@ -5,8 +5,7 @@ import os
 import httpx
 import pytest
 
-from agents.management.supervisor import Children
-from agents.management.web import Web, open_socket
+from agents.management.supervisor import Children, Web, open_socket
 from tests.flows.processes import database_url
 
 

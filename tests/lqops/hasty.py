@@ -6,10 +6,10 @@ from lqops.asgi import application as lqops
 from tests.lqops.applications import polite
 
 # Only now: the application has set Django up.
-sse, streams, event_reader = (import_module(f"agents.api.{name}") for name in ("sse", "streams", "event_reader"))
-streams.LOOK_EVERY_SECONDS = streams.REST_SECONDS = event_reader.LOOK_EVERY_SECONDS = 0.05
-event_reader.MOST_WAITING = 5
-event_reader.READ_AT_ONCE = 10
+sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams"))
+streams.LOOK_EVERY_SECONDS = streams.REST_SECONDS = sse.LOOK_EVERY_SECONDS = 0.05
+sse.MOST_WAITING = 5
+sse.READ_AT_ONCE = 10
 sse.KEEP_ALIVE_SECONDS = 0.2
 sse.GRACE_SECONDS = 0.5
 sse.MOST_OF_ONE = 2

@@ -8,11 +8,10 @@ from io import BytesIO
 
 import pytest
 
-from agents.management.supervisor import Children
-from agents.management.web import Web, open_socket
+from agents.management.supervisor import Children, Web, open_socket
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
-from lqops.bodies import limit_of, wsgi_bodies
+from lqops.web import limit_of, wsgi_bodies
 
 HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"
 SESSIONS = "/api/v1/sessions"

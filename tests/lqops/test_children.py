@@ -12,9 +12,9 @@ from django.conf import settings
 
 from agents.conf import clock
 from agents.enums import Status
-from agents.management import progress, supervisor
-from agents.management.progress import Progress
-from agents.management.supervisor import Child, Children
+from agents.management import supervisor
+from agents.management import supervisor as progress
+from agents.management.supervisor import Child, Children, Progress
 from agents.queue import Waiting
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
@@ -92,7 +92,7 @@ PARENT = """
 import time, django
 django.setup()
 from agents.management.supervisor import Child
-from agents.management.web import Web, open_socket
+from agents.management.supervisor import Web, open_socket
 listening = open_socket("127.0.0.1", 0)
 web = Web(listening, "tests.lqops.applications:polite")
 part = Child("part", ["shell", "-c", "import time; time.sleep(600)"])

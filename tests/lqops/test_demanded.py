@@ -9,10 +9,8 @@ from django.db import DatabaseError
 
 from agents.conf import clock
 from agents.enums import Mode, Status
-from agents.management import demanded, progress
-from agents.management.demanded import Demanded, Parts
-from agents.management.parts import everything, without_web
-from agents.management.progress import Progress, SensorProgress
+from agents.management import supervisor
+from agents.management.supervisor import Demanded, Parts, Progress, SensorProgress, everything, without_web
 from agents.queue import Waiting
 from tests.factories import make_session
 from tests.flows.processes import is_alive, until
@@ -23,7 +21,7 @@ FOREVER = "import time; time.sleep(600)"
 
 @pytest.fixture(autouse=True)
 def _ask_at_once(monkeypatch):
-    monkeypatch.setattr(demanded, "ASK_EVERY_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "ASK_EVERY_SECONDS", 0)
 
 
 def test_part_is_started_when_it_is_wanted_and_stopped_when_it_is_not():
@@ -88,7 +86,7 @@ def test_database_that_is_away_starts_and_stops_nothing(monkeypatch):
         except StopIteration:
             raise DatabaseError from None
 
-    monkeypatch.setattr(demanded.connection, "close", lambda: None)
+    monkeypatch.setattr(supervisor.connection, "close", lambda: None)
     part, other = (Demanded(python(FOREVER, name), wanted=wanted) for name in ("extra", "other"))
     with Parts([], say=print, demanded=[part, other]) as group:
         group.look()
@@ -110,9 +108,9 @@ def test_everything_that_was_started_ends_with_the_block():
 @pytest.mark.parametrize(("unheld", "alive", "stalled"), [(True, 1, True), (True, 2, False), (False, 0, False)])
 def test_sensors_that_nobody_holds_are_a_stall_when_workers_are_free(monkeypatch, settings, unheld, alive, stalled):
     settings.LQOPS_STALL_SECONDS = 0.05
-    monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0)
-    monkeypatch.setattr(progress, "sensors_unheld", lambda now: unheld)
-    monkeypatch.setattr(progress, "slices_alive", lambda host, now: alive)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "sensors_unheld", lambda now: unheld)
+    monkeypatch.setattr(supervisor, "slices_alive", lambda host, now: alive)
     looking = SensorProgress(2)
     looking.look()
     time.sleep(0.1)
@@ -124,8 +122,8 @@ def test_sensors_that_nobody_holds_are_a_stall_when_workers_are_free(monkeypatch
 def test_sessions_that_slices_hold_make_no_worker_of_walks_busy(monkeypatch, settings):
     settings.LQOPS_STALL_SECONDS = 0.05
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
-    monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0)
-    monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
+    monkeypatch.setattr(supervisor, "LOOK_EVERY_SECONDS", 0)
+    monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
     until_later = {"lease_owner": f"{platform.node()}:7", "lease_until": clock() + timedelta(hours=1)}
     make_session(Status.RUNNING, mode=Mode.SENSOR, **until_later)
     looking = Progress()

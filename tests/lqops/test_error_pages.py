@@ -20,7 +20,7 @@ def broken(monkeypatch):
     def fail(_now):
         raise RuntimeError("the key is sk-live-0123456789")
 
-    monkeypatch.setattr("lqops.health.health", fail)
+    monkeypatch.setattr("lqops.web.health", fail)
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from agents.models import SignInCount
 from agents.people import keys
 from agents.people.keys import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
 from audit.models import AuditEvent
-from lqops import sign_in
+from lqops import web
 from tests.factories import NOW, make_user
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ THERE_ARE = keys.ACCOUNT_TRIES, keys.ADDRESS_TRIES
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch):
-    monkeypatch.setattr(sign_in, "clock", lambda: NOW)
+    monkeypatch.setattr(web, "clock", lambda: NOW)
 
 
 @pytest.fixture(autouse=True)

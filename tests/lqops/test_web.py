@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from agents.management import supervisor, web
-from agents.management.supervisor import ChildError, Children
-from agents.management.web import Web, open_socket
+from agents.management import supervisor
+from agents.management import supervisor as web
+from agents.management.supervisor import ChildError, Children, Web, open_socket
 from lqops.wsgi import application
 from tests.flows.processes import is_alive, until
 

@@ -10,8 +10,7 @@ from agents.conf import clock
 from agents.enums import Mode
 from agents.exceptions import LqopsError
 from agents.loop.reads import loop_facts
-from agents.management.base import acting_user, add_acting_user
-from agents.management.naming import AGENT_HELP, agent_named
+from agents.management.base import AGENT_HELP, acting_user, add_acting_user, agent_named
 from agents.models import Agent, AgentSession
 from agents.people.access import COMMAND
 from agents.roster.agents import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way

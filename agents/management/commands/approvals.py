@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents.enums import ApprovalStatus, QuestionStatus
-from agents.management.deciding import shown_approval
+from agents.management.base import shown_approval
 from agents.models import Approval, Question
 from audit.management.base import ActingCommand
 

@@ -10,8 +10,7 @@ from django.core.management.base import CommandError
 from agents.conf import clock
 from agents.enums import ApprovalStatus
 from agents.exceptions import LqopsError
-from agents.management.base import named_user
-from agents.management.deciding import add_decision, named_approval, shown_approval
+from agents.management.base import add_decision, named_approval, named_user, shown_approval
 from agents.models import Approval
 from agents.sessions.approvals import approval_approve
 from audit.management.base import ActingCommand

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from agents.definitions.in_force import definition_checked
 from agents.definitions.loader import in_order
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
-from agents.management.agent_texts import agent_paths, agent_text, counted
+from agents.management.base import agent_paths, agent_text, counted
 from agents.sensors.validation import never_fit
 from agents.skills.registry import installed_skills, not_among
 from audit.management.base import ActingCommand

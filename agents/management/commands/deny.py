@@ -8,8 +8,7 @@ from django.core.management.base import CommandError
 
 from agents.conf import clock
 from agents.exceptions import LqopsError
-from agents.management.base import named_user
-from agents.management.deciding import add_decision, named_approval
+from agents.management.base import add_decision, named_approval, named_user
 from agents.sessions.approvals import approval_reject
 from audit.management.base import ActingCommand
 

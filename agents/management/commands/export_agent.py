@@ -5,8 +5,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from agents.definitions.in_force import definition_drift
-from agents.management.base import named_user
-from agents.management.naming import AGENT_HELP, agent_named
+from agents.management.base import AGENT_HELP, agent_named, named_user
 from agents.roster.files import agent_export
 from audit.management.base import ActingCommand
 

@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.management.base import acting_user, add_acting_user, row_named
-from agents.management.naming import AGENT_HELP, agent_named
+from agents.management.base import AGENT_HELP, acting_user, add_acting_user, agent_named, row_named
 from agents.models import AgentSession
 from agents.people.access import COMMAND
 from agents.sessions.halts import AllHalted, HaltCount, agents_halt, halted_again_told, organisation_halt, sessions_halt

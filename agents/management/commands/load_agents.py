@@ -13,8 +13,7 @@ from agents.conf import clock
 from agents.definitions.loader import in_order
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import LqopsError
-from agents.management.agent_texts import agent_paths, agent_text, counted
-from agents.management.base import acting_user, add_acting_user, named_user
+from agents.management.base import acting_user, add_acting_user, agent_paths, agent_text, counted, named_user
 from agents.roster.files import Defined, agent_import
 from agents.sensors.validation import never_fit
 from agents.skills.registry import unresolved

@@ -14,8 +14,10 @@ from agents.conf import clock
 from agents.enums import AnalysisMode, Status
 from agents.exceptions import LqopsError
 from agents.management.base import (
+    AGENT_HELP,
     acting_user,
     add_acting_user,
+    agent_named,
     await_end,
     ended_as,
     findings_shown,
@@ -23,7 +25,6 @@ from agents.management.base import (
     incomplete,
     wait_time,
 )
-from agents.management.naming import AGENT_HELP, agent_named
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import COMMAND
 from agents.policy.transitions import TERMINAL

@@ -27,10 +27,9 @@ from agents.accounts import FIRST_ADMIN, first_admin_create
 from agents.conf import clock
 from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
-from agents.management.parts import Web, everything, open_socket
 from agents.management.samples import samples_install, walk_once
 from agents.management.summary import fault_of, summary_line
-from agents.management.supervisor import ChildError
+from agents.management.supervisor import ChildError, Web, everything, open_socket
 from audit.management.base import BriefCommand
 
 HIGHEST_PORT = 65_535

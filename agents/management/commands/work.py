@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection
 
-from agents.management.parts import without_web
+from agents.management.supervisor import without_web
 from audit.management.base import ActingCommand
 
 

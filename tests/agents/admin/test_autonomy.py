@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import Permission
 from django.urls import reverse
 
-from agents.admin import agent_page
+from agents.admin import agents as agent_page
 from agents.admin.display import visible
 from agents.conf import clock
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn

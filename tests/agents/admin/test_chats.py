@@ -37,7 +37,7 @@ def test_list_shows_the_persons_own_newest_first(client):
 
 
 def test_list_comes_in_pages(client, monkeypatch):
-    monkeypatch.setattr("agents.admin.chats.ON_A_PAGE", 1)
+    monkeypatch.setattr("agents.admin.ask.ON_A_PAGE", 1)
     by = sign_in(client, "viewer")
     for text in ("The older one", "The newer one"):
         make_chat(by, text)

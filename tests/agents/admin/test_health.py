@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents.admin import health as page
+from agents.admin import home as page
 from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel

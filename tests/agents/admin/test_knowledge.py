@@ -4,8 +4,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from agents.admin import document_forms
-from agents.admin.document_text import pieces
+from agents.admin import knowledge
+from agents.admin.knowledge import pieces
 from agents.knowledge.documents import document_add
 from agents.models import AgentSession, Attachment, Collection, Document, Finding
 from agents.text import extraction
@@ -119,7 +119,7 @@ def test_one_file_that_cannot_be_read_does_not_keep_the_others_out(client):
 
 def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
     sign_in(client)
-    monkeypatch.setattr("agents.admin.documents.MAX_BYTES", 3)
+    monkeypatch.setattr("agents.admin.knowledge.MAX_BYTES", 3)
 
     answer = upload(client, ("big.txt", b"text"))
 
@@ -129,18 +129,18 @@ def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
 
 def test_the_form_says_which_kinds_can_be_read_here(client, monkeypatch):
     sign_in(client)
-    monkeypatch.setattr(document_forms, "find_spec", lambda library: library == "pypdf")
+    monkeypatch.setattr(knowledge, "find_spec", lambda library: library == "pypdf")
 
     found = text_of(client.get(page(Document, "add")))
 
     assert "Text, Markdown, HTML and PDF can be read here." in found
     assert "For Word files run .venv/bin/pip install -e &#x27;.[docs]&#x27; in the folder of lqops" in found
-    monkeypatch.setattr(document_forms, "find_spec", lambda library: True)
+    monkeypatch.setattr(knowledge, "find_spec", lambda library: True)
     assert "pip install" not in text_of(client.get(page(Document, "add")))
 
 
 def test_the_libraries_that_the_form_asks_for_are_those_that_reading_needs():
-    assert set(document_forms.LIBRARIES.values()) == set(extraction._NEEDS.values())
+    assert set(knowledge.LIBRARIES.values()) == set(extraction._NEEDS.values())
 
 
 def test_no_file_is_no_document(client):
@@ -224,7 +224,7 @@ def test_an_empty_document_says_so(client):
 
 def test_a_long_document_says_how_much_is_left_out(client, monkeypatch):
     document = make_document(sign_in(client), text="x" * 50)
-    monkeypatch.setattr("agents.admin.documents.SHOWN_CHARS", 20)
+    monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
 
     assert "30 more characters are not shown" in text_of(client.get(page(Document, "change", document.pk)))
 

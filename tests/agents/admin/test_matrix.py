@@ -8,8 +8,8 @@ from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.test import RequestFactory
 
+from agents.accounts import role_grants, roles_make
 from agents.admin.actions import ActingAdmin
-from agents.roles import role_grants, roles_make
 from tests.agents.admin.rows import ROLES
 from tests.factories import make_user
 

@@ -6,7 +6,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents.admin.navigation import _SECTIONS
+from agents.admin.home import _SECTIONS
 from agents.admin.pages import EditingAdmin
 from agents.models import (
     Agent,

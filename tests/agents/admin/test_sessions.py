@@ -6,7 +6,7 @@ import pytest
 from django.db import DatabaseError
 from django.urls import reverse
 
-from agents.admin import looking
+from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
@@ -319,8 +319,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
     user = sign_in(client, "viewer")
     session, other = make_session(), make_session()
     marks = [
-        looking.look_token(user, other),
-        looking.look_token(make_user(), session),
+        base.look_token(user, other),
+        base.look_token(make_user(), session),
         f"{session.pk}:{user.pk}",
         "x",
     ]
@@ -328,8 +328,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
         show(client, session, look=mark)
     assert viewed().count() == len(marks)
 
-    monkeypatch.setattr(looking, "LASTS", timedelta(seconds=-1))
-    show(client, session, look=looking.look_token(user, session))
+    monkeypatch.setattr(base, "LASTS", timedelta(seconds=-1))
+    show(client, session, look=base.look_token(user, session))
     assert viewed().count() == len(marks) + 1
 
 

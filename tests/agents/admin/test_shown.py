@@ -7,6 +7,7 @@ import pytest
 from django import forms
 
 from agents.admin import tags
+from agents.admin.actions import ArgumentsField, DressedForm, usd_field
 from agents.admin.display import (
     Bar,
     ago,
@@ -23,7 +24,6 @@ from agents.admin.display import (
     visible,
     words,
 )
-from agents.admin.forms import ArgumentsField, DressedForm, usd_field
 from agents.admin.playbooks import LinesField
 from agents.models import AgentSession
 from tests.factories import NOW

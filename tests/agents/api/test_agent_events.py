@@ -8,8 +8,8 @@ from collections import deque
 import pytest
 from django.db import DatabaseError
 
-from agents.api import event_reader
-from agents.api.event_reader import Listener, Reader
+from agents.api import sse
+from agents.api.sse import Listener, Reader
 from agents.models import AgentEvent
 from agents.people.activity import event_emit
 from tests.factories import NOW, make_agent, make_session, make_user
@@ -129,9 +129,9 @@ def served(script, monkeypatch, *listeners, **sizes):
         return [(event, b"") for event in found], max([after, *(event.pk for event in found)])
 
     for name, value in {"LOOK_EVERY_SECONDS": 0, "REST_SECONDS": 0, **sizes}.items():
-        monkeypatch.setattr(event_reader, name, value)
-    monkeypatch.setattr(event_reader, "_new_events", look)
-    monkeypatch.setattr(event_reader.horizon, "look", lambda: 0)
+        monkeypatch.setattr(sse, name, value)
+    monkeypatch.setattr(sse, "_new_events", look)
+    monkeypatch.setattr(sse.horizon, "look", lambda: 0)
 
     async def listen():
         reader, joined = Reader(), [listener() for listener in listeners]

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.api.costs import MOST_LISTED
+from agents.api.operations import MOST_LISTED
 from agents.conf import clock
 from agents.models import Agent, Budget, Trigger
 from tests.factories import make_trigger

@@ -12,7 +12,7 @@ from django.test import override_settings
 from rest_framework.exceptions import ValidationError
 
 from agents.api import errors
-from agents.api.projects import Projects
+from agents.api.results import Projects
 from agents.exceptions import (
     AutonomousBrake,
     BudgetExceeded,

@@ -8,9 +8,9 @@ from django.apps import apps
 from django.contrib.auth.models import Group
 from rest_framework.test import APIClient
 
+from agents.accounts import roles_make
 from agents.enums import Outcome
 from agents.models import Agent, AgentSession, Approval, ToolCall, Trigger
-from agents.roles import roles_make
 from audit.models import AuditEvent
 from tests.factories import NOW, make_user
 

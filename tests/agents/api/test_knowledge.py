@@ -6,7 +6,7 @@ import pytest
 import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from agents.api import documents, parsers
+from agents.api import fields, knowledge
 from agents.knowledge.documents import bytes_place
 from agents.models import Attachment, Document, Memory, Playbook, Project
 from tests.factories import make_user
@@ -67,11 +67,11 @@ def test_a_name_cannot_leave_its_folder(api):
 
 
 def test_a_document_that_is_too_large_is_refused(api, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_BYTES", 10)
+    monkeypatch.setattr(knowledge, "MAX_BYTES", 10)
     assert upload(api).json()["code"] == "too_large"
-    monkeypatch.setattr(parsers, "MAX_BYTES", 10)
-    monkeypatch.setattr(parsers, "FORM_OVERHEAD", 0)
-    with patch.object(documents, "document_add") as add:
+    monkeypatch.setattr(fields, "MAX_BYTES", 10)
+    monkeypatch.setattr(fields, "FORM_OVERHEAD", 0)
+    with patch.object(knowledge, "document_add") as add:
         answer = upload(api)
     assert (answer.status_code, answer.json()["code"], add.called) == (413, "too_large", False)
 

@@ -4,9 +4,9 @@ import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group
 
+from agents.accounts import roles_make
 from agents.conf import clock
 from agents.models import AgentSession
-from agents.roles import roles_make
 from agents.triggers.watches import watches_fire_unfired
 from tests.factories import make_trigger, make_user
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from agents.admin.approval_forms import EditedForm, StandingForm
+from agents.admin.approvals import EditedForm, StandingForm
 from agents.conf import approval_lifetime
 from agents.enums import Outcome, Phase, Risk, Status, ToolIntent
 from agents.exceptions import Invalid, NotAllowed
