@@ -28,7 +28,7 @@ FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/bra
 	agents/policy/context_window.py agents/net/*.py audit/*.py audit/redaction/*.py
 # Tests that never touch a database run on SQLite alone. So do those of what stands above services that are tested here,
 # unless WHOLE=1 is given.
-ABOVE_SERVICES := $(addprefix tests/agents/,admin api chat definitions engine playbooks router walk \
+ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \
 	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
 	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py unjudged.py watch.py)) \
 	tests/flows/test_canary.py

@@ -29,7 +29,7 @@ from agents.guard.selftest import Check
 from agents.ledger.boundary import halt_told
 from agents.models import AgentSession, Approval, Notification, Question
 from agents.people.access import LEVER
-from agents.sessions import control_room as selected
+from agents.sessions import control_room
 from agents.sessions.control_room import health
 from agents.sessions.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
 from agents.sessions.questions import may_answer
@@ -41,7 +41,7 @@ def banner(request: HttpRequest) -> dict[str, Any]:
     """What every page shows while all work is halted."""
     if not admin.site.has_permission(request):
         return {}
-    halt, may_halt = selected.halt_in_force(), person(request).has_perm(LEVER)
+    halt, may_halt = control_room.halt_in_force(), person(request).has_perm(LEVER)
     return {"halt": halt, "may_halt": may_halt, "halt_address": reverse("admin:halt_bar")}
 
 
@@ -57,22 +57,22 @@ def home_context(request: HttpRequest) -> dict[str, Any]:
     if may_ask(request):
         shown["ask_form"] = AskForm()
     if user.has_perm("agents.view_agentsession"):
-        shown["running"] = selected.sessions_running()
+        shown["running"] = control_room.sessions_running()
         shown["rows"] = _rows(shown["running"].rows)
     if user.has_perm("agents.view_approval"):
-        shown["waiting"] = selected.waiting_for(user)
+        shown["waiting"] = control_room.waiting_for(user)
         known = purposes([approval.session for approval in shown["waiting"].approvals])
         shown["asked"] = [(approval, known[approval.session_id]) for approval in shown["waiting"].approvals]
         shown["questions"] = [(row, may_answer(row.session, user)) for row in shown["waiting"].questions]
         shown["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
-        meters = selected.meters_today(now)
+        meters = control_room.meters_today(now)
         shown["meters"] = [(meter, meter_bar(meter)) for meter in meters]
     if user.has_perm("audit.view_auditevent"):
-        shown["refusals"] = selected.refusals_lately()
+        shown["refusals"] = control_room.refusals_lately()
     if user.has_perm("agents.view_trigger"):
-        shown["due"] = selected.triggers_due_next()
-        shown |= selected.is_new()
+        shown["due"] = control_room.triggers_due_next()
+        shown |= control_room.is_new()
     return shown
 
 
@@ -111,11 +111,11 @@ def _halted_words(found: AllHalted) -> str:
 
 
 def _what_halting_does() -> str:
-    halt = selected.halt_in_force()
+    halt = control_room.halt_in_force()
     if halt is not None:
         said = "Halting it again stops only what the halt has missed, and changes neither its reason nor its author."
         return f"{visible(halt_told(halt, already=True))} {said}"
-    active = selected.sessions_running().total
+    active = control_room.sessions_running().total
     return (
         f"{counted(active, 'session is', 'sessions are')} under way and will stop: no call of theirs starts any more, "
         "and no trigger fires. Calls already out end by themselves. What was halted stays halted after the release."

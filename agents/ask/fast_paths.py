@@ -11,9 +11,6 @@ from typing import Any, Final, Literal, TypeVar
 from django.contrib.auth.models import User
 
 from agents.ask import actions, language, lookups
-from agents.ask import actions as runs
-from agents.ask import lookups as spending
-from agents.ask import lookups as waits
 from agents.ask.actions import GO_BY, READ, choices, draft, which_agent, which_approval, which_session
 from agents.ask.language import RELEASE, Grammar, Request, Word, is_covered, mended, opening, read, when_of, words
 from agents.ask.naming import CUES, Answer, Asker, Kind, Names, is_id, lines, names_in, rows_of, told
@@ -72,28 +69,28 @@ FAST_PATHS: Final = (
         verbs=_verbs((*language.PAUSE, *language.RESUME, *language.STOP, *language.START)),
         scope="write",
     ),
-    FastPath("list_approvals", "what waits for my approval?", waits.waiting, language.APPROVALS),
+    FastPath("list_approvals", "what waits for my approval?", lookups.waiting, language.APPROVALS),
     FastPath("decide_approval", "approve 1f2e3d4c; reject 1f2e3d4c", actions.decide, language.DECIDE, scope="decide"),
     FastPath("list_precedents", "list precedents", lookups.precedents, language.PRECEDENTS),
     FastPath(
         "cost_summary",
         "what have I spent?; cost per agent last week",
-        spending.costs,
+        lookups.costs,
         language.COSTS,
         verbs=language.COST_WORDS,
-        names=spending.agent_meant,
+        names=lookups.agent_meant,
     ),
     FastPath(
         "run_now",
         "run playbook Lease on collection Leases",
-        runs.run,
+        actions.run,
         verbs=_verbs((*language.RUN, *language.CHECK, *language.TRIGGER)),
         scope="write",
     ),
     FastPath(
         "create_schedule",
         "every 6 hours run playbook Lease on collection Leases",
-        runs.schedule,
+        actions.schedule,
         verbs=words("every each hourly daily nightly weekly monthly once twice on"),
         scope="write",
     ),

@@ -18,7 +18,6 @@ from django.db.models import QuerySet, prefetch_related_objects
 
 from agents.conf import skill_folders
 from agents.definitions import playbooks
-from agents.definitions import playbooks as playbook_text
 from agents.definitions.playbooks import PlaybookText, Position, parse_playbook, render_playbook
 from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
@@ -218,7 +217,7 @@ def _position_columns(position: Position) -> dict[str, Any]:
 
 
 def _render(name: str, version: int, positions: Sequence[Position]) -> str:
-    return playbook_text.render_playbook(playbook_text.PlaybookText(name, version, tuple(positions)))
+    return playbooks.render_playbook(playbooks.PlaybookText(name, version, tuple(positions)))
 
 
 def _digest(name: str, version: int, positions: Sequence[Position]) -> str:

@@ -12,6 +12,7 @@ from agents.guard.tools import Tool
 from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
+from agents.text import extraction
 from agents.types import Capability, Usage
 from tests.factories import make_user
 
@@ -69,3 +70,16 @@ def script(*steps):
 
 def ask(**more):
     return {"model": MODEL, "prompt": "What is wrong with clause 4?", "max_tokens": 300, **more}
+
+
+@pytest.fixture(autouse=True)
+def media(settings, tmp_path):
+    """Each test keeps its bytes in a folder of its own."""
+    settings.MEDIA_ROOT = tmp_path / "media"
+    return settings.MEDIA_ROOT
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """A busy machine has time to read a document."""
+    monkeypatch.setattr(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60))

@@ -13,7 +13,6 @@ from django.conf import settings
 from agents.conf import clock
 from agents.enums import Status
 from agents.management import supervisor
-from agents.management import supervisor as progress
 from agents.management.supervisor import Child, Children, Progress
 from agents.queue import Waiting
 from tests.factories import NOW, make_session
@@ -125,7 +124,7 @@ class TestProgress:
     def _own_time(self, settings, monkeypatch):
         settings.LQOPS_STALL_SECONDS = 10
         self.seconds = 1_000
-        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: self.seconds))
+        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
     def look_after(self, seconds, looking):
         self.seconds += seconds
@@ -137,13 +136,13 @@ class TestProgress:
         return self.look_after(11, looking)
 
     def test_tasks_that_wait_although_workers_are_free_are_a_stall(self, monkeypatch):
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
 
         assert "nobody takes them" in self.looked()
 
     def test_patience_grows_while_nothing_is_taken_and_is_short_again_afterwards(self, monkeypatch):
         found = [Waiting(1)]
-        monkeypatch.setattr(progress, "waiting", lambda now: found[0])
+        monkeypatch.setattr(supervisor, "waiting", lambda now: found[0])
         looking = Progress()
 
         def seconds_until_said():
@@ -159,7 +158,7 @@ class TestProgress:
         assert seconds_until_said() == 12
 
     def test_session_that_stays_queued_is_a_stall_although_the_queue_is_empty(self, monkeypatch):
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=NOW)
         looking = Progress()
 
@@ -168,47 +167,47 @@ class TestProgress:
         assert [bool(text) for text in said] == [False] * 6 + [True], "the first look only sees it"
 
     def test_session_that_was_sent_back_for_want_of_room_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=None)
 
         assert self.looked() == ""
 
     def test_empty_queue_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
 
         assert self.looked() == ""
 
     def test_task_that_came_just_now_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1, oldest_at=now))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1, oldest_at=now))
 
         assert self.looked() == ""
 
     def test_busy_workers_are_no_stall(self, monkeypatch, settings):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 0}
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
 
         assert self.looked() == ""
 
     @pytest.mark.parametrize(("host", "stalled"), [(socket.gethostname(), False), ("elsewhere", True)])
     def test_only_workers_of_this_machine_are_busy_here(self, monkeypatch, settings, host, stalled):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
-        monkeypatch.setattr(progress, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
         assert bool(self.looked()) == stalled
 
     def test_database_that_is_away_is_not_the_workers_fault(self, monkeypatch):
         def away(now):
-            raise progress.DatabaseError
+            raise supervisor.DatabaseError
 
-        monkeypatch.setattr(progress, "waiting", away)
-        monkeypatch.setattr(progress.connection, "close", lambda: None)
+        monkeypatch.setattr(supervisor, "waiting", away)
+        monkeypatch.setattr(supervisor.connection, "close", lambda: None)
 
         assert self.looked() == ""
 
     def test_looks_only_now_and_then(self, monkeypatch):
         looks = []
-        monkeypatch.setattr(progress, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
+        monkeypatch.setattr(supervisor, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
         looking = Progress()
 
         for _ in range(5):

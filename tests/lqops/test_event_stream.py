@@ -11,7 +11,7 @@ from django.test import Client
 
 from agents.models import AgentEvent
 from agents.people.activity import event_emit
-from tests.agents.test_happenings import overtaken
+from tests.agents.people.test_activity import overtaken
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.flows.processes import until
 from tests.lqops.listening import coming, key_of, let_in

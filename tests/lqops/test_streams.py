@@ -9,7 +9,7 @@ from django.test import Client
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.sessions.halts import session_halt
-from tests.agents.chat.rows import make_chat, make_part, open_chat
+from tests.agents.ask.rows import make_chat, make_part, open_chat
 from tests.factories import NOW, make_user
 from tests.lqops.listening import coming, key_of, let_in
 

@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from agents.management import supervisor
-from agents.management import supervisor as web
 from agents.management.supervisor import ChildError, Children, Web, open_socket
 from lqops.wsgi import application
 from tests.flows.processes import is_alive, until
@@ -60,7 +59,7 @@ def test_process_that_ends_before_it_answers_is_a_failure():
 
 
 def test_process_that_does_not_answer_in_time_is_a_failure(monkeypatch):
-    monkeypatch.setattr(web, "START_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor, "START_SECONDS", 0.3)
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     with Serving("silent") as serving, pytest.raises(ChildError, match=r"did not answer within 0\.3 seconds"):
         serving.web.wait_until_it_answers()

@@ -37,7 +37,7 @@ from agents.people.activity import event_emit
 from agents.policy.consent import call_digest
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
-from tests.agents.chat.rows import make_question
+from tests.agents.ask.rows import make_question
 from tests.factories import NOW, make_agent, make_price, make_session, make_trigger, make_user
 
 ROLES = ("viewer", "operator", "approver", "admin")

@@ -10,7 +10,7 @@ from agents.enums import Status, WaitingOn
 from agents.models import Agent, AgentSession, Approval, StreamPart
 from tests.agents.admin.hostile import PAYLOADS, read
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
-from tests.agents.chat.rows import CALL, make_chat, make_entry, make_part, make_transcript, open_chat
+from tests.agents.ask.rows import CALL, make_chat, make_entry, make_part, make_transcript, open_chat
 from tests.factories import make_agent, make_session, make_user
 
 pytestmark = pytest.mark.django_db

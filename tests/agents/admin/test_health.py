@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from agents.admin import home as page
+from agents.admin import home
 from agents.conf import clock
 from agents.enums import OutboxStatus, Status
 from agents.models import Installation, Lease, Notification, OutboxMessage, SuspendedModel
@@ -147,8 +147,8 @@ def test_the_page_says_what_to_mend(client):
 
 @pytest.mark.django_db(transaction=True)
 def test_an_operator_tests_the_brakes_from_the_page(client, monkeypatch):
-    monkeypatch.setattr(page, "_TESTED", page._Tested())
-    monkeypatch.setattr(page.selftest, "is_armed", lambda: False)
+    monkeypatch.setattr(home, "_TESTED", home._Tested())
+    monkeypatch.setattr(home.selftest, "is_armed", lambda: False)
     sign_in(client, "operator")
     assert "not tested in this process" in text_of(client.get(reverse(PAGE)))
 
@@ -162,11 +162,11 @@ def test_an_operator_tests_the_brakes_from_the_page(client, monkeypatch):
 
 
 def test_a_brake_that_does_not_hold_is_counted_at_its_head(monkeypatch):
-    monkeypatch.setattr(page, "_TESTED", page._Tested(at=NOW, failed=1))
-    assert page.brakes() == ("bad", f"tested {NOW:%d %b %H:%M:%S} UTC: 1 check does not hold")
-    monkeypatch.setattr(page, "_TESTED", page._Tested())
-    monkeypatch.setattr(page.selftest, "is_armed", lambda: True)
-    assert page.brakes() == ("good", "tested when this process began")
+    monkeypatch.setattr(home, "_TESTED", home._Tested(at=NOW, failed=1))
+    assert home.brakes() == ("bad", f"tested {NOW:%d %b %H:%M:%S} UTC: 1 check does not hold")
+    monkeypatch.setattr(home, "_TESTED", home._Tested())
+    monkeypatch.setattr(home.selftest, "is_armed", lambda: True)
+    assert home.brakes() == ("good", "tested when this process began")
 
 
 def test_only_those_who_may_look_see_it_and_only_operators_test(client):
@@ -177,6 +177,6 @@ def test_only_those_who_may_look_see_it_and_only_operators_test(client):
 
 
 def test_an_unknown_version_is_said_to_be_unknown(monkeypatch):
-    monkeypatch.setattr(page, "PACKAGES", ("no-such-package",))
+    monkeypatch.setattr(home, "PACKAGES", ("no-such-package",))
 
-    assert page.versions()["no-such-package"] == "unknown"
+    assert home.versions()["no-such-package"] == "unknown"

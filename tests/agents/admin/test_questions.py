@@ -8,7 +8,7 @@ from agents.models import AgentSession, Question
 from audit.models import AuditEvent
 from tests.agents.admin.hostile import PAYLOADS, read
 from tests.agents.admin.rows import page, sign_in, text_of
-from tests.agents.chat.rows import make_question, open_chat
+from tests.agents.ask.rows import make_question, open_chat
 from tests.factories import make_agent, make_user
 
 pytestmark = pytest.mark.django_db

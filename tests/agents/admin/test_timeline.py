@@ -11,7 +11,7 @@ from agents.policy.brakes import SpentUp
 from agents.sessions.ending import session_finish
 from audit import recorder
 from tests.agents.admin.rows import make_approval, page, sign_in, text_of
-from tests.agents.chat.rows import make_question
+from tests.agents.ask.rows import make_question
 from tests.factories import NOW, make_session
 
 pytestmark = pytest.mark.django_db

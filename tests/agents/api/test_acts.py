@@ -19,14 +19,10 @@ from agents.definitions.playbooks import Position
 from agents.enums import Level, Outcome, Status, ToolIntent
 from agents.guard.calls import fitting
 from agents.knowledge import documents, playbooks, projects
-from agents.knowledge import projects as memories
-from agents.knowledge import projects as precedents
 from agents.models import ContextProposal, ToolCall
 from agents.people import notifications
 from agents.roster import agents, files
-from agents.roster import agents as agents_
 from agents.sessions import approvals, halts, questions
-from agents.sessions import approvals as resolutions
 from agents.skills import registry
 from agents.triggers import events, firing, triggers
 from agents.triggers.firing import run_now
@@ -73,7 +69,7 @@ def unknown(world, row):
 
 
 def accepted(world, row):
-    precedents.proposal_accept(proposal=row, **said(world))
+    projects.proposal_accept(proposal=row, **said(world))
 
 
 def paused(world, row):
@@ -109,9 +105,9 @@ def all_halted(world, row):
 
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
-    "agent:create": Act(lambda w, _: agents_.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
+    "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
     "agent:partial_update": Act(
-        lambda w, row: agents_.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
+        lambda w, row: agents.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
     ),
     "agent:define": Act(
         lambda w, row: files.agent_define(agent=row, text="mode: manual\n", **said(w)),
@@ -128,7 +124,7 @@ ACTS = {
         {"reason": "It loops."},
         before=under_way,
     ),
-    "agent:destroy": Act(lambda w, row: agents_.agent_delete(agent=row, **said(w)), before=unused),
+    "agent:destroy": Act(lambda w, row: agents.agent_delete(agent=row, **said(w)), before=unused),
     "asks:post": Act(
         lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **said(w)),
         lambda w, _: {"text": f"halt session {public(w.rows['session'])}"},
@@ -190,10 +186,10 @@ ACTS = {
     "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **said(w)), {"reason": "Stop."}),
     "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
     "memory:keep": Act(
-        lambda w, row: memories.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
+        lambda w, row: projects.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
     ),
-    "memory:dismiss": Act(lambda w, row: memories.memory_dismiss(memory=row, **said(w))),
-    "memory:destroy": Act(lambda w, row: memories.memory_delete(memory=row, **said(w))),
+    "memory:dismiss": Act(lambda w, row: projects.memory_dismiss(memory=row, **said(w))),
+    "memory:destroy": Act(lambda w, row: projects.memory_delete(memory=row, **said(w))),
     "notification:read": Act(lambda w, row: notifications.notice_read(notification=row, **said(w))),
     "playbook:create": Act(
         lambda w, _: playbooks.playbook_create(
@@ -208,9 +204,9 @@ ACTS = {
     "playbook:import_yaml": Act(
         lambda w, _: playbooks.playbook_import(owner=w.by, text=YAML, **said(w)), {"yaml": YAML}
     ),
-    "precedent:dismiss": Act(lambda w, row: precedents.precedent_dismiss(precedent=row, **said(w))),
+    "precedent:dismiss": Act(lambda w, row: projects.precedent_dismiss(precedent=row, **said(w))),
     "precedent:promote": Act(
-        lambda w, row: precedents.precedent_promote(precedent=row, project=w.rows["project"], **said(w)),
+        lambda w, row: projects.precedent_promote(precedent=row, project=w.rows["project"], **said(w)),
         lambda w, row: {"project": public(w.rows["project"])},
     ),
     "project:create": Act(lambda w, _: projects.project_create(owner=w.by, name="P", **said(w)), {"name": "P"}),
@@ -218,10 +214,10 @@ ACTS = {
         lambda w, row: projects.project_edit(project=row, context_md="New.", **said(w)), {"context_md": "New."}
     ),
     "project:destroy": Act(lambda w, row: projects.project_delete(project=row, **said(w))),
-    "proposal:accept": Act(lambda w, row: precedents.proposal_accept(proposal=row, **said(w))),
-    "proposal:reject": Act(lambda w, row: precedents.proposal_reject(proposal=row, **said(w))),
+    "proposal:accept": Act(lambda w, row: projects.proposal_accept(proposal=row, **said(w))),
+    "proposal:reject": Act(lambda w, row: projects.proposal_reject(proposal=row, **said(w))),
     "proposal:retire": Act(
-        lambda w, row: precedents.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **said(w)),
+        lambda w, row: projects.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **said(w)),
         before=accepted,
     ),
     "question:answer": Act(
@@ -250,7 +246,7 @@ ACTS = {
         before=lambda w, row: w.rows.update(session=w.over),
     ),
     "tool-call:resolve": Act(
-        lambda w, row: resolutions.tool_call_resolve(row.pk, resolutions.Decision.HAPPENED, **said(w)),
+        lambda w, row: approvals.tool_call_resolve(row.pk, approvals.Decision.HAPPENED, **said(w)),
         {"decision": "happened"},
         before=unknown,
     ),

@@ -6,7 +6,7 @@ from agents.conf import clock
 from agents.models import Agent, AgentSession, ApiKey, Approval, Trigger
 from audit.models import AuditEvent
 from tests.agents.admin.rows import make_approval
-from tests.agents.chat.rows import make_chat
+from tests.agents.ask.rows import make_chat
 from tests.agents.triggers.rows import make_collection, make_playbook
 from tests.factories import make_agent, make_session, make_user
 

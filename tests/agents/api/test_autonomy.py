@@ -10,8 +10,8 @@ from agents.models import AgentSession, Profile, Sensor, Turn
 from agents.sessions.halts import organisation_halt
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
+from tests.agents.ask.rows import make_entry
 from tests.agents.autonomy import make_autonomous, make_going, make_turn
-from tests.agents.chat.rows import make_entry
 from tests.factories import make_agent, make_user
 
 from .conftest import client_of

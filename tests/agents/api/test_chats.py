@@ -8,7 +8,7 @@ from agents.ask.chats import MAX_CHARS
 from agents.enums import Status, WaitingOn
 from agents.models import AgentSession
 from audit.models import AuditEvent
-from tests.agents.chat.rows import CALL, make_chat, make_entry, make_question, open_chat
+from tests.agents.ask.rows import CALL, make_chat, make_entry, make_question, open_chat
 from tests.factories import make_agent, make_user
 
 from .conftest import client_of

@@ -9,7 +9,7 @@ from agents.enums import QuestionStatus, Status
 from agents.models import AgentSession, ApiKey, Question
 from agents.sessions.halts import session_halt
 from audit.models import AuditEvent
-from tests.agents.chat.rows import make_question, open_chat
+from tests.agents.ask.rows import make_question, open_chat
 from tests.factories import make_user
 
 from .conftest import client_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agents.chat.rows import make_entry, make_transcript, open_chat
+from tests.agents.ask.rows import make_entry, make_transcript, open_chat
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db

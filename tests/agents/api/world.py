@@ -34,7 +34,7 @@ from agents.models import (
 from agents.people.activity import event_emit
 from agents.policy.consent import call_digest
 from audit import recorder
-from tests.agents.chat.rows import make_chat, make_question
+from tests.agents.ask.rows import make_chat, make_question
 from tests.factories import NOW, make_agent, make_session, make_starter, make_trigger
 
 TEXT = b"The term of this lease is two years. Notice is three months."

@@ -1,16 +1,5 @@
-"""Each test keeps its bytes in a folder of its own, and a busy machine has time to read them."""
+"""The fixtures that write a folder of skills."""
 
-import pytest
+from tests.agents.skill_folders import root, write_skill
 
-from agents.text import extraction
-
-
-@pytest.fixture(autouse=True)
-def media(settings, tmp_path):
-    settings.MEDIA_ROOT = tmp_path / "media"
-    return settings.MEDIA_ROOT
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch):
-    monkeypatch.setattr(extraction, "MAX_SECONDS", dict.fromkeys(extraction.MAX_SECONDS, 60))
+__all__ = ["root", "write_skill"]

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from agents.exceptions import StorageFailed
-from agents.knowledge import documents as stored
+from agents.knowledge import documents
 from agents.knowledge.documents import bytes_place, bytes_store
 from tests.agents.knowledge.samples import files_under
 
@@ -52,7 +52,7 @@ def test_a_fault_leaves_no_file(media, monkeypatch, step):
     def full(*args, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(stored.os, step, full)
+    monkeypatch.setattr(documents.os, step, full)
     with pytest.raises(StorageFailed, match="No space left on device"):
         bytes_store(DATA, digest=DIGEST)
     monkeypatch.undo()
@@ -61,8 +61,8 @@ def test_a_fault_leaves_no_file(media, monkeypatch, step):
 
 def test_a_file_is_on_disk_before_it_has_its_name(media, monkeypatch):
     order = []
-    real_sync, real_replace = os.fsync, stored.Path.replace
-    monkeypatch.setattr(stored.os, "fsync", lambda fd: order.append("sync") or real_sync(fd))
-    monkeypatch.setattr(stored.Path, "replace", lambda old, new: order.append("name") or real_replace(old, new))
+    real_sync, real_replace = os.fsync, documents.Path.replace
+    monkeypatch.setattr(documents.os, "fsync", lambda fd: order.append("sync") or real_sync(fd))
+    monkeypatch.setattr(documents.Path, "replace", lambda old, new: order.append("name") or real_replace(old, new))
     bytes_store(DATA, digest=DIGEST)
     assert order == ["sync", "name", "sync", "sync", "sync"]  # the file; its name; the folders that hold the name

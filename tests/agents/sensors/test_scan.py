@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from agents.sensors import watch as scanning
+from agents.sensors import watch
 from agents.sensors.watch import NotLookedAt, changes, present, scan
 
 
@@ -92,7 +92,7 @@ def test_what_is_there_at_first_is_present_the_newest_first(root):
 def test_file_that_did_not_change_is_not_read_again(root, monkeypatch):
     (root / "a").write_text("x")
     before = look(root)
-    monkeypatch.setattr(scanning, "_digest", lambda handle: 1 / 0)
+    monkeypatch.setattr(watch, "_digest", lambda handle: 1 / 0)
 
     assert look(root, before=before.files).files == before.files
 
@@ -123,7 +123,7 @@ def test_relative_path_is_taken_below_the_first_root(root):
 
 
 def test_folder_with_too_many_files_is_followed_as_a_whole(root, monkeypatch):
-    monkeypatch.setattr(scanning, "MOST_FILES", 3)
+    monkeypatch.setattr(watch, "MOST_FILES", 3)
     for name in "abcd":
         (root / name).write_text("x")
     before = look(root)
@@ -138,8 +138,8 @@ def test_folder_with_too_many_files_is_followed_as_a_whole(root, monkeypatch):
 
 
 def test_no_more_entries_are_looked_at_than_may_be(root, monkeypatch):
-    monkeypatch.setattr(scanning, "MOST_FILES", 3)
-    monkeypatch.setattr(scanning, "MOST_ENTRIES", 5)
+    monkeypatch.setattr(watch, "MOST_FILES", 3)
+    monkeypatch.setattr(watch, "MOST_ENTRIES", 5)
     for number in range(20):
         (root / str(number)).write_text("x")
 
@@ -147,8 +147,8 @@ def test_no_more_entries_are_looked_at_than_may_be(root, monkeypatch):
 
 
 def test_folders_are_entered_so_deep_and_so_many(root, monkeypatch):
-    monkeypatch.setattr(scanning, "MOST_DEPTH", 2)
-    monkeypatch.setattr(scanning, "MOST_FOLDERS", 4)
+    monkeypatch.setattr(watch, "MOST_DEPTH", 2)
+    monkeypatch.setattr(watch, "MOST_FOLDERS", 4)
     (root / "a" / "b" / "c" / "d").mkdir(parents=True)
     (root / "a" / "b" / "c" / "deep").write_text("x")
     assert look(root).folders == (str(root), str(root / "a"), str(root / "a" / "b"))
@@ -159,7 +159,7 @@ def test_folders_are_entered_so_deep_and_so_many(root, monkeypatch):
 
 
 def test_large_file_has_changed_when_its_time_has(root, monkeypatch):
-    monkeypatch.setattr(scanning, "HASHED_BYTES", 10)
+    monkeypatch.setattr(watch, "HASHED_BYTES", 10)
     (root / "a").write_text("x" * 100)
     before = look(root)
     os.utime(root / "a", (1, 1))
@@ -168,7 +168,7 @@ def test_large_file_has_changed_when_its_time_has(root, monkeypatch):
 
 
 def test_no_more_bytes_are_hashed_than_may_be(root, monkeypatch):
-    monkeypatch.setattr(scanning, "HASHED_IN_ALL", 10)
+    monkeypatch.setattr(watch, "HASHED_IN_ALL", 10)
     for name in "abc":
         (root / name).write_text("x" * 6)
 
@@ -177,12 +177,12 @@ def test_no_more_bytes_are_hashed_than_may_be(root, monkeypatch):
 
 
 def test_file_that_grows_while_it_is_read_is_read_to_the_limit(root, monkeypatch):
-    monkeypatch.setattr(scanning, "HASHED_BYTES", 10)
-    monkeypatch.setattr(scanning, "PIECE", 4)
+    monkeypatch.setattr(watch, "HASHED_BYTES", 10)
+    monkeypatch.setattr(watch, "PIECE", 4)
     (root / "a").write_bytes(b"x" * 100)
     handle = os.open(root / "a", os.O_RDONLY)
     try:
-        assert len(scanning._digest(handle)) == 16
+        assert len(watch._digest(handle)) == 16
     finally:
         os.close(handle)
 
@@ -249,11 +249,11 @@ def test_odd_files_are_not_opened(root, monkeypatch):
 
 
 def test_no_more_changes_are_told_than_may_be_and_how_many_there_are_besides(monkeypatch):
-    monkeypatch.setattr(scanning, "MOST_TOLD", 3)
+    monkeypatch.setattr(watch, "MOST_TOLD", 3)
     some = [{"name": name, "kind": "added", "size": 1} for name in "abcde"]
 
-    assert scanning.told(some[:3]) == some[:3]
-    assert scanning.told(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
+    assert watch.told(some[:3]) == some[:3]
+    assert watch.told(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
 
 
 def test_name_that_holds_a_secret_is_known_by_a_digest_of_its_own(root):

@@ -8,7 +8,7 @@ import pytest
 from agents.enums import NoticeKind, Status, TriggerKind
 from agents.models import AgentSession, Notification, Profile, Trigger
 from agents.queue import TaskName
-from agents.sessions import lifecycle as session_services
+from agents.sessions import lifecycle
 from agents.triggers import schedules
 from agents.triggers.firing import Reason, Refused
 from agents.triggers.schedules import schedules_fire
@@ -237,7 +237,7 @@ def test_the_longest_due_goes_first_and_no_more_than_the_limit():
 
 def test_a_queue_that_is_down_keeps_no_schedule_from_firing():
     one, two = make_schedule(), make_schedule()
-    with patch.object(session_services, "enqueue", side_effect=ConnectionError("broker")) as asked:
+    with patch.object(lifecycle, "enqueue", side_effect=ConnectionError("broker")) as asked:
         assert schedules_fire(now=SIX) == 2
     assert asked.call_args.args[0] == TaskName.RUN_SESSION
     for trigger in (one, two):

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from django.core.cache import cache
 
+from agents.engine import loop
 from agents.enums import Outcome, Phase, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.models import AgentEvent, AgentSession, Approval, InferenceLog, Message, Question, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
@@ -175,10 +176,8 @@ class WorkerDied(BaseException):
 @pytest.mark.parametrize("fatal", range(1, 9))
 def test_worker_lost_anywhere_changes_nothing_but_the_time_it_takes(scene, fatal, monkeypatch):
     """At each write of the transcript, before it and after it."""
-    from agents.engine import loop as engine
-
     session, writes = agentic(scene), []
-    append = engine.transcript_append
+    append = loop.transcript_append
 
     def dying(*args, **kwargs):
         writes.append(1)
@@ -189,7 +188,7 @@ def test_worker_lost_anywhere_changes_nothing_but_the_time_it_takes(scene, fatal
             raise WorkerDied
         return added
 
-    monkeypatch.setattr(engine, "transcript_append", dying)
+    monkeypatch.setattr(loop, "transcript_append", dying)
     with model(call("look", place="a"), reply()) as asked:
         with pytest.raises(WorkerDied):
             run_session(session.pk, walk, owner="worker")

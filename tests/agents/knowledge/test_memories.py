@@ -1,0 +1,89 @@
+"""Notes that agents propose: kept, dismissed and deleted by people."""
+
+from datetime import timedelta
+
+import pytest
+
+from agents.exceptions import Invalid, NotFound
+from agents.knowledge.projects import CONTENT_CHARS, memory_delete, memory_dismiss, memory_keep
+from agents.models import Memory
+from tests.agents.people.rows import allowed, make_memory, told
+from tests.factories import NOW, make_user
+
+pytestmark = pytest.mark.django_db
+
+LATER = NOW + timedelta(hours=1)
+
+
+def test_a_proposed_note_reaches_no_prompt_and_a_kept_one_does_newest_first():
+    owner = make_user()
+    make_memory(owner)
+    first, second = make_memory(owner), make_memory(owner)
+    memory_keep(memory=second, by=owner, now=NOW)
+    memory_keep(memory=first, by=owner, now=LATER)
+    assert list(Memory.objects.filter(owner=owner).kept()) == [first, second]
+
+
+def test_a_note_is_kept_once_and_may_be_reworded():
+    memory = make_memory()
+    memory_keep(memory=memory, by=memory.owner, now=NOW)
+    memory_keep(memory=memory, by=memory.owner, now=LATER)
+    row = memory_keep(memory=memory, by=memory.owner, now=LATER, content=" Acme pays late. ")
+    assert (row.state, row.content, row.kept_at) == ("kept", "Acme pays late.", NOW)
+    who, memory_id = f"user:{memory.owner_id}", str(memory.public_id)
+    assert told("autonomous_memory") == [
+        ("autonomous_memory.keep", who, {"memory_id": memory_id, "edited": False}),
+        ("autonomous_memory.keep", who, {"memory_id": memory_id, "edited": True}),
+    ]
+
+
+def test_a_dismissed_note_leaves_the_prompts_and_may_be_kept_again():
+    memory = make_memory()
+    memory_keep(memory=memory, by=memory.owner, now=NOW)
+    for _ in range(2):
+        memory_dismiss(memory=memory, by=memory.owner, now=LATER)
+    assert not Memory.objects.kept().exists()
+    row = memory_keep(memory=memory, by=memory.owner, now=LATER)
+    assert (row.state, row.kept_at) == ("kept", NOW)
+    assert [kind.partition(".")[2] for kind, _, _ in told("autonomous_memory")] == ["keep", "dismiss", "keep"]
+
+
+def test_a_deleted_note_is_gone_for_everybody():
+    memory = make_memory()
+    memory_keep(memory=memory, by=memory.owner, now=NOW)
+    assert memory_delete(memory=memory, by=memory.owner, now=LATER).deleted_at == LATER
+    assert not Memory.objects.kept().exists()
+    for verb in (memory_keep, memory_dismiss, memory_delete):
+        with pytest.raises(NotFound):
+            verb(memory=memory, by=memory.owner, now=LATER)
+    assert told("autonomous_memory.delete")[0][2] == {"memory_id": str(memory.public_id)}
+
+
+@pytest.mark.parametrize("verb", [memory_keep, memory_dismiss, memory_delete])
+def test_a_stranger_finds_no_note(verb):
+    memory = make_memory()
+    for stranger in (make_user(), allowed("view_memory")):
+        with pytest.raises(NotFound):
+            verb(memory=memory, by=stranger, now=NOW)
+    memory.refresh_from_db()
+    assert (memory.state, memory.deleted_at, told("autonomous_memory")) == ("proposed", None, [])
+
+
+def test_staff_with_the_permission_may_dismiss_for_somebody():
+    memory, staff = make_memory(), allowed("change_memory")
+    assert memory_dismiss(memory=memory, by=staff, now=NOW).state == "dismissed"
+    assert told("autonomous_memory")[0][1] == f"user:{staff.pk}"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"), [(" \x00 ", "needs some words"), ("x" * (CONTENT_CHARS + 1), f"at most {CONTENT_CHARS}")]
+)
+def test_words_that_cannot_be_kept_are_refused(content, says):
+    memory = make_memory()
+    with pytest.raises(Invalid, match=says):
+        memory_keep(memory=memory, by=memory.owner, now=NOW, content=content)
+
+
+def test_a_secret_in_a_reworded_note_is_masked():
+    memory, secret = make_memory(), "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
+    assert secret not in memory_keep(memory=memory, by=memory.owner, now=NOW, content=f"key {secret}").content

@@ -1,0 +1,154 @@
+"""Projects: who may write their context, and the versions that every write leaves."""
+
+import pytest
+
+from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound
+from agents.knowledge.projects import CONTEXT_CHARS, project_create, project_delete, project_edit
+from agents.models import ContextRevision, Project
+from tests.agents.people.rows import allowed, make_project, told
+from tests.factories import NOW, make_session, make_trigger, make_user
+from tests.flows.processes import in_threads
+from tests.table import every_row
+
+pytestmark = pytest.mark.django_db
+
+
+def versions(project):
+    return list(ContextRevision.objects.filter(project=project).order_by("version").values_list("version", "text"))
+
+
+def test_a_project_begins_without_a_version_or_with_its_first():
+    owner = make_user()
+    empty = project_create(owner=owner, name="  Acme\nLtd ", by=owner, now=NOW)
+    begun = project_create(owner=owner, name="Acme", by=owner, now=NOW, context_md="We buy.", parties="Acme Ltd")
+    assert (empty.name, empty.context_version, versions(empty)) == ("Acme Ltd", 0, [])
+    assert (begun.context_md, begun.context_version, versions(begun)) == ("We buy.", 1, [(1, "We buy.")])
+    assert begun.revisions.get().written_by == owner
+    who = f"user:{owner.pk}"
+    assert told("project.") == [
+        ("project.created", who, {"project_id": str(empty.public_id)}),
+        ("project.created", who, {"project_id": str(begun.public_id)}),
+        (
+            "project.edited",
+            who,
+            {"project_id": str(begun.public_id), "fields": ["context_md"], "context_version": 1},
+        ),
+    ]
+
+
+def test_every_change_of_the_context_is_a_version_and_other_changes_are_none():
+    project = make_project()
+    owner = project.owner
+    project_edit(project=project, by=owner, now=NOW, context_md="one", name="Acme")
+    project_edit(project=project, by=owner, now=NOW, parties="Acme\r\nBeta\rGamma")
+    row = project_edit(project=project, by=owner, now=NOW, context_md="two\r\nlines")
+    assert versions(project) == [(1, "one"), (2, "two\nlines")]
+    assert (row.name, row.parties, row.context_md) == ("Acme", "Acme\nBeta\nGamma", "two\nlines")
+    assert [details["fields"] for _, _, details in told("project.edited")] == [
+        ["context_md", "name"],
+        ["parties"],
+        ["context_md"],
+    ]
+    row.refresh_from_db()
+    assert row.context_version == 2
+
+
+def test_what_stays_the_same_leaves_no_version_and_no_record():
+    project = make_project(context_md="one", context_version=1)
+    project_edit(project=project, by=project.owner, now=NOW, context_md="one", name=project.name)
+    assert (versions(project), told("project.")) == ([], [])
+
+
+def test_an_older_form_does_not_overwrite_a_newer_context():
+    project = make_project(context_md="one\naccepted", context_version=2)
+    with pytest.raises(InvalidTransition, match="at version 2 now, not 1"):
+        project_edit(project=project, by=project.owner, now=NOW, context_md="one, edited", seen_version=1)
+    project.refresh_from_db()
+    assert project.context_md == "one\naccepted"
+    assert (
+        project_edit(project=project, by=project.owner, now=NOW, context_md="new", seen_version=2).context_md == "new"
+    )
+
+
+def test_staff_and_commands_may_rename_a_project_but_only_its_owner_writes_its_context():
+    project, staff = make_project(), allowed("change_project", "add_project")
+    project_edit(project=project, by=staff, now=NOW, name="Renamed")
+    project_edit(project=project, by=None, now=NOW, parties="Acme")
+    with pytest.raises(NotFound):
+        project_edit(project=project, by=staff, now=NOW, context_md="mine")
+    with pytest.raises(NotAllowed, match="say who"):
+        project_edit(project=project, by=None, now=NOW, context_md="the machine's")
+    with pytest.raises(NotFound):
+        project_create(owner=project.owner, name="x", by=staff, now=NOW, context_md="mine")
+    project.refresh_from_db()
+    assert (project.name, project.context_md, versions(project)) == ("Renamed", "", [])
+    assert Project.objects.count() == 1
+
+
+def test_a_stranger_finds_no_project():
+    project, stranger = make_project(), make_user()
+    for act in (
+        lambda: project_edit(project=project, by=stranger, now=NOW, name="x"),
+        lambda: project_delete(project=project, by=stranger, now=NOW),
+        lambda: project_create(owner=project.owner, name="x", by=stranger, now=NOW),
+    ):
+        with pytest.raises(NotFound):
+            act()
+    assert told("project.") == []
+
+
+def test_an_owner_who_is_switched_off_finds_none_either():
+    project = make_project(owner=make_user(is_active=False))
+    with pytest.raises(NotFound):
+        project_edit(project=project, by=project.owner, now=NOW, name="x")
+
+
+@every_row(
+    ("changes", "says"),
+    [
+        ({"owner": "me"}, "no owner to change"),
+        ({"context_version": "7"}, "no context_version"),
+        ({"name": " \n "}, "needs a name"),
+        ({"name": 7}, "must be text"),
+        ({"parties": "a\x00b"}, "without null characters"),
+        ({"context_md": "x" * (CONTEXT_CHARS + 1)}, f"at most {CONTEXT_CHARS}"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(changes, says):
+    project = make_project()
+    with pytest.raises(Invalid, match=says):
+        project_edit(project=project, by=project.owner, now=NOW, **changes)
+
+
+def test_secrets_do_not_enter_a_context_that_every_run_reads():
+    project = make_project()
+    secret = "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
+    row = project_edit(project=project, by=project.owner, now=NOW, context_md=f"The key is {secret}.")
+    assert secret not in row.context_md
+    assert versions(project) == [(1, row.context_md)]
+
+
+def test_deleting_a_project_frees_its_runs_and_triggers():
+    project = make_project()
+    session = make_session(owner=project.owner, project=project)
+    trigger = make_trigger(owner=project.owner, project=project)
+    project_edit(project=project, by=project.owner, now=NOW, context_md="one")
+    project_delete(project=project, by=project.owner, now=NOW)
+    session.refresh_from_db()
+    trigger.refresh_from_db()
+    assert (session.project, trigger.project, ContextRevision.objects.count()) == (None, None, 0)
+    assert told("project.deleted") == [
+        ("project.deleted", f"user:{project.owner.pk}", {"project_id": str(project.public_id)})
+    ]
+    with pytest.raises(NotFound):
+        project_delete(project=project, by=project.owner, now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_writers_at_once_each_get_a_version_of_their_own():
+    project = make_project()
+    owner = project.owner
+    in_threads(8, lambda n: project_edit(project=project, by=owner, now=NOW, context_md=f"text {n}"))
+    assert [version for version, _ in versions(project)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    project.refresh_from_db()
+    assert (project.context_version, project.context_md) == versions(project)[-1]

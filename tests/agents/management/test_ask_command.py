@@ -1,0 +1,144 @@
+"""The command `ask`: what it prints, waits for and refuses."""
+
+import io
+import json
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from agents.management import base
+from agents.models import AgentSession, Message
+from tests.agents.ask.scene import make_scene
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def scene():
+    return make_scene(username="ada")
+
+
+def said(text, *options):
+    out = io.StringIO()
+    call_command("ask", text, "--user", "ada", *options, stdout=out)
+    return out.getvalue()
+
+
+def ends_as(monkeypatch, **fields):
+    """A worker takes the session, and answers, while the command sleeps."""
+
+    def work(_seconds):
+        session = AgentSession.objects.order_by("-pk").first()
+        AgentSession.objects.filter(pk=session.pk).update(completed_at=NOW, **fields)
+        Message.objects.create(
+            session=session, seq=1, role="assistant", content="It is Tuesday.", stop="end_turn", created_at=NOW
+        )
+
+    monkeypatch.setattr(base.time, "sleep", work)
+
+
+def test_fast_path_is_printed(scene):
+    assert said("list waiting sessions").startswith("1 session:\n- ")
+    found = json.loads(said("list waiting sessions", "--json"))
+    assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
+
+
+def test_session_is_named(scene):
+    out = said("What day is it?", "--agent", "Clerk")
+    session = AgentSession.objects.order_by("-pk").first()
+    assert str(session.public_id) in out
+    assert session.agent == scene.agent
+
+
+def test_where_a_session_is_to_be_seen_is_told(scene, settings, client):
+    settings.LQOPS_BASE_URL = "https://ops.example"
+    User.objects.filter(username="ada").update(is_staff=True, is_superuser=True)
+    client.force_login(User.objects.get(username="ada"))
+    for text in ("What day is it?", "Investigate why the supplier raised its prices"):
+        out = said(text)
+        session = AgentSession.objects.order_by("-pk").first()
+        assert "--wait SECONDS" in out
+        assert f'manage.py ask "show receipt {str(session.public_id)[:8]}" --user ada' in out
+        page = out.partition("https://ops.example")[2].partition(";")[0]
+        assert client.get(page).status_code == 200
+
+
+def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):
+    def work(_seconds):
+        session = AgentSession.objects.order_by("-pk").first()
+        AgentSession.objects.filter(pk=session.pk).update(
+            status="completed", terminal_reason="completed", completed_at=NOW
+        )
+        for title in ("Letter", "Open question"):
+            session.findings.create(title=title, content=f"{title} in full.")
+
+    monkeypatch.setattr(base.time, "sleep", work)
+    out = said("Investigate why the supplier raised its prices", "--wait", "5")
+    assert out.endswith("(completed).\ninfo: Letter\nLetter in full.\n\ninfo: Open question\nOpen question in full.\n")
+
+
+def test_answer_is_waited_for(scene, monkeypatch):
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    out = said("What day is it?", "--wait", "5")
+    assert out.endswith("completed (completed).\nIt is Tuesday.\n")
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    found = json.loads(said("What day is it?", "--wait", "5", "--json", "--agent", str(scene.agent.public_id)))
+    assert (found["status"], found["answer"]) == ("completed", "It is Tuesday.")
+
+
+def test_session_that_does_not_complete_is_an_error(scene, monkeypatch):
+    ends_as(monkeypatch, status="failed", terminal_reason="worker_error")
+    with pytest.raises(CommandError, match="worker_error"):
+        said("What day is it?", "--wait", "5")
+    with pytest.raises(CommandError, match="queued"):
+        said("What day is it?", "--wait", "0")
+
+
+@pytest.mark.parametrize("wait", ["nan", "inf", "-1", "long"])
+def test_wait_that_is_no_time_is_refused_and_nothing_is_asked(scene, wait):
+    before = AgentSession.objects.count()
+    with pytest.raises(CommandError, match="is not a number of seconds, 0 or more"):
+        said("What day is it?", f"--wait={wait}")
+    assert AgentSession.objects.count() == before
+
+
+def test_draft_is_told(scene):
+    assert "switched off" in said("every hour run Lease on Leases")
+
+
+def test_chat_goes_on(scene, monkeypatch):
+    ends_as(monkeypatch, status="completed", terminal_reason="completed")
+    first = json.loads(said("What day is it?", "--wait", "5", "--json"))
+    second = json.loads(said("Are you sure?", "--chat", first["data"]["chat"], "--json"))
+    assert second["data"]["chat"] == first["data"]["chat"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "why"),
+    [
+        ("", (), "characters"),
+        ("halt session 00000000-0000-4000-8000-000000000000", (), "no session"),
+        ("hello there", ("--agent", "Nobody"), "no agent"),
+        ("hello there", ("--chat", "x"), "not the id of a chat"),
+    ],
+)
+def test_refusals_are_told(scene, text, options, why):
+    with pytest.raises(CommandError, match=why):
+        said(text, *options)
+
+
+def test_unknown_user_is_refused():
+    with pytest.raises(CommandError, match="no active user"):
+        call_command("ask", "help", "--user", "nobody")
+
+
+def test_dry_run_says_what_would_be_done_and_does_nothing(scene):
+    assert said("pause agent Clerk", "--dry-run") == "switch_agent: Switches agent Clerk off.\n"
+    assert "You have no session" in said("halt session 1f2e3d4c", "--dry-run")
+    found = json.loads(said("What day is it?", "--dry-run", "--json"))
+    assert (found["strategy"], found["kind"], found["lever"]) == ("DIRECT_RESPONSE", "session", True)
+    scene.agent.refresh_from_db()
+    assert scene.agent.enabled
+    assert not AgentSession.objects.filter(mode="chat").exists()

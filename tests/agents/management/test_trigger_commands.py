@@ -1,0 +1,225 @@
+"""run_now and triggers: what they do, say and return."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from agents.enums import Status, TriggerKind, WaitingOn
+from agents.management import base
+from agents.models import AgentSession
+from audit.models import AuditEvent
+from tests.agents.ask.rows import make_question
+from tests.agents.triggers.rows import make_collection, make_document, make_playbook, make_project, make_skill
+from tests.factories import NOW, make_session, make_trigger, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return make_user(username="ada")
+
+
+def run(capsys, *arguments):
+    call_command(*arguments)
+    return capsys.readouterr().out
+
+
+def ends_as(monkeypatch, **fields):
+    """A worker takes the session while the command sleeps."""
+
+    def work(_seconds):
+        AgentSession.objects.update(completed_at=NOW, **fields)
+
+    monkeypatch.setattr(base.time, "sleep", work)
+
+
+def test_run_now_runs_a_playbook_and_names_the_session(owner, capsys):
+    playbook, collection, project = make_playbook(owner), make_collection(owner), make_project(owner)
+    out = run(
+        capsys, "run_now", "--playbook", playbook.name, "--owner", "ada", "--collection", collection.name,
+        "--project", project.name, "--max-cost", "0.001", "--artifacts", "--analysis", "agentic", "--user", "ada",
+    )  # fmt: skip
+    session = AgentSession.objects.get()
+    assert out == f"Session {session.public_id}: queued, $0.00.\n"
+    assert (session.owner, session.project, session.max_cost_usd) == (owner, project, Decimal("0.001"))
+    assert session.params["collection"] == str(collection.public_id)
+    assert (session.params["emit_artifacts"], session.params["analysis_mode"]) == (True, "agentic")
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == f"user:{owner.pk}"
+
+
+def test_run_now_runs_a_skill_over_a_document(owner, capsys):
+    skill, document = make_skill(), make_document(owner)
+    out = run(
+        capsys, "run_now", "--skill", skill.name, "--owner", "ada", "--document", str(document.public_id), "--json"
+    )
+    session = AgentSession.objects.get()
+    assert json.loads(out) == {
+        "session": str(session.public_id),
+        "status": "queued",
+        "terminal_reason": None,
+        "cost_usd": "0.000000",
+        "actual_usd": "0.000000",
+        "max_cost_usd": "5.000000",
+        "findings": [],
+    }
+    assert session.params == {"skill": skill.name, "document": str(document.public_id)}
+    assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "command"
+
+
+def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
+    trigger = make_trigger(owner=owner, name="Nightly", query="late fees")
+    make_trigger(name="Nightly")
+    for named in ("Nightly", str(trigger.public_id)):
+        run(capsys, "run_now", "--trigger", named, "--owner", "ada")
+    assert trigger.sessions.count() == 2
+
+
+def test_run_now_takes_a_playbook_alone(owner, capsys):
+    playbook = make_playbook(owner)
+    run(capsys, "run_now", "--playbook", playbook.name, "--owner", "ada")
+    assert AgentSession.objects.get().params == {"playbook": str(playbook.public_id)}
+
+
+def test_run_now_can_ask_for_a_review_and_search(owner, capsys):
+    run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "late fees", "--review")
+    params = AgentSession.objects.get().params
+    assert (params["query"], params["review_flagged"]) == ("late fees", True)
+
+
+def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
+    ends_as(monkeypatch, status=Status.COMPLETED, terminal_reason="completed")
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
+    assert "completed (completed)" in out
+
+
+def test_run_now_tells_what_the_run_found(owner, capsys, monkeypatch):
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+        AgentSession.objects.get().findings.create(title="Late fees", content="Two per cent.")
+
+    monkeypatch.setattr(base.time, "sleep", work)
+    out = run(capsys, "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30")
+    assert out.endswith("\ninfo: Late fees\nTwo per cent.\n")
+
+
+def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys, monkeypatch):
+    document = make_document(owner, name="lease.txt")
+
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
+        for quote, check in (("A fee of\n2 %" + " and" * 100, "verified"), ("Never said", "unverified")):
+            about = {"document": document, "quote": quote, "quote_check": check}
+            AgentSession.objects.latest("pk").findings.create(title=f"Is {check}", content="See there.", **about)
+
+    monkeypatch.setattr(base.time, "sleep", work)
+    asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
+    told = run(capsys, *asked)
+    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in told
+    assert "info: Is unverified (lease.txt)\nSee there.\n" in told
+    assert "Never said" not in told
+    assert max(map(len, told.splitlines())) < 210
+
+    first, second = json.loads(run(capsys, *asked, "--json"))["findings"]
+    assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
+    assert first["quote"].startswith("A fee of 2 %")
+    assert (first["quote_check"], second["quote_check"]) == ("verified", "unverified")
+
+
+def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
+    def work(_seconds):
+        AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.INPUT)
+        session = AgentSession.objects.get()
+        if not session.questions.exists():
+            make_question(session)
+
+    monkeypatch.setattr(base.time, "sleep", work)
+    with pytest.raises(CommandError, match="The run did not complete: it waits for an answer"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0.1")
+
+
+def test_run_now_fails_when_the_run_does_not_complete(owner, capsys, monkeypatch):
+    ends_as(monkeypatch, status=Status.HALTED, terminal_reason="cost_cap_reached")
+    with pytest.raises(CommandError, match=r"halted \(cost_cap_reached\)"):
+        call_command(
+            "run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30", "--json"
+        )
+    assert json.loads(capsys.readouterr().out)["terminal_reason"] == "cost_cap_reached"
+
+
+def test_run_now_does_not_wait_for_ever(owner):
+    with pytest.raises(CommandError, match="did not complete: queued"):
+        call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--playbook", "absent"], "ada has no playbook named 'absent'"),
+        (["--skill", "absent"], "no skill 'absent'"),
+        (["--trigger", "absent"], "ada has no trigger named 'absent'"),
+        (["--trigger", "Twice"], "more than one"),
+        (["--skill", "s", "--collection", "absent"], "ada has no collection named 'absent'"),
+        (["--skill", "s", "--document", "absent"], "not a public id"),
+        (["--skill", "s", "--document", "4554cdd9-0000-4000-8000-000000000000"], "no document"),
+        (["--skill", "s", "--max-cost", "much"], "not an amount"),
+        (["--skill", "s", "--query", "q", "--max-cost", "-1"], "0 or more"),
+        (["--skill", "s", "--query", "q", "--max-cost", "NaN"], "0 or more"),
+        (["--skill", "s", "--playbook", "p"], "not allowed with"),
+        ([], "exactly one playbook or skill, or a goal"),
+    ],
+)
+def test_run_now_says_what_is_wrong(owner, arguments, says):
+    make_skill(name="s")
+    make_trigger(owner=owner, name="Twice")
+    make_trigger(owner=owner, name="Twice")
+    with pytest.raises(CommandError, match=says):
+        call_command("run_now", *arguments, "--owner", "ada")
+    assert not AgentSession.objects.exists()
+
+
+def test_run_now_runs_only_for_users_who_are_there_and_have_opted_in(owner):
+    make_skill(name="s")
+    make_user(username="bob", opted_in=False)
+    for name, says in (("nobody", "no user 'nobody'"), ("bob", "opted in")):
+        with pytest.raises(CommandError, match=says):
+            call_command("run_now", "--skill", "s", "--query", "q", "--owner", name)
+
+
+def test_triggers_lists_what_is_in_use(owner, capsys):
+    due = make_trigger(
+        owner=owner, kind=TriggerKind.SCHEDULE, name="Nightly", cron="0 6 * * *", zone="Europe/Paris", next_run_at=NOW
+    )
+    make_session(trigger=due, cost_total_usd=Decimal("0.25"), cost_actual_usd=Decimal("0.2"))
+    make_trigger(owner=owner, name="Stormy", paused_at=NOW, pause_reason="storm", next_run_at=NOW)
+    make_trigger(owner=owner, name="Off", enabled=False, next_run_at=NOW)
+    make_trigger(owner=owner, name="Gone", deleted_at=NOW)
+    make_trigger(name="Other")
+
+    found = json.loads(run(capsys, "triggers", "--json"))["triggers"]
+    assert [row["name"] for row in found] == ["Nightly", "Stormy", "Off", "Other"]
+    assert found[0] == {
+        "id": str(due.public_id),
+        "kind": "schedule",
+        "name": "Nightly",
+        "owner": "ada",
+        "enabled": True,
+        "paused": None,
+        "next_run_at": NOW.isoformat(),
+        "zone": "Europe/Paris",
+        "sessions": 1,
+        "charged_usd": "0.250000",
+        "actual_usd": "0.200000",
+    }
+    lines = run(capsys, "triggers", "--owner", "ada").splitlines()
+    assert len(lines) == 3
+    assert "Nightly  ada  on  next 2026-03-14" in lines[0]
+    assert "paused: storm  0 sessions" in lines[1]
+    assert "Off  ada  off  0 sessions" in lines[2]
+    assert [row["next_run_at"] for row in found[1:3]] == [None, None]
+
+
+def test_triggers_says_when_there_are_none(capsys):
+    assert run(capsys, "triggers") == "There are no triggers.\n"

@@ -1,0 +1,136 @@
+"""Reading takes time in proportion to the text, whatever it is made of: no document stalls the worker that reads it."""
+
+import time
+
+import pytest
+
+from agents.providers.offline import provider
+from agents.providers.offline.matching import CLAUSE, demands, names_in, stance_of
+from agents.providers.offline.provider import CUT_OFF, markings
+from agents.providers.offline.text import HEADING_CHARS, Document, quantities, split, words_of
+from agents.walk.parsing import parse_analysis, parse_judgement
+from tests.agents.providers.offline import corpus
+from tests.agents.providers.offline.asking import analysis, document, playbook
+from tests.table import every_row
+
+# What a run of marks stands between decides whether a pattern finds its end.
+SHAPES = [("", ""), ("no 30 (30", "x"), ("a over", " x")]
+SMALL, TIMES = 1_500, 4
+SLACK = 0.02  # seconds; a clock is no finer on a busy machine
+
+MARKS = list(".!?\u2026,;:'\"\u201c\u201d\u2019()[]{}<>-\u2013*#|/%$=+_&~`\\ \t\n\r0aA\u56fd\u0301\u00ad\u3002\u0663")
+MIXES = [
+    ".)", ".\"", ". ", ".a", ".0", "?.", "!\n", "? ", "?a ", "?yes", "?no", "a.", "a,", "a\n", "a-\n", "a'", "A.",
+    "0,", "0.", "0%", "0 ", "1:", "- ", "* ", "(a) ", "\n\n", "\n ", "\r\n", "x:\n", "- a\n", "x:\n- a\n", "# a\nb. ",
+    "no ", "no.", "not ", "neither a ", "in no ", "shall not ", "is ly", "be \t", "only ", "subject to ", "requires a ",
+    "if ", "as ", "by ", "may ", "thirty ", "one-", "one and ", "(30 ", "30 (30", "(30  % ", "every ", "first ",
+    "net ", "jan ", "at least ", "over  ", "over by ", "exceed", "from a ", "from ", "to ", "non-", "non- \n", "e.g. ",
+    "Section ", ", but ", "a; ", ", and ", " and shall", "it is. ", "CONFIDENTIAL ", "\nCONFIDENTIAL", "STRICTLY ",
+    "legal ", "privileged and ", "claim:", "Quote: a\n", "a -> ", "+ a: ", "- a = 1\n", "```", "```\n", "{", "{\"a\":",
+    "{\"findings\":[", "<<<", "<<<a ", "\"a", "\u201ca", "\\\"", "\u2610 ", "[ ] ", "[", "A ", "Ab ", "once a ",
+]  # fmt: skip
+
+
+def everything_of(text):
+    found = Document(text)
+    return found.index, found.context_index, found.is_english, found.phrase("nowhere to be found")
+
+
+READERS = {
+    "split": split,
+    "words": words_of,
+    "quantities": quantities,
+    "stance": stance_of,
+    "names": names_in,
+    "clauses": CLAUSE.split,
+    "markings": markings,
+    "document": everything_of,
+    "judge": lambda text: provider.judge([f"Claim: pay in 30 days.\nQuote: {text}"], 1_000),
+    "precheck": lambda text: provider.precheck([text], 100),
+    "signal": lambda text: provider.signal([text, text], 100),
+    "reply": parse_analysis,
+    "judgement": parse_judgement,
+}
+
+
+def seconds(read, text, rounds=1):
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.process_time()
+        read(text)
+        best = min(best, time.process_time() - started)
+    return best
+
+
+def in_shape(size, begins, piece, ends):
+    return begins + (piece * size)[:size] + ends
+
+
+def grows_too_fast(read, make):
+    """True when four times the text takes more than eight times as long, also when looked at again."""
+    for rounds in (1, 3):
+        small, large = (seconds(read, make(size), rounds) for size in (SMALL, TIMES * SMALL))
+        if large <= 2 * TIMES * small + SLACK:
+            return False
+    return True
+
+
+def slow_ones(read, shapes):
+    read("The Customer shall pay within 30 days. No other term applies.")  # what is made once is made now
+    return [shape for shape in shapes if grows_too_fast(read, lambda size, shape=shape: in_shape(size, *shape))]
+
+
+@every_row("name", READERS)
+def test_time_grows_with_the_text_and_no_faster(name):
+    """Every third piece in one of the shapes; all of them in all in the full run."""
+    pieces = enumerate((MARKS + MIXES)[::3])
+    shapes = [(SHAPES[number % 3][0], piece, SHAPES[number % 3][1]) for number, piece in pieces]
+    assert slow_ones(READERS[name], shapes) == []
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("name", READERS)
+def test_time_grows_with_the_text_and_no_faster_in_every_shape(name):
+    shapes = [(begins, piece, ends) for piece in MARKS + MIXES for begins, ends in SHAPES]
+    assert slow_ones(READERS[name], shapes) == []
+
+
+@every_row("piece", ["it is. ", "it; ", "it, but ", "a and shall ", ". "])
+def test_demands_that_are_put_together_take_linear_time(piece):
+    assert not grows_too_fast(demands, lambda size: in_shape(size, "", piece, ""))
+
+
+def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
+    def made(size):
+        half = size // 2
+        words = " ".join(f"term{number}" for number in range(half // 8))
+        return f"# {words}\n\n" + "It is agreed.\nx:\n- so it is\n\n" * (half // 32)
+
+    assert not grows_too_fast(everything_of, lambda size: made(4 * size))
+
+
+def test_an_ordinary_heading_is_kept_whole():
+    heading = "# " + "Limitation of Liability " * 12
+    assert len(heading) < HEADING_CHARS
+    found = split(f"{heading}\n\nNeither party is liable.")
+
+    assert found[-1].heading == heading.strip()
+
+
+@every_row("run", ["." * 50_000, "?! " * 15_000, "…" * 50_000, "\u201d." * 25_000])
+def test_a_run_of_marks_does_not_stall_an_analysis(run):
+    started = time.process_time()
+    found = analysis(playbook(corpus.PAYMENT), document(f"Invoices are paid within 30 days of receipt {run}"))
+
+    assert found["analyst"]["verdicts"]
+    assert time.process_time() - started < 5
+
+
+def test_what_lies_beyond_the_greatest_size_is_not_read_and_said_so(monkeypatch):
+    assert provider.MOST_CHARS == 1_000_000
+    monkeypatch.setattr(provider, "MOST_CHARS", 20_000)
+    filler = "It is agreed. " * (20_000 // 14 + 1)
+    found = analysis(playbook(corpus.PAYMENT), document(f"{filler}\n\nInvoices are paid within 90 days of receipt."))
+
+    assert CUT_OFF in [finding["content"] for finding in found["findings"]]
+    assert all(finding["end"] <= 20_000 for finding in found["findings"])

@@ -1,0 +1,254 @@
+"""The provider as the guard sees it: one shape of answer, exact quotes, bounded usage, the same every time."""
+
+import json
+import random
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.definitions.playbooks import Position
+from agents.enums import Purpose
+from agents.policy.costs import input_bound
+from agents.providers.base import ProviderError
+from agents.providers.offline.provider import OfflineProvider
+from agents.text.blocks import render_block
+from agents.types import ModelRequest, Price
+from tests.agents.providers.offline import corpus
+from tests.agents.providers.offline.asking import NONCE, analysis, answer, document, playbook, request, skill
+from tests.table import every_row
+
+POSITIONS = tuple(dict.fromkeys(case.position for case in corpus.CASES))
+PRICE = Price("offline", Decimal(1), Decimal(2), overhead_tokens=0)
+ODD = [
+    "\r\n\r\n",
+    "\u00ad",
+    "\ufb01nal ",
+    "\u201cquoted\u201d ",
+    "<<<",
+    "\x00",
+    "中文。",
+    "- ",
+    "7.2 ",
+    "? No ",
+    "e.g. ",
+]
+PIECES = [case.document for case in corpus.CASES] + ODD
+DOCUMENTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=15), max_size=8).map("".join)
+KEYS = {"findings", "suggested_memories", "suggested_precedents", "privilege_concerns", "scope_concerns", "analyst"}
+ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "position", "verdict"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(DOCUMENTS)
+def test_every_quote_is_exact(text):
+    told = analysis(playbook(*POSITIONS), document(text))
+    shown = document(text).split("\n", 1)[1]
+
+    assert told.keys() == KEYS
+    for found in told["findings"]:
+        assert found.keys() == ONE
+        assert shown[found["start"] : found["end"]] == found["quote"]
+        assert found["document_id"] == "d1"
+
+
+@settings(max_examples=25, deadline=None)
+@given(DOCUMENTS, st.integers(0, 900))
+def test_an_answer_is_whole_json_within_its_tokens(text, max_tokens):
+    sent = request(playbook(*POSITIONS), document(text), max_tokens=max_tokens)
+    reply = OfflineProvider().complete(sent)
+    full = OfflineProvider().complete(request(playbook(*POSITIONS), document(text)))
+
+    assert reply.usage.output_tokens <= max_tokens
+    assert 0 < reply.usage.input_tokens <= input_bound(sent, PRICE)
+    assert (reply.stop_reason == "max_tokens") == (reply.text != full.text)
+    if max_tokens >= 4:
+        kept = json.loads(reply.text)["findings"]
+        assert kept == json.loads(full.text)["findings"][: len(kept)]
+
+
+def test_the_most_severe_findings_are_kept():
+    positions = [
+        Position(f"Topic {number}", severity, "Zebras graze.")
+        for number, severity in enumerate(("info", "warn", "critical"))
+    ]
+    full = answer(playbook(*positions), document("Nothing of that."))
+    less = answer(playbook(*positions), document("Nothing of that."), max_tokens=full.usage.output_tokens - 1)
+
+    assert [one["severity"] for one in json.loads(less.text)["findings"]] == ["critical", "warn"]
+    assert (full.stop_reason, less.stop_reason) == ("end_turn", "max_tokens")
+    assert answer(playbook(*positions), document("x"), max_tokens=0).text == ""
+    assert answer(playbook(*positions), document("x"), max_tokens=1).text == "{}"
+
+
+def test_the_same_question_has_the_same_answer():
+    sent = request(
+        playbook(*POSITIONS),
+        document("\n\n".join(case.document for case in corpus.CASES)),
+        response_schema={"type": "object"},
+    )
+    reply = OfflineProvider().complete(sent)
+
+    assert OfflineProvider().complete(sent) == reply
+    assert (reply.provider, reply.stop_reason, reply.latency_ms) == ("offline", "end_turn", 0)
+    assert json.loads(reply.text)["findings"]
+
+
+def test_it_says_what_it_is_and_what_it_decided():
+    told = analysis(playbook(corpus.PAYMENT, corpus.LAW), document(corpus.CASES[3].document))
+
+    assert told["analyst"]["name"] == "offline"
+    assert "not a language model" in told["analyst"]["what_it_is"]
+    assert told["analyst"]["verdicts"] == {"fallback": 1, "missing": 1}
+    assert told["suggested_precedents"] == []
+
+
+def test_a_deviation_suggests_a_precedent_that_recurs():
+    clause = "Customer shall pay undisputed invoices within {} days of receipt."
+    first, second = (analysis(playbook(corpus.PAYMENT), document(clause.format(days))) for days in (60, 90))
+
+    assert first["suggested_precedents"] == second["suggested_precedents"]
+    assert first["suggested_precedents"] == [
+        {"pattern_kind": "playbook_deviation", "summary": "Payment terms: deviates from the standard"}
+    ]
+
+
+@every_row(
+    ("parts", "note"),
+    [
+        ((), "No document"),
+        (("Hello",), "No document"),
+        ((document("x"),), "No playbook"),
+        ((playbook(corpus.LAW),), "No document"),
+        ((document("x"), skill("Be careful.")), "no checkable rule"),
+    ],
+)
+def test_without_a_document_or_rules_it_says_so(parts, note):
+    told = analysis(*parts)
+
+    assert told["findings"] == told["suggested_memories"] == told["scope_concerns"] == []
+    assert any(note in said for said in told["analyst"]["notes"])
+
+
+@every_row(
+    ("text", "title"),
+    [
+        ("", "Empty document"),
+        (" \n\t", "Empty document"),
+        (
+            "Der Mieter zahlt die Miete monatlich im Voraus und hinterlegt eine Kaution von drei Monatsmieten.",
+            "Document not in English",
+        ),
+        ("本合同适用中国法律。双方应当遵守保密义务。", "Document not in English"),
+    ],
+)
+def test_what_it_cannot_read_it_does_not_judge(text, title):
+    told = analysis(playbook(corpus.DEPOSIT, corpus.LAW), document(text))
+
+    assert [(one["title"], one["verdict"]) for one in told["findings"]] == [(title, "undecided")]
+
+
+def test_phrases_are_found_in_any_language():
+    position = Position("Recht", "warn", must_contain=("deutsches Recht",), must_not_contain=("中国法律",))
+    german = Position("Miete", "warn", "Der Mieter zahlt die Miete monatlich im Voraus an den Vermieter.")
+
+    (found,) = (
+        one
+        for one in analysis(playbook(position), document("本合同适用中国法律。双方应当遵守。"))["findings"]
+        if one["quote"]
+    )
+    assert found["quote"] == "本合同适用中国法律。"
+    told = analysis(
+        playbook(german),
+        document("Der Vermieter ist nett. Die Kaution wird nach dem Auszug vollständig an Sie erstattet."),
+    )
+    assert [one["verdict"] for one in told["findings"]] == ["missing", "undecided"]
+
+
+def test_a_truncated_document_is_reported():
+    told = analysis(
+        playbook(corpus.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
+    )
+
+    assert [(one["title"], one["document_id"]) for one in told["findings"]] == [("Document cut off", "document-1")]
+
+
+def test_markings_of_privilege_are_quoted():
+    stamp = "PRIVILEGED & CONFIDENTIAL"
+    text = f"{stamp}\nAttorney-client communication.\nEach party keeps confidential information secret.\n{stamp}\n"
+
+    assert analysis(playbook(corpus.LAW), document(text))["privilege_concerns"] == [
+        "PRIVILEGED & CONFIDENTIAL",
+        "Attorney-client communication",
+    ]
+
+
+def test_markings_of_privilege_are_seen_when_there_is_only_a_goal():
+    goal = render_block("goal", "Write a letter.", nonce=NONCE)
+    told = analysis(goal, document("Without prejudice."))
+
+    assert [one["title"] for one in told["findings"]] == ["The goal was not worked towards"]
+    assert told["privilege_concerns"] == ["Without prejudice"]
+
+
+def test_several_documents_and_parts_of_messages():
+    parts = [{"type": "text", "text": playbook(corpus.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
+    messages = (
+        {"role": "system", "content": "Be good."},
+        {"role": "user", "content": parts},
+        {"role": "user", "content": document("Nothing.", "b")},
+        {"role": "user"},
+    )
+    reply = OfflineProvider().complete(ModelRequest("offline", messages, max_tokens=5_000))
+
+    assert [one["document_id"] for one in json.loads(reply.text)["findings"]] == ["a", "b"]
+
+
+def test_it_makes_no_embeddings():
+    with pytest.raises(ProviderError, match="no embeddings") as failed:
+        answer("text", purpose=Purpose.EMBEDDING)
+
+    assert not failed.value.contacted
+
+
+def paragraphs(size, seed=5):
+    """Seeded text of about the given size, on the topics of the positions."""
+    drawn, found, length = random.Random(seed), [], 0
+    while length < size:
+        words = drawn.choices(drawn.choice(corpus.CASES).document.split(), k=14)
+        found.append(" ".join(words) + drawn.choice([". ", ".\n\n"]))
+        length += len(found[-1])
+    return "".join(found)[:size]
+
+
+@pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
+def test_a_megabyte_takes_seconds_and_time_grows_with_the_text(size):
+    thirty = playbook(*(POSITIONS * 2)[:30])
+
+    def seconds(size):
+        sent = request(thirty, document(paragraphs(size)))
+        start = time.process_time()
+        OfflineProvider().complete(sent)
+        return time.process_time() - start
+
+    seconds(10_000)
+    for _ in range(3):  # a busy machine may need another try
+        small, big = seconds(size // 10), seconds(size)
+        if big <= min(5, 12 * max(small, 0.02)):
+            break
+    else:
+        pytest.fail(f"{size} characters took {big:.2f} s, a tenth of them {small:.2f} s")
+
+
+@every_row("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
+def test_odd_texts_take_no_longer(piece):
+    sent = request(playbook(*POSITIONS), document(piece * (25_000 // len(piece))))
+
+    def seconds():
+        start = time.process_time()
+        OfflineProvider().complete(sent)
+        return time.process_time() - start
+
+    assert any(seconds() <= 0.75 for _ in range(3))  # a busy machine may need another try
