@@ -24,10 +24,11 @@ from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notice_create
+from agents.policy.run_spec import RunSpec
 from agents.sensors.rows import PROBLEM_CHARS, Failure, Held, Reading, loops_going, loops_of, plain, quoted, shown
 from agents.sessions.lifecycle import session_lock
 from agents.text.clean import storable
-from agents.triggers.firing import Fired, Refused, collection_params, trigger_fire
+from agents.triggers.firing import Fired, Refused, trigger_fire
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
@@ -325,8 +326,8 @@ def _said(row: Sensor, signal: str, asked: dict[str, Any]) -> dict[str, Any]:
 def _take(trigger: Trigger, slot: str, loop: AgentSession, said: dict[str, Any], *, now: datetime) -> Fired | Refused:
     """The run, and the event that it reads, in one transaction."""
     event_id = uuid.uuid4()
-    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
-    answer = trigger_fire(trigger=trigger, slot=slot, params=params, parent=loop, now=now)
+    inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
+    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, parent=loop, now=now)
     if isinstance(answer, Fired) and answer.first:
         InboundEvent.objects.create(
             public_id=event_id,

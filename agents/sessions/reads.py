@@ -41,11 +41,11 @@ def read_by(session: AgentSession) -> Read:
     calls = ToolCall.objects.filter(session=session, intent=ToolIntent.RETRIEVE_CHUNKS, outcome=Outcome.SUCCESS)
     summaries = [found or {} for found in calls.order_by("pk").values_list("result__summary", flat=True)]
     places = [place for summary in summaries for place in summary.get("passages", ())]
-    given = [session.params.get("document"), *(place.get("document_id") for place in places)]
+    given = [session.spec.document, *(place.get("document_id") for place in places)]
     ids = list(dict.fromkeys(filter(None, map(as_uuid, given))))
     known = {row.public_id: row for row in _rows(Document, ids[:SHOWN_DOCUMENTS]).defer("text")}
     return Read(
-        collection=_rows(Collection, [as_uuid(session.params.get("collection"))]).first(),
+        collection=_rows(Collection, [as_uuid(session.spec.collection)]).first(),
         documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
         more=max(len(ids) - SHOWN_DOCUMENTS, 0),
         left_out=sum(summary.get("left_out", 0) for summary in summaries),
@@ -58,9 +58,9 @@ def _rows(model: Any, public_ids: Sequence[uuid.UUID | None]) -> Any:
 
 def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
     """By primary key: what is checked, by what, and what asked for it."""
-    playbooks = _names(Playbook, (session.params.get("playbook") for session in sessions))
-    documents = _names(Document, (session.params.get("document") for session in sessions))
-    collections = _names(Collection, (session.params.get("collection") for session in sessions))
+    playbooks = _names(Playbook, (session.spec.playbook for session in sessions))
+    documents = _names(Document, (session.spec.document for session in sessions))
+    collections = _names(Collection, (session.spec.collection for session in sessions))
     told = {session.pk: _purpose(session, playbooks, documents, collections) for session in sessions}
     return told | _purposes_of_events(sessions)
 
@@ -77,8 +77,8 @@ def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
 
 def _event_id(session: AgentSession) -> object:
     """Of a run that was asked for in words, those count."""
-    named, words = session.params.get("event"), session.params.get("message") or session.params.get("goal")
-    return named.get("id") if isinstance(named, dict) and not words else None
+    spec = session.spec
+    return None if session.params.get("message") or spec.goal else spec.event
 
 
 def _cut(words: str, limit: int) -> str:
@@ -89,13 +89,13 @@ def _cut(words: str, limit: int) -> str:
 def _purpose(
     session: AgentSession, playbooks: dict[str, str], documents: dict[str, str], collections: dict[str, str]
 ) -> str:
-    given = session.params
-    read = documents.get(str(given.get("document"))) or collections.get(str(given.get("collection")))
-    if read is None and given.get("query"):
-        read = f"“{given['query']}”"
-    if words := given.get("message") or given.get("goal"):
+    spec = session.spec
+    read = documents.get(spec.document) or collections.get(spec.collection)
+    if read is None and spec.query:
+        read = f"“{spec.query}”"
+    if words := session.params.get("message") or spec.goal:
         return f"“{_cut(str(words), MESSAGE_CHARS)}”"
-    by = given.get("skill") or playbooks.get(str(given.get("playbook")))
+    by = spec.skill or playbooks.get(spec.playbook)
     if read and by:
         return f"{read} by {by}"
     return str(read or by or (session.trigger.name if session.trigger else _of_agent(session)))
@@ -126,7 +126,7 @@ def purpose_kind(session: AgentSession) -> str:
     """Why it exists, in one word: what an agent does by itself, a goal, a chat, a trigger that fired, or a person."""
     if session.mode in _BY_ITSELF:
         return str(session.mode)
-    if "goal" in session.params or session.params.get("way") == "goal":
+    if session.spec.goal or session.params.get("way") == "goal":
         return "goal"
     if session.mode == Mode.CHAT:
         return "chat"

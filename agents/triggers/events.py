@@ -22,9 +22,10 @@ from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_hear_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.policy import event_match
+from agents.policy.run_spec import RunSpec
 from agents.text.clean import one_line
 from agents.triggers import signing
-from agents.triggers.firing import HOUR, Reason, Refused, collection_params, trigger_fire
+from agents.triggers.firing import HOUR, Reason, Refused, trigger_fire
 from agents.triggers.signing import verified_id
 from agents.triggers.triggers import plain
 from audit import recorder
@@ -242,8 +243,8 @@ def _take(
         return seen
     event_id = uuid.uuid4()
     slot = f"hook:{hashlib.sha256(webhook_id.encode()).hexdigest()}" if webhook_id else f"event:{event_id}"
-    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
-    answer = trigger_fire(trigger=trigger, slot=slot, params=params, now=now)
+    inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
+    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, now=now)
     row = InboundEvent(public_id=event_id, owner_id=trigger.owner_id, trigger=trigger)
     if isinstance(answer, Refused):
         if answer.reason == Reason.RATE:  # counted by the fuse; without its data, since it is to be sent again

@@ -11,7 +11,7 @@ and hold whatever becomes of the run.
 
 import logging
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Q
@@ -22,13 +22,12 @@ from agents.knowledge.search import documents_new_in, fitting_until
 from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import (
     Fired,
     Reason,
     Refused,
     all_work_halted,
-    collection_params,
-    period_params,
     trigger_fire,
 )
 
@@ -107,9 +106,14 @@ def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     slot_at, due = schedule.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
     next_run_at = schedule.next_after(row.cron, row.zone, now)
     since, until, waiting = _period(row, now=now)
-    more = {"until": until.isoformat(), "put_off": waiting} if waiting else {}
-    params = {**collection_params(row.collection), **period_params(since, baseline=since is None, **more)}
-    answer = _decide(row, slot_at, due, params, now=now)
+    inputs = RunSpec.of(
+        collection=row.collection,
+        since=since and since.isoformat(),
+        until=until.isoformat() if waiting else None,
+        baseline=since is None,
+        put_off=waiting,
+    )
+    answer = _decide(row, slot_at, due, inputs, now=now)
     if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
         return False
     row.next_run_at = next_run_at
@@ -133,7 +137,7 @@ def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, 
 
 
 def _decide(
-    row: Trigger, slot_at: datetime | None, due: int, params: dict[str, Any], *, now: datetime
+    row: Trigger, slot_at: datetime | None, due: int, inputs: RunSpec, *, now: datetime
 ) -> Fired | Refused | None:
     """Fires the last time that was due, or says in the record why not."""
     if slot_at is None:
@@ -145,7 +149,7 @@ def _decide(
     if AgentSession.objects.active().filter(trigger=row).exists():
         _record_skipped(row, "overlap", slot=slot, missed=due, now=now)
         return None
-    answer = trigger_fire(trigger=row, slot=slot, params=params, now=now)
+    answer = trigger_fire(trigger=row, slot=slot, inputs=inputs, now=now)
     if due > 1 and isinstance(answer, Fired):
         _record_skipped(row, "missed", slot=slot, missed=due - 1, now=now)
     return answer

@@ -3,7 +3,8 @@
 A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire any more.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
-from agents.enums import AnalysisMode, BudgetScope, EventSeverity, TriggerKind
+from agents.enums import BudgetScope, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
@@ -21,6 +22,7 @@ from agents.people.access import actor_of, demand_access
 from agents.policy import schedule
 from agents.policy.costs import MOST_USD
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import OPTIONS, QUERY_CHARS
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL
@@ -105,11 +107,11 @@ def _flag(name: str, value: Any, owner_id: int) -> bool:
     return value
 
 
-def _word(words: type[models.TextChoices]) -> Check:
+def _one_of(choices: Sequence[str]) -> Check:
     def check(name: str, value: Any, owner_id: int) -> str:
-        if value not in words.values:
-            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(words.values)}.")
-        return str(words(value).value)
+        if value not in choices:
+            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+        return str(value)
 
     return check
 
@@ -145,6 +147,14 @@ def _skill(name: str, value: Any, owner_id: int) -> PromptSkill | None:
     return demand_skill(name, value)
 
 
+def _option(each: Field[Any]) -> Check:
+    """Return the check of an option of runs."""
+    if choices := each.metadata["choices"]:
+        return _one_of(choices.values)
+    configs: dict[str, type[LoopConfig | GuardrailsConfig]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
+    return _settings(configs[each.name]) if each.name in configs else _flag
+
+
 _ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
     {
         "name": _text(120, needed=True),
@@ -153,13 +163,8 @@ _ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
         "playbook": _owned(Playbook),
         "collection": _owned(Collection),
         "skill": _skill,
-        "query": _text(500),
-        "emit_artifacts": _flag,
-        "review_flagged": _flag,
-        "judge_citations": _flag,
-        "analysis_mode": _word(AnalysisMode),
-        "loop": _settings(LoopConfig),
-        "guardrails": _settings(GuardrailsConfig),
+        "query": _text(QUERY_CHARS),
+        **{each.name: _option(each) for each in OPTIONS},
         "enabled": _flag,
         "max_cost_usd": checked_cap,
         "max_cost_per_day_usd": checked_cap,
@@ -178,7 +183,7 @@ _ONE_KIND: Final[Mapping[str, Mapping[str, Check]]] = MappingProxyType(
             "source": _text(120),
             "event_type": _text(120),
             "category": _text(120),
-            "min_severity": _word(EventSeverity),
+            "min_severity": _one_of(EventSeverity.values),
         },
     }
 )

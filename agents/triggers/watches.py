@@ -19,6 +19,7 @@ from agents.enums import DocumentOrigin, NoticeKind, TriggerKind
 from agents.ledger.trigger_health import trigger_record
 from agents.models import AgentSession, Attachment, Notification, Postponement, Trigger
 from agents.people.notifications import notice_create
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import HOUR, Fired, Reason, Refused, all_work_halted, trigger_fire
 
 logger = logging.getLogger(__name__)
@@ -175,9 +176,9 @@ def _put_back(row: Postponement, watch: Trigger, *, now: datetime) -> None:
 
 
 def _fire(watch: Trigger, attachment: Attachment, *, now: datetime) -> Answer:
-    params = {"document": str(attachment.document.public_id), "collection": str(attachment.collection.public_id)}
+    inputs = RunSpec.of(document=attachment.document, collection=attachment.collection)
     try:
-        return trigger_fire(trigger=watch, slot=_slot(attachment), params=params, now=now, can_wait=True)
+        return trigger_fire(trigger=watch, slot=_slot(attachment), inputs=inputs, now=now, can_wait=True)
     except Exception:  # whatever it was: the other watches are told, and this one again later
         logger.exception("watch %s could not be told of attachment %s", watch.public_id, attachment.pk)
         return None

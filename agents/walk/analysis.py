@@ -18,7 +18,7 @@ from agents.engine.loop import Answered
 from agents.engine.prompting import asked_before, call, model_of, skills_of
 from agents.engine.replies import Words, final_words, honest
 from agents.engine.turns import SessionKey, run_agent_turn
-from agents.enums import AnalysisMode, Outcome, TerminalReason, ToolIntent
+from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.models import AgentSession, Document, Memory, PromptSkill, ToolCall
@@ -106,7 +106,7 @@ def _hint(finding: ParsedFinding, passages: Sequence[Passage]) -> int:
 
 
 def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
-    if not work.wants("judge_citations"):
+    if not work.spec.judge_citations:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
@@ -170,11 +170,11 @@ def assembled(work: Slice) -> tuple[list[Part], Inputs]:
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
     """What to work towards, what to check against, or both."""
-    goal = work.param("goal")
+    goal = work.spec.goal
     if goal:
         inputs = replace(inputs, goal_digest=sha256(goal.encode()).hexdigest())
     parts = [Part("goal", goal, {})] if goal else []
-    if goal and not work.param("skill") and not work.param("playbook"):
+    if goal and not work.spec.skill and not work.spec.playbook:
         return parts, inputs
     standard, inputs = _standard(work, inputs)
     return [*parts, standard], inputs
@@ -182,13 +182,13 @@ def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
 
 def _standard(work: Slice, inputs: Inputs) -> tuple[Part, Inputs]:
     """What to check against. If both are set, the skill wins."""
-    if name := work.param("skill"):
+    if name := work.spec.skill:
         skill = PromptSkill.objects.filter(name=name).first()
         if skill is None:
             raise NotFound(f"There is no skill named {name!r}; the run cannot follow it.")
         part = Part("skill", skill_text(skill), {"name": skill.name})
         return part, replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
-    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.param("playbook"))
+    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.spec.playbook)
     used = replace(
         inputs,
         playbook_id=str(playbook.public_id),
@@ -219,7 +219,7 @@ STEPS_KEY: Final = "analysis"
 
 
 def is_agentic(work: Slice) -> bool:
-    return work.param("analysis_mode") == AnalysisMode.AGENTIC
+    return work.spec.is_agentic
 
 
 def think(work: Slice) -> Answered | End:
@@ -232,7 +232,7 @@ def think(work: Slice) -> Answered | End:
         said,
         system=system,
         config=loop_of(session),
-        instructed=bool(work.param("goal")),  # asked of an agent; what triggers start goes by playbook or skill alone
+        instructed=bool(work.spec.goal),  # asked of an agent; what triggers start goes by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
@@ -292,13 +292,13 @@ def analysis(work: Slice) -> End | None:
 def is_due(work: Slice) -> bool:
     """True when there is something to check, and something to check it against; a goal needs nothing to read."""
     reading = reading_of(work)
-    if work.param("goal"):
+    if work.spec.goal:
         return not reading.failed
     return has_target(work) and has_something_to_read(work, reading)
 
 
 def has_target(work: Slice) -> bool:
-    return bool(work.param("skill") or work.param("playbook") or work.param("goal"))
+    return work.spec.has_target
 
 
 def has_something_to_read(work: Slice, reading: Reading) -> bool:
@@ -338,14 +338,14 @@ def _ask_once(work: Slice) -> End | None:
     asked = _ask(work)
     if asked.detail == BUSY and session_note_wait(work.session) <= MOST_WAITS:
         return Asleep(clock() + BUSY_WAIT)
-    if work.is_over and work.wants("judge_citations") and not asked.replayed:
+    if work.is_over and work.spec.judge_citations and not asked.replayed:
         return SliceOver()  # a long answer has used it up; the judges are heard in the next one
     return None
 
 
 def _ask(work: Slice) -> ToolResult:
     session = work.session
-    intent = ToolIntent.RUN_SKILL if work.param("skill") else ToolIntent.RUN_PLAYBOOK
+    intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
     params = asked_before(session, ANALYSIS_KEY)
     if params is None:
         parts, inputs = assembled(work)

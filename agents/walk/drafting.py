@@ -52,14 +52,14 @@ def drafting(work: Slice) -> End | None:
 
 def _with_texts(work: Slice, analysis: Analysis) -> Analysis:
     """A text that a goal asks for is a finding, unless drafts are saved: nobody loses what they asked for."""
-    if not work.param("goal") or work.wants("emit_artifacts"):
+    if not work.spec.goal or work.spec.emit_artifacts:
         return analysis
     texts = [ParsedFinding(one.name[:TITLE_CHARS], "info", one.content[:CONTENT_CHARS]) for one in analysis.artifacts]
     return replace(analysis, findings=(*analysis.findings, *texts), artifacts=())
 
 
 def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
-    if work.param("goal") and analysis.is_structured and not analysis.findings and not analysis.artifacts:
+    if work.spec.goal and analysis.is_structured and not analysis.findings and not analysis.artifacts:
         said = "The model says neither what it reached nor what it did not. What it did is in the session's transcript."
         yield Note("note:no_result", "warn", "The goal has no result", said)
 
@@ -104,7 +104,7 @@ def _note_params(note: Note) -> dict[str, Any]:
 
 
 def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Note]:
-    if not artifacts or not work.wants("emit_artifacts"):
+    if not artifacts or not work.spec.emit_artifacts:
         return []
     collection = _collection(work)
     if not collection:
@@ -133,7 +133,7 @@ def _about_drafts(results: list[ToolResult]) -> Iterator[Note]:
 
 def _collection(work: Slice) -> str:
     """The collection of the run, else that of its trigger."""
-    if named := work.param("collection"):
+    if named := work.spec.collection:
         return named
     rows = Collection.objects.filter(triggers__sessions=work.session.pk, deleted_at__isnull=True)
     return str(rows.values_list("public_id", flat=True).first() or "")
@@ -175,7 +175,7 @@ def _left_out(reading: Reading) -> Note:
 
 def _why_nothing(work: Slice, reading: Reading) -> Note:
     """Why no question was asked."""
-    if work.wants("baseline"):
+    if work.spec.baseline:
         said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
         return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
     if reading.failed:
@@ -184,7 +184,7 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
     if not reading.passages and (reading.left_out or reading.put_off):
         said = "There are documents, but none of them could be read in this run."
         return Note(UNREAD, "warn", "The documents were not read", f"{said}\n\nNothing was checked.")
-    if work.param("since") and not reading.passages:
+    if work.spec.since and not reading.passages:
         said = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", said)
     if not has_target(work):
@@ -196,8 +196,8 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
 
 def _new_to(work: Slice) -> str:
     """What a run of a schedule reads, in words."""
-    what = "what fits its query in documents that are" if work.param("query") else "what is"
-    return f"{what} put into {'the' if work.param('collection') else 'a'} collection"
+    what = "what fits its query in documents that are" if work.spec.query else "what is"
+    return f"{what} put into {'the' if work.spec.collection else 'a'} collection"
 
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
@@ -256,7 +256,7 @@ def delivery(work: Slice) -> End | None:
     session_note_empty(work.session, empty=tally.is_empty, fault=tally.fault)
     if tally.is_quiet:
         return None
-    risk = Risk.HIGH if tally.concerns and work.wants("review_flagged") else None
+    risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
     told = call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notice(work, tally), risk=risk)
     if told.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)

@@ -4,7 +4,6 @@ Later phases read what came of it from the journal, through `reading_of`; it is 
 """
 
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,8 @@ from agents.engine.prompting import call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
 from agents.models import AgentSession, InboundEvent
-from agents.sessions.reads import call_latest
+from agents.policy.run_spec import RunSpec
+from agents.sessions.reads import as_uuid, call_latest
 from agents.types import End
 from agents.walk.prompts import Part
 
@@ -40,16 +40,8 @@ class Slice:
         return clock() - self.started_at >= slice_lifetime()
 
     @property
-    def params(self) -> Mapping[str, Any]:
-        return self.session.params or {}
-
-    def param(self, name: str) -> str:
-        """A text of the session's parameters; anything else counts as not given."""
-        value = self.params.get(name)
-        return value if isinstance(value, str) else ""
-
-    def wants(self, name: str) -> bool:
-        return self.params.get(name) is True
+    def spec(self) -> RunSpec:
+        return self.session.spec
 
 
 def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:
@@ -106,18 +98,22 @@ def intake(work: Slice) -> End | None:
 
 def _asked(work: Slice) -> dict[str, Any]:
     """The parameters of the retrieval: by document, by words, or by collection. Empty: there is nothing to fetch."""
-    if work.wants("baseline"):
+    spec = work.spec
+    if spec.baseline:
         return {}
-    if document := work.param("document"):
-        return {"document": document}
-    asked: dict[str, Any] = {name: work.param(name) for name in ("query", "collection") if work.param(name)}
+    if spec.document:
+        return {"document": spec.document}
+    asked: dict[str, Any] = {}
+    if spec.query:
+        asked["query"] = spec.query
+    if spec.collection:
+        asked["collection"] = spec.collection
     if not asked:
         return {}
-    since = work.param("since")
-    if not since:
-        return asked if "query" in asked else {**asked, "since": None}
+    if not spec.since:
+        return asked if spec.query else {**asked, "since": None}
     # Up to when the run was asked for: what comes in meanwhile is the next run's, and is read once.
-    return {**asked, "since": since, "until": work.param("until") or work.session.created_at.isoformat()}
+    return {**asked, "since": spec.since, "until": spec.until or work.session.created_at.isoformat()}
 
 
 def reading_of(work: Slice) -> Reading:
@@ -130,7 +126,7 @@ def reading_of(work: Slice) -> Reading:
     return Reading(
         passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
         left_out=int(summary.get("left_out", 0)),
-        put_off=int(work.params.get("put_off") or 0),
+        put_off=work.spec.put_off,
         cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
     )
@@ -142,11 +138,7 @@ def _passage(chunk: Mapping[str, Any]) -> Passage:
 
 def event_of(session: AgentSession) -> Part | None:
     """The event that the run answers, as a document of its own: data, like any other. Only the owner's own event."""
-    named = (session.params or {}).get(EVENT)
-    try:
-        public_id = uuid.UUID(str(named["id"])) if isinstance(named, dict) and "id" in named else None
-    except ValueError:
-        return None
+    public_id = as_uuid(session.spec.event)
     event = InboundEvent.objects.filter(public_id=public_id, owner_id=session.owner_id).first() if public_id else None
     if event is None:
         return None
