@@ -20,7 +20,6 @@ from agents.policy.consent import needs_person
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import (
     LIVE,
-    Ask,
     approval_for,
     approval_refused_before,
     approval_request,
@@ -60,14 +59,14 @@ def consent(call: Call) -> Approval | ToolResult | None:
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
-def spend(call: Call, ticket: Approval | None) -> ToolResult | None:
-    """Counts the call and uses its ticket, both or neither; else what the run is told. Inside the authorising block."""
-    if ticket is None:
+def spend(call: Call) -> ToolResult | None:
+    """Count the call and use its ticket, both or neither; else return the refusal. Runs in the authorising block."""
+    if call.ticket is None:
         return _limited(call, call.tool.admit)
     try:
         with transaction.atomic():
             limited = _limited(call, call.tool.admit)
-            if limited is None and not ticket_consume(ticket, digest=call.digest, now=call.now):
+            if limited is None and not ticket_consume(call.ticket, digest=call.digest, now=call.now):
                 raise TicketRefused("The approval was used, has expired, or was given for another call.")
     except TicketRefused as refused:
         return denied(call, "ticket_refused", str(refused))
@@ -101,18 +100,7 @@ def _ask(call: Call) -> Approval | ToolResult:
     before = approval_refused_before(call.session, call.signature)
     if before is not None:
         return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
-    ask = Ask(
-        key=call.key,
-        intent=call.intent,
-        capability=call.capability,
-        phase=call.phase,
-        arguments=call.arguments,
-        digest=call.digest,
-        signature=call.signature,
-        risk=call.risk,
-        simulation=call.simulation,
-    )
-    asked = approval_request(call.session, ask, now=call.now)
+    asked = approval_request(call.session, call, now=call.now)
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:

@@ -135,7 +135,7 @@ def journal_settle(
     journal_record(call, now=now, after=after)
 
 
-def journal_local(call: ToolCall, *, session: AgentSession, after: Head, now: datetime) -> None:
+def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
     """Writes down a local call whole, in the transaction of its effect: it is never seen open."""
     if holder(session).update(halt_state=HaltState.RUNNING, last_activity_at=now) != 1:
         raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")

@@ -6,10 +6,9 @@ is used (sessions/approvals.py), with every brake.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -42,19 +41,27 @@ _TOLD = {
 }
 
 
-@dataclass(frozen=True)
-class Ask:
+class ApprovalSubject(Protocol):
     """A call that needs a person, as the server describes it; never in the model's own words."""
 
-    key: str
-    intent: ToolIntent
-    capability: Capability
-    phase: str
-    arguments: Mapping[str, Any]
-    digest: str
-    signature: str
-    risk: Risk | None = None
-    simulation: str = ""
+    @property
+    def key(self) -> str: ...
+    @property
+    def intent(self) -> ToolIntent: ...
+    @property
+    def capability(self) -> Capability: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def arguments(self) -> Mapping[str, Any]: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def signature(self) -> str: ...
+    @property
+    def risk(self) -> Risk | None: ...
+    @property
+    def simulation(self) -> str: ...
 
 
 def approval_for(session: AgentSession, key: str) -> Approval | None:
@@ -68,7 +75,7 @@ def approval_refused_before(session: AgentSession, signature: str) -> Approval |
     return Approval.objects.filter(session=session, signature=signature, status__in=refused).order_by("-pk").first()
 
 
-def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Approval | str:
+def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datetime) -> Approval | str:
     """Writes a pending ticket, or says why none can be asked for. The caller holds the session's row.
 
     A standing approval that fits decides the ticket at once; the call gets a ticket of its own all the same.
@@ -78,21 +85,21 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
     pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
     if pending >= MAX_PENDING:
         return "too_many_pending"
-    standing = standing_use(session, ask.capability, ask.arguments, risk=ask.risk, now=now)
+    standing = standing_use(session, call.capability, call.arguments, risk=call.risk, now=now)
     approval = Approval.objects.create(
         session=session,
-        call_key=ask.key,
-        intent=ask.intent,
-        action=ask.capability.name,
-        version=ask.capability.version,
-        phase=ask.phase,
-        level=ask.capability.level,
-        risk_level=ask.risk or "",
-        description=f"{ask.capability.name} (level {ask.capability.level}) in phase {ask.phase}",
-        simulation=redact(ask.simulation),
-        arguments=redact_data(ask.arguments),
-        digest=ask.digest,
-        signature=ask.signature,
+        call_key=call.key,
+        intent=call.intent,
+        action=call.capability.name,
+        version=call.capability.version,
+        phase=call.phase,
+        level=call.capability.level,
+        risk_level=call.risk or "",
+        description=f"{call.capability.name} (level {call.capability.level}) in phase {call.phase}",
+        simulation=redact(call.simulation),
+        arguments=redact_data(call.arguments),
+        digest=call.digest,
+        signature=call.signature,
         status=ApprovalStatus.APPROVED if standing else ApprovalStatus.PENDING,
         resolved_by=standing.created_by if standing else None,
         resolved_at=now if standing else None,
@@ -100,7 +107,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
         expires_at=now + approval_lifetime(),
         created_at=now,
     )
-    details = {"action": ask.capability.name, "level": ask.capability.level, "risk": ask.risk, "call_key": ask.key}
+    details = {"action": call.capability.name, "level": call.capability.level, "risk": call.risk, "call_key": call.key}
     _record(approval, "approval.requested", now=now, actor="system", **details)
     if standing:
         _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))

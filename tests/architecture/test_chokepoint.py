@@ -202,9 +202,9 @@ def test_a_full_run_has_its_effects():
 def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch):
     real = guard._dispatch
 
-    def without_handler(opened):
-        inert = replace(opened.call.tool, handler=lambda context, params: None)
-        return real(replace(opened, call=replace(opened.call, tool=inert)))
+    def without_handler(call):
+        inert = replace(call.tool, handler=lambda context, params: None)
+        return real(replace(call, tool=inert))
 
     monkeypatch.setattr(guard, "_dispatch", without_handler)
     monkeypatch.setattr("agents.guard.selftest._armed", True)
