@@ -123,7 +123,7 @@ class Call:
 
     @property
     def priced_by(self) -> Mapping[str, Any]:
-        """What its cost is estimated from: the arguments themselves, or what a skill will ask a model."""
+        """What its cost is estimated from: its arguments, or the model request that a skill makes."""
         if self.tool.request is None or "model" in self.arguments:
             return self.arguments
         request = self.tool.request(self.arguments)
@@ -170,7 +170,7 @@ def plan_call(
     risk: Risk | None = None,
     simulation: str = "",
 ) -> Call:
-    """Nothing is read or written. An intent that is not one of the eight raises; so do unusable parameters."""
+    """Check intent, key and parameters. Reads and writes nothing; raises for what no call could be made with."""
     known = ToolIntent(intent)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
@@ -179,7 +179,7 @@ def plan_call(
 
 
 def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
-    """What carries the intent out, and the parameters as they are kept. Those that no call could have raise."""
+    """Return the tool of the intent and the parameters as they are stored, or raise BadParams."""
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
     given = storable(dict(params))
@@ -194,7 +194,7 @@ def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, d
 
 
 def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a call keeps them, if it could be made with them."""
+    """Return the parameters as a call stores them, or raise if no call could be made with them."""
     tool, arguments = usable(intent, params)
     if _holds_a_secret(tool, arguments):
         raise BadParams("they hold a secret, or its mask; pass secrets by handle.")
@@ -202,15 +202,15 @@ def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, An
 
 
 def _holds_a_secret(tool: Tool, arguments: dict[str, Any]) -> bool:
-    """A question to a model may quote a masked secret; an act on the world may not carry one."""
+    """A model request may quote a masked secret; an act on the world may not carry one."""
     return tool.remote and tool.request is None and contains_marker(arguments)
 
 
-# What skills were given and gave back, for people who may see content: a row for each call that its level asks for.
+# --- Skill audit: arguments and results of skill calls, for people who may see content ---
 
 
 def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
-    """Refusals and failures are noted too. Written in the block that records the call itself."""
+    """Record a skill call, also one that was refused or failed, in the transaction that records the call."""
     if not call.tool.is_skill:
         return
     record_skill_call(
@@ -228,7 +228,7 @@ def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
 def note_refusal(
     session: AgentSession, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, *, now: datetime
 ) -> None:
-    """Of a call that is refused before it is one: not offered, not enabled, not asked for, or of no fit."""
+    """Record a skill call that never became one: not offered, not enabled or with unusable arguments."""
     record_skill_call(
         skill_name=skill.name,
         arguments=redact_data(storable(dict(arguments))),
