@@ -60,7 +60,7 @@ NAMED_ROWS: Final[dict[str, type[models.Model]]] = {
 _KEPT_WITH_TRIGGER: Final = ("document", "collection", "event", "since", "until", "baseline", "judge_citations")
 
 MAX_DEPTH: Final = 3
-FUSE: Final = 3  # times the hourly limit, in refusals within an hour
+FUSE: Final = 3  # refusals within an hour, as a multiple of the hourly limit
 HOUR: Final = timedelta(hours=1)
 SAID_EVERY: Final = timedelta(minutes=1)
 HALTED_RETRY_SECONDS: Final = 60
@@ -81,7 +81,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Refused:
-    """Why a trigger did not fire, and after how many seconds it may be worth asking again; 0 is not known."""
+    """Why a trigger did not fire, and after how many seconds to try again; 0 means unknown."""
 
     reason: Reason
     retry_after: int = 0
@@ -92,7 +92,7 @@ def all_work_halted() -> bool:
 
 
 def refusal(row: Trigger, *, depth: int, now: datetime) -> Refused | None:
-    """The first reason that keeps the trigger from firing now; None when it may."""
+    """Return the first reason that keeps the trigger from firing now; None if it may fire."""
     if reason := _standing(row):
         return Refused(reason, int(HOUR.total_seconds()) if reason == Reason.STORM else 0)
     if all_work_halted():
@@ -116,7 +116,7 @@ def _standing(row: Trigger) -> Reason | None:
 
 
 def _rate_wait(row: Trigger, now: datetime) -> int:
-    """Seconds until the trigger has room for one more run in the hour; 0 when it has. Reads a single row."""
+    """Return the seconds until the trigger has room for another run in the hour. Reads a single row."""
     most = row.max_runs_per_hour
     newest_first = AgentSession.objects.filter(trigger=row).order_by("-pk").values_list("created_at", flat=True)
     taken_at = next(iter(newest_first[most - 1 : most]), None) if most else now
@@ -126,20 +126,20 @@ def _rate_wait(row: Trigger, now: datetime) -> int:
 
 
 def refusal_record(row: Trigger, refused: Refused, *, slot: str, depth: int, now: datetime) -> None:
-    """Writes down a refusal, and pauses a trigger that is asked too often. A storm leaves few rows behind."""
+    """Record a refusal, and pause a trigger that is refused too often. A storm leaves few rows behind."""
     if refused.reason == Reason.STORM:
         return
     is_rate = refused.reason == Reason.RATE
     if is_rate and _refused_for_rate(row, now) + 1 >= FUSE * row.max_runs_per_hour:
         trigger_stop(row, STORM, now=now)
-    # A schedule cannot ask more than once a minute, and its rows are what the fuse counts; events are rows themselves.
+    # A schedule fires once a minute at most, and the fuse counts its audit rows; events have rows of their own.
     counted_here = is_rate and row.kind != TriggerKind.EVENT
     if counted_here or not _said_lately(row, refused.reason, now):
         trigger_record(row, _REFUSED, now=now, reason=refused.reason, slot=slot, depth=depth)
 
 
 def _refused_for_rate(row: Trigger, now: datetime) -> int:
-    """Refusals of the last hour, or since the trigger was last let go on: a resumed trigger starts with a new fuse."""
+    """Count refusals of the last hour, or since the trigger was resumed, which resets the fuse."""
     since = now - HOUR
     resumed = AuditEvent.objects.filter(kind="autonomous_trigger.resumed", subject=subject_of(row), at__gt=since)
     since = resumed.order_by("-id").values_list("at", flat=True).first() or since
@@ -185,7 +185,7 @@ def trigger_fire(
     row = trigger_lock(trigger.pk)
     if row is None:
         return Refused(Reason.DELETED)
-    # The lock makes this look-up decide; should a writer ever come without it, the database still refuses the second.
+    # The lock makes this look-up decide; the database would refuse a second session all the same.
     taken = AgentSession.objects.filter(trigger=row, slot=slot).first()
     if taken is not None:
         return Fired(taken, first=False)
@@ -223,10 +223,10 @@ def _spawn(row: Trigger, slot: str, inputs: RunSpec, *, depth: int, now: datetim
 
 
 def trigger_spec(trigger: Trigger) -> RunSpec:
-    """Return what the runs of a trigger do, whatever makes it fire. What they read is the firing's matter."""
+    """Return what the runs of a trigger do, whatever fires it. Inputs come with the firing."""
     options = {name: getattr(trigger, name) for name in OPTION_NAMES}
     if trigger.analysis_mode == AnalysisMode.SINGLE:
-        options["analysis_mode"] = ""  # the default needs no saying
+        options["analysis_mode"] = ""  # the default is not stored
     return RunSpec.of(playbook=trigger.playbook, skill=trigger.skill, query=trigger.query, **options)
 
 

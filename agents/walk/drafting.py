@@ -1,7 +1,7 @@
-"""Drafting: writes down what the analysis says, each item by a guarded call of its own, and the run's own notes.
+"""Drafting, ethics review and delivery: store what the analysis says, flag concerns, notify the owner.
 
-Nothing is made up: an analysis that failed gives one warning and nothing else, and a run that had nothing to do says
-why. Drafts are saved only if the run was told to; what nobody asked for is ignored.
+Each item is stored by a guarded call of its own. Nothing is made up: a failed analysis gives one warning and nothing
+else, and a run that had nothing to do says why. Drafts are saved only if the run was told to.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ UNREAD: Final = "note:unread"
 
 @dataclass(frozen=True)
 class Note:
-    """What the run says of itself, rather than of a document."""
+    """A finding about the run itself rather than about a document."""
 
     key: str
     severity: str
@@ -51,7 +51,7 @@ def drafting(work: Slice) -> End | None:
 
 
 def _with_texts(work: Slice, analysis: Analysis) -> Analysis:
-    """A text that a goal asks for is a finding, unless drafts are saved: nobody loses what they asked for."""
+    """Make a text that a goal asked for a finding, unless drafts are saved."""
     if not work.spec.goal or work.spec.emit_artifacts:
         return analysis
     texts = [ParsedFinding(one.name[:TITLE_CHARS], "info", one.content[:CONTENT_CHARS]) for one in analysis.artifacts]
@@ -132,7 +132,7 @@ def _about_drafts(results: list[ToolResult]) -> Iterator[Note]:
 
 
 def _collection(work: Slice) -> str:
-    """The collection of the run, else that of its trigger."""
+    """Return the collection of the run, else that of its trigger."""
     if named := work.spec.collection:
         return named
     rows = Collection.objects.filter(triggers__sessions=work.session.pk, deleted_at__isnull=True)
@@ -174,7 +174,7 @@ def _left_out(reading: Reading) -> Note:
 
 
 def _why_nothing(work: Slice, reading: Reading) -> Note:
-    """Why no question was asked."""
+    """Return why there was no model request."""
     if work.spec.baseline:
         said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
         return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
@@ -195,13 +195,13 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
 
 
 def _new_to(work: Slice) -> str:
-    """What a run of a schedule reads, in words."""
+    """Describe what a run of a schedule reads."""
     what = "what fits its query in documents that are" if work.spec.query else "what is"
     return f"{what} put into {'the' if work.spec.collection else 'a'} collection"
 
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
-    """What a reader of the findings has to know about the answer that they come from."""
+    """Return what a reader has to know about the answer that the findings come from."""
     if reply.cut:
         said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
         yield Note("note:cut_off", "warn", "The answer was cut off", said)
@@ -214,17 +214,16 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
         yield Note("note:analyst", "info", "What the analyst says of its own work", listed)
 
 
-# Delivery: tells the owner, in counts and with the way to the receipt. Of content a notice holds the names alone.
+# --- Delivery: a notification with counts and a link to the receipt; of content only names ---
 #
-# A run that found nothing but its own notes is quiet: a baseline, nothing new, or documents without a fault make no
-# notice. A run that was to be looked at when it flags a concern waits here for a person; without a yes nothing is
-# told.
+# A run that found nothing but its own notes sends nothing: a baseline, nothing new, or documents without a fault. A
+# run whose flagged concerns require approval waits here; without approval nothing is sent.
 
 
 NOTIFY_KEY: Final = "delivery:notify"
 PURPOSE_CHARS: Final = 120
 _FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN}
-_PROPOSED: Final = {  # one, many
+_PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
     ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
     ToolIntent.EMIT_ARTIFACT: ("draft saved", "drafts saved"),
@@ -233,14 +232,14 @@ _PROPOSED: Final = {  # one, many
 
 @dataclass(frozen=True)
 class Tally:
-    """What there is to tell, in numbers."""
+    """Counts for the notification."""
 
-    listed: Counter[str]  # every finding that the page of the session lists: the run's own notes and review too
+    listed: Counter[str]  # every finding on the run's page, its own notes and the review included
     findings: Counter[str]
     proposed: Counter[str]
     warnings: int
     concerns: int
-    fault: str  # why nothing was checked, if something was to be
+    fault: str  # why nothing was checked, if something should have been
 
     @property
     def is_empty(self) -> bool:
@@ -291,16 +290,15 @@ def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
 
 
 def _title(work: Slice, said: str) -> str:
-    """With what the run was for, by name, so that one notice can be told from another."""
+    """Name what the run was for, so that notifications can be told apart."""
     purpose = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
     title = f"{said}, {session_note_purpose(work.session, purpose)}"
-    return said if contains_marker(redact(title)) else title  # a call that holds a masked secret would be refused
+    return said if contains_marker(redact(title)) else title  # a call with a masked secret would be refused
 
 
-# Ethics review: one finding with the privilege and scope concerns that the model itself raised, or with none.
+# --- Ethics review: one finding with the privilege and scope concerns that the model raised ---
 #
-# It is a light review: it shows what the model flagged, and judges nothing by itself. A run in which no model
-# answered has nothing to review and says nothing here.
+# It shows what the model flagged and judges nothing itself. A run without a model's answer has nothing to review.
 
 
 REVIEW_KEY: Final = "ethics"
