@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("lqops", "audit", "agents")
-TEXT_FILES = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "manage.py", ".gitignore")
+TEXT_FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "manage.py", ".gitignore")
 TEXT_FOLDERS = (*SOURCE, "tests", "docs", "templates", ".ci")
 
 

@@ -5,7 +5,7 @@ import pytest
 from .names import missing_names
 from .source import ROOT, shown
 
-PAGES = [path for path in (ROOT / "README.md", ROOT / "CHANGELOG.md") if path.exists()]
+PAGES = [path for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md") if path.exists()]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 
 
