@@ -248,10 +248,15 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
         now=call.now,
         infer=meter.infer,
     )
-    outcome, data, error, detail = Outcome.SUCCESS, None, "", ""
+    outcome = Outcome.SUCCESS
+    data = None
+    error = ""
+    detail = ""
     try:
         if call.tool.remote and is_halted(call.session):
-            outcome, error, detail = Outcome.DENIED, "The session was halted.", "halted_before_dispatch"
+            outcome = Outcome.DENIED
+            error = "The session was halted."
+            detail = "halted_before_dispatch"
         else:
             with nullcontext() if call.tool.remote else transaction.atomic():
                 data = dispatch.run(_mint(row.public_id), call.tool, context, deepcopy(call.arguments))
@@ -260,16 +265,22 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
     except ProviderError:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure
     except LongWait as wait:
-        outcome, error, detail = Outcome.GATEWAY_ERROR, str(wait), RETRY_LATER
+        outcome = Outcome.GATEWAY_ERROR
+        error = str(wait)
+        detail = RETRY_LATER
         meter.wait_seconds = wait.seconds
     except SkillTimeout as late:
-        outcome, error = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN, f"TimeoutError: {late}"
+        outcome = Outcome.TIMEOUT if call.capability.repeatable else Outcome.UNKNOWN
+        error = f"TimeoutError: {late}"
     except OutcomeUnknown as lost:
-        outcome, error = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN, str(lost)
+        outcome = Outcome.ERROR if call.capability.repeatable else Outcome.UNKNOWN
+        error = str(lost)
     except ToolFailed as failed:
         outcome, error = failed.outcome, redact(str(failed))
     except Exception as raised:  # noqa: BLE001 whatever a tool raises is its outcome, and the run can go on from it
-        outcome, data, error = Outcome.ERROR, None, redact_exception(raised)
+        outcome = Outcome.ERROR
+        data = None
+        error = redact_exception(raised)
     finally:
         meter.close()
     if meter.failed and outcome == Outcome.SUCCESS:

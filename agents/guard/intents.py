@@ -124,7 +124,8 @@ def _look_up(context: CallContext, named: str, start: int | None, length: int) -
 
 def _judged(params: Mapping[str, Any]) -> dict[str, int]:
     """Return how many judges answered, and how many say that the quote supports the finding."""
-    agreed, asked = _count(params.get("judges_for")), _count(params.get("judges_asked"))
+    agreed = _count(params.get("judges_for"))
+    asked = _count(params.get("judges_asked"))
     if agreed is None or not asked or agreed > asked:
         return {}
     return {"judges_for": agreed, "judges_asked": asked}

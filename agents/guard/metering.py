@@ -111,13 +111,15 @@ class Meter:
         with self._lock:
             if self._closed or self._outgoing is None:
                 raise AskedTwice("A guarded call asks its model once; make another guarded call for another question.")
-            self._closed, number = True, 0
+            self._closed = True
+            number = 0
         while True:
             number += 1
             try:
                 return self._ask(self._outgoing, number, on_chunk)
             except ProviderError as error:
-                self.contacted, self.failed = self.contacted or error.contacted, True
+                self.contacted = self.contacted or error.contacted
+                self.failed = True
                 self._tries = self._tries.after(error)
                 self.failure = redact_exception(error)
                 wait = next_wait(error, self._tries, random.SystemRandom())

@@ -55,7 +55,8 @@ def book_attempt(call: Call, attempt: Attempt) -> bool:
         if room:
             _log(call, attempt, booked, now=call.now)
     if room:
-        row.actual_usd, row.tokens = row.actual_usd + booked, row.tokens + attempt.tokens
+        row.actual_usd = row.actual_usd + booked
+        row.tokens = row.tokens + attempt.tokens
     return room
 
 
@@ -82,7 +83,10 @@ def settle_durably(call: Call, result: ToolResult, meter: Meter, *, took: timede
 def withdraw(call: Call) -> None:
     """Close an authorised call that does not happen after all: nothing was sent, nothing is charged."""
     row = call.journal
-    row.outcome, row.detail, row.error, row.charged_usd = Outcome.SKIPPED, "group_stopped", "", ZERO
+    row.outcome = Outcome.SKIPPED
+    row.detail = "group_stopped"
+    row.error = ""
+    row.charged_usd = ZERO
     with transaction.atomic(durable=True):
         journal_settle(row, session=call.session, booked=ZERO, tokens=0, after=None, now=call.now)
 
@@ -95,7 +99,10 @@ def _settled(call: Call, result: ToolResult, meter: Meter, *, took: timedelta) -
 def settle(call: Call, result: ToolResult, meter: Meter, *, now: datetime) -> Refusal:
     """Close the call. Return its result, or the exception to raise after this transaction."""
     row = call.journal
-    row.outcome, row.detail, row.error, row.result = result.outcome, result.detail, result.error, result.data
+    row.outcome = result.outcome
+    row.detail = result.detail
+    row.error = result.error
+    row.result = result.data
     note_skill(call, result, now=now)
     if call.is_free_and_local:
         journal_local(row, session=call.session, after=call.head, now=now)

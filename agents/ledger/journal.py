@@ -130,7 +130,8 @@ def journal_settle(
             actual=booked,
         )
     call.settled_at = now
-    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
+    call.actual_usd = call.actual_usd + booked
+    call.tokens = call.tokens + tokens
     call.save(
         update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
     )
@@ -167,8 +168,10 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
     for call in ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"):
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
-        call.outcome, call.settled_at = outcome, now
-        call.charged_usd, call.actual_usd = call.approved_usd, call.actual_usd + call.held_usd
+        call.outcome = outcome
+        call.settled_at = now
+        call.charged_usd = call.approved_usd
+        call.actual_usd = call.actual_usd + call.held_usd
         call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
         AgentSession.objects.filter(pk=row.pk).update(
             cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),

@@ -82,7 +82,8 @@ def trigger_stop(
     row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0, fault: str = ""
 ) -> None:
     """Pause a trigger whose row the caller has locked. Its owner is notified unless a person did it."""
-    row.paused_at, row.pause_reason = now, reason
+    row.paused_at = now
+    row.pause_reason = reason
     row.save(update_fields=["paused_at", "pause_reason"])
     trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs)
     if by is None:

@@ -143,7 +143,8 @@ def approval_approve_edited(
     """Approve the call with changed arguments. The ticket gets a new digest and keeps the original."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     changed = edited(approval, arguments, fits=fits)
-    approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
+    approval.original_arguments = approval.arguments
+    approval.original_digest = approval.digest
     approval.arguments = changed
     approval.digest = call_digest(
         session_id=str(approval.session.public_id),

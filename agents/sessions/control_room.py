@@ -330,7 +330,9 @@ def _red(facts: dict[str, Any], now: datetime) -> tuple[str, ...]:
         lines.append(HALTED)
     if facts["lost"]:
         lines.append("A worker has not been heard of for a whole lease.")
-    done_at, oldest, checkpoint = facts["ticker_done_at"], facts["oldest_queued_at"], facts["checkpoint_at"]
+    done_at = facts["ticker_done_at"]
+    oldest = facts["oldest_queued_at"]
+    checkpoint = facts["checkpoint_at"]
     if done_at is None or now - done_at > TICKER_LATE:
         lines.append("The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
     if oldest is not None and now - oldest > 2 * requeue_after():

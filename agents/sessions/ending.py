@@ -54,8 +54,11 @@ def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -
         spent = ToolCall.objects.filter(session=row, pk__gt=before).aggregate(
             tokens=Sum("tokens", default=0), cost=Sum("charged_usd")
         )
-        turn.state, turn.ended_at, turn.reason = TurnState.FAILED, now, str(reason)
-        turn.tokens, turn.cost_usd = spent["tokens"], spent["cost"] or ZERO
+        turn.state = TurnState.FAILED
+        turn.ended_at = now
+        turn.reason = str(reason)
+        turn.tokens = spent["tokens"]
+        turn.cost_usd = spent["cost"] or ZERO
         turn.definition = ""
         turn.save()
 
@@ -123,8 +126,12 @@ def session_rest(
     if wake_at is not None and is_called(row):
         status, wake_at = Status.QUEUED, None  # the alert came before the session slept
     check_move(row.status, status)
-    row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
-    row.lease_owner, row.lease_until, row.recoveries = "", None, 0
+    row.status = status
+    row.waiting_on = waiting_on or ""
+    row.next_wake_at = wake_at
+    row.lease_owner = ""
+    row.lease_until = None
+    row.recoveries = 0
     row.fencing += 1  # whatever of this slice still runs can no longer write
     row.save(
         update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
@@ -163,10 +170,14 @@ def _end(
             named = error.partition(":")[0][:64]
             details["error_type"] = named if LABEL.fullmatch(named) else "error"
         recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
-    row.status, row.terminal_reason, row.waiting_on = status, ended_for, ""
+    row.status = status
+    row.terminal_reason = ended_for
+    row.waiting_on = ""
     row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state
-    row.completed_at, row.next_wake_at = now, None
-    row.lease_owner, row.lease_until = "", None
+    row.completed_at = now
+    row.next_wake_at = None
+    row.lease_owner = ""
+    row.lease_until = None
     row.error = redact(error)[:ERROR_CHARS]
     row.result = _receipt(row)
     row.save()

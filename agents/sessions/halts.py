@@ -167,7 +167,8 @@ def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
         raise InvalidTransition("Work is not halted; there is nothing to release.")
     installation.halt = None
     installation.save(update_fields=["halt"])
-    halt.released_by, halt.released_at = by, now
+    halt.released_by = by
+    halt.released_at = now
     halt.save(update_fields=["released_by", "released_at"])
     details = {"halt_id": halt.pk}
     recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)

@@ -55,9 +55,13 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
         )  # the ticker enqueues it again when there is room
         return None
     first = row.started_at is None
-    row.status, row.started_at = Status.RUNNING, row.started_at or now
-    row.lease_owner, row.lease_until, row.fencing = owner, now + lease_lifetime(), row.fencing + 1
-    row.last_activity_at, row.enqueued_at = now, None
+    row.status = Status.RUNNING
+    row.started_at = row.started_at or now
+    row.lease_owner = owner
+    row.lease_until = now + lease_lifetime()
+    row.fencing += 1
+    row.last_activity_at = now
+    row.enqueued_at = None
     row.save(
         update_fields=[
             "status",
@@ -95,8 +99,11 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
         return False
     row.recoveries += 1
     if unknown:
-        row.status, row.waiting_on = Status.WAITING, WaitingOn.OPERATOR
-        row.lease_owner, row.lease_until, row.fencing = "", None, row.fencing + 1
+        row.status = Status.WAITING
+        row.waiting_on = WaitingOn.OPERATOR
+        row.lease_owner = ""
+        row.lease_until = None
+        row.fencing += 1
         row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
         notice_create(
             owner_id=row.owner_id,

@@ -137,7 +137,8 @@ def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -
     row = held(session)
     if row.current_phase == phase and row.metadata.get("phase_entered") == phase:
         return
-    before, row.current_phase = row.current_phase, phase
+    before = row.current_phase
+    row.current_phase = phase
     row.metadata["phase_entered"] = phase
     row.save(update_fields=["current_phase", "metadata"])
     session.current_phase = phase

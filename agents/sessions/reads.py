@@ -318,7 +318,8 @@ def timeline(session: AgentSession) -> Timeline:
     newest = list(AuditEvent.objects.filter(chain=session.chain).order_by("-seq")[: SHOWN_EVENTS + 1])
     events = newest[:SHOWN_EVENTS][::-1]
     found = Found(_calls(session, events), _halt_reasons(session, events), _asked(session, events), _refused(session))
-    names, about = usernames(event.actor for event in events), Approvals(_actions(session, events))
+    names = usernames(event.actor for event in events)
+    about = Approvals(_actions(session, events))
     moments: list[Moment] = []
     places: dict[str, int] = {}
     for event in events:

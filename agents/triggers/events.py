@@ -252,7 +252,8 @@ def _take(
             _store(row, replace(event, data={}), EventOutcome.REFUSED, now=now)
         return _refused(answer)
     if answer.first:
-        row.webhook_id, row.session = webhook_id, answer.session
+        row.webhook_id = webhook_id
+        row.session = answer.session
         _store(row, event, EventOutcome.SPAWNED, now=now)
         _record(row, now=now, trigger_id=str(trigger.public_id), session_id=str(answer.session.public_id))
     return replace(_spawned(trigger, answer.session, event_id if answer.first else None), score=score)
@@ -273,7 +274,8 @@ def _refused(refused: Refused) -> EventAnswer:
 def _store(row: InboundEvent, event: EventIn, outcome: EventOutcome, *, now: datetime) -> None:
     for name in ("source", "event_type", "category", "severity", "title", "data"):
         setattr(row, name, getattr(event, name))
-    row.outcome, row.received_at = outcome, now
+    row.outcome = outcome
+    row.received_at = now
     row.save(force_insert=True)
 
 

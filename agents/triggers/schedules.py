@@ -121,7 +121,8 @@ def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     fired = isinstance(answer, Fired) and answer.first
     if fired:
         # What was read while the clock was ahead is not read again.
-        row.last_run_at, read = max(now, row.last_run_at or now), max(until, since or until)
+        row.last_run_at = max(now, row.last_run_at or now)
+        read = max(until, since or until)
         row.read_up_to = read if read < row.last_run_at else None
     row.save(update_fields=["next_run_at", "last_run_at", "read_up_to"])
     return fired

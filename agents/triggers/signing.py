@@ -39,7 +39,8 @@ def secret_of(public_id: UUID, generation: int) -> str:
 def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes, *, now: datetime) -> str | None:
     """Return the id of a message signed with the trigger's secret within five minutes; else None."""
     named = {name.lower(): value for name, value in headers.items()}
-    webhook_id, seconds = named.get("webhook-id", ""), named.get("webhook-timestamp", "")
+    webhook_id = named.get("webhook-id", "")
+    seconds = named.get("webhook-timestamp", "")
     if not _ID.fullmatch(webhook_id) or not _SECONDS.fullmatch(seconds):
         return None
     signed_at = datetime.fromtimestamp(int(seconds), UTC)

@@ -251,7 +251,8 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
         return row
     if row.kind == TriggerKind.WATCH and "collection" in changed:
         raise Invalid("A watch keeps the collection that it was made for: make another watch for another collection.")
-    old_cap, row.edited_by = row.max_cost_usd, by
+    old_cap = row.max_cost_usd
+    row.edited_by = by
     for name, value in changed.items():
         setattr(row, name, value)
     demand_whole(row)
@@ -270,7 +271,8 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
 def trigger_delete(*, trigger: Trigger, by: User | None, now: datetime) -> Trigger:
     """Delete a trigger for good. Its sessions stay, and go on."""
     row = _own(trigger.pk, by, verb="delete")
-    row.deleted_at, row.edited_by = now, by
+    row.deleted_at = now
+    row.edited_by = by
     row.save(update_fields=["deleted_at", "edited_by"])
     trigger_record(row, "autonomous_trigger.deleted", now=now, by=by)
     return row
@@ -286,7 +288,8 @@ def triggers_set_cap(
     rows = [_own(pk, by) for pk in sorted({trigger.pk for trigger in triggers})]
     changed = [(row, row.max_cost_usd) for row in rows if row.max_cost_usd != checked]
     for row, _ in changed:
-        row.max_cost_usd, row.edited_by = checked, by
+        row.max_cost_usd = checked
+        row.edited_by = by
         row.save(update_fields=["max_cost_usd", "edited_by"])
     for row, old in changed:
         _record_cap(row, old, by=by, now=now)
@@ -313,7 +316,8 @@ def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
     if row.paused_at is None:
         return row
     demand_whole(row)
-    row.paused_at, row.pause_reason = None, ""
+    row.paused_at = None
+    row.pause_reason = ""
     row.failed_in_a_row = row.empty_in_a_row = 0
     row.next_run_at = _next_run(row, now)
     row.save(update_fields=["paused_at", "pause_reason", "failed_in_a_row", "empty_in_a_row", "next_run_at"])
@@ -327,7 +331,8 @@ def trigger_rotate_secret(*, trigger: Trigger, by: User | None, now: datetime) -
     row = _own(trigger.pk, by)
     secret_demand_kind(row)
     row.secret_generation += 1
-    row.old_secret_until, row.edited_by = now + OLD_SECRET_LASTS, by
+    row.old_secret_until = now + OLD_SECRET_LASTS
+    row.edited_by = by
     row.save(update_fields=["secret_generation", "old_secret_until", "edited_by"])
     generation = row.secret_generation
     trigger_record(row, "autonomous_trigger.secret_rotated", now=now, by=by, generation=generation)

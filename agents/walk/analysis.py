@@ -92,7 +92,8 @@ def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], text
     """Match a finding without a document to the first that holds its quote; a wrong document matches none."""
     named = finding.document_id
     for document_id in [named] if named else texts:
-        text, hint = texts.get(document_id, ""), _hint(finding, passages.get(document_id, ()))
+        text = texts.get(document_id, "")
+        hint = _hint(finding, passages.get(document_id, ()))
         place = verify(finding.quote, text, hint) or verify(
             finding.quote, neutralised(text), hint
         )  # as it was shown to the model
@@ -246,7 +247,8 @@ def thought(work: Slice) -> Words:
 
 def honest_analysis(work: Slice, said: Analysis) -> Analysis:
     """Remove claims about calls that the run never made. Its parts are checked one by one: they are prose."""
-    transcript, skills = transcript_of(work.session), skills_of(work.session.agent)
+    transcript = transcript_of(work.session)
+    skills = skills_of(work.session.agent)
 
     def told(text: str) -> str:
         return honest(text, session=work.session, transcript=transcript, skills=skills)
