@@ -61,7 +61,7 @@ def test_a_running_session_has_no_end():
     receipt = fold(events((f"{S}started", {})))
     assert (receipt["status"], receipt["terminal_reason"], receipt["ended_at"]) == ("running", None, None)
     assert receipt["recorded_totals"] is None
-    assert outcome_sentence(receipt) == "It has not ended yet."
+    assert outcome_sentence(receipt) == "Still running."
 
 
 @every_row(
@@ -116,7 +116,7 @@ def test_a_call_is_one_entry():
         "projected_usd": None,
         "cap_usd": None,
         "approval_id": None,
-        "what": "a question to the model offline",
+        "what": "model call to offline",
         "outcome": "success",
         "started_at": "2026-05-04T09:00:01+00:00",
         "ended_at": "2026-05-04T09:00:02+00:00",
@@ -221,7 +221,7 @@ def test_totals_are_exact(amounts):
 def test_an_amount_that_cannot_be_read_is_said_and_not_counted(amount):
     receipt = fold(events(called("success", cost_usd=amount, actual_usd="1")))
     assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "1.000000", "calls": 1}
-    assert receipt["notes"] == ["Row 1 holds an amount that cannot be read."]
+    assert receipt["notes"] == ["Row 1 has an unreadable amount."]
 
 
 def test_whole_numbers_are_amounts():
@@ -230,12 +230,17 @@ def test_whole_numbers_are_amounts():
 
 @every_row("reason", ENDINGS)
 def test_every_known_end_has_a_sentence(reason):
-    told = outcome_sentence({"status": "halted", "terminal_reason": reason})
-    assert told.startswith(("It ", "A person", "The agent"))
+    sentence = outcome_sentence({"status": "halted", "terminal_reason": reason})
+    assert sentence.startswith(("Completed", "Halted", "Failed", "Stopped", "Refused"))
 
 
-def test_an_end_of_another_name_is_told_as_it_is():
-    assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "It failed: moon."
+def test_unknown_reason_is_shown_as_it_is():
+    assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "Failed: moon."
+
+
+def test_run_at_its_cap_names_the_cap_and_what_to_do():
+    receipt = fold(events((f"{S}started", {"max_cost_usd": "0.50"}), (f"{S}cost_cap_reached", {})))
+    assert outcome_sentence(receipt) == "Stopped at its cost cap of $0.50. Run again with a higher cap."
 
 
 ASKED = ("approval.requested", {"approval_id": "a1", "action": "notify"})
@@ -243,47 +248,47 @@ DONE = (f"{S}completed", {"reason": "completed"})
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "missing"),
     [
-        ("rejected", "but for what was not approved: a notice to the owner (denied by user:8)."),
-        ("expired", "but for what was not approved: a notice to the owner (nobody answered in time)."),
+        ("rejected", "notification (denied by user:8)"),
+        ("expired", "notification (no decision in time)"),
     ],
 )
-def test_an_end_says_what_was_not_approved_and_by_whom(answer, told):
+def test_outcome_names_what_was_not_approved_and_by_whom(answer, missing):
     receipt = fold(events(ASKED, (f"approval.{answer}", {"approval_id": "a1"}, "user:8"), DONE))
-    assert outcome_sentence(receipt) == f"It finished its work, {told}"
+    assert outcome_sentence(receipt) == f"Completed, without: {missing}."
 
 
-def test_an_end_with_every_yes_is_told_as_one_without_questions():
+def test_outcome_with_every_approval_granted_is_plain():
     receipt = fold(events(ASKED, ("approval.approved", {"approval_id": "a1"}, "user:8"), DONE))
-    assert outcome_sentence(receipt) == "It finished its work."
+    assert outcome_sentence(receipt) == "Completed."
 
 
-def test_decisions_say_what_they_are_about():
+def test_decisions_name_the_call():
     receipt = fold(events(ASKED, ("approval.rejected", {"approval_id": "a1"}), ("approval.expired", {})))
     assert [found["sentence"] for found in receipt["approvals"]] == [
-        "Approval was requested: a notice to the owner.",
-        "Denied: a notice to the owner.",
-        "Nobody answered in time: —.",
+        "Approval requested: notification.",
+        "Denied: notification.",
+        "Approval expired: —.",
     ]
     assert receipt["approvals"][1]["details"] == {"approval_id": "a1"}
 
 
 @pytest.mark.parametrize(
-    ("scope", "actor", "told"),
+    ("scope", "actor", "outcome"),
     [
-        ("session", "user:7", "It was stopped by a person."),
-        ("session", "command", "It was stopped from the command line."),
-        ("organisation", "user:7", "It was stopped because all work was halted."),
+        ("session", "user:7", "Halted by a person."),
+        ("session", "command", "Halted from the command line."),
+        ("organisation", "user:7", "Halted with all other work."),
     ],
 )
-def test_an_end_from_outside_says_what_stopped_it(scope, actor, told):
+def test_outcome_of_a_halt_names_who_halted(scope, actor, outcome):
     halted = (f"{S}halted", {"reason": "external_halt"})
     receipt = fold(events((f"{S}halt_requested", {"scope": scope}, actor), halted))
-    assert outcome_sentence(receipt) == told
+    assert outcome_sentence(receipt) == outcome
 
 
-def test_words_are_for_details_and_kinds_that_there_are():
+def test_labels_and_sentences_are_for_known_details_and_kinds():
     assert set(WORDS) <= {name for kind in KINDS.values() for name in kind.details}
     assert set(SENTENCES) <= set(KINDS)
     receipt = fold(events(called("danced", tool="sing")))
@@ -293,21 +298,21 @@ def test_words_are_for_details_and_kinds_that_there_are():
 @every_row(
     ("details", "what"),
     [
-        ({"name": "drop_table"}, "The skill drop_table"),
-        ({"model": "offline"}, "A question to the model offline"),
-        ({"tool": "run_playbook", "model": "offline"}, "A question to the model offline"),
-        ({"budget": "session"}, "A question to the model"),
-        ({}, "A skill, or a question to the model"),
-        ({"tool": "notify"}, "A notice to the owner"),
+        ({"name": "drop_table"}, "Skill drop_table"),
+        ({"model": "offline"}, "Model call to offline"),
+        ({"tool": "run_playbook", "model": "offline"}, "Model call to offline"),
+        ({"budget": "session"}, "Model call"),
+        ({}, "Skill or model call"),
+        ({"tool": "notify"}, "Notification"),
     ],
 )
-def test_a_call_is_told_by_the_skill_or_the_model_that_it_called(details, what):
+def test_call_is_named_by_its_skill_or_model(details, what):
     receipt = fold(events(called("success", **details)))
-    assert receipt["events"][0]["sentence"] == f"{what}: done."
+    assert receipt["events"][0]["sentence"] == f"{what}: succeeded."
     assert receipt["tool_calls"][0]["what"].casefold() == what.casefold()
 
 
-def test_a_call_that_a_standing_approval_let_through_names_who_gave_it():
+def test_call_under_a_standing_approval_names_who_gave_it():
     standing = {"approval_id": "a1", "standing_id": "s1", "action": "drop_table", "uses": 3}
     receipt = fold(
         events(
@@ -328,24 +333,24 @@ SPENT = called("success", "c0", cost_usd="0.001", actual_usd="0.002")
 
 
 @every_row(
-    ("details", "told"),
+    ("details", "outcome"),
     [
         (
             {"detail": "dimension:cost", "budget": "session", "projected_usd": "0.012", "cap_usd": "0.005"},
-            "its next question could have cost up to $0.01; $0.003 was left of its cap.",
+            "the next model call could have cost up to $0.01; $0.003 of the cap was left.",
         ),
-        ({"detail": "dimension:tokens", "budget": "session"}, "its tokens were used up."),
+        ({"detail": "dimension:tokens", "budget": "session"}, "token budget exhausted."),
         (
             {"detail": "budget_spent", "budget": "agent:3", "projected_usd": "1.2", "cap_usd": "1"},
-            "its next question could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
+            "the next model call could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
         ),
-        ({"detail": "dimension:cost", "budget": "session"}, "a budget had no room for its next question."),
-        ({}, "a budget had no room for its next question."),
+        ({"detail": "dimension:cost", "budget": "session"}, "no budget left for the next model call."),
+        ({}, "no budget left for the next model call."),
     ],
 )
-def test_an_end_for_want_of_money_says_what_was_needed_and_what_was_left(details, told):
+def test_outcome_over_budget_says_what_was_needed_and_left(details, outcome):
     receipt = fold(events(SPENT, called("denied", None, **details), OUT))
-    assert outcome_sentence(receipt) == f"It was stopped because {told}"
+    assert outcome_sentence(receipt) == f"Halted: {outcome}"
 
 
 @pytest.mark.django_db
@@ -388,11 +393,16 @@ def test_text_for_a_terminal():
     append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
     text = receipt_text(build_receipt(RUN), {"user:7": "ada"})
     assert text.startswith(
-        f"Session {RUN}, for ada: a walk in five phases\nStarted by unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
+        f"Session {RUN}, for ada: five-phase run\nTrigger: unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
     )
-    assert "It finished its work.\nCharged $0.02 of at most $5.00; 3 calls\n$0.016 booked for providers\n" in text
-    assert "Row 8 holds an amount that cannot be read." in text
-    assert (
-        "2026-05-04 09:00:00 UTC  ada           The run began: a walk in five phases, with a cap of 5.00 USD." in text
-    )
+    assert "Completed.\nCost: $0.02 approved, $0.016 reported by providers; cap $5.00; 3 calls\n" in text
+    assert "Row 8 has an unreadable amount." in text
+    assert "2026-05-04 09:00:00 UTC  ada           Run started: five-phase run, cost cap 5.00 USD." in text
     assert "for user:7" in receipt_text(build_receipt(RUN))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("cap", "shown"), [(None, "no cap"), ("a lot", "cap a lot")])
+def test_text_shows_a_missing_or_unreadable_cap(cap, shown):
+    record_session()
+    assert f"providers; {shown}; 2 calls\n" in receipt_text({**build_receipt(RUN), "max_cost_usd": cap})
