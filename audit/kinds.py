@@ -117,7 +117,7 @@ _KINDS = (
     _kind("autonomous_trigger.deleted", "Trigger {trigger_id} was deleted."),
     _kind("autonomous_trigger.cap_set", "The cap of trigger {trigger_id} was set.", also="cap_usd old_cap_usd"),
     _kind("autonomous_trigger.fired", "Trigger {trigger_id} started session {session_id}.", also="slot kind depth"),
-    _kind("autonomous_trigger.refused", "Trigger {trigger_id} was refused a run: {reason}.", also="slot depth"),
+    _kind("autonomous_trigger.refused", "Trigger {trigger_id} did not start a run: {reason}.", also="slot depth"),
     _kind("autonomous_trigger.paused", "Trigger {trigger_id} was paused: {reason}.", also="runs"),
     _kind("autonomous_trigger.resumed", "Trigger {trigger_id} was resumed."),
     _kind("autonomous_trigger.secret_rotated", "Trigger {trigger_id} has a new signing secret.", also="generation"),

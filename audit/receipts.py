@@ -245,7 +245,7 @@ _PHASES: Final = {"ethics_review": "ethics review"}
 _REASONS: Final = {
     "completed": "completed",
     "agent_shutdown": "shut down by the agent",
-    "external_halt": "halted by a person",
+    "external_halt": "requested by a person",
     "timed_out": "time limit reached",
     "max_steps": "step limit reached",
     "budget_exceeded": "no budget left for the next model call",
