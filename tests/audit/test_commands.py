@@ -43,15 +43,15 @@ def test_verify_says_so_in_its_last_line():
     code, out, _ = run("verify_audit")
     assert code == 0
     assert out.splitlines() == [
-        "No checkpoints were looked at: rows cut from the end of an open chain would not be seen.",
-        "The record is verified (rows: 9, chains: 2, checkpoints: 0).",
+        "No checkpoints checked: rows cut from the end of an open chain would go unnoticed.",
+        "Verified: 9 of 9 events intact (chains: 2, checkpoints: 0).",
     ]
 
 
 def test_verify_looks_at_the_configured_checkpoints():
     record_session()
     run("checkpoint_audit")
-    assert run("verify_audit") == (0, "The record is verified (rows: 9, chains: 2, checkpoints: 1).\n", "")
+    assert run("verify_audit") == (0, "Verified: 9 of 9 events intact (chains: 2, checkpoints: 1).\n", "")
 
 
 def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
@@ -62,8 +62,8 @@ def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
     lines = out.splitlines()
     assert code == 1
     assert lines[0].startswith(f"Bad: chain {RUN}, row 3 (id ")
-    assert lines[1] == "Further bad rows and lines after these: 1"
-    assert lines[-1].startswith("The record was tampered with (rows: 9, chains: 2, checkpoints: 0)")
+    assert lines[1] == "Further problems: 1"
+    assert lines[-1].startswith("Tampering found. Checked 9 events (chains: 2, checkpoints: 0)")
 
 
 def test_verify_sees_a_cut_tail_unless_told_not_to_look(unguarded, checkpoint_file):
@@ -105,7 +105,7 @@ def test_verify_cannot_read_a_broken_database(monkeypatch):
         raise DatabaseError("no such table")
 
     monkeypatch.setattr("audit.management.commands.verify_audit.verify_record", broken)
-    assert run("verify_audit") == (2, "", "The record cannot be read: no such table")
+    assert run("verify_audit") == (2, "", "The audit log cannot be read: no such table")
 
 
 def test_verify_tells_its_progress(monkeypatch):
@@ -118,7 +118,7 @@ def test_checkpoint_is_written_and_told(checkpoint_file):
     start(RUN)
     assert run("checkpoint_audit")[:2] == (
         0,
-        "Checkpoint 1 is written (rows: 2, head of `system`: row 1, open chains: 1).\n",
+        "Checkpoint 1 written (events: 2, last row of `system`: 1, open chains: 1).\n",
     )
     code, out, _ = run("checkpoint_audit", "--json")
     assert (code, json.loads(out)) == (0, json.loads(checkpoint_file.read_text().splitlines()[1]))
@@ -127,7 +127,7 @@ def test_checkpoint_is_written_and_told(checkpoint_file):
 def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
     settings.LQOPS_CHECKPOINT_FILE = tmp_path
     code, _, said = run("checkpoint_audit")
-    assert (code, f"No checkpoint was written to {tmp_path}" in said) == (1, True)
+    assert (code, f"No checkpoint written to {tmp_path}" in said) == (1, True)
 
 
 def test_export_goes_to_stdout():
@@ -177,7 +177,7 @@ def test_export_stops_at_a_row_that_cannot_be_read(unguarded, tmp_path):
     code, _, said = run("export_audit", "--output", str(tmp_path / "export.jsonl"))
     assert (code, said) == (
         2,
-        f"Stopped: row 3 of chain {RUN} holds details that are no object; verify_audit says more.",
+        f"Stopped: row 3 of chain {RUN} holds details that are not an object; run verify_audit for details.",
     )
     assert not [found for found in tmp_path.iterdir() if found.is_file()]
 
@@ -186,7 +186,7 @@ def test_export_replaces_nothing_that_is_no_file(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    assert run("export_audit", "--output", str(pipe))[::2] == (2, f"{pipe} is no file.")
+    assert run("export_audit", "--output", str(pipe))[::2] == (2, f"{pipe} is not a file.")
     assert pipe.is_fifo()
 
 
@@ -244,13 +244,13 @@ def test_audit_takes_the_beginning_of_a_session_s_id_if_it_is_the_only_one():
     assert run("audit", "--receipt", "system")[0] == 1
     start(f"{RUN[:8]}-0000-4000-8000-000000000001")
     code, _, err = run("audit", "--receipt", RUN[:8])
-    assert (code, err) == (1, f"More than one session begins with {RUN[:8]}: say more of its id.")
+    assert (code, err) == (1, f"Several sessions begin with {RUN[:8]}: give more of the id.")
     assert run("audit", "--receipt", RUN)[0] == 0
 
 
 def test_audit_says_when_nothing_is_recorded():
-    assert "--events lists the rows" in run("audit")[1]
-    assert run("audit", "--events")[1] == "Nothing is recorded yet.\n"
+    assert "--events lists the audit events" in run("audit")[1]
+    assert run("audit", "--events")[1] == "No audit events yet.\n"
     assert run("audit", "--json")[1] == ""
     assert not SkillAudit.objects.exists()
 
@@ -295,4 +295,4 @@ def test_an_empty_value_is_not_taken_for_none(arguments):
     record_session()
     code, out, told = run(*arguments)
     assert (code, out) == (1, "")
-    assert "it is empty: say a value, or leave it out" in told
+    assert "empty value: give one, or leave the option out" in told

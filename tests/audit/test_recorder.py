@@ -82,7 +82,7 @@ def test_gives_up_when_the_chain_never_stands_still(monkeypatch):
     call(RUN, "started")
     monkeypatch.setattr(recorder, "MAX_TRIES", 3)
     monkeypatch.setattr(recorder, "chain_head", lambda chain: stale)
-    with pytest.raises(AuditContention, match="moved on 3 times"):
+    with pytest.raises(AuditContention, match="other writers were faster 3 times"):
         append(RUN, "autonomous_session.halt_requested", now=NOW)
 
 

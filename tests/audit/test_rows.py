@@ -33,7 +33,7 @@ def test_details_that_lqops_cannot_have_written_are_unreadable(details):
 
 @every_row("details", ["[]", "null", "1", '"text"'])
 def test_details_are_an_object(details):
-    with pytest.raises(UnreadableRow, match="holds details that are no object"):
+    with pytest.raises(UnreadableRow, match="holds details that are not an object"):
         stored(details=details).columns()
 
 

@@ -121,7 +121,7 @@ def test_a_chain_that_was_hashed_again_is_not_the_one_that_system_knows(record):
     hash_chain_again(RUN)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 1)
-    assert "its first row is not the one that row 3 of `system` tells of" in problem.what
+    assert "its first row is not the one that row 3 of `system` names" in problem.what
 
 
 def test_a_closed_chain_that_was_hashed_again_from_its_middle_has_another_end(record):
@@ -129,7 +129,7 @@ def test_a_closed_chain_that_was_hashed_again_from_its_middle_has_another_end(re
     hash_chain_again(RUN)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 7)
-    assert "row 4 of `system` ended it at row 7" in problem.what
+    assert "row 4 of `system` closed it at row 7" in problem.what
 
 
 def test_the_first_bad_row_of_each_chain_is_named_and_the_rest_counted(record):
@@ -165,7 +165,7 @@ def test_a_deletion_that_was_numbered_again_is_seen(record):
 def test_a_first_row_that_starts_elsewhere_is_seen(record):
     edit(RUN, 1, prev_hash="6" * 64)
     hash_again(RUN, 1)
-    assert "does not start from the empty chain" in first_problem().what
+    assert "does not start from an empty chain" in first_problem().what
 
 
 def test_an_inserted_row_is_seen(record):
@@ -186,7 +186,7 @@ def test_a_row_that_stands_twice_is_seen(record):
     copy.pk = 1_000_000
     copy.save(force_insert=True)
     problem = first_problem()
-    assert (problem.seq, problem.what) == (3, "a row with this number stands twice")
+    assert (problem.seq, problem.what) == (3, "this row number occurs twice")
 
 
 def test_swapped_rows_are_seen(record):
@@ -206,22 +206,20 @@ def test_the_cut_tail_of_a_closed_chain_is_seen(record):
     remove(chain=RUN, seq__gte=6)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 5)
-    assert "ended it at row 7" in problem.what
+    assert "closed it at row 7" in problem.what
 
 
 def test_a_row_after_the_end_of_its_chain_is_seen(record):
     call(RUN, "started")
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 8)
-    assert "ended it at row 7" in problem.what
+    assert "closed it at row 7" in problem.what
 
 
 def test_a_dropped_chain_is_seen(record):
     remove(chain=RUN)
     report = verify_record()
-    assert str(report.problems[0]) == (
-        f"chain {RUN}: row 3 of `system` tells of its beginning, but it has no rows: it was dropped"
-    )
+    assert str(report.problems[0]) == (f"chain {RUN}: row 3 of `system` opens it, but it has no rows: it was dropped")
     assert len(report.problems) == 1
 
 
@@ -235,7 +233,7 @@ def test_a_chain_without_a_beginning_in_system_is_seen(record):
 def test_an_end_of_a_chain_that_never_was_is_seen(unguarded):
     close_chain("nobody", now=NOW)
     problem = first_problem()
-    assert (problem.chain, "ends it, but it has no rows" in problem.what) == ("nobody", True)
+    assert (problem.chain, "closes it, but it has no rows" in problem.what) == ("nobody", True)
 
 
 @pytest.mark.parametrize(
@@ -255,12 +253,12 @@ def test_a_second_birth_or_end_is_seen(record, kind, details, word):
 def test_a_kind_outside_the_vocabulary_is_seen(record):
     edit(RUN, 7, kind="autonomous_session.danced")
     hash_again(RUN, 7)
-    assert first_problem().what == "kind 'autonomous_session.danced' is not in the vocabulary"
+    assert first_problem().what == "unknown kind 'autonomous_session.danced'"
 
 
 def test_details_that_are_no_object_are_seen(record):
     edit(RUN, 3, details=["x"])
-    assert first_problem().what == f"it cannot be read: row 3 of chain {RUN} holds details that are no object"
+    assert first_problem().what == f"it cannot be read: row 3 of chain {RUN} holds details that are not an object"
 
 
 def test_an_unreadable_row_of_system_is_seen(record):
@@ -277,7 +275,7 @@ SQLITE_DAMAGE = {
     "a time that is none": ("at", "yesterday", "no readable time"),
     "a month that is none": ("at", "2026-13-01 00:00:00", "no readable time"),
     "a time with a zone": ("at", "2026-05-04 09:00:01+05:00", "no readable time"),
-    "a row number that is none": ("seq", "two", "what stood between is missing"),
+    "a row number that is none": ("seq", "two", "the rows between are missing"),
 }
 
 

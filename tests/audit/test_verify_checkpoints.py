@@ -47,7 +47,7 @@ def test_a_cut_tail_is_seen(head):
     assert verify_record().verified
     found = problems(head)
     assert (found[0].chain, found[0].seq, found[0].line) == (RUN, 4, 3)
-    assert "the checkpoint in line 3 saw it" in str(found[0])
+    assert "the checkpoint in line 3 signed it" in str(found[0])
 
 
 def test_a_cut_tail_of_system_is_seen(head):
@@ -97,7 +97,7 @@ def test_a_rewriting_before_a_later_checkpoint_is_seen(head):
 def test_fewer_rows_than_were_counted_are_seen(head):
     remove(chain=OTHER)
     report = verify_record(head=head)
-    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, and 7 are left"
+    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, now there are 7"
 
 
 def test_rows_added_during_the_walk_are_no_loss(head, monkeypatch):
@@ -147,7 +147,7 @@ def test_a_removed_line_is_seen(head, line):
     rewrite(head, lambda lines: lines.pop(line))
     found = problems(head)
     assert str(found[0]) == (
-        f"checkpoint file, line {line + 1}: checkpoint {line + 2} stands where {line + 1} belongs: "
+        f"checkpoint file, line {line + 1}: found checkpoint {line + 2}, expected {line + 1}: "
         "lines were removed or moved"
     )
 
@@ -177,7 +177,7 @@ def test_a_damaged_line_that_the_next_checkpoint_vouches_for_is_a_note(head):
     report = verify_record(head=head)
     assert (report.verified, report.checkpoints) == (True, 3)
     assert report.warnings == [
-        "checkpoint file, line 4: a crash left the line before it half-written; this checkpoint vouches for that"
+        "checkpoint file, line 4: a crash left the line before it half-written; this checkpoint confirms it"
     ]
 
 
