@@ -73,7 +73,7 @@ class Command(ActingCommand):
             self.stdout.write(f"Verified: {report.rows} of {report.rows} events intact {counts}.")
         else:
             self.stdout.write(
-                f"Tampering found. Checked {report.rows} events {counts}; the first bad row of each chain is named above."
+                f"Tampering found. Checked {report.rows} events {counts}; each chain's first bad row is named above."
             )
 
 
