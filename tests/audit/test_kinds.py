@@ -100,7 +100,3 @@ def test_sentence_leaves_a_gap_for_what_is_missing():
 
 def test_sentence_of_a_kind_that_is_gone_is_its_name():
     assert sentence("autonomous_session.danced", {}) == "autonomous_session.danced"
-
-
-def test_label_is_the_name_in_words():
-    assert KINDS["autonomous_session.cost_cap_reached"].label == "cost cap reached"

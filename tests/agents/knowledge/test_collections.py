@@ -44,7 +44,7 @@ def test_a_collection_needs_a_name(owner, name):
 def test_a_name_is_taken_once_per_owner(owner):
     make_collection(owner)
     make_collection(make_user())
-    with pytest.raises(Invalid, match="'contracts' already"):
+    with pytest.raises(Invalid, match="'contracts' exists already"):
         make_collection(owner)
     other = make_collection(owner, "other")
     with pytest.raises(Invalid, match="choose another"):

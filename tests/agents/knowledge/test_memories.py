@@ -76,7 +76,7 @@ def test_staff_with_the_permission_may_dismiss_for_somebody():
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(" \x00 ", "needs some words"), ("x" * (CONTENT_CHARS + 1), f"at most {CONTENT_CHARS}")]
+    ("content", "says"), [(" \x00 ", "needs text"), ("x" * (CONTENT_CHARS + 1), f"at most {CONTENT_CHARS}")]
 )
 def test_words_that_cannot_be_kept_are_refused(content, says):
     memory = make_memory()

@@ -228,9 +228,9 @@ def test_names_are_the_owner_s_own():
     leases()  # another owner's
     other = leases(first.owner, name="Other")
 
-    with pytest.raises(Invalid, match="There is a playbook named 'Leases' already"):
+    with pytest.raises(Invalid, match="A playbook named 'Leases' exists already"):
         leases(first.owner)
-    with pytest.raises(Invalid, match="There is a playbook named 'Leases' already"):
+    with pytest.raises(Invalid, match="A playbook named 'Leases' exists already"):
         playbook_edit(other, name="Leases", by=None, now=LATER)
     assert Playbook.objects.get(pk=other.pk).version == 1
 
@@ -267,9 +267,9 @@ def test_import_makes_a_playbook_then_versions_and_export_comes_back_unchanged()
         ({"positions": [Position("i", must_contain=("x",) * 51)]}, f"must_contain: at most {MAX_LISTED} are kept"),
         (
             {"positions": [Position("i", must_contain=("ok", "ghp_" + "a1B2c3D4e5F6" * 3))]},
-            r"positions\[0\].must_contain\[1\]: holds what looks like a secret",
+            r"positions\[0\].must_contain\[1\]: looks like a secret",
         ),
-        ({"positions": [Position("i", standard="x" * TEXT_CHARS)] * 14}, "bytes long when written out"),
+        ({"positions": [Position("i", standard="x" * TEXT_CHARS)] * 14}, "bytes of text"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_its_place(changes, says):

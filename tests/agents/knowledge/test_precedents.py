@@ -141,7 +141,7 @@ def test_what_stands_in_the_context_is_not_proposed_again_until_it_is_retired():
     proposal = make_proposal()
     act(proposal_accept, proposal)
     for _ in range(2):
-        with pytest.raises(InvalidTransition, match="retire that one first"):
+        with pytest.raises(InvalidTransition, match="retire it first"):
             precedent_promote(precedent=proposal.precedent, project=proposal.project, by=proposal.owner, now=NOW)
         act(proposal_reject, proposal)
     act(proposal_retire, proposal)
