@@ -29,14 +29,12 @@ class AuditDetailRefused(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
+    """One kind of audit event; `details` are the keys it may carry."""
+
     name: str
     sentence: str
     details: frozenset[str]
     terminal: bool = False
-
-    @property
-    def label(self) -> str:
-        return self.name.partition(".")[2].replace("_", " ")
 
 
 def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -> Kind:

@@ -112,14 +112,9 @@ def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str 
 
     Raises UnreadableRow at a row that cannot be read; verify_audit says what is wrong with it.
     """
-    rows = AuditEvent.objects.all()
-    if chain:
-        rows = rows.filter(chain=chain)
-    if since is not None:
-        rows = rows.filter(at__gte=since)
-    if kind:
-        rows = rows.filter(kind=kind)
-    for row in stream(rows):
+    given = {"chain": chain, "at__gte": since, "kind": kind}
+    filters = {name: value for name, value in given.items() if value}
+    for row in stream(AuditEvent.objects.filter(**filters)):
         yield canonical({**row.columns(), "hash": row.hash})
 
 

@@ -179,7 +179,7 @@ def _digest(name: str, version: int, positions: Sequence[Position]) -> str:
     rendered = _render(name, version, positions).encode()
     if len(rendered) > MAX_RENDERED_BYTES:
         raise Invalid(
-            f"The playbook is {len(rendered)} bytes of text; at most {MAX_RENDERED_BYTES} are kept: shorten or split it."
+            f"The playbook is {len(rendered)} bytes of text; at most {MAX_RENDERED_BYTES} are kept: shorten it."
         )
     return hashlib.sha256(rendered).hexdigest()
 
