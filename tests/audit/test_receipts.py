@@ -57,7 +57,7 @@ def test_scalars_come_from_the_start():
     assert receipt["started_at"] == "2026-05-04T09:00:01+00:00"
 
 
-def test_a_running_session_has_no_end():
+def test_running_session_has_no_end():
     receipt = fold(events((f"{S}started", {})))
     assert (receipt["status"], receipt["terminal_reason"], receipt["ended_at"]) == ("running", None, None)
     assert receipt["recorded_totals"] is None
@@ -75,7 +75,7 @@ def test_a_running_session_has_no_end():
         ("cost_cap_reached", {"reason": "cost_cap_reached"}, "halted", "cost_cap_reached"),
     ],
 )
-def test_the_end_comes_from_the_terminal_row(kind, details, status, reason):
+def test_end_comes_from_the_terminal_row(kind, details, status, reason):
     receipt = fold(events((f"{S}started", {}), (f"{S}{kind}", details)))
     assert (receipt["status"], receipt["terminal_reason"]) == (status, reason)
     assert receipt["ended_at"] == "2026-05-04T09:00:02+00:00"
@@ -100,7 +100,7 @@ def test_phases_are_listed_in_order():
     ]
 
 
-def test_a_call_is_one_entry():
+def test_call_is_one_entry():
     [call] = calls_of(
         called("started", name="send", phase="delivery", cost_usd="0.02"),
         called("success", cost_usd="0.02", actual_usd="0.015", model="offline"),
@@ -127,7 +127,7 @@ def test_a_call_is_one_entry():
     }
 
 
-def test_a_call_under_way_costs_nothing_yet():
+def test_open_call_costs_nothing_yet():
     receipt = fold(events(called("started", cost_usd="0.02")))
     [call] = receipt["tool_calls"]
     assert (call["outcome"], call["cost_usd"], call["ended_at"]) == ("started", None, None)
@@ -136,22 +136,22 @@ def test_a_call_under_way_costs_nothing_yet():
 
 @every_row("outcome", ["denied", "tool_not_granted", "rate_limited"])
 @every_row("call_id", ["c1", None])
-def test_a_refusal_is_an_entry_of_its_own(outcome, call_id):
+def test_refusal_is_an_entry_of_its_own(outcome, call_id):
     [call] = calls_of(called(outcome, call_id, detail="budget_busy"))
     assert (call["outcome"], call["refused"], call["detail"]) == (outcome, True, "budget_busy")
     assert (call["started_at"], call["ended_at"]) == (None, "2026-05-04T09:00:01+00:00")
 
 
-def test_a_call_that_waits_for_a_person_is_not_refused():
+def test_call_waiting_for_approval_is_not_refused():
     [call] = calls_of(called("approval_pending"))
     assert (call["outcome"], call["refused"]) == ("approval_pending", False)
 
 
-def test_refusals_without_an_id_stay_apart():
+def test_refusals_without_an_id_are_separate_entries():
     assert len(calls_of(called("denied", None), called("denied", None))) == 2
 
 
-def test_a_call_that_waited_for_approval_and_then_ran_is_one_entry():
+def test_call_that_ran_after_approval_is_one_entry():
     [call] = calls_of(called("approval_pending"), called("started"), called("success", cost_usd="0.01"))
     assert (call["outcome"], call["refused"], call["cost_usd"]) == ("success", False, "0.010000")
 
@@ -175,7 +175,7 @@ def test_calls_in_flight_at_a_halt_are_marked(halt):
     }
 
 
-def test_the_decision_of_a_person_stands_with_the_call():
+def test_decision_of_a_person_is_shown_with_the_call():
     receipt = fold(
         events(
             called("started"),
@@ -189,7 +189,7 @@ def test_the_decision_of_a_person_stands_with_the_call():
     assert len(receipt["other_events"]) == 2
 
 
-def test_approvals_halts_and_the_rest_are_listed_apart():
+def test_approvals_halts_and_other_events_are_separate_lists():
     receipt = fold(
         events(
             ("approval.requested", {"approval_id": 5, "action": "send"}),
@@ -218,7 +218,7 @@ def test_totals_are_exact(amounts):
 
 
 @every_row("amount", ["abc", "NaN", "Infinity", "1E+30", "0.0000001", "1E-999999"])
-def test_an_amount_that_cannot_be_read_is_said_and_not_counted(amount):
+def test_unreadable_amount_is_noted_and_not_counted(amount):
     receipt = fold(events(called("success", cost_usd=amount, actual_usd="1")))
     assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "1.000000", "calls": 1}
     assert receipt["notes"] == ["Row 1 has an unreadable amount."]
@@ -229,7 +229,7 @@ def test_whole_numbers_are_amounts():
 
 
 @every_row("reason", ENDINGS)
-def test_every_known_end_has_a_sentence(reason):
+def test_every_reason_has_a_sentence(reason):
     sentence = outcome_sentence({"status": "halted", "terminal_reason": reason})
     assert sentence.startswith(("Completed", "Halted", "Failed", "Stopped", "Refused"))
 
@@ -364,7 +364,7 @@ def test_receipt_of_a_recorded_session():
 
 
 @pytest.mark.django_db
-def test_receipt_is_built_from_the_rows_of_its_chain_alone():
+def test_receipt_reads_only_the_rows_of_its_chain():
     record_session()
     with CaptureQueriesContext(connection) as queries:
         build_receipt(RUN)
@@ -380,7 +380,7 @@ def test_only_sessions_have_receipts(chain):
         build_receipt(chain)
 
 
-def test_an_unreadable_row_is_named(unguarded):
+def test_unreadable_row_is_named(unguarded):
     record_session()
     edit(RUN, 2, details=[])
     with pytest.raises(UnreadableRow, match=f"row 2 of chain {RUN}"):
