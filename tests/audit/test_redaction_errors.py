@@ -1,4 +1,4 @@
-"""Exceptions and log records leave without credentials, whatever they are made of."""
+"""Exceptions and log records are written without credentials."""
 
 import io
 import logging

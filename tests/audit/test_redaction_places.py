@@ -1,4 +1,4 @@
-"""Places, blocks and encodings one by one: what is masked, what is kept around it, and what only looks alike."""
+"""Places, blocks and encodings one by one: what is masked, and what is kept."""
 
 import json
 import random

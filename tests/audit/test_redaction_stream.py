@@ -1,4 +1,4 @@
-"""A credential split over pieces is still masked, and little is held back."""
+"""A credential split over chunks is still masked, and little is held back."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Tampering with the rows, seen without checkpoints. The triggers are dropped first: evidence is what is left then."""
+"""Tampering with rows, found without checkpoints. The tests drop the triggers first, as an attacker would."""
 
 import random
 

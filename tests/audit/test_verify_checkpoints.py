@@ -1,4 +1,4 @@
-"""What only a checkpoint shows: rows that are gone without a trace. And tampering with the checkpoint file itself."""
+"""Tampering that only checkpoints show: rows cut from the end. And tampering with the checkpoint file."""
 
 import json
 

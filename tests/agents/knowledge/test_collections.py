@@ -1,4 +1,4 @@
-"""Collections: names, who may change them, and what their end means for the documents in them."""
+"""Collections: names, permissions, and what deletion means for their documents."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Documents come in once, with exact offsets, bytes first; they are attached, detached and deleted by who may."""
+"""Documents: added once, bytes first, with exact chunk offsets; attached, detached and deleted."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""Bytes on disk: whole or not there, readable by us alone, and written once."""
+"""Bytes on disk: complete or absent, private, and written once."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Notes that agents propose: kept, dismissed and deleted by people."""
+"""Memories that agents propose: kept, dismissed and deleted by people."""
 
 from datetime import timedelta
 

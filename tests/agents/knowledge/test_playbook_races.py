@@ -1,4 +1,4 @@
-"""Two people at one playbook: every version is somebody's, and a run never mixes two."""
+"""Concurrent edits of one playbook: every edit is a version, and a run never mixes two."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

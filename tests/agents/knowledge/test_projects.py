@@ -1,4 +1,4 @@
-"""Projects: who may write their context, and the versions that every write leaves."""
+"""Projects: who may write their context, and the version that every write makes."""
 
 import pytest
 

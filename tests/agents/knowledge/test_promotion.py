@@ -1,4 +1,4 @@
-"""From a run's observation to a line that every later run reads: two runs, one precedent, one proposal, one line."""
+"""From a precedent of two runs to a line of the context that later runs read."""
 
 import pytest
 from django.db import connection

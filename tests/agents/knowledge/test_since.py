@@ -1,4 +1,4 @@
-"""A schedule reads every document once, whatever is being attached while it fires, with real connections."""
+"""A schedule reads every document once, whatever is attached while it fires. Uses real connections."""
 
 import threading
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""What is attached is told to the watches after the commit, once, and whatever they do, it stays attached."""
+"""Attaching a document fires watches once, after the commit; a failing watch does not undo it."""
 
 from datetime import timedelta
 
