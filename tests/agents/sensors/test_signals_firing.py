@@ -209,7 +209,7 @@ def test_cap_ends_the_sensors_run_and_readings_go_on_without_signals(counter, mo
     scene.text["max_cost_usd"] = 0.0001
     scene.sync(*scene.text["sensors"])
     with minding(second=0.1):
-        until(lambda: any("has ended: its cost cap was reached" in error for error in scene.errors()))
+        until(lambda: any("has ended: cost cap reached" in error for error in scene.errors()))
         seen = len(scene.events())
         until(lambda: len(scene.events()) > seen)
 
