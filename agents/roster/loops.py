@@ -18,7 +18,7 @@ from agents.loop.reads import loop_current, loops_to_renew, running
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Alert
 from agents.people.access import SYSTEM, actor_of, demand_access
-from agents.sensors.rows import sensors_want
+from agents.sensors.rows import sensors_start, sensors_stop
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import WAKES, session_create
 
@@ -60,7 +60,7 @@ def loop_start(
         wake_at=wake_at,
         now=now,
     )
-    sensors_want(row, True, now)  # noqa: FBT003 they start with their loop
+    sensors_start(row, now)
     return session
 
 
@@ -73,7 +73,7 @@ def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYST
     pks = list(running(row.pk, Mode.LOOP).values_list("pk", flat=True))
     halted = sessions_halt(pks, by=by, reason=STOPPED, now=now, actor=actor)
     if loop_current(row.pk) is None:
-        sensors_want(row, False, now)  # noqa: FBT003 and stop with it
+        sensors_stop(row, now)
     return halted
 
 

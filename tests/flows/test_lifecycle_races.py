@@ -112,7 +112,7 @@ def test_start_in_the_middle_of_a_stop_has_its_sensors(agent, monkeypatch):
 def test_start_while_the_ticker_lets_sensors_go_has_them(agent, monkeypatch):
     session_halt(start(agent).loop.pk, by=None, reason="enough", now=clock())
     other = Beside(lambda: start(agent))
-    between(monkeypatch, rows, "sensors_want", other, before=True, when=lambda _agent, wanted, _now: not wanted)
+    between(monkeypatch, rows, "sensors_stop", other, before=True)
     sensors_hand_over(clock())
     other.end()
 

@@ -5,7 +5,7 @@ import pytest
 from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from tests.agents.sensors.scene import Scene, minding, stream
+from tests.agents.sensors.scene import Scene, running_slice, stream
 from tests.agents.sensors.sources import Script
 from tests.factories import make_price
 from tests.flows.processes import until
@@ -41,7 +41,7 @@ def mind(scene, source, *log, alerts):
 
     An event is sent when the one before has been read: those that wait together would be judged together.
     """
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         for place, _ in enumerate(log):
             until(lambda place=place: len(scene.value("log") or ()) > place)
             source.next_please.release()

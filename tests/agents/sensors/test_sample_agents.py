@@ -28,7 +28,7 @@ from agents.roster.files import agent_import
 from agents.roster.loops import loop_start
 from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
-from tests.agents.sensors.scene import minding
+from tests.agents.sensors.scene import running_slice
 from tests.factories import make_user
 from tests.flows.processes import until
 
@@ -90,7 +90,7 @@ def source():
 def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
     loop = begin(sample("metrics-watcher").replace(url(), source))
     assert loop.status == Status.SLEEPING
-    with minding():
+    with running_slice():
         alerted(loop)
 
     [notice] = Notification.objects.filter(owner=loop.owner)
@@ -107,7 +107,7 @@ def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
 def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
     (tmp_path / "inbox").mkdir()
     loop = begin(sample("inbox-clerk"))
-    with minding():
+    with running_slice():
         until(lambda: HotField.objects.filter(session=loop, name="inbox").exists())
         (tmp_path / "inbox" / "letter.txt").write_text("Dear all,")
         alerted(loop)

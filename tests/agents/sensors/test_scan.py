@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from agents.sensors import watch
-from agents.sensors.watch import NotLookedAt, changes, present, scan
+from agents.sensors.watch import PathRefused, changes, present, scan
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_file_that_grows_while_it_is_read_is_read_to_the_limit(root, monkeypatch
 @pytest.mark.parametrize("path", ["../outside", "a/../../outside", "../outside/secret.txt", ".."])
 def test_path_that_leads_upwards_is_refused(root, path):
     for given in (path, f"{root}/{path}"):
-        with pytest.raises(NotLookedAt, match="leads upwards"):
+        with pytest.raises(PathRefused, match=r"contains \.\."):
             scan(given, [root], {})
 
 
@@ -201,22 +201,22 @@ def test_path_that_leads_upwards_is_refused(root, path):
 def test_path_outside_of_the_roots_is_refused_or_not_there(root, path):
     try:
         assert scan(path, [root], {}).missing
-    except NotLookedAt as refused:
+    except PathRefused as refused:
         assert "outside" in str(refused)  # noqa: PT017 either may be
 
 
 def test_sibling_with_the_same_beginning_is_outside(root):
-    with pytest.raises(NotLookedAt, match="outside"):
+    with pytest.raises(PathRefused, match="outside"):
         scan(f"{root}-side", [root], {})
 
 
 def test_nothing_may_be_looked_at_without_roots(root):
-    with pytest.raises(NotLookedAt, match="LQOPS_SENSOR_ROOTS"):
+    with pytest.raises(PathRefused, match="LQOPS_SENSOR_ROOTS"):
         scan(str(root), [], {})
 
 
 def test_null_in_a_path_is_refused(root):
-    with pytest.raises(NotLookedAt):
+    with pytest.raises(PathRefused):
         scan("a\0b", [root], {})
 
 
@@ -230,7 +230,7 @@ def test_symbolic_links_are_not_followed_wherever_they_stand(root):
 
     assert list(look(root).files) == ["real/a"]
     for path in ("link", "link/secret.txt", "link.txt", "real/link/secret.txt", "loop"):
-        with pytest.raises(NotLookedAt, match="symbolic link"):
+        with pytest.raises(PathRefused, match="symbolic link"):
             look(root, path)
 
 
@@ -242,18 +242,18 @@ def test_odd_files_are_not_opened(root, monkeypatch):
         (root / "a").write_text("x")
 
         assert list(look(root).files) == ["a"]
-        with pytest.raises(NotLookedAt, match="neither a file nor a folder"):
+        with pytest.raises(PathRefused, match="neither a file nor a folder"):
             look(root, "pipe")
-        with pytest.raises(NotLookedAt):
+        with pytest.raises(PathRefused):
             look(root, "sock")
 
 
 def test_no_more_changes_are_told_than_may_be_and_how_many_there_are_besides(monkeypatch):
-    monkeypatch.setattr(watch, "MOST_TOLD", 3)
+    monkeypatch.setattr(watch, "MOST_REPORTED", 3)
     some = [{"name": name, "kind": "added", "size": 1} for name in "abcde"]
 
-    assert watch.told(some[:3]) == some[:3]
-    assert watch.told(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
+    assert watch._limited(some[:3]) == some[:3]
+    assert watch._limited(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
 
 
 def test_name_that_holds_a_secret_is_known_by_a_digest_of_its_own(root):
@@ -298,7 +298,7 @@ def test_folder_that_is_swapped_for_a_link_while_it_is_looked_at_leads_nowhere(r
         for path in ["", "box", "box/secret.txt"] * 70:
             try:
                 found = look(root, path)
-            except NotLookedAt:
+            except PathRefused:
                 continue
             seen |= set(found.files)
             assert found.text != "secret"

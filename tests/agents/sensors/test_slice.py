@@ -11,10 +11,10 @@ from agents.conf import clock
 from agents.enums import HaltState, Mode, SensorState, Status
 from agents.models import Agent, AgentSession, HotField, Sensor
 from agents.sensors import slice as slices
-from agents.sensors.rows import sensors_want
+from agents.sensors.rows import sensors_stop
 from agents.sensors.slice import run_slice
 from agents.tasks import ENGINES, sensor_slice
-from tests.agents.sensors.scene import Scene, minding, poll, stream
+from tests.agents.sensors.scene import Scene, poll, running_slice, stream
 from tests.agents.sensors.sources import Events, Web
 from tests.flows.processes import until
 
@@ -57,7 +57,7 @@ def test_a_hundred_sensors_are_minded_together(serving):
         Scene(*[poll(f"{source.url}{n}", name=f"s{n}", interval=60, updates=["log"]) for n in range(25)], fields=LOG)
         for _ in range(4)
     ]
-    with minding():
+    with running_slice():
         until(lambda: Sensor.objects.filter(state="fine").count() == 100)
 
     assert all(len(scene.value("log")) == 25 for scene in scenes)
@@ -67,12 +67,12 @@ def test_a_hundred_sensors_are_minded_together(serving):
 def test_halted_agent_stops_its_sensors_within_seconds_and_others_go_on(serving, stop):
     source = serving(Web, {"n": 1})
     scene, other = (Scene(poll(source.url), fields={"value": "object"}) for _ in range(2))
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: seen(scene) and seen(other))
         if stop == "halt":
             AgentSession.objects.filter(pk=scene.loop.pk).update(halt_state=HaltState.HALT_REQUESTED)
         else:
-            sensors_want(scene.agent, False, clock())
+            sensors_stop(scene.agent, clock())
         until(lambda: scene.sensor().lease_owner == "")
         before, beside = scene.sensor().read_at, clock()
         until(lambda: other.sensor().read_at > beside + timedelta(seconds=0.6))
@@ -82,7 +82,7 @@ def test_halted_agent_stops_its_sensors_within_seconds_and_others_go_on(serving,
 def test_definition_that_changes_is_followed_by_the_slice_that_is_at_it(serving):
     first, second = serving(Web, {"n": 1}), serving(Web, {"n": 2})
     scene = Scene(poll(first.url), fields={"value": "object", "b": "object"})
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
         scene.sync(poll(second.url), poll(first.url, name="more", updates=["b"]))
         until(lambda: scene.value("value") == {"n": 2} and scene.value("b") == {"n": 1})
@@ -91,7 +91,7 @@ def test_definition_that_changes_is_followed_by_the_slice_that_is_at_it(serving)
 def test_sensor_that_is_added_is_minded_beside_those_that_did_not_change(serving):
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object", "b": "object"})
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
         fencing = scene.sensor().fencing
         scene.sync(poll(source.url), poll(source.url, name="more", updates=["b"]))
@@ -103,13 +103,13 @@ def test_definition_that_cannot_be_read_sets_its_sensors_aside_and_no_others(ser
     source = serving(Web, {"n": 1})
     scene, other = (Scene(poll(source.url), fields={"value": "object"}) for _ in range(2))
     Agent.objects.filter(pk=scene.agent.pk).update(definition="autonomy: {enabled: maybe}")
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: other.value("value") == {"n": 1})
 
     assert (scene.sensor().state, scene.sensor().lease_owner) == (SensorState.INVALID, "")
     assert scene.sensor().problem.startswith("the definition cannot be read: ")
     scene.sync(poll(source.url))
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
 
 
@@ -117,7 +117,7 @@ def test_two_slices_at_once_share_nothing(serving):
     source = serving(Events, most=60, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
     others = [Scene(poll(serving(Web, {"n": n}).url), fields={"value": "object"}) for n in range(3)]
-    with minding(), minding(), minding():
+    with running_slice(), running_slice(), running_slice():
         until(lambda: len(scene.value("log") or []) == 60)
 
     assert scene.value("log") == list(range(1, 61))
@@ -127,7 +127,7 @@ def test_two_slices_at_once_share_nothing(serving):
 def test_slice_that_lost_its_lease_writes_nothing_more(serving):
     source = serving(Events, most=10_000, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
-    with minding():
+    with running_slice():
         until(lambda: len(scene.value("log") or []) > 5)
         Sensor.objects.update(lease_owner="elsewhere:1", fencing=scene.sensor().fencing + 1)
         before = scene.value("log")
@@ -148,7 +148,7 @@ def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
         return real(results)
 
     monkeypatch.setattr(slices, "sensors_write", write)
-    with minding():
+    with running_slice():
         until(lambda: len(scene.value("log") or []) > 5)
         away.set()
         time.sleep(0.5)
@@ -166,9 +166,9 @@ def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch,
     def away(**_):
         raise OperationalError("away")
 
-    with minding(second=0.2) as slice_:
+    with running_slice(time_scale=0.2) as slice_:
         until(lambda: seen(scene))
-        monkeypatch.setattr(slices, "sensors_renew", away)
+        monkeypatch.setattr(slices, "leases_renew", away)
         monkeypatch.setattr(slices, "sensors_release", away)
         asked = len(source.times)
         until(lambda: not slice_.is_alive())
@@ -179,7 +179,7 @@ def test_sensor_with_a_fault_of_ours_is_a_failing_sensor_and_no_more(serving, mo
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), stream(source.url, name="other"), fields={"value": "object"})
     monkeypatch.setattr("agents.sensors.stream.Stream._receive", lambda self, box: 1 / 0)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.sensor("other").failures >= 3)
 
     assert "ZeroDivisionError" in scene.sensor("other").problem
@@ -189,7 +189,7 @@ def test_sensor_with_a_fault_of_ours_is_a_failing_sensor_and_no_more(serving, mo
 def test_loop_that_sleeps_is_kept_up_to_date(serving):
     source = serving(Web, lambda request: {"n": len(source.times)})
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: seen(scene) >= 3)
 
     assert AgentSession.objects.get(pk=scene.loop.pk).status == Status.SLEEPING

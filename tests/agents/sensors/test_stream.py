@@ -8,8 +8,8 @@ import time
 import pytest
 
 from agents.enums import SensorState
-from agents.sensors.stream import MOST_WAITING, Box, Item
-from tests.agents.sensors.scene import Scene, minding, stream
+from agents.sensors.stream import MOST_WAITING, EventBuffer, Item
+from tests.agents.sensors.scene import Scene, running_slice, stream
 from tests.agents.sensors.sources import Events, Socket, Web
 from tests.flows.processes import until
 
@@ -28,7 +28,7 @@ def logged(url, **more):
 def test_events_are_taken_in_order_and_the_last_one_stands_in_a_field(serving):
     source = serving(Events, lambda n: f'{{"n": {n}}}', most=20)
     scene = Scene(stream(source.url, updates=["log", {"field": "n", "path": "n"}]), fields={**LOG, "n": "number"})
-    with minding():
+    with running_slice():
         until(lambda: scene.value("n") == 20)
 
     assert [one["n"] for one in scene.value("log")] == list(range(1, 21))
@@ -39,7 +39,7 @@ def test_events_are_taken_in_order_and_the_last_one_stands_in_a_field(serving):
 def test_stream_that_is_cut_off_again_and_again_goes_on_where_it_was(serving):
     source = serving(Events, most=30, each=7, pause=0.01)
     scene = logged(source.url)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: len(scene.value("log") or []) >= 30)
 
     assert scene.value("log") == list(range(1, 31))
@@ -52,7 +52,7 @@ def test_next_slice_goes_on_where_the_last_one_was(serving):
     source = serving(Events, most=40, pause=0.02)
     scene = logged(source.url)
     for seen in (10, 20, 40):
-        with minding():
+        with running_slice():
             until(lambda: len(scene.value("log") or []) >= seen)  # noqa: B023 used at once
 
     assert scene.value("log") == list(range(1, 41))
@@ -63,7 +63,7 @@ def test_next_slice_goes_on_where_the_last_one_was(serving):
 def test_events_without_ids_leave_gaps_that_are_told(serving):
     source = serving(Events, most=9, each=3, ids=False, pause=0.01)
     scene = logged(source.url)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: scene.sensor().cursor.get("gaps", 0) >= 2)
 
     gap = scene.sensor().cursor["gap"]
@@ -74,7 +74,7 @@ def test_lines_of_ten_megabytes_are_dropped_and_memory_stays_flat(serving):
     source = serving(Events, lambda n: "x" * 10_000_000 if n % 2 else n, most=8, pause=0.01)
     scene = logged(source.url)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with minding():
+    with running_slice():
         until(lambda: scene.value("log") == [2, 4, 6, 8])
 
     assert any("larger than 262144 bytes" in error for error in scene.errors())
@@ -94,7 +94,7 @@ def test_garbage_is_data_or_a_failure_and_the_slice_goes_on(serving):
         stream(other.url, name="other", updates=["log"]),
         fields={**LOG, "odd": {"type": "array", "max_items": 5}},
     )
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.value("log") == [1, 2, 3, 4, 5] and scene.value("odd"))
 
     assert scene.value("odd")[0] == "\ufffd"
@@ -112,7 +112,7 @@ def test_garbage_is_data_or_a_failure_and_the_slice_goes_on(serving):
 def test_answer_that_is_no_stream_is_a_failure(serving, answer, problem):
     source = serving(Web, answer if not isinstance(answer, tuple) else lambda request: answer)
     scene = logged(source.url)
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
     assert problem in scene.sensor().problem
@@ -122,26 +122,26 @@ def test_server_that_never_answers_is_given_up(serving, monkeypatch):
     monkeypatch.setattr("agents.sensors.stream.OPEN_SECONDS", 0.3)
     source = serving(Web, lambda request: time.sleep(30))
     scene = logged(source.url)
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
-    assert scene.sensor().problem == "there was no answer within 0.3 seconds"
+    assert scene.sensor().problem == "no answer within 0.3 seconds"
 
 
 def test_stream_that_falls_silent_for_longer_than_its_interval_is_opened_anew(serving):
     source = serving(Events, most=10**6, each=3, pause=0.01, then=lambda request: time.sleep(30))
     scene = logged(source.url, interval=4)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(source.from_ids) >= 3)
 
-    assert "nothing came for 4 seconds" in scene.errors()
+    assert "the stream was silent for 4 seconds" in scene.errors()
     assert source.from_ids[:3] == [0, 3, 6]
 
 
 def test_failing_stream_waits_longer_each_time(serving):
     source = serving(Web, lambda request: (500, {}, b""))
     scene = logged(source.url)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.sensor().failures >= 4)
 
     waits = [event["wait_seconds"] for event in scene.events("autonomy:sensor_error")]
@@ -151,7 +151,7 @@ def test_failing_stream_waits_longer_each_time(serving):
 def test_stream_that_never_pauses_is_read_no_faster_than_it_is_written(serving):
     source = serving(Events, most=20_000, pause=0)
     scene = logged(source.url)
-    with minding():
+    with running_slice():
         until(lambda: scene.value("log") is not None and scene.value("log")[-1] >= 1_000)
 
     log = scene.value("log")
@@ -172,7 +172,7 @@ def test_messages_of_a_websocket_are_taken_and_a_gap_is_recorded_when_it_drops(s
 
     source = serving(Socket, behave)
     scene = logged(source.url)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(scene.value("log") or []) >= 9)
 
     assert [one["n"] for one in scene.value("log")][:9] == list(range(1, 10))
@@ -187,7 +187,7 @@ def test_websocket_that_shouts_is_closed_and_opened_anew(serving):
 
     source = serving(Socket, behave)
     scene = logged(source.url)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: len(scene.value("log") or []) >= 2)
 
     assert set(scene.value("log")) == {"small"}
@@ -201,10 +201,10 @@ def test_websocket_that_falls_silent_for_longer_than_its_interval_is_opened_anew
 
     source = serving(Socket, behave)
     scene = logged(source.url, interval=4)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.value("log") == [1, 2, 3])
 
-    assert "nothing came for 4 seconds" in scene.errors()
+    assert "the stream was silent for 4 seconds" in scene.errors()
 
 
 def test_websocket_that_sends_garbage_is_closed_and_opened_anew(serving):
@@ -215,7 +215,7 @@ def test_websocket_that_sends_garbage_is_closed_and_opened_anew(serving):
 
     source = serving(Socket, behave)
     scene = logged(source.url)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: scene.value("log") == [1, 2])
 
     assert any("connection broke" in error for error in scene.errors())
@@ -229,7 +229,7 @@ def test_message_that_is_no_text_is_dropped(serving):
 
     source = serving(Socket, behave)
     scene = logged(source.url)
-    with minding():
+    with running_slice():
         until(lambda: scene.value("log") == [{"n": 1}])
 
     assert "a message was not text, and was dropped" in scene.errors()
@@ -238,7 +238,7 @@ def test_message_that_is_no_text_is_dropped(serving):
 def test_websocket_that_is_none_is_a_failure(serving):
     source = serving(Web, {"n": 1})
     scene = logged(source.url.replace("http", "ws"))
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
     assert "not valid HTTP" in scene.sensor().problem
@@ -246,7 +246,7 @@ def test_websocket_that_is_none_is_a_failure(serving):
 
 def test_websocket_inside_is_refused():
     scene = logged("ws://10.1.2.3/feed")
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
     assert "only an operator can allow it" in scene.sensor().problem
@@ -262,7 +262,7 @@ async def filled(box, items):
 
 def test_box_holds_no_more_than_it_may():
     async def scenario():
-        box = Box()
+        box = EventBuffer()
         filling = asyncio.create_task(filled(box, [Item(n) for n in range(2 * MOST_WAITING)]))
         await asyncio.sleep(0.01)
         first = await box.take()
@@ -276,7 +276,7 @@ def test_box_holds_no_more_than_it_may():
 
 def test_box_is_full_by_bytes_too():
     async def scenario():
-        box = Box()
+        box = EventBuffer()
         filling = asyncio.create_task(filled(box, [Item(n, size=600_000) for n in range(4)]))
         await asyncio.sleep(0.01)
         sizes = [len(await box.take())]

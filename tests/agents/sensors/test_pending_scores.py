@@ -8,9 +8,9 @@ import pytest
 
 from agents.ledger.prices import invalidate_estimates
 from agents.models import Alert, HotField, ModelPrice, Sensor
-from agents.sensors.signals import DATA_CHARS, Question
+from agents.sensors.signals import DATA_CHARS, PendingScore
 from tests.agents.sensors.conftest import MODEL
-from tests.agents.sensors.scene import Scene, minding, poll, stream, watch
+from tests.agents.sensors.scene import Scene, poll, running_slice, stream, watch
 from tests.agents.sensors.sources import Script, Web
 from tests.factories import make_price
 from tests.flows.processes import until
@@ -22,7 +22,7 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
-    monkeypatch.setattr("agents.sensors.signals.AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("agents.sensors.signals.RETRY_SECONDS", 0.2)
 
 
 def signal(**more):
@@ -52,7 +52,7 @@ def unjudged(scene):
 def test_poll_is_judged_when_the_model_can_be_asked_again_though_the_reading_stays(serving, model, slices):
     asked, source = model("0.9"), serving(Web, {"n": 1})
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.errors() and unjudged(scene) and len(source.times) > 3)
         assert "could not be judged" in scene.errors()[0]
         if slices == "one":
@@ -60,7 +60,7 @@ def test_poll_is_judged_when_the_model_can_be_asked_again_though_the_reading_sta
             until(scene.alerts)
     if slices == "two":
         can_be_asked()
-        with minding(second=0.1):
+        with running_slice(time_scale=0.1):
             until(scene.alerts)
 
     assert (len(scene.alerts()), len(asked.requests)) == (1, 1)
@@ -72,7 +72,7 @@ def test_inability_is_told_once_while_it_lasts(serving, model):
     model("0.9")
     numbers = itertools.count(1)
     scene = Scene(poll(serving(Web, lambda request: {"n": next(numbers)}).url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: state_of(scene)["waiting"]["tries"] >= 4 if scene.errors() else False)
 
     assert len(scene.errors()) == 1
@@ -88,7 +88,7 @@ def test_events_and_files_that_could_not_be_judged_are_judged_later_with_what_ca
         watch(tmp_path / "box", name="box", updates=[{"field": "files", "gated_by": "anomaly"}], signals=[signal()]),
         fields={**FIELDS, "files": "array"},
     )
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.sensor("box").read_at)
         (tmp_path / "box" / "a.txt").write_text("x")
         until(lambda: scene.value("log") == [1, 2, 3] and unjudged(scene))
@@ -109,10 +109,10 @@ def test_signal_that_is_written_anew_judges_what_there_is(serving, model):
     can_be_asked()
     source = serving(Web, lambda request: (304, {}, b"") if "If-None-Match" in request.headers else _tagged())
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: asked.requests and len(source.times) > 3)
     scene.sync(poll(source.url, signals=[signal(prompt="Is it even?")]))
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(scene.alerts)
 
     assert len(asked.requests) == 2
@@ -124,7 +124,7 @@ def test_gated_field_is_not_made_fresh_by_a_source_that_says_nothing_is_new(serv
     source = serving(Web, lambda request: _answer(request, now["n"]))
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
     scene = Scene(poll(source.url, updates=updates, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.value("odd") == [1])
         now["n"] = 2
         until(lambda: scene.value("value") == {"n": 2} and len(asked.requests) == 2)
@@ -141,7 +141,7 @@ def test_reading_that_is_judged_while_the_source_says_nothing_is_new_fills_its_g
     source = serving(Web, lambda request: _answer(request, 1))
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
     scene = Scene(poll(source.url, updates=updates, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.02):  # polls come far more often than what was left is seen to
+    with running_slice(time_scale=0.02):  # polls come far more often than what was left is seen to
         until(lambda: unjudged(scene) if scene.errors() else False)
         can_be_asked()
         until(scene.alerts)
@@ -169,7 +169,7 @@ def test_second_fire_within_the_cooldown_is_suppressed_and_not_made_up_for(servi
     can_be_asked()
     source = serving(Web, lambda request: now)
     scene = Scene(poll(source.url, signals=[signal(cooldown=3600)]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(scene.alerts)
         now["n"] = 2
         until(lambda: state_of(scene).get("suppressed"))
@@ -177,7 +177,7 @@ def test_second_fire_within_the_cooldown_is_suppressed_and_not_made_up_for(servi
         seen = len(source.times)
         until(lambda: len(source.times) > seen + 3 and "missed" not in state_of(scene))
     end_cooldown(scene)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         seen = len(source.times)
         until(lambda: len(source.times) > seen + 3)
 
@@ -191,7 +191,7 @@ def test_first_reading_after_the_cooldown_is_judged_though_it_came_up_during_it(
     can_be_asked()
     source = serving(Web, lambda request: _answer(request, now["n"]))
     scene = Scene(poll(source.url, signals=[signal(cooldown=3600)]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(scene.alerts)
         now["n"] = 2
         until(lambda: state_of(scene).get("suppressed"))
@@ -199,7 +199,7 @@ def test_first_reading_after_the_cooldown_is_judged_though_it_came_up_during_it(
         until(lambda: len(source.times) > seen + 3)
     assert (len(asked.requests), state_of(scene)["suppressed"]) == (1, 1), "what stays as it is counts once"
     end_cooldown(scene)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(scene.alerts()) == 2)
 
     assert len(asked.requests) == 2
@@ -218,7 +218,7 @@ def test_events_within_the_cooldown_fill_no_gated_field_and_are_counted(serving,
     source = serving(Script, [b"id: 1\ndata: 1\n\n", b"id: 2\ndata: 2\n\n", b"id: 3\ndata: 3\n\n"], pause=0.3)
     updates = ["log", {"field": "odd", "gated_by": "anomaly"}]
     scene = Scene(stream(source.url, updates=updates, signals=[signal(cooldown=3600)]), fields=FIELDS)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("log") == [1, 2, 3])
 
     judged = scene.value("odd")
@@ -235,7 +235,7 @@ def test_reading_that_got_no_score_is_asked_about_again_and_then_let_go(serving,
     can_be_asked()
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: len(asked.requests) == 3 and not unjudged(scene))
         seen = len(source.times)
         until(lambda: len(source.times) > seen + 5)
@@ -249,7 +249,7 @@ def test_reading_that_got_no_score_once_fires_when_it_gets_one(serving, model):
     asked = model("Certainly!", "0.9")
     can_be_asked()
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(scene.alerts)
 
     assert len(asked.requests) == 2
@@ -263,7 +263,7 @@ def test_what_waits_is_bounded_masked_and_counted(serving, model):
     large = [f"id: {n}\ndata: {n} {'x' * (DATA_CHARS // 3)}\n\n".encode() for n in range(1, 6)]
     source = serving(Script, [*large, f'id: 6\ndata: {{"token": "{TOKEN}"}}\n\n'.encode()], pause=0.1)
     scene = Scene(stream(source.url, updates=["log"], signals=[signal()]), fields=FIELDS)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.errors() and scene.sensor().cursor["id"] == "6")
 
     state = state_of(scene)
@@ -274,7 +274,7 @@ def test_what_waits_is_bounded_masked_and_counted(serving, model):
 
 def test_item_that_no_row_could_hold_is_kept_as_the_beginning_of_its_text():
     deep = json.loads("[" * 200 + "]" * 200)
-    kept = Question([deep, ["x" * 2 * DATA_CHARS], {"n": 1}], "happening").kept()["items"]
+    kept = PendingScore([deep, ["x" * 2 * DATA_CHARS], {"n": 1}], "1.1").to_json()["items"]
 
     assert kept == ["[" * 200 + "]" * 200, '["' + "x" * (DATA_CHARS - 2), {"n": 1}]
 
@@ -285,7 +285,7 @@ def test_alert_for_several_events_quotes_what_was_judged_and_says_how_many(servi
     together = b"".join(f'id: {n}\ndata: {{"cpu": {cpu}}}\n\n'.encode() for n, cpu in enumerate((99, 1, 2), 1))
     source = serving(Script, [together])
     scene = Scene(stream(source.url, updates=["log"], signals=[signal()]), fields=FIELDS)
-    with minding():
+    with running_slice():
         until(scene.alerts)
 
     [alert] = Alert.objects.all()

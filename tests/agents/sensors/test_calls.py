@@ -12,7 +12,7 @@ from agents.models import AgentSession, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from tests.agents.sensors.scene import Scene, minding, poll
+from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.agents.sensors.sources import Web
 from tests.factories import make_price
 from tests.flows.processes import until
@@ -51,7 +51,7 @@ def asked(scene, times=1):
 
 def test_model_that_fails_leaves_the_signal_unjudged(scene):
     refused = ProviderError("no", fault=Fault.INVALID_REQUEST)
-    with answering(Step(error=refused)), minding(second=0.2):
+    with answering(Step(error=refused)), running_slice(time_scale=0.2):
         until(lambda: any("could not be judged" in error for error in scene.errors()))
 
     assert scene.value("value") is not None
@@ -62,12 +62,12 @@ def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_ove
     settings.LQOPS_LEASE_SECONDS = 2
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
     with answering(Step("0.9", delay_seconds=4)) as model:
-        with minding():
+        with running_slice():
             until(lambda: model.requests)
         assert session_of(scene).status == Status.RUNNING
         assert session_of(scene).lease_owner != ""
         assert scene.sensor().lease_owner == ""
-    with answering(Step("0.9")), minding(second=0.2):
+    with answering(Step("0.9")), running_slice(time_scale=0.2):
         until(scene.alerts)
 
     assert session_of(scene).recoveries <= 1
@@ -82,7 +82,7 @@ def taken():
 
 def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_free(scene):
     rows = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
-    with answering(Step("0.1")), minding(second=0.2):
+    with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
         rows.update(**taken())
         until(lambda: any("could not be judged" in error for error in scene.errors()))
@@ -93,7 +93,7 @@ def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_f
 
 
 def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
-    with answering(Step("0.1", delay_seconds=0.5)) as model, minding(second=0.2):
+    with answering(Step("0.1", delay_seconds=0.5)) as model, running_slice(time_scale=0.2):
         until(lambda: model.requests)
         AgentSession.objects.filter(pk=session_of(scene).pk).update(**taken())
         until(lambda: any("could not be judged" in error for error in scene.errors()))
@@ -102,7 +102,7 @@ def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
 
 
 def test_session_is_held_for_as_long_as_the_slice_lasts(scene):
-    with answering(Step("0.1")), minding(second=20):  # one reading, and no call after it
+    with answering(Step("0.1")), running_slice(time_scale=20):  # one reading, and no call after it
         asked(scene)
         first = session_of(scene).lease_until
         until(lambda: session_of(scene).lease_until > first + timedelta(seconds=1))
@@ -111,9 +111,9 @@ def test_session_is_held_for_as_long_as_the_slice_lasts(scene):
 
 def test_new_day_begins_a_new_session_in_the_middle_of_a_slice(scene, monkeypatch):
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
-    with answering(Step("0.1")), minding(second=0.2):
+    with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
-        for module in ("agents.sensors.signals", "agents.sensors.rows"):
+        for module in ("agents.sensors.calls", "agents.sensors.rows"):
             monkeypatch.setattr(f"{module}.day_of", lambda now: "2999-01-01")
         until(lambda: sessions.count() == 2)
         until(lambda: ToolCall.objects.filter(session=sessions.last()).exists())

@@ -6,30 +6,27 @@ import pytest
 
 from agents.enums import Mode, Status
 from agents.exceptions import LeaseLost
+from agents.loop.pacing import next_day
 from agents.models import AgentSession, Profile
 from agents.sensors import rows
 from agents.sensors.rows import (
     day_of,
-    end_of_day,
+    leases_renew,
     sensor_session_claim,
     sensor_session_rest,
-    sensor_sessions_renew,
     sensors_hand_over,
-    sensors_want,
+    sensors_stop,
 )
 from agents.sensors.slice import sensor_day
 from agents.types import Finished
-from tests.agents.sensors.test_holding import LEASE, SECOND, held, lease, scene_of
+from tests.agents.sensors.test_leases import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
 
 pytestmark = pytest.mark.django_db
 
 
 def claim(scene, now=NOW, owner="slice:1"):
-    one = held(scene)
-    return sensor_session_claim(
-        agent=scene.agent, loop_pk=scene.loop.pk, sensor_pk=one.pk, fencing=one.fencing, owner=owner, cap=None, now=now
-    )
+    return sensor_session_claim(held(scene), loop_pk=scene.loop.pk, owner=owner, now=now)
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def test_session_is_made_on_demand_and_rests_to_the_end_of_its_day(scene):
     assert session.params["key"] == f"agent:{scene.agent.public_id}:sensors:2026-03-14"
     sensor_session_rest(session, now=NOW)
     session.refresh_from_db()
-    assert (session.status, session.next_wake_at) == (Status.SLEEPING, end_of_day(NOW))
+    assert (session.status, session.next_wake_at) == (Status.SLEEPING, next_day(NOW))
 
     again = claim(scene, NOW + SECOND)
     assert (again.pk, again.fencing > session.fencing) == (session.pk, True)
@@ -90,7 +87,7 @@ def test_session_that_is_held_is_to_be_waited_for(scene):
 
 def test_session_is_renewed_with_its_slice_and_taken_over_after_it(scene):
     session = claim(scene)
-    assert sensor_sessions_renew(owner="slice:1", now=NOW + SECOND) == 1
+    assert leases_renew(owner="slice:1", now=NOW + SECOND) == 2
     later = NOW + 2 * LEASE
     lease("slice:2", later)
 
@@ -133,7 +130,7 @@ def test_session_of_an_owner_who_opted_out_is_refused(scene):
 def test_session_of_sensors_that_are_not_wanted_is_woken_to_end(scene):
     session = claim(scene)
     sensor_session_rest(session, now=NOW)
-    sensors_want(scene.agent, False, NOW + SECOND)
+    sensors_stop(scene.agent, NOW + SECOND)
     session.refresh_from_db()
     assert session.next_wake_at == NOW + SECOND
     assert type(sensor_day(session)).__name__ == "Finished"

@@ -16,18 +16,19 @@ from agents.sensors import rows as sensors
 from agents.sensors import writes
 from agents.sensors.rows import (
     Failure,
-    Fired,
+    FiredSignal,
     Held,
     Reading,
+    lease_state,
+    leases_renew,
     sensors_adopt,
     sensors_drop,
     sensors_hand_over,
     sensors_lease,
     sensors_release,
-    sensors_renew,
-    sensors_standing,
+    sensors_start,
+    sensors_stop,
     sensors_unheld,
-    sensors_want,
     slices_alive,
 )
 from agents.sensors.writes import sensors_write
@@ -115,10 +116,10 @@ def test_wanting_starts_anew_and_stopping_takes_them_from_whoever_holds_them():
     scene = scene_of("a", "b")
     Sensor.objects.filter(name="a").update(state=SensorState.UNRESOLVED, problem="x")
     lease()
-    sensors_want(scene.agent, False, NOW)
+    sensors_stop(scene.agent, NOW)
     assert set(Sensor.objects.values_list("wanted", "lease_owner", "lease_until")) == {(False, "", None)}
     Sensor.objects.update(failures=7)
-    sensors_want(scene.agent, True, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert (scene.sensor("a").state, scene.sensor("a").problem) == (SensorState.WAITING, "")
     assert set(Sensor.objects.values_list("wanted", "failures", "next_due_at")) == {(True, 0, NOW)}
@@ -178,7 +179,7 @@ def test_sensors_whose_loop_may_not_go_on_are_nobodys(stop):
     else:
         Profile.objects.update(opted_in=False)
 
-    assert not sensors_standing(owner="slice:1").holds(held(scene))
+    assert not lease_state(owner="slice:1").holds(held(scene))
     sensors_release(owner="slice:1", shard=0, now=NOW)
     assert lease("slice:2") == []
     assert not sensors_unheld(NOW)
@@ -198,11 +199,11 @@ def test_sensor_that_is_added_is_adopted_by_the_slice_that_has_the_others():
 def test_renewing_keeps_what_is_held_and_nothing_else():
     scene = scene_of()
     lease("slice:1")
-    assert sensors_renew(owner="slice:1", now=NOW + SECOND) == 1
+    assert leases_renew(owner="slice:1", now=NOW + SECOND) == 1
     assert scene.sensor().lease_until == NOW + SECOND + LEASE
     lease("slice:2", NOW + 2 * LEASE)
 
-    assert sensors_renew(owner="slice:1", now=NOW + 2 * LEASE) == 0
+    assert leases_renew(owner="slice:1", now=NOW + 2 * LEASE) == 0
 
 
 def test_releasing_hands_over_to_the_next_slice_in_the_same_transaction():
@@ -235,7 +236,7 @@ def test_slice_that_lost_its_sensor_writes_nothing():
     lease("slice:2", NOW + LEASE)
     results = [
         Reading(old, NOW, items=({"n": 1},), cursor={"etag": "x"}),
-        Failure(old, NOW, "no", 1, 5.0, tell=True),
+        Failure(old, NOW, "no", 1, 5.0, notify=True),
     ]
 
     assert sensors_write(results) == results
@@ -250,7 +251,7 @@ def test_loop_is_locked_before_any_sensor_is_written(monkeypatch):
     seen = []
     real = writes.session_lock
     monkeypatch.setattr(writes, "session_lock", lambda pk: seen.append((pk, scene.sensor().read_at)) or real(pk))
-    fired = Fired("odd", "0.9", "1", items=({"n": 1},))
+    fired = FiredSignal("odd", "0.9", "1", items=({"n": 1},))
     sensors_write([Reading(held(quiet), NOW, items=({"n": 1},)), Reading(held(scene), NOW, fired=(fired,))])
 
     assert seen == [(scene.loop.pk, None)]
@@ -317,9 +318,9 @@ def test_sensors_that_were_held_by_a_wrong_clock_are_anybody_s(given_back):
 @pytest.mark.parametrize("state", [SensorState.INVALID, SensorState.UNRESOLVED, SensorState.FAILING])
 def test_sensor_that_was_set_aside_is_tried_anew_when_its_loop_starts(state):
     scene = scene_of()
-    Sensor.objects.update(state=state, problem="the tool asks a person each time")
-    sensors_want(scene.agent, False, NOW)
-    sensors_want(scene.agent, True, NOW)
+    Sensor.objects.update(state=state, problem="the tool needs approval for each call")
+    sensors_stop(scene.agent, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert (scene.sensor().state, scene.sensor().problem) == (SensorState.WAITING, "")
 
@@ -327,8 +328,8 @@ def test_sensor_that_was_set_aside_is_tried_anew_when_its_loop_starts(state):
 def test_sensor_that_its_own_text_breaks_stays_aside():
     scene = scene_of()
     scene.sync(poll(URL), {"name": "odd", "type": "poll"})
-    sensors_want(scene.agent, False, NOW)
-    sensors_want(scene.agent, True, NOW)
+    sensors_stop(scene.agent, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert scene.sensor("odd").state == SensorState.INVALID
     assert scene.sensor("odd").problem
