@@ -239,7 +239,7 @@ def test_alerts_that_are_dropped_are_counted_and_told_of_once_above_all_others(l
     shown = alerts.alerts_pending(loop.session)
 
     assert [alert.name for alert in shown] == ["alerts_dropped", "tick0", "tick1", "tick2"]
-    assert shown[0].text == "3 alerts of this run were dropped, because 3 waited to be seen. The last was tick5."
+    assert shown[0].text == "3 alerts of this run were dropped because 3 were pending. The last was tick5."
     assert alerts_dropped(loop.row) == 3
     assert len(loop.events(EventKind.NOTIFICATION_PUSHED)) == 4
     alerts.alerts_clear(loop.session, [alert.pk for alert in shown], clock())

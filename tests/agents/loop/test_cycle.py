@@ -16,17 +16,17 @@ from tests.agents.loop.saying import GO_ON, SHUT_DOWN, says, sleeps
 pytestmark = pytest.mark.django_db
 
 STEPS = [
-    "before_turn",
+    "check_before_turn",
     "hot_snapshot",  # 1
     "alerts_pending",  # 2
     "gate",  # 3
     "refresh",  # 4
-    "view_of",  # 5
+    "render",  # 5
     "run_agent_turn",  # 6
     "read_yield",  # 7
     "turn_close",  # 8
-    "acted_on",  # 9
-    "restrained",  # 10
+    "next_move",  # 9
+    "apply_guardrails",  # 10
 ]
 PRESS = ("press", {"button": "a"})
 
@@ -153,7 +153,7 @@ def crash_once(monkeypatch, place):
         "agents.engine.loop.read_reply",
         "agents.engine.loop.SkillExecutor",
         "agents.loop.cycle.read_yield",
-        "agents.loop.cycle.memory_settle",
+        "agents.loop.cycle.turn_settle",
     ],
 )
 def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, drive, time, monkeypatch, place):

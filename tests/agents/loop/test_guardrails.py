@@ -8,7 +8,8 @@ import pytest
 from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
-from agents.loop.pacing import ActionRate, Pace
+from agents.loop.guardrails import ActionRate
+from agents.loop.pacing import Pace
 from agents.models import Agent, Budget, Installation, Message, Profile, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
@@ -138,7 +139,7 @@ def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
     with script(presses("a", "b", "c"), sleeps(5)) as model:
         loop.task()
     assert samples.pressed == ["a", "b"]
-    assert "2 actions were begun in the last minute, and 2 are allowed" in prompt(model.requests[1])
+    assert "2 actions were started in the last minute, and 2 are allowed" in prompt(model.requests[1])
     [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
     assert told.data == {"guardrail": "max_actions_per_minute", "actions": 2, "limit": 2, "skill": "press"}
     refused = AuditEvent.objects.filter(chain=loop.session.chain, details__outcome=Outcome.RATE_LIMITED)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.loop.context import MARK, ago, hot_lines, render, room_in
+from agents.loop.context import ago, hot_lines, render, room_in
+from agents.loop.state import CUT
 from agents.text.blocks import parse_blocks
 
 NONCE = "0123456789abcdef"
@@ -71,7 +72,7 @@ def test_long_values_are_cut_with_a_mark_and_short_ones_are_whole():
     assert len(text) <= 1_000
     short, *cut = text.splitlines()
     assert short == 'short: "abc"'
-    assert all(line.endswith(MARK) and len(line) > 400 for line in cut)
+    assert all(line.endswith(CUT) and len(line) > 400 for line in cut)
 
 
 def test_alerts_that_find_no_room_wait():

@@ -49,7 +49,7 @@ def test_tool_that_fails_is_called_anew_each_time():
     [
         ({"tool": "absent"}, SensorState.UNRESOLVED, "the tool absent is not installed"),
         ({"tool": "echo", "params": {"texts": "x"}}, SensorState.INVALID, "echo cannot be called like this"),
-        ({"tool": "act", "params": {"what": "x"}}, SensorState.INVALID, "changes something each time"),
+        ({"tool": "act", "params": {"what": "x"}}, SensorState.INVALID, "has side effects"),
         ({"tool": "reign"}, SensorState.INVALID, "needs approval for each call"),
     ],
 )
