@@ -54,7 +54,7 @@ def heartbeat_start(*, agent: Agent, by: User | None, now: datetime, actor: str 
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     beat = heartbeat_of(definition_of(row))
     if beat is None or not row.enabled:
-        raise Invalid(f"The agent {row.name} is disabled, or its definition has no heartbeat that is enabled.")
+        raise Invalid(f"The agent {row.name} is switched off, or its definition has no enabled heartbeat.")
     planned = running(row.pk, Mode.HEARTBEAT).first()
     return planned or _plan(row, now + timedelta(seconds=beat.interval), asked_by=actor_of(by, actor), now=now)
 

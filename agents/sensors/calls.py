@@ -124,8 +124,8 @@ class SensorCalls:
             arm()
             return sensor_session_claim(held, loop_pk=loop_pk, owner=self._owner, now=clock())
 
-        async with self._locks.setdefault(held.agent_id, asyncio.Lock()):
-            claimed = self._claimed.get(held.agent_id)
+        async with self._locks.setdefault(held.row.agent_id, asyncio.Lock()):
+            claimed = self._claimed.get(held.row.agent_id)
             if claimed is not None and claimed.end is not None:
                 raise CallFailed("today's sensor session is ending")
             if claimed is not None and not claimed.running and claimed.session.params[DAY] != day_of(clock()):
@@ -136,7 +136,7 @@ class SensorCalls:
                     await asyncio.sleep(CLAIM_SECONDS)
                 if isinstance(session, str):
                     raise CallFailed(session)
-                claimed = self._claimed[held.agent_id] = ClaimedSession(session)
+                claimed = self._claimed[held.row.agent_id] = ClaimedSession(session)
             return claimed
 
     async def _close(self, claimed: ClaimedSession, end: EndSession) -> None:

@@ -84,7 +84,7 @@ class Poll(Sensing):
     async def _call_tool(self) -> tuple[Any, str]:
         source = self.spec.source
         params = {"skill": source.tool, "arguments": dict(source.params)}
-        key = f"poll:{self.held.pk}:{self.held.fencing}:{self._calls}"
+        key = f"poll:{self.held.row.pk}:{self.held.row.fencing}:{self._calls}"
         try:
             result = await self.services.calls.call(self.held, self.loop_pk, key, lambda session: params)
         except CallFailed as error:

@@ -42,31 +42,11 @@ _NO_LEASE: Final[Mapping[str, Any]] = {"lease_owner": "", "lease_until": None, "
 
 @dataclass(frozen=True)
 class Held:
-    """A sensor that a slice has leased, as it was at that moment."""
+    """A sensor that a slice has leased, with its row as it was at that moment."""
 
-    pk: int
-    agent_id: int
-    fencing: int
+    row: Sensor
     spec: SensorSpec
     definition: AgentDefinition
-    cursor: Mapping[str, Any] = field(default_factory=dict)
-    signals: Mapping[str, Any] = field(default_factory=dict)
-    failures: int = 0
-    next_due_at: datetime | None = None
-
-    @classmethod
-    def of(cls, row: Sensor, spec: SensorSpec, definition: AgentDefinition) -> "Held":
-        return cls(
-            pk=row.pk,
-            agent_id=row.agent_id,
-            fencing=row.fencing,
-            spec=spec,
-            definition=definition,
-            cursor=row.cursor,
-            signals=row.signals,
-            failures=row.failures,
-            next_due_at=row.next_due_at,
-        )
 
 
 @dataclass(frozen=True)
@@ -77,7 +57,7 @@ class LeaseState:
     loops: Mapping[int, int]
 
     def holds(self, held: Held) -> bool:
-        return self.fencing.get(held.pk) == held.fencing and held.agent_id in self.loops
+        return self.fencing.get(held.row.pk) == held.row.fencing and held.row.agent_id in self.loops
 
 
 @dataclass(frozen=True)
@@ -214,9 +194,9 @@ def sensors_stop(agent: Agent, now: datetime) -> None:
     _sensor_sessions_wake(agent.pk, now=now)
 
 
-def sensor_reject(held: Held | Sensor, *, state: SensorState, problem: str) -> None:
+def sensor_reject(row: Sensor, *, state: SensorState, problem: str) -> None:
     """Set a sensor aside that cannot run, until its definition changes or its loop starts again."""
-    rows = Sensor.objects.filter(pk=held.pk, fencing=held.fencing)
+    rows = Sensor.objects.filter(pk=row.pk, fencing=row.fencing)
     rows.update(state=state, problem=problem[:PROBLEM_CHARS], **_NO_LEASE)
 
 
@@ -377,10 +357,10 @@ def sensor_session_claim(held: Held, *, loop_pk: int, owner: str, now: datetime)
     None while another slice holds it. One that was halted, or reached a limit, is not replaced on the same day unless
     the loop was started again.
     """
-    rows = Sensor.objects.filter(pk=held.pk, fencing=held.fencing, lease_owner=owner)
+    rows = Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing, lease_owner=owner)
     if not _locked(rows):  # under the sensor's lock, so that of two slices one creates the session
-        raise LeaseLost(f"Sensor {held.pk} is held by another slice now.")
-    agent = Agent.objects.select_related("owner").get(pk=held.agent_id)
+        raise LeaseLost(f"Sensor {held.row.pk} is held by another slice now.")
+    agent = Agent.objects.select_related("owner").get(pk=held.row.agent_id)
     day = day_of(now)
     row = AgentSession.objects.filter(agent=agent, mode=Mode.SENSOR, params__day=day).order_by("-pk").first()
     if row is not None and row.status in TERMINAL:

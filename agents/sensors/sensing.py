@@ -58,9 +58,9 @@ class Sensing:
         self.held = held
         self.spec = held.spec
         self.services = services
-        self.cursor: dict[str, Any] = dict(held.cursor)
+        self.cursor: dict[str, Any] = dict(held.row.cursor)
         self.scoring = SignalScoring(held, services.calls, services.time_scale)
-        self.failures = held.failures
+        self.failures = held.row.failures
         self.busy = 0
         self._looks = 0
         self._result_lock = asyncio.Lock()
@@ -74,7 +74,7 @@ class Sensing:
             retries.cancel()
             await asyncio.wait([retries])
             if not retries.cancelled() and (error := retries.exception()):
-                logger.error("sensor %s: signals could not be retried", self.held.pk, exc_info=error)
+                logger.error("sensor %s: signals could not be retried", self.held.row.pk, exc_info=error)
 
     async def run(self) -> None:
         raise NotImplementedError
@@ -96,7 +96,7 @@ class Sensing:
 
     @property
     def loop_pk(self) -> int:
-        return self.services.loop_of(self.held.agent_id)
+        return self.services.loop_of(self.held.row.agent_id)
 
     @property
     def interval(self) -> float:
@@ -107,18 +107,18 @@ class Sensing:
         if source_id:
             return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         self._looks += 1
-        return f"{self.held.fencing}.{self._looks}"
+        return f"{self.held.row.fencing}.{self._looks}"
 
     def seconds_until_due(self) -> float:
         """Return the seconds until the first look in this slice, never longer than the back-off."""
-        if self.held.next_due_at is None:
+        if self.held.row.next_due_at is None:
             return 0.0
-        left = (self.held.next_due_at - clock()).total_seconds()
-        return min(max(left, 0.0), self._wait_after(self.failures) * self.services.time_scale)
+        left = (self.held.row.next_due_at - clock()).total_seconds()
+        return min(max(left, 0.0), self._backoff() * self.services.time_scale)
 
-    def _wait_after(self, failures: int) -> float:
-        """A source that fails is never asked more often than one that works."""
-        return backoff(failures, first=self.interval, longest=LONGEST_INTERVAL)
+    def _backoff(self) -> float:
+        """Return the seconds to wait after the failures so far: never less than the interval."""
+        return backoff(self.failures, first=self.interval, longest=LONGEST_INTERVAL)
 
     # --- Results ---
 
@@ -187,7 +187,7 @@ class Sensing:
     async def fail(self, problem: str) -> float | None:
         """Hand in a failure; return the real seconds to wait, or None when the slice has lost the sensor."""
         self.failures += 1
-        wait = self._wait_after(self.failures)
+        wait = self._backoff()
         real = wait * self.services.time_scale
         held = await self.services.hand_in(
             Failure(

@@ -164,7 +164,7 @@ class SignalScoring:
         self._held = held
         self._calls = calls
         self._time_scale = time_scale
-        self._state = {name: {**state} for name, state in held.signals.items()}
+        self._state = {name: {**state} for name, state in held.row.signals.items()}
         self._pending: dict[str, PendingScore] = {}
         for signal in held.spec.signals:
             state = self._state.setdefault(signal.name, {})

@@ -118,7 +118,7 @@ class Slice:
     async def run(self) -> int:
         try:
             held = await self._in_rows(self._lease)
-            self._to_spawn = [one for one in held if any("spawns" in state for state in one.signals.values())]
+            self._to_spawn = [one for one in held if any("spawns" in state for state in one.row.signals.values())]
             if held:
                 await self._run_sensors(held)
             return len(held)
@@ -195,8 +195,8 @@ class Slice:
         for one in held:
             sensing = KINDS[one.spec.type](one, services)
             task = asyncio.create_task(_keep_working(sensing))
-            self._running[one.pk] = sensing, task
-            task.add_done_callback(partial(self._forget, one.pk))
+            self._running[one.row.pk] = sensing, task
+            task.add_done_callback(partial(self._forget, one.row.pk))
 
     def _forget(self, pk: int, task: asyncio.Task[None]) -> None:
         if pk in self._running and self._running[pk][1] is task:
@@ -232,7 +232,7 @@ class Slice:
                 self._results = batch + self._results  # to be tried again
                 raise
             for result, written in batch:
-                held = result.held.pk not in lost
+                held = result.held.row.pk not in lost
                 if held and isinstance(result, Reading) and any(fired.spawn for fired in result.fired):
                     self._to_spawn.append(result.held)
                 if not written.done():
@@ -264,7 +264,7 @@ class Slice:
             except DatabaseError:
                 raise
             except Exception:
-                logger.exception("sensor %s could not spawn a run; the next slice tries again", held.pk)
+                logger.exception("sensor %s could not spawn a run; the next slice tries again", held.row.pk)
             self._to_spawn.pop(0)
 
 
@@ -277,7 +277,7 @@ async def _keep_working(sensing: Sensing) -> None:
         try:
             await sensing.work()
         except Exception as error:
-            logger.exception("sensor %s failed", sensing.held.pk)
+            logger.exception("sensor %s failed", sensing.held.row.pk)
             wait = await sensing.fail(redact_exception(error))
 
 
@@ -291,4 +291,4 @@ def _with_fresh_connection(work: Callable[[], Result]) -> Result:
 
 
 def _write_rows(results: list[Reading | Failure]) -> set[int]:
-    return {result.held.pk for result in sensors_write(results)} if results else set()
+    return {result.held.row.pk for result in sensors_write(results)} if results else set()

@@ -35,9 +35,9 @@ def runnable(rows: list[Sensor]) -> list[Held]:
         for row in sensors:
             if row.name not in specs:
                 continue  # the definition has just changed; its rows follow
-            held = Held.of(row, specs[row.name], definition)
+            held = Held(row, specs[row.name], definition)
             if (rejected := tool_problem(held, agent)) is not None:
-                sensor_reject(held, state=rejected[0], problem=rejected[1])
+                sensor_reject(row, state=rejected[0], problem=rejected[1])
             else:
                 found.append(held)
     return found

@@ -42,13 +42,15 @@ def sensors_write(results: Sequence[Reading | Failure]) -> list[Reading | Failur
     """Write results in one transaction; return those of sensors that the slice no longer holds."""
     lost: list[Reading | Failure] = []
     with transaction.atomic():
-        agents = {result.held.agent_id for result in results}
+        agents = {result.held.row.agent_id for result in results}
         loops = {row.agent_id: row for row in loops_going().filter(agent_id__in=agents).order_by("pk")}
-        alerted = {loops[one.held.agent_id].pk for one in results if _alerts(one) and one.held.agent_id in loops}
+        alerted = {
+            loops[one.held.row.agent_id].pk for one in results if _alerts(one) and one.held.row.agent_id in loops
+        }
         for pk in sorted(alerted):
             session_lock(pk)  # before any sensor, in the order of those who end a loop
-        for result in sorted(results, key=lambda one: one.held.pk):
-            loop = loops.get(result.held.agent_id)
+        for result in sorted(results, key=lambda one: one.held.row.pk):
+            loop = loops.get(result.held.row.agent_id)
             if loop is None or not _write(result, loop):
                 lost.append(result)
     return lost
@@ -68,12 +70,12 @@ def _write(result: Reading | Failure, loop: AgentSession) -> bool:
     except DatabaseError:
         raise
     except Exception as error:
-        logger.exception("a reading of sensor %s could not be written", result.held.pk)
+        logger.exception("a reading of sensor %s could not be written", result.held.row.pk)
         failure = Failure(
             held=result.held,
             at=result.at,
             problem=redact_exception(error),
-            failures=result.held.failures + 1,
+            failures=result.held.row.failures + 1,
             wait_seconds=0,
             next_due_at=result.next_due_at,
         )
@@ -81,7 +83,7 @@ def _write(result: Reading | Failure, loop: AgentSession) -> bool:
 
 
 def _held_row(held: Held) -> QuerySet[Sensor]:
-    return Sensor.objects.filter(pk=held.pk, fencing=held.fencing, wanted=True)
+    return Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing, wanted=True)
 
 
 # --- Readings ---
@@ -108,7 +110,7 @@ def _write_reading(reading: Reading, loop: AgentSession) -> bool:
                 name=fired.name,
                 text=f"{held.spec.name}: {fired.name} scored {fired.score}. {quote(fired.items)}",
                 source_name=held.spec.name,
-                dedupe=f"{held.pk}:{fired.name[:24]}:{fired.occurrence}"[:96],
+                dedupe=f"{held.row.pk}:{fired.name[:24]}:{fired.occurrence}"[:96],
                 now=now,
             )
     return True
@@ -256,7 +258,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
         wait_seconds=round(failure.wait_seconds, 3),
     )
     if failure.notify:
-        agent = Agent.objects.get(pk=held.agent_id)
+        agent = Agent.objects.get(pk=held.row.agent_id)
         notice_create(
             owner_id=agent.owner_id,
             kind=NoticeKind.SENSOR_FAILING,
@@ -276,7 +278,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
 
 def sensor_spawn(held: Held, *, now: datetime) -> int:
     """Fire the triggers that the sensor's signals asked for; return how many runs that spawned."""
-    row = Sensor.objects.filter(pk=held.pk, fencing=held.fencing).first()
+    row = Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing).first()
     if row is None:
         return 0
     spawned = 0
@@ -284,7 +286,7 @@ def sensor_spawn(held: Held, *, now: datetime) -> int:
         for spawn in state.get("spawns", []):
             spawned += _spawn(row, signal, spawn, now=now)
     rest = {name: {key: one for key, one in state.items() if key != "spawns"} for name, state in row.signals.items()}
-    Sensor.objects.filter(pk=row.pk, fencing=held.fencing).update(signals=rest)
+    Sensor.objects.filter(pk=row.pk, fencing=held.row.fencing).update(signals=rest)
     return spawned
 
 

@@ -149,7 +149,7 @@ def frozen_write(agent):
     """A transaction of a slice that has written a reading, and goes no further until the end of the block."""
     row = sensor(agent)
     definition = definition_of(agent)
-    held = Held.of(row, definition.sensors[0], definition)
+    held = Held(row, definition.sensors[0], definition)
     written, over = threading.Event(), threading.Event()
 
     def write():

@@ -83,8 +83,8 @@ def test_loop_in_a_turn_is_told_to_stop_and_the_next_one_may_begin(agent, drive)
 @pytest.mark.parametrize(
     ("text", "fields", "words"),
     [
-        ("", {}, "does not pace itself"),
-        ("autonomy: {enabled: false}", {}, "does not pace itself"),
+        ("", {}, "has no loop"),
+        ("autonomy: {enabled: false}", {}, "has no loop"),
         ("autonomy: {enabled: true}", {"enabled": False}, "switched off"),
     ],
 )
@@ -181,7 +181,7 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
     [
         (["start", "Nobody"], "There is no agent 'Nobody'"),
         (["start", "Twin"], "Several agents are meant by 'Twin'"),
-        (["start", "Idle"], "does nothing by itself: its definition has neither"),
+        (["start", "Idle"], "has nothing to start: its definition has neither"),
         (["start", "Idle", "--user", "nobody"], "no active user"),
     ],
 )

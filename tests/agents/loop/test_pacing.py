@@ -139,7 +139,6 @@ def test_idle_time_adds_up_and_an_action_ends_it():
 @given(
     st.builds(
         Pace,
-        Triggered,
         consecutive=st.integers(0, 99),
         slept=st.booleans(),
         wakes=st.lists(st.text(max_size=9), max_size=3).map(tuple),

@@ -57,7 +57,7 @@ def trigger(name):
 def test_triggers_are_made_with_what_they_bind_to(owner):
     defined = load(owner)
 
-    assert defined.told == ("Trigger 'New papers' is made.", "Trigger 'Mondays' is made.")
+    assert defined.told == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
     watch, schedule = trigger("New papers"), trigger("Mondays")
     assert (watch.agent, watch.owner, watch.kind) == (defined.agent, owner, TriggerKind.WATCH)
     assert (watch.collection.name, watch.playbook.name, watch.max_cost_usd) == ("Papers", "Terms", Decimal("0.5"))
@@ -110,7 +110,7 @@ def test_only_what_the_new_text_changes_is_changed(owner):
 
     defined = load(owner, TEXT.replace("0.5", "0.75"))
 
-    assert defined.told == ("Trigger 'New papers' is changed.",)
+    assert defined.told == ("Trigger 'New papers' changed.",)
     watch = trigger("New papers")
     assert (watch.max_cost_usd, watch.enabled, watch.max_runs_per_hour) == (Decimal("0.75"), False, 7)
 
@@ -134,9 +134,9 @@ def test_a_trigger_that_leaves_the_file_is_switched_off_and_comes_back_with_it(o
     load(owner)
     shorter = TEXT[: TEXT.index("  - name: Mondays")]
 
-    assert load(owner, shorter).told == ("Trigger 'Mondays' is no longer in the file: it is switched off.",)
+    assert load(owner, shorter).told == ("Trigger 'Mondays' switched off: it is no longer in the file.",)
     assert not trigger("Mondays").enabled
-    assert load(owner).told == ("Trigger 'Mondays' is changed.",)
+    assert load(owner).told == ("Trigger 'Mondays' changed.",)
     assert trigger("Mondays").enabled
     assert Trigger.objects.count() == 2
 
@@ -154,8 +154,10 @@ def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(
     load(owner)
     trigger_delete(trigger=trigger("Mondays"), by=owner, now=NOW)
 
-    assert load(owner, TEXT + "description: other\n").told == ("Trigger 'Mondays' was deleted here, and stays so.",)
-    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' is made.",)
+    assert load(owner, TEXT + "description: other\n").told == (
+        "Trigger 'Mondays' was deleted and is not created again.",
+    )
+    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' created.",)
 
 
 @pytest.mark.parametrize(

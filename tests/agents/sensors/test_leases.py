@@ -53,7 +53,7 @@ def held(scene, name="feed"):
     row = scene.sensor(name)
     definition = definition_of(scene.agent)
     spec = next(one for one in definition.sensors if one.name == name)
-    return Held.of(row, spec, definition)
+    return Held(row, spec, definition)
 
 
 def slices_queued():

@@ -258,7 +258,7 @@ def test_clock_that_was_set_back_does_not_put_a_look_off_for_longer_than_a_failu
     row.failures, row.next_due_at = failures, clock() + timedelta(days=1)
     services = SimpleNamespace(calls=None, time_scale=1.0)
 
-    assert Poll(Held.of(row, definition.sensors[0], definition), services).seconds_until_due() == longest
+    assert Poll(Held(row, definition.sensors[0], definition), services).seconds_until_due() == longest
 
 
 # --- Pace ---
