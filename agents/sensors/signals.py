@@ -242,7 +242,7 @@ class SignalScoring:
         model = signal.model or model_for("small")
         text = f"{model}\0{signal.prompt}\0{data_text(pending.items)}"
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-        key = f"signal:{self._held.pk}:{pending.occurrence}:{pending.tries}:{digest[:24]}"
+        key = f"signal:{self._held.row.pk}:{pending.occurrence}:{pending.tries}:{digest[:24]}"
 
         def params(session: AgentSession) -> dict[str, Any]:
             nonce = nonce_of(session.public_id, key)
