@@ -44,10 +44,8 @@ def sensors_write(results: Sequence[Reading | Failure]) -> list[Reading | Failur
     with transaction.atomic():
         agents = {result.held.row.agent_id for result in results}
         loops = {row.agent_id: row for row in loops_going().filter(agent_id__in=agents).order_by("pk")}
-        alerted = {
-            loops[one.held.row.agent_id].pk for one in results if _alerts(one) and one.held.row.agent_id in loops
-        }
-        for pk in sorted(alerted):
+        alerting = {result.held.row.agent_id for result in results if _alerts(result)}
+        for pk in sorted(loop.pk for agent_id, loop in loops.items() if agent_id in alerting):
             session_lock(pk)  # before any sensor, in the order of those who end a loop
         for result in sorted(results, key=lambda one: one.held.row.pk):
             loop = loops.get(result.held.row.agent_id)
