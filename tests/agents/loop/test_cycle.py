@@ -73,7 +73,7 @@ def test_each_turn_is_one_task_and_a_pause_holds_no_worker(agent, drive):
     assert len(loop.turns()) == 2
 
 
-def test_turn_is_told_of_with_what_it_saw_did_and_decided(agent, drive):
+def test_turn_events_report_what_it_saw_did_and_decided(agent, drive):
     loop = drive(agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}"))
     loop.see("cash", 5)
     loop.alert("anomaly")
@@ -90,7 +90,7 @@ def test_turn_is_told_of_with_what_it_saw_did_and_decided(agent, drive):
     assert turn.cost_usd == loop.row.cost_total_usd > 0
 
 
-def test_later_turns_know_what_was_said_and_done_before(agent, drive):
+def test_later_turns_see_earlier_messages_and_results(agent, drive):
     loop = drive(agent("instructions: Watch the till.\nautonomy: {enabled: true}"))
     with script(says(PRESS, text="I press."), Step("All calm."), sleeps(5)) as model:
         loop.task()
@@ -112,7 +112,7 @@ def test_only_whole_turns_are_remembered(agent, drive, monkeypatch):
     assert said == ["Three."], "of the second turn the beginning would be missing"
 
 
-def test_turn_that_failed_is_remembered_with_its_open_calls_closed(agent, drive, monkeypatch):
+def test_failed_turn_is_remembered_with_its_open_calls_closed(agent, drive, monkeypatch):
     loop = drive(agent())
     with script(says(PRESS, ("echo", {"text": "x"})), GO_ON) as model:
         monkeypatch.setattr("agents.engine.loop.SkillExecutor", lambda *_, **__: 1 / 0)
@@ -156,7 +156,7 @@ def crash_once(monkeypatch, place):
         "agents.loop.cycle.turn_settle",
     ],
 )
-def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, drive, time, monkeypatch, place):
+def test_crashed_turn_resumes_without_a_second_effect_or_charge(agent, drive, time, monkeypatch, place):
     loop = drive(agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}"))
     loop.alert("anomaly")
     crash_once(monkeypatch, place)
@@ -175,7 +175,7 @@ def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, driv
     assert not loop.session.alerts.pending().exists()
 
 
-def test_turn_that_takes_longer_than_a_slice_goes_on_in_the_next(agent, drive, time):
+def test_turn_longer_than_a_slice_continues_in_the_next(agent, drive, time):
     loop = drive(agent())
     slow = says(("look", {"place": "far"}), before_reply=lambda: time.shift(61))
     with script(slow, sleeps(5)) as model:
@@ -187,7 +187,7 @@ def test_turn_that_takes_longer_than_a_slice_goes_on_in_the_next(agent, drive, t
     assert [turn.number for turn in loop.turns()] == [1]
 
 
-def test_ends_are_what_the_runner_knows(agent, drive):
+def test_engine_returns_the_ends_that_the_runner_knows(agent, drive):
     """An engine says how a slice ended, and the runner writes it down: so it can be driven without a queue."""
     loop = drive(agent())
     loop.session.status = Status.RUNNING

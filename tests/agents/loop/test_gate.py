@@ -47,7 +47,7 @@ def ledger(loop):
     return day.asked, day.opened, day.unchanged, day.immaterial
 
 
-def test_nothing_changed_is_skipped_without_asking_anybody(loop, small):
+def test_unchanged_state_is_skipped_without_asking(loop, small):
     asked_before = InferenceLog.objects.count()
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 0)
@@ -129,14 +129,14 @@ def test_without_a_small_model_every_wake_is_a_turn(agent, drive):
     assert not GateDay.objects.exists()
 
 
-def test_gate_that_fails_opens(loop, small, caplog):
+def test_gate_opens_when_the_model_fails(loop, small, caplog):
     loop.see("rsi", 30)
     gate, model = wake(loop, DOWN, small=small)
     assert (len(gate.requests), len(model.requests)) == (1, 1)
     assert "got no answer and opens" in caplog.text
 
 
-def test_gate_with_a_fault_opens(loop, small, monkeypatch, caplog):
+def test_gate_opens_on_an_internal_error(loop, small, monkeypatch, caplog):
     monkeypatch.setattr("agents.loop.gate.changes_from", lambda *_: 1 / 0)
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
@@ -144,7 +144,7 @@ def test_gate_with_a_fault_opens(loop, small, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("how", ["unpriced", "suspended"])
-def test_gate_whose_model_may_not_be_asked_opens(agent, drive, small, how):
+def test_gate_opens_when_the_model_cannot_be_asked(agent, drive, small, how):
     loop = drive(agent(GATED))
     loop.see("rsi", 31)
     with script(sleeps(30)) as model:
@@ -158,7 +158,7 @@ def test_gate_whose_model_may_not_be_asked_opens(agent, drive, small, how):
     assert len(model.requests) == 2
 
 
-def test_cap_that_is_reached_at_the_gate_ends_the_loop(agent, drive, small):
+def test_cost_cap_reached_at_the_gate_ends_the_loop(agent, drive, small):
     loop = drive(agent(f"max_cost_usd: 0.006\n{textwrap.dedent(GATED)}"))
     with small("no"), script(sleeps(30)):
         loop.task()
@@ -168,7 +168,7 @@ def test_cap_that_is_reached_at_the_gate_ends_the_loop(agent, drive, small):
     assert loop.row.terminal_reason == TerminalReason.COST_CAP_REACHED
 
 
-def test_turn_after_one_that_failed_or_was_cut_is_not_gated(agent, drive, small):
+def test_turn_after_a_failed_or_cut_one_is_not_gated(agent, drive, small):
     loop = drive(agent(GATED.replace("true,", "true, max_tool_rounds: 1,")))
     rounds = says(("look", {"place": "a"}))
     with small("no") as gate, script(sleeps(30), DOWN, rounds, sleeps(30)) as model:
@@ -181,7 +181,7 @@ def test_turn_after_one_that_failed_or_was_cut_is_not_gated(agent, drive, small)
     assert (len(gate.requests), len(model.requests)) == (0, 4)
 
 
-def test_ledger_tells_what_was_spared(loop, small):
+def test_daily_totals_count_what_the_gate_saved(loop, small):
     wake(loop, small=small)
     loop.see("rsi", 30)
     wake(loop, "no", small=small)
@@ -215,7 +215,7 @@ def long_one(agent, drive):
 LONG = {f"a{number:03}": 1 for number in range(60)}
 
 
-def test_change_behind_what_is_shown_is_shown(long_one, small):
+def test_change_beyond_the_cut_is_shown(long_one, small):
     long_one.see("rsi", {**LONG, "zzz": "MARGIN CALL"})
     gate, model = wake(long_one, small=small)
     [request] = gate.requests
@@ -225,14 +225,14 @@ def test_change_behind_what_is_shown_is_shown(long_one, small):
     assert len(model.requests) == 0
 
 
-def test_change_that_cannot_be_shown_opens(long_one, small):
+def test_change_that_cannot_be_shown_opens_the_gate(long_one, small):
     for word in ("MARGIN", "CALL"):
         long_one.see("rsi", {**LONG, "zzz": word})
     gate, model = wake(long_one, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
 
 
-def test_more_changes_than_fit_the_question_open(agent, drive, small):
+def test_too_many_changes_open_the_gate(agent, drive, small):
     names = [f"f{number}" for number in range(20)]
     fields = ", ".join(f"{name}: {{type: string}}" for name in names)
     loop = drive(agent(GATED.replace("note: {type: string}", fields)))
@@ -250,7 +250,7 @@ def refreshed(agent, tool="read_price"):
     """)
 
 
-def test_field_that_only_a_refresh_fills_is_read_before_the_gate_judges_it(agent, drive, small):
+def test_field_filled_by_refresh_is_read_before_the_gate(agent, drive, small):
     loop = drive(refreshed(agent))
     with script(sleeps(30)) as model, small("yes") as gate:
         loop.task()
@@ -264,7 +264,7 @@ def test_field_that_only_a_refresh_fills_is_read_before_the_gate_judges_it(agent
     assert "price: 99" in prompt(model.requests[1])
 
 
-def test_field_that_cannot_be_read_anew_counts_as_what_it_was(agent, drive, small):
+def test_field_that_cannot_be_refreshed_counts_as_unchanged(agent, drive, small):
     loop = drive(refreshed(agent, tool="not_there"))
     with script(sleeps(30)) as model, small("yes") as gate:
         loop.task()

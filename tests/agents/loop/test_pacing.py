@@ -44,7 +44,7 @@ def test_continue_goes_on_and_counts():
     assert (move.end, move.pace.consecutive, move.pace.sleep_seconds) == (SliceOver(), 3, 0)
 
 
-def test_sleep_sets_the_wake_and_begins_the_count_anew():
+def test_sleep_sets_the_wake_time_and_resets_the_counts():
     move = act(Pace(consecutive=7, errors=2, skips=3), Yielded(YieldMode.SLEEP, 30, ("anomaly", "anomaly")))
     assert move.end == Asleep(NOW + 30 * SECOND)
     assert (move.pace.consecutive, move.pace.errors, move.pace.skips, move.pace.slept) == (0, 0, 0, True)
@@ -60,7 +60,7 @@ def test_shutdown_ends():
     assert act(Pace(), Yielded(YieldMode.SHUTDOWN)).end == Finished(TerminalReason.AGENT_SHUTDOWN)
 
 
-def test_so_many_turns_without_a_sleep_are_slept_on():
+def test_consecutive_turn_limit_forces_a_sleep():
     move = limit_consecutive_turns(Move(SliceOver(), Pace(consecutive=3)), limit=3, now=NOW)
     [found] = move.triggered
     assert (seconds(move), move.pace.consecutive, move.pace.slept) == (60, 0, True)
@@ -81,17 +81,17 @@ def test_skipped_wakes_repeat_the_agent_s_sleep_and_double():
     assert pace.consecutive == 4
 
 
-def test_skipped_wake_after_no_sleep_takes_the_least():
+def test_skip_without_a_sleep_waits_the_minimum():
     assert seconds(after_skip(Pace(), now=NOW)) == GATE_LEAST
 
 
 @given(sleep=st.integers(0, 100_000), skips=st.integers(0, 40))
-def test_a_skip_never_shortens_the_agent_s_sleep(sleep, skips):
+def test_skip_never_shortens_the_agent_s_sleep(sleep, skips):
     length = seconds(after_skip(Pace(sleep_seconds=sleep, skips=skips), now=NOW))
     assert max(sleep, GATE_LEAST) <= length <= max(sleep, 300)
 
 
-def test_failed_turns_are_tried_again_ever_later_and_five_are_the_end():
+def test_failed_turns_back_off_and_five_end_the_loop():
     pace, moves = Pace(), []
     for _ in range(5):
         moves.append(after_failure(pace, now=NOW))
@@ -109,7 +109,7 @@ def test_failed_turns_are_tried_again_ever_later_and_five_are_the_end():
         (Finished(), Finished()),
     ],
 )
-def test_a_guardrail_s_pause_only_lengthens(end, then):
+def test_guardrail_pause_only_lengthens_a_sleep(end, then):
     move = sleep_at_least(Move(end, Pace(), ("a",)), NOW + 60 * SECOND, Triggered("budget"))
     assert (move.end, move.triggered) == (then, (Triggered("budget"),))
 
@@ -150,5 +150,5 @@ def test_pace_is_kept_as_json(pace):
 
 
 @pytest.mark.parametrize("kept", [None, [], {"consecutive": "3", "slept": 1, "wakes": None, "other": 5}])
-def test_what_we_would_not_have_written_is_not_read(kept):
+def test_unknown_or_mistyped_pace_values_are_ignored(kept):
     assert Pace.from_json(kept) == Pace()

@@ -53,7 +53,7 @@ def test_a_field_is_one_line_with_its_staleness():
     ]
 
 
-def test_alerts_stand_on_top():
+def test_alerts_are_rendered_first():
     view = render([Field("cash", 1)], [Alert(7, "anomaly", "look!", "feed")], window=0, nonce=NONCE)
     alerts, state = parse_blocks(view.text)
     assert (alerts.kind, alerts.text) == ("alerts", '! anomaly (feed): "look!"')
@@ -75,7 +75,7 @@ def test_long_values_are_cut_with_a_mark_and_short_ones_are_whole():
     assert all(line.endswith(CUT) and len(line) > 400 for line in cut)
 
 
-def test_alerts_that_find_no_room_wait():
+def test_alerts_that_do_not_fit_wait():
     alerts = [Alert(number, "tick", "x" * 300) for number in range(50)]
     view = render([], alerts, window=2_000, nonce=NONCE)
     assert view.alerts == (0, 1)

@@ -54,7 +54,7 @@ def trigger(name):
     return Trigger.objects.get(name=name, deleted_at__isnull=True)
 
 
-def test_triggers_are_made_with_what_they_bind_to(owner):
+def test_triggers_are_created_with_their_references(owner):
     defined = load(owner)
 
     assert defined.told == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
@@ -65,7 +65,7 @@ def test_triggers_are_made_with_what_they_bind_to(owner):
     assert schedule.next_run_at is not None
 
 
-def test_a_collection_that_is_there_is_used(owner):
+def test_existing_collection_is_used(owner):
     papers = collection_create(owner=owner, name="Papers", by=owner, now=NOW)
     collection_create(owner=make_user(), name="Papers", by=None, now=NOW)
     load(owner, TEXT.replace("query: terms", "collection: Papers"))
@@ -74,12 +74,12 @@ def test_a_collection_that_is_there_is_used(owner):
     assert Collection.objects.filter(owner=owner).count() == 1
 
 
-def test_a_missing_collection_that_two_triggers_name_is_made_once(owner):
+def test_missing_collection_named_twice_is_created_once(owner):
     load(owner, TEXT.replace("query: terms", "collection: Papers"))
     assert Collection.objects.get().name == "Papers"
 
 
-def test_what_is_missing_is_named_with_its_line_all_at_once(owner):
+def test_missing_names_are_all_reported_with_their_lines(owner):
     text = TEXT.replace("playbook: Terms\n    query", "skill: none\n    project: Nowhere\n    query")
     assert refused(owner, text.replace("playbook: Terms\n    max", "playbook: Torms\n    max")).splitlines() == [
         "clerk.yaml:7: triggers[0].playbook: expected the name of a playbook: no playbook is named 'Torms'",
@@ -90,12 +90,12 @@ def test_what_is_missing_is_named_with_its_line_all_at_once(owner):
     assert not Collection.objects.exists()
 
 
-def test_somebody_else_s_playbook_is_not_there():
+def test_playbook_of_another_owner_is_not_found():
     playbook_create(owner=make_user(), name="Terms", positions=[Position(issue="i")], by=None, now=NOW)
     assert "no playbook is named 'Terms'" in refused(make_user(), TEXT)
 
 
-def test_a_name_that_leads_to_several_is_refused(owner):
+def test_ambiguous_name_is_refused(owner):
     for _ in range(2):
         project_create(owner=owner, name="Twice", by=owner, now=NOW)
     text = TEXT.replace("query: terms", "query: terms\n    project: Twice")
@@ -104,7 +104,7 @@ def test_a_name_that_leads_to_several_is_refused(owner):
     )
 
 
-def test_only_what_the_new_text_changes_is_changed(owner):
+def test_only_what_the_new_text_changes_is_applied(owner):
     load(owner)
     trigger_edit(trigger=trigger("New papers"), by=owner, now=NOW, enabled=False, max_runs_per_hour=7)
 
@@ -115,13 +115,13 @@ def test_only_what_the_new_text_changes_is_changed(owner):
     assert (watch.max_cost_usd, watch.enabled, watch.max_runs_per_hour) == (Decimal("0.75"), False, 7)
 
 
-def test_what_leaves_the_text_goes_back_to_its_default(owner):
+def test_removed_trigger_settings_return_to_defaults(owner):
     load(owner)
     load(owner, TEXT.replace("    max_cost_usd: 0.5\n", ""))
     assert trigger("New papers").max_cost_usd is None
 
 
-def test_a_new_zone_of_the_agent_moves_its_schedules(owner):
+def test_new_zone_of_the_agent_moves_its_schedules(owner):
     load(owner)
     before = trigger("Mondays").next_run_at
     load(owner, TEXT.replace("Europe/Paris", "UTC"))
@@ -130,7 +130,7 @@ def test_a_new_zone_of_the_agent_moves_its_schedules(owner):
     assert trigger("Mondays").next_run_at != before
 
 
-def test_a_trigger_that_leaves_the_file_is_switched_off_and_comes_back_with_it(owner):
+def test_trigger_removed_from_the_file_is_switched_off_until_it_returns(owner):
     load(owner)
     shorter = TEXT[: TEXT.index("  - name: Mondays")]
 
@@ -141,7 +141,7 @@ def test_a_trigger_that_leaves_the_file_is_switched_off_and_comes_back_with_it(o
     assert Trigger.objects.count() == 2
 
 
-def test_triggers_that_people_made_are_left_alone(owner):
+def test_triggers_created_by_people_are_left_alone(owner):
     agent = load(owner).agent
     trigger_create(owner=owner, kind=TriggerKind.MANUAL, name="By hand", agent=agent, by=owner, now=NOW)
     load(owner, "name: Clerk\n")
@@ -150,7 +150,7 @@ def test_triggers_that_people_made_are_left_alone(owner):
     assert not trigger("New papers").enabled
 
 
-def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(owner):
+def test_deleted_trigger_is_created_again_only_when_its_text_changes(owner):
     load(owner)
     trigger_delete(trigger=trigger("Mondays"), by=owner, now=NOW)
 
@@ -171,12 +171,12 @@ def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(
         ),
     ],
 )
-def test_what_a_trigger_cannot_become_is_refused(owner, old, new, expected):
+def test_change_of_kind_or_collection_is_refused(owner, old, new, expected):
     load(owner)
     assert expected in refused(owner, TEXT.replace(old, new))
 
 
-def test_a_name_that_two_triggers_of_the_agent_have_is_refused(owner):
+def test_name_of_two_existing_triggers_is_refused(owner):
     agent = load(owner).agent
     given = {"owner": owner, "agent": agent, "kind": TriggerKind.MANUAL, "name": "Mondays", "by": owner, "now": NOW}
     trigger_create(**given)
@@ -185,7 +185,7 @@ def test_a_name_that_two_triggers_of_the_agent_have_is_refused(owner):
     )
 
 
-def test_the_triggers_of_an_agent_without_a_text_are_written_out(owner):
+def test_triggers_of_an_agent_without_a_text_are_exported(owner):
     agent = load(owner).agent
     agent.definition = ""
     written = agent_export(agent)

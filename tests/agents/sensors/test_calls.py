@@ -49,7 +49,7 @@ def asked(scene, times=1):
     until(lambda: ToolCall.objects.filter(session__agent=scene.agent).count() >= times)
 
 
-def test_model_that_fails_leaves_the_signal_unjudged(scene):
+def test_failing_model_leaves_the_signal_unscored(scene):
     refused = ProviderError("no", fault=Fault.INVALID_REQUEST)
     with answering(Step(error=refused)), running_slice(time_scale=0.2):
         until(lambda: any("could not be judged" in error for error in scene.errors()))
@@ -58,7 +58,7 @@ def test_model_that_fails_leaves_the_signal_unjudged(scene):
     assert ToolCall.objects.filter(session=session_of(scene), outcome=Outcome.GATEWAY_ERROR).exists()
 
 
-def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_over(scene, monkeypatch, settings):
+def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypatch, settings):
     settings.LQOPS_LEASE_SECONDS = 2
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
     with answering(Step("0.9", delay_seconds=4)) as model:
@@ -80,7 +80,7 @@ def taken():
     return {**lease, "fencing": 1_000, "status": Status.RUNNING}
 
 
-def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_free(scene):
+def test_session_held_elsewhere_is_claimed_again_when_free(scene):
     rows = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
     with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
@@ -92,7 +92,7 @@ def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_f
         until(lambda: ToolCall.objects.filter(session=session_of(scene)).count() > asked_before)
 
 
-def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
+def test_session_lost_during_a_call_is_not_written(scene):
     with answering(Step("0.1", delay_seconds=0.5)) as model, running_slice(time_scale=0.2):
         until(lambda: model.requests)
         AgentSession.objects.filter(pk=session_of(scene).pk).update(**taken())
@@ -101,7 +101,7 @@ def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
     assert (session_of(scene).lease_owner, session_of(scene).fencing) == ("elsewhere:1", 1_000)
 
 
-def test_session_is_held_for_as_long_as_the_slice_lasts(scene):
+def test_session_lease_is_renewed_while_the_slice_runs(scene):
     with answering(Step("0.1")), running_slice(time_scale=20):  # one reading, and no call after it
         asked(scene)
         first = session_of(scene).lease_until
@@ -109,7 +109,7 @@ def test_session_is_held_for_as_long_as_the_slice_lasts(scene):
         assert session_of(scene).status == Status.RUNNING
 
 
-def test_new_day_begins_a_new_session_in_the_middle_of_a_slice(scene, monkeypatch):
+def test_new_day_starts_a_new_session_during_a_slice(scene, monkeypatch):
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
     with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)

@@ -49,7 +49,7 @@ def mind(scene, source, *log, alerts):
     assert len(scene.alerts()) == alerts
 
 
-def test_events_without_ids_after_one_that_had_one_are_not_lost_in_the_next_connection(logged):
+def test_events_without_ids_after_one_with_an_id_are_not_lost(logged):
     scene, source = logged([event("1", 1), event("2")], [event("3"), event("4"), event("5", 9)])
 
     mind(scene, source, 1, 2, 3, 4, 5, alerts=5)
@@ -57,38 +57,38 @@ def test_events_without_ids_after_one_that_had_one_are_not_lost_in_the_next_conn
     assert scene.sensor().cursor["id"] == "9"
 
 
-def test_each_event_without_an_id_alerts_for_itself(logged):
+def test_each_event_without_an_id_alerts(logged):
     scene, source = logged([event("1", 1), event("2"), event("2"), event("2")])
 
     mind(scene, source, 1, 2, 2, 2, alerts=4)
 
 
-def test_source_that_counts_anew_is_read_and_alerts_for_each_event(logged):
+def test_source_that_restarts_its_ids_alerts_for_each_event(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("10", 1), event("20", 2), event("30", 3)])
 
     mind(scene, source, 1, 2, 10, 20, 30, alerts=5)
 
 
-def test_first_event_of_a_source_that_counts_anew_is_read_though_it_has_the_id_of_the_last(logged):
+def test_first_event_after_restarted_ids_is_read_despite_same_id(logged):
     scene, source = logged([event("1", 1)], [event("10", 1), event("20", 2)])
 
     mind(scene, source, 1, 10, 20, alerts=3)
 
 
 @pytest.mark.parametrize("between", [[], [event("5")]])
-def test_last_event_that_is_sent_again_at_the_beginning_is_read_once(logged, between):
+def test_repeated_last_event_is_read_once(logged, between):
     scene, source = logged([event("1", 1), *between], [event("1", 1), event("2", 2)])
 
     mind(scene, source, 1, *[5 for _ in between], 2, alerts=2 + len(between))
 
 
-def test_event_that_comes_again_later_is_read_again_and_alerts_once(logged):
+def test_event_sent_again_later_is_read_again_and_alerts_once(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("1", 1), event("2", 2), event("3", 3)])
 
     mind(scene, source, 1, 2, 1, 2, 3, alerts=3)
 
 
-def test_empty_id_takes_the_place_back(logged):
+def test_empty_id_clears_the_resume_point(logged):
     scene, source = logged([event("1", 5), event("2", "")], [event("3")])
 
     mind(scene, source, 1, 2, 3, alerts=3)

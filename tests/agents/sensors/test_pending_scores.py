@@ -49,7 +49,7 @@ def unjudged(scene):
 
 
 @pytest.mark.parametrize("slices", ["one", "two"])
-def test_poll_is_judged_when_the_model_can_be_asked_again_though_the_reading_stays(serving, model, slices):
+def test_unchanged_poll_is_scored_once_the_model_is_available(serving, model, slices):
     asked, source = model("0.9"), serving(Web, {"n": 1})
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
     with running_slice(time_scale=0.1):
@@ -68,7 +68,7 @@ def test_poll_is_judged_when_the_model_can_be_asked_again_though_the_reading_sta
     assert state_of(scene).keys() == {"mark", "at", "score", "fired_at"}
 
 
-def test_inability_is_told_once_while_it_lasts(serving, model):
+def test_unavailable_model_is_reported_once(serving, model):
     model("0.9")
     numbers = itertools.count(1)
     scene = Scene(poll(serving(Web, lambda request: {"n": next(numbers)}).url, signals=[signal()]), fields=FIELDS)
@@ -79,7 +79,7 @@ def test_inability_is_told_once_while_it_lasts(serving, model):
     assert state_of(scene)["unable"] in scene.errors()[0]
 
 
-def test_events_and_files_that_could_not_be_judged_are_judged_later_with_what_came_since(serving, model, tmp_path):
+def test_unscored_events_and_files_are_scored_later_with_new_ones(serving, model, tmp_path):
     asked = model("0.9")
     (tmp_path / "box").mkdir()
     source = serving(Script, [b"id: 1\ndata: 1\n\n", b"id: 2\ndata: 2\n\n", b"id: 3\ndata: 3\n\n"])
@@ -104,7 +104,7 @@ def test_events_and_files_that_could_not_be_judged_are_judged_later_with_what_ca
     assert [(one["name"], one["kind"]) for one in scene.value("files")] == [("a.txt", "added")]
 
 
-def test_signal_that_is_written_anew_judges_what_there_is(serving, model):
+def test_changed_signal_scores_the_present_reading(serving, model):
     asked = model("0.1", "0.9")
     can_be_asked()
     source = serving(Web, lambda request: (304, {}, b"") if "If-None-Match" in request.headers else _tagged())
@@ -118,7 +118,7 @@ def test_signal_that_is_written_anew_judges_what_there_is(serving, model):
     assert len(asked.requests) == 2
 
 
-def test_gated_field_is_not_made_fresh_by_a_source_that_says_nothing_is_new(serving, model):
+def test_gated_field_is_not_refreshed_by_an_unchanged_source(serving, model):
     asked, now = model("0.9", "0.1"), {"n": 1}
     can_be_asked()
     source = serving(Web, lambda request: _answer(request, now["n"]))
@@ -136,7 +136,7 @@ def test_gated_field_is_not_made_fresh_by_a_source_that_says_nothing_is_new(serv
     assert [event["field"] for event in scene.events()].count("odd") == 1
 
 
-def test_reading_that_is_judged_while_the_source_says_nothing_is_new_fills_its_gated_field(serving, model):
+def test_late_score_of_an_unchanged_source_fills_its_gated_field(serving, model):
     model("0.9")
     source = serving(Web, lambda request: _answer(request, 1))
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
@@ -164,7 +164,7 @@ def end_cooldown(scene):
     row.save(update_fields=["signals"])
 
 
-def test_second_fire_within_the_cooldown_is_suppressed_and_not_made_up_for(serving, model):
+def test_firing_again_within_the_cooldown_is_suppressed(serving, model):
     asked, now = model("0.9"), {"n": 1}
     can_be_asked()
     source = serving(Web, lambda request: now)
@@ -186,7 +186,7 @@ def test_second_fire_within_the_cooldown_is_suppressed_and_not_made_up_for(servi
     assert not unjudged(scene)
 
 
-def test_first_reading_after_the_cooldown_is_judged_though_it_came_up_during_it(serving, model):
+def test_reading_from_the_cooldown_is_scored_after_it(serving, model):
     asked, now = model("0.9"), {"n": 1}
     can_be_asked()
     source = serving(Web, lambda request: _answer(request, now["n"]))
@@ -212,7 +212,7 @@ def _answer(request, number):
     return (304, {}, b"") if request.headers.get("If-None-Match") == tag else (200, {"ETag": tag}, {"n": number})
 
 
-def test_events_within_the_cooldown_fill_no_gated_field_and_are_counted(serving, model):
+def test_events_within_the_cooldown_are_counted_and_fill_no_gated_field(serving, model):
     asked = model("0.9")
     can_be_asked()
     source = serving(Script, [b"id: 1\ndata: 1\n\n", b"id: 2\ndata: 2\n\n", b"id: 3\ndata: 3\n\n"], pause=0.3)
@@ -230,7 +230,7 @@ def test_events_within_the_cooldown_fill_no_gated_field_and_are_counted(serving,
 # --- When the model gives no score ---
 
 
-def test_reading_that_got_no_score_is_asked_about_again_and_then_let_go(serving, model):
+def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
     asked = model("I think so")
     can_be_asked()
     source = serving(Web, {"n": 1})
@@ -245,7 +245,7 @@ def test_reading_that_got_no_score_is_asked_about_again_and_then_let_go(serving,
     assert scene.errors() == ["anomaly could not be judged: the model gave no score 3 times"]
 
 
-def test_reading_that_got_no_score_once_fires_when_it_gets_one(serving, model):
+def test_retried_reading_fires_when_it_gets_a_score(serving, model):
     asked = model("Certainly!", "0.9")
     can_be_asked()
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
@@ -258,7 +258,7 @@ def test_reading_that_got_no_score_once_fires_when_it_gets_one(serving, model):
 # --- What is kept ---
 
 
-def test_what_waits_is_bounded_masked_and_counted(serving, model):
+def test_pending_data_are_bounded_masked_and_counted(serving, model):
     model("0.9")
     large = [f"id: {n}\ndata: {n} {'x' * (DATA_CHARS // 3)}\n\n".encode() for n in range(1, 6)]
     source = serving(Script, [*large, f'id: 6\ndata: {{"token": "{TOKEN}"}}\n\n'.encode()], pause=0.1)
@@ -272,14 +272,14 @@ def test_what_waits_is_bounded_masked_and_counted(serving, model):
     assert state["let_go"] == 6 - len(state["waiting"]["items"])
 
 
-def test_item_that_no_row_could_hold_is_kept_as_the_beginning_of_its_text():
+def test_unstorable_item_is_kept_as_cut_text():
     deep = json.loads("[" * 200 + "]" * 200)
     kept = PendingScore([deep, ["x" * 2 * DATA_CHARS], {"n": 1}], "1.1").to_json()["items"]
 
     assert kept == ["[" * 200 + "]" * 200, '["' + "x" * (DATA_CHARS - 2), {"n": 1}]
 
 
-def test_alert_for_several_events_quotes_what_was_judged_and_says_how_many(serving, model):
+def test_alert_for_several_events_quotes_and_counts_them(serving, model):
     model("0.95")
     can_be_asked()
     together = b"".join(f'id: {n}\ndata: {{"cpu": {cpu}}}\n\n'.encode() for n, cpu in enumerate((99, 1, 2), 1))

@@ -22,7 +22,7 @@ from tests.flows.processes import until
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_reading_is_written_to_every_field_with_an_event_each(serving):
+def test_reading_updates_every_field_with_an_event_each(serving):
     source = serving(Web, {"data": {"items": [{"price": 1.5}]}, "at": "now"})
     scene = Scene(
         poll(source.url, updates=["whole", {"field": "price", "path": "data.items[0].price"}]),
@@ -41,7 +41,7 @@ def test_reading_is_written_to_every_field_with_an_event_each(serving):
     assert (field.source, field.source_name) == ("sensor", "feed")
 
 
-def test_part_that_is_missing_is_an_error_of_its_field_alone(serving):
+def test_missing_part_is_an_error_of_its_field_only(serving):
     source = serving(Web, {"a": 1})
     scene = Scene(
         poll(source.url, updates=[{"field": "a", "path": "a"}, {"field": "b", "path": "x.y"}]),
@@ -55,7 +55,7 @@ def test_part_that_is_missing_is_an_error_of_its_field_alone(serving):
     assert (scene.sensor().state, scene.sensor().problem) == (SensorState.FINE, "b: there is nothing at x")
 
 
-def test_value_that_does_not_fit_its_field_is_an_error_of_its_field_alone(serving):
+def test_value_of_the_wrong_type_is_an_error_of_its_field_only(serving):
     source = serving(Web, {"a": "text", "b": ["x" * 70_000]})
     updates = [{"field": "a", "path": "a"}, {"field": "b", "path": "b"}, {"field": "c"}]
     scene = Scene(poll(source.url, updates=updates), fields={"a": "number", "b": "array"})
@@ -128,7 +128,7 @@ def test_unchanged_source_is_not_fetched_again_and_its_field_stays_fresh(serving
 # --- Failures ---
 
 
-def test_failing_source_is_asked_less_and_less_and_the_operator_told_once(serving):
+def test_failing_source_backs_off_and_the_owner_is_notified_once(serving):
     source = serving(Web, lambda request: (503, {}, b"{}"))
     scene = Scene(poll(source.url), fields={"value": "object"})
     unit = 0.005
@@ -149,7 +149,7 @@ def test_failing_source_is_asked_less_and_less_and_the_operator_told_once(servin
     assert "failed 10 times in a row" in notice.title
 
 
-def test_success_brings_the_pace_back_and_other_sensors_notice_nothing(serving):
+def test_success_ends_the_backoff_and_other_sensors_are_unaffected(serving):
     def answer(request):
         if len(bad.times) <= 3:
             return 500, {}, b"{}"
@@ -168,7 +168,7 @@ def test_success_brings_the_pace_back_and_other_sensors_notice_nothing(serving):
     assert (scene.sensor().failures, scene.sensor().state, scene.sensor().problem) == (0, SensorState.FINE, "")
 
 
-def test_backoff_goes_on_in_the_next_slice(serving):
+def test_backoff_continues_in_the_next_slice(serving):
     source = serving(Web, lambda request: (500, {}, b""))
     scene = Scene(poll(source.url), fields={"value": "object"})
     with running_slice(time_scale=0.1):
@@ -208,7 +208,7 @@ def test_bad_answer_is_a_failure_that_says_why(serving, answer, problem):
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254/latest/meta-data", "http://10.0.0.1/", "http://localhost/"])
-def test_address_inside_is_refused(url):
+def test_private_address_is_refused(url):
     scene = Scene(poll(url), fields={"value": "object"})
     with running_slice():
         until(lambda: scene.sensor().failures > 0)
@@ -225,7 +225,7 @@ def test_source_that_sends_no_json_is_read_as_text(serving):
     assert scene.value("value") == "größe 5"
 
 
-def test_numbers_that_no_database_holds_are_kept_as_text(serving):
+def test_unstorable_numbers_are_kept_as_text(serving):
     source = serving(Web, lambda request: (200, {}, b'{"a": NaN, "b": 1e999, "c": "\\u0000\\ud800"}'))
     scene = Scene(poll(source.url), fields={"value": "object"})
     with running_slice():
@@ -234,7 +234,7 @@ def test_numbers_that_no_database_holds_are_kept_as_text(serving):
     assert scene.value("value") == {"a": "nan", "b": "inf", "c": "\ufffd\ufffd"}
 
 
-def test_value_that_is_nested_too_deeply_or_far_too_large_is_an_error_of_its_field(serving):
+def test_too_deep_or_too_large_value_is_an_error_of_its_field(serving):
     source = serving(Web, lambda request: (200, {}, b'{"deep": ' + b"[" * 200 + b"]" * 200 + b', "n": 1}'))
     large = serving(Web, {"rows": [{"n": n} for n in range(60_000)]})
     scene = Scene(
@@ -251,7 +251,7 @@ def test_value_that_is_nested_too_deeply_or_far_too_large_is_an_error_of_its_fie
 
 
 @pytest.mark.parametrize(("failures", "longest"), [(0, 7), (3, 28)])
-def test_clock_that_was_set_back_does_not_put_a_look_off_for_longer_than_a_failure_would(failures, longest):
+def test_clock_set_back_delays_a_look_no_longer_than_a_failure(failures, longest):
     scene = Scene(poll("http://feed.example.com/", interval=7))
     definition = definition_of(scene.agent)
     row = scene.sensor()

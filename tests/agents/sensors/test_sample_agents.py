@@ -87,7 +87,7 @@ def source():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
+def test_metrics_watcher_wakes_on_a_spike_and_notifies_its_owner(source):
     loop = begin(sample("metrics-watcher").replace(url(), source))
     assert loop.status == Status.SLEEPING
     with running_slice():
@@ -104,7 +104,7 @@ def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
+def test_inbox_clerk_notifies_its_owner_of_a_file(tmp_path):
     (tmp_path / "inbox").mkdir()
     loop = begin(sample("inbox-clerk"))
     with running_slice():
@@ -117,7 +117,7 @@ def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
     assert sleepers_wake(clock()) == 0
 
 
-def test_figures_are_the_same_for_the_same_number_and_spike_now_and_then():
+def test_sample_figures_are_deterministic_and_spike_sometimes():
     seen = [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
 
     assert seen == [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
@@ -132,7 +132,7 @@ def test_sample_listens_to_the_address_of_the_sample_source():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_sample_agent_of_a_new_installation_listens_at_the_port_that_the_operator_chose(settings):
+def test_sample_agent_uses_the_configured_port(settings):
     settings.LQOPS_SAMPLE_METRICS_PORT = 9123
     samples_install(make_user(), now=clock())
 
@@ -140,7 +140,7 @@ def test_sample_agent_of_a_new_installation_listens_at_the_port_that_the_operato
     assert agent.sensors.get().config["source"]["url"] == url() == "http://127.0.0.1:9123/metrics"
 
 
-def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monkeypatch):
+def test_sample_source_reports_a_taken_port_once_and_starts_when_free(monkeypatch):
     said, pauses = io.StringIO(), []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -160,7 +160,7 @@ def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monk
     assert pauses == [30, 30, 30]
 
 
-def test_source_whose_port_cannot_be_used_says_why(monkeypatch):
+def test_sample_source_reports_why_a_port_cannot_be_used(monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -169,7 +169,7 @@ def test_source_whose_port_cannot_be_used_says_why(monkeypatch):
         Command()._listening(80)
 
 
-def test_source_runs_by_its_command_and_sends_what_was_missed():
+def test_sample_source_command_sends_missed_events():
     process = subprocess.Popen(
         [sys.executable, "manage.py", "sample_metrics", "--port", "0"],
         cwd=ROOT,

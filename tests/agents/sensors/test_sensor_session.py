@@ -37,7 +37,7 @@ def scene():
     return made
 
 
-def test_session_is_made_on_demand_and_rests_to_the_end_of_its_day(scene):
+def test_session_is_created_on_demand_and_sleeps_until_its_day_ends(scene):
     session = claim(scene)
     assert (session.mode, session.status, session.lease_owner) == (Mode.SENSOR, Status.RUNNING, "slice:1")
     assert session.params["key"] == f"agent:{scene.agent.public_id}:sensors:2026-03-14"
@@ -49,7 +49,7 @@ def test_session_is_made_on_demand_and_rests_to_the_end_of_its_day(scene):
     assert (again.pk, again.fencing > session.fencing) == (session.pk, True)
 
 
-def test_session_of_a_loop_that_is_over_does_not_sleep_to_the_end_of_its_day(scene):
+def test_session_of_an_ended_loop_is_woken_at_once(scene):
     session = claim(scene)
     AgentSession.objects.filter(pk=scene.loop.pk).update(
         status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW
@@ -61,7 +61,7 @@ def test_session_of_a_loop_that_is_over_does_not_sleep_to_the_end_of_its_day(sce
     assert sensor_day(session) == Finished()
 
 
-def test_session_whose_loop_ends_while_it_lies_down_is_woken_to_end(scene, monkeypatch):
+def test_session_whose_loop_ends_while_it_goes_to_sleep_is_woken(scene, monkeypatch):
     session = claim(scene)
     rest = rows.session_rest
 
@@ -79,13 +79,13 @@ def test_session_whose_loop_ends_while_it_lies_down_is_woken_to_end(scene, monke
     assert session.next_wake_at == NOW
 
 
-def test_session_that_is_held_is_to_be_waited_for(scene):
+def test_session_held_by_another_slice_cannot_be_claimed_yet(scene):
     claim(scene)
 
     assert claim(scene, NOW + SECOND) is None
 
 
-def test_session_is_renewed_with_its_slice_and_taken_over_after_it(scene):
+def test_session_is_renewed_with_its_slice_and_taken_over_later(scene):
     session = claim(scene)
     assert leases_renew(owner="slice:1", now=NOW + SECOND) == 2
     later = NOW + 2 * LEASE
@@ -100,7 +100,7 @@ def test_slice_that_lost_the_sensor_gets_no_session(scene):
         claim(scene, owner="slice:9")
 
 
-def test_next_day_has_a_session_of_its_own(scene):
+def test_next_day_has_its_own_session(scene):
     first = claim(scene)
     sensor_session_rest(first, now=NOW)
     tomorrow = NOW + timedelta(days=1)
@@ -111,7 +111,7 @@ def test_next_day_has_a_session_of_its_own(scene):
     assert type(sensor_day(first)).__name__ == "Finished"
 
 
-def test_session_that_was_stopped_is_begun_anew_only_by_a_new_loop(scene):
+def test_stopped_session_is_replaced_only_for_a_new_loop(scene):
     first = claim(scene)
     ended = {"status": Status.HALTED, "terminal_reason": "external_halt", "completed_at": NOW}
     AgentSession.objects.filter(pk=first.pk).update(**ended)
@@ -127,7 +127,7 @@ def test_session_of_an_owner_who_opted_out_is_refused(scene):
     assert "opted in" in claim(scene)
 
 
-def test_session_of_sensors_that_are_not_wanted_is_woken_to_end(scene):
+def test_session_of_stopped_sensors_is_woken_to_end(scene):
     session = claim(scene)
     sensor_session_rest(session, now=NOW)
     sensors_stop(scene.agent, NOW + SECOND)

@@ -87,7 +87,7 @@ def test_session_of_the_day_is_used_by_all_slices(counter, model):
     assert AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR).count() == 1
 
 
-def test_reading_is_judged_when_the_slice_that_holds_the_session_has_died(serving, model, settings):
+def test_reading_is_scored_after_the_slice_holding_the_session_died(serving, model, settings):
     """The session's lease may run out after those of the sensors: what is read in between is not let go unjudged."""
     settings.LQOPS_LEASE_SECONDS = 2
     model("0.1", "0.9")
@@ -105,7 +105,7 @@ def test_reading_is_judged_when_the_slice_that_holds_the_session_has_died(servin
     assert (len(scene.alerts()), scene.errors()) == (1, [])
 
 
-def test_reading_that_did_not_change_is_not_asked_about_again(serving, model):
+def test_unchanged_reading_is_not_scored_again(serving, model):
     asked, source = model("0.9"), serving(Web, {"n": 1})
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
     with running_slice(time_scale=0.1):
@@ -115,7 +115,7 @@ def test_reading_that_did_not_change_is_not_asked_about_again(serving, model):
     assert len(scene.alerts()) == 1
 
 
-def test_signal_that_cools_is_not_asked_about(counter, model):
+def test_signal_in_its_cooldown_is_not_scored(counter, model):
     asked = model("0.9")
     scene = Scene(poll(counter.url, signals=[signal(cooldown=3600)]), fields=FIELDS)
     with running_slice(time_scale=0.1):
@@ -124,7 +124,7 @@ def test_signal_that_cools_is_not_asked_about(counter, model):
     assert (len(asked.requests), len(scene.alerts())) == (1, 1)
 
 
-def test_signal_without_notice_pushes_no_alert_and_opens_its_gate(counter, model):
+def test_signal_without_notify_pushes_no_alert_but_opens_its_gate(counter, model):
     model("0.1", "0.9", "prose", "0.9")
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
     scene = Scene(
@@ -138,7 +138,7 @@ def test_signal_without_notice_pushes_no_alert_and_opens_its_gate(counter, model
     assert scene.alerts() == []
 
 
-def test_event_of_a_stream_alerts_once_however_often_it_comes(serving, model):
+def test_repeated_stream_event_alerts_once(serving, model):
     model("0.9")
     source = serving(Events, most=6, each=2, pause=0.05, forgets=True)
     scene = Scene(
@@ -154,7 +154,7 @@ def test_event_of_a_stream_alerts_once_however_often_it_comes(serving, model):
 # --- Runs ---
 
 
-def test_signal_spawns_one_run_of_the_named_trigger_with_the_reading_as_data(serving, model):
+def test_signal_spawns_one_run_with_the_reading_as_data(serving, model):
     model("0.9")
     scene = Scene(poll(serving(Web, {"n": 7}).url, signals=[signal(spawn="Look into it")]), fields=FIELDS)
     trigger = make_trigger(owner=scene.agent.owner, agent=scene.agent, kind=TriggerKind.EVENT, name="Look into it")
@@ -171,7 +171,7 @@ def test_signal_spawns_one_run_of_the_named_trigger_with_the_reading_as_data(ser
     assert "spawns" not in scene.sensor().signals["anomaly"]
 
 
-def test_run_that_a_lost_slice_had_yet_to_spawn_is_spawned_once_by_the_next(serving, model, monkeypatch):
+def test_run_left_by_a_lost_slice_is_spawned_once(serving, model, monkeypatch):
     model("0.9")
     source = serving(Web, {"n": 7})
     scene = Scene(poll(source.url, signals=[signal(spawn="Look")]), fields=FIELDS)
@@ -190,7 +190,7 @@ def test_run_that_a_lost_slice_had_yet_to_spawn_is_spawned_once_by_the_next(serv
 
 
 @pytest.mark.parametrize("named", ["absent", "paused"])
-def test_trigger_that_cannot_fire_is_an_error_that_stops_nothing(serving, model, named):
+def test_trigger_that_cannot_fire_is_reported_as_an_error(serving, model, named):
     model("0.9")
     scene = Scene(poll(serving(Web, {"n": 7}).url, signals=[signal(spawn=named)]), fields=FIELDS)
     make_trigger(owner=scene.agent.owner, agent=scene.agent, kind=TriggerKind.EVENT, name="paused", enabled=False)
@@ -203,7 +203,7 @@ def test_trigger_that_cannot_fire_is_an_error_that_stops_nothing(serving, model,
 # --- Brakes ---
 
 
-def test_cap_ends_the_sensors_run_and_readings_go_on_without_signals(counter, model):
+def test_cost_cap_ends_the_sensor_session_and_readings_go_on(counter, model):
     asked = model("0.9")
     scene = Scene(poll(counter.url, signals=[signal()]), fields=FIELDS)
     scene.text["max_cost_usd"] = 0.0001
@@ -235,7 +235,7 @@ def test_halted_sensor_session_stays_halted_for_the_day(counter, model):
     assert sessions.count() == 1
 
 
-def test_model_that_nobody_serves_is_an_error_of_the_signal_alone(serving, model):
+def test_unknown_model_is_an_error_of_the_signal_only(serving, model):
     scene = Scene(
         poll(serving(Web, {"n": 1}).url, signals=[signal(model="nobody"), signal("other", model=MODEL)]), fields=FIELDS
     )

@@ -33,7 +33,7 @@ def test_slice_without_sensors_ends_at_once():
     assert time.monotonic() - began < 60
 
 
-def test_slice_that_is_asked_to_stop_before_it_begins_takes_nothing():
+def test_slice_stopped_before_it_begins_leases_nothing():
     scene = Scene(poll("http://10.0.0.1/"))
 
     assert run_slice(0, over=lambda: True) == 0
@@ -51,7 +51,7 @@ def test_task_runs_a_slice_for_as_long_as_the_settings_say(settings, serving):
     assert Mode.SENSOR in ENGINES
 
 
-def test_a_hundred_sensors_are_minded_together(serving):
+def test_a_hundred_sensors_run_in_one_slice(serving):
     source = serving(Web, lambda request: {"path": request.path})
     scenes = [
         Scene(*[poll(f"{source.url}{n}", name=f"s{n}", interval=60, updates=["log"]) for n in range(25)], fields=LOG)
@@ -79,7 +79,7 @@ def test_halted_agent_stops_its_sensors_within_seconds_and_others_go_on(serving,
         assert scene.sensor().read_at == before
 
 
-def test_definition_that_changes_is_followed_by_the_slice_that_is_at_it(serving):
+def test_running_slice_follows_a_changed_definition(serving):
     first, second = serving(Web, {"n": 1}), serving(Web, {"n": 2})
     scene = Scene(poll(first.url), fields={"value": "object", "b": "object"})
     with running_slice(time_scale=0.2):
@@ -88,7 +88,7 @@ def test_definition_that_changes_is_followed_by_the_slice_that_is_at_it(serving)
         until(lambda: scene.value("value") == {"n": 2} and scene.value("b") == {"n": 1})
 
 
-def test_sensor_that_is_added_is_minded_beside_those_that_did_not_change(serving):
+def test_added_sensor_runs_beside_unchanged_ones(serving):
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object", "b": "object"})
     with running_slice(time_scale=0.2):
@@ -99,7 +99,7 @@ def test_sensor_that_is_added_is_minded_beside_those_that_did_not_change(serving
         assert scene.sensor().fencing == fencing
 
 
-def test_definition_that_cannot_be_read_sets_its_sensors_aside_and_no_others(serving):
+def test_unreadable_definition_sets_only_its_own_sensors_aside(serving):
     source = serving(Web, {"n": 1})
     scene, other = (Scene(poll(source.url), fields={"value": "object"}) for _ in range(2))
     Agent.objects.filter(pk=scene.agent.pk).update(definition="autonomy: {enabled: maybe}")
@@ -137,7 +137,7 @@ def test_slice_that_lost_its_lease_writes_nothing_more(serving):
     assert scene.sensor().lease_owner == "elsewhere:1", "what is not its own it does not give back"
 
 
-def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
+def test_short_database_outage_loses_nothing(serving, monkeypatch):
     source = serving(Events, most=40, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
     away, real = threading.Event(), slices.sensors_write
@@ -158,7 +158,7 @@ def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
     assert scene.value("log") == list(range(1, 41))
 
 
-def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch, settings):
+def test_slice_that_cannot_renew_its_lease_ends(serving, monkeypatch, settings):
     settings.LQOPS_LEASE_SECONDS = 2
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object"})
@@ -175,7 +175,7 @@ def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch,
         assert asked < len(source.times)
 
 
-def test_sensor_with_a_fault_of_ours_is_a_failing_sensor_and_no_more(serving, monkeypatch):
+def test_internal_error_in_a_sensor_makes_only_that_sensor_fail(serving, monkeypatch):
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), stream(source.url, name="other"), fields={"value": "object"})
     monkeypatch.setattr("agents.sensors.stream.Stream._receive", lambda self, box: 1 / 0)
@@ -186,7 +186,7 @@ def test_sensor_with_a_fault_of_ours_is_a_failing_sensor_and_no_more(serving, mo
     assert scene.sensor().failures == 0
 
 
-def test_loop_that_sleeps_is_kept_up_to_date(serving):
+def test_sensors_update_a_sleeping_loop(serving):
     source = serving(Web, lambda request: {"n": len(source.times)})
     scene = Scene(poll(source.url), fields={"value": "object"})
     with running_slice(time_scale=0.1):

@@ -25,7 +25,7 @@ def logged(url, **more):
 # --- Server-sent events ---
 
 
-def test_events_are_taken_in_order_and_the_last_one_stands_in_a_field(serving):
+def test_events_are_read_in_order_and_a_field_holds_the_last(serving):
     source = serving(Events, lambda n: f'{{"n": {n}}}', most=20)
     scene = Scene(stream(source.url, updates=["log", {"field": "n", "path": "n"}]), fields={**LOG, "n": "number"})
     with running_slice():
@@ -36,7 +36,7 @@ def test_events_are_taken_in_order_and_the_last_one_stands_in_a_field(serving):
     assert scene.sensor().cursor["id"] == "20"
 
 
-def test_stream_that_is_cut_off_again_and_again_goes_on_where_it_was(serving):
+def test_interrupted_stream_resumes_after_its_last_event(serving):
     source = serving(Events, most=30, each=7, pause=0.01)
     scene = logged(source.url)
     with running_slice(time_scale=0.05):
@@ -48,7 +48,7 @@ def test_stream_that_is_cut_off_again_and_again_goes_on_where_it_was(serving):
     assert "gaps" not in scene.sensor().cursor
 
 
-def test_next_slice_goes_on_where_the_last_one_was(serving):
+def test_next_slice_resumes_the_stream(serving):
     source = serving(Events, most=40, pause=0.02)
     scene = logged(source.url)
     for seen in (10, 20, 40):
@@ -60,7 +60,7 @@ def test_next_slice_goes_on_where_the_last_one_was(serving):
     assert all(10 <= start <= 40 for start in source.from_ids[1:])
 
 
-def test_events_without_ids_leave_gaps_that_are_told(serving):
+def test_events_without_ids_record_gaps(serving):
     source = serving(Events, most=9, each=3, ids=False, pause=0.01)
     scene = logged(source.url)
     with running_slice(time_scale=0.05):
@@ -118,7 +118,7 @@ def test_answer_that_is_no_stream_is_a_failure(serving, answer, problem):
     assert problem in scene.sensor().problem
 
 
-def test_server_that_never_answers_is_given_up(serving, monkeypatch):
+def test_server_that_never_answers_times_out(serving, monkeypatch):
     monkeypatch.setattr("agents.sensors.stream.OPEN_SECONDS", 0.3)
     source = serving(Web, lambda request: time.sleep(30))
     scene = logged(source.url)
@@ -128,7 +128,7 @@ def test_server_that_never_answers_is_given_up(serving, monkeypatch):
     assert scene.sensor().problem == "no answer within 0.3 seconds"
 
 
-def test_stream_that_falls_silent_for_longer_than_its_interval_is_opened_anew(serving):
+def test_silent_stream_is_reopened_after_its_interval(serving):
     source = serving(Events, most=10**6, each=3, pause=0.01, then=lambda request: time.sleep(30))
     scene = logged(source.url, interval=4)
     with running_slice(time_scale=0.1):
@@ -162,7 +162,7 @@ def test_stream_that_never_pauses_is_read_no_faster_than_it_is_written(serving):
 # --- WebSockets ---
 
 
-def test_messages_of_a_websocket_are_taken_and_a_gap_is_recorded_when_it_drops(serving):
+def test_dropped_websocket_records_a_gap(serving):
     numbers = itertools.count(1)
 
     def behave(connection, number):
@@ -180,7 +180,7 @@ def test_messages_of_a_websocket_are_taken_and_a_gap_is_recorded_when_it_drops(s
     assert any("connection broke" in error for error in scene.errors())
 
 
-def test_websocket_that_shouts_is_closed_and_opened_anew(serving):
+def test_websocket_with_oversized_messages_is_reopened(serving):
     def behave(connection, number):
         connection.send("small" if number % 2 else "x" * 10_000_000)
         connection.recv(timeout=0.2)
@@ -194,7 +194,7 @@ def test_websocket_that_shouts_is_closed_and_opened_anew(serving):
     assert any("larger than allowed" in error for error in scene.errors())
 
 
-def test_websocket_that_falls_silent_for_longer_than_its_interval_is_opened_anew(serving):
+def test_silent_websocket_is_reopened_after_its_interval(serving):
     def behave(connection, number):
         connection.send(str(number))
         connection.recv(timeout=30)
@@ -207,7 +207,7 @@ def test_websocket_that_falls_silent_for_longer_than_its_interval_is_opened_anew
     assert "the stream was silent for 4 seconds" in scene.errors()
 
 
-def test_websocket_that_sends_garbage_is_closed_and_opened_anew(serving):
+def test_websocket_with_invalid_frames_is_reopened(serving):
     def behave(connection, number):
         connection.send(str(number))
         connection.socket.sendall(b"\xff\xfe\x00 no frame at all " * 100)
@@ -221,7 +221,7 @@ def test_websocket_that_sends_garbage_is_closed_and_opened_anew(serving):
     assert any("connection broke" in error for error in scene.errors())
 
 
-def test_message_that_is_no_text_is_dropped(serving):
+def test_binary_message_that_is_not_text_is_dropped(serving):
     def behave(connection, number):
         connection.send(b"\xff\xfe\x00")
         connection.send(b'{"n": 1}')
@@ -235,7 +235,7 @@ def test_message_that_is_no_text_is_dropped(serving):
     assert "a message was not text, and was dropped" in scene.errors()
 
 
-def test_websocket_that_is_none_is_a_failure(serving):
+def test_server_without_websocket_is_a_failure(serving):
     source = serving(Web, {"n": 1})
     scene = logged(source.url.replace("http", "ws"))
     with running_slice():
@@ -244,7 +244,7 @@ def test_websocket_that_is_none_is_a_failure(serving):
     assert "not valid HTTP" in scene.sensor().problem
 
 
-def test_websocket_inside_is_refused():
+def test_private_websocket_is_refused():
     scene = logged("ws://10.1.2.3/feed")
     with running_slice():
         until(lambda: scene.sensor().failures > 0)
@@ -260,7 +260,7 @@ async def filled(box, items):
         await box.put(item)
 
 
-def test_box_holds_no_more_than_it_may():
+def test_buffer_is_bounded_by_count():
     async def scenario():
         box = EventBuffer()
         filling = asyncio.create_task(filled(box, [Item(n) for n in range(2 * MOST_WAITING)]))
@@ -274,7 +274,7 @@ def test_box_holds_no_more_than_it_may():
     assert asyncio.run(scenario()) == (MOST_WAITING, MOST_WAITING, [])
 
 
-def test_box_is_full_by_bytes_too():
+def test_buffer_is_bounded_by_bytes():
     async def scenario():
         box = EventBuffer()
         filling = asyncio.create_task(filled(box, [Item(n, size=600_000) for n in range(4)]))

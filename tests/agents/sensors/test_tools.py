@@ -25,7 +25,7 @@ def session_of(scene):
     return AgentSession.objects.get(agent=scene.agent, mode=Mode.SENSOR)
 
 
-def test_tool_is_called_through_the_guard_at_its_pace():
+def test_tool_is_polled_through_the_guard_at_its_interval():
     scene = Scene(poll(tool="look", params={"place": "here"}), fields={"value": "object"})
     with running_slice(time_scale=0.1):
         until(lambda: ToolCall.objects.filter(session__agent=scene.agent).count() >= 4)
@@ -35,7 +35,7 @@ def test_tool_is_called_through_the_guard_at_its_pace():
     assert {(call.name, call.outcome, call.phase) for call in calls[:3]} == {("look", "success", "turn")}
 
 
-def test_tool_that_fails_is_called_anew_each_time():
+def test_failing_tool_is_called_again_each_time():
     scene = Scene(poll(tool="fail", params={"words": "no luck"}), fields={"value": "object"})
     with running_slice(time_scale=0.05):
         until(lambda: scene.sensor().failures >= 3)
@@ -53,7 +53,7 @@ def test_tool_that_fails_is_called_anew_each_time():
         ({"tool": "reign"}, SensorState.INVALID, "needs approval for each call"),
     ],
 )
-def test_tool_that_cannot_be_polled_is_set_aside_and_others_go_on(source, state, problem):
+def test_unsuitable_tool_is_rejected_and_others_run(source, state, problem):
     scene = Scene(
         poll(**source), poll(name="other", tool="look", updates=["b"]), fields={"value": "object", "b": "object"}
     )
@@ -65,7 +65,7 @@ def test_tool_that_cannot_be_polled_is_set_aside_and_others_go_on(source, state,
     assert not AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR, tool_calls__name="act").exists()
 
 
-def test_tool_that_is_switched_off_is_not_polled_until_the_loop_starts_anew():
+def test_disabled_tool_is_not_polled_until_the_loop_restarts():
     SkillSetting.objects.create(name="look", enabled=False)
     scene = Scene(poll(tool="look"), fields={"value": "object"})
     with running_slice():
@@ -76,7 +76,7 @@ def test_tool_that_is_switched_off_is_not_polled_until_the_loop_starts_anew():
         until(lambda: scene.value("value") is not None)
 
 
-def test_call_that_asks_a_person_after_all_asks_once(approver):
+def test_call_that_needs_approval_asks_once(approver):
     scene = Scene(poll(tool="look"), fields={"value": "object"})
     with running_slice(time_scale=0.1):
         until(lambda: scene.value("value") is not None)
@@ -87,7 +87,7 @@ def test_call_that_asks_a_person_after_all_asks_once(approver):
     assert Approval.objects.filter(session=session_of(scene)).count() == 1
 
 
-def test_call_whose_outcome_nobody_knows_parks_the_session(monkeypatch):
+def test_call_with_unknown_outcome_parks_the_session(monkeypatch):
     monkeypatch.setattr(
         "agents.sensors.validation.tool_problem", lambda held, agent: None
     )  # it changed since it was looked at

@@ -35,7 +35,7 @@ def told(scene):
     return [(one["name"], one["kind"]) for one in scene.value("value") or []]
 
 
-def test_changes_come_in_as_they_happen_the_newest_first(box):
+def test_changes_are_reported_as_they_happen_newest_first(box):
     (box / "old.txt").write_text("old")
     scene = watched(box)
     with running_slice():
@@ -52,7 +52,7 @@ def test_changes_come_in_as_they_happen_the_newest_first(box):
     assert scene.sensor().state == SensorState.FINE
 
 
-def test_what_happens_between_slices_is_found_by_the_next(box):
+def test_changes_between_slices_are_found_by_the_next(box):
     scene = watched(box)
     with running_slice():
         until(lambda: scene.value("value") == [])
@@ -66,7 +66,7 @@ def test_what_happens_between_slices_is_found_by_the_next(box):
     assert told(scene) == [("a.txt", "added")], "told once"
 
 
-def test_file_in_a_new_folder_is_seen(box):
+def test_file_in_a_new_folder_is_reported(box):
     scene = watched(box)
     with running_slice():
         until(lambda: scene.value("value") == [])
@@ -77,7 +77,7 @@ def test_file_in_a_new_folder_is_seen(box):
         until(lambda: ("deep/er/second.txt", "added") in told(scene))
 
 
-def test_single_file_comes_with_its_text(box):
+def test_single_file_is_reported_with_its_text(box):
     (box / "note.txt").write_text("first")
     scene = watched(box / "note.txt")
     with running_slice():
@@ -92,7 +92,7 @@ def test_single_file_comes_with_its_text(box):
     assert "the path does not exist now" in scene.errors()
 
 
-def test_path_that_is_not_there_yet_is_waited_for(box):
+def test_path_that_appears_later_is_reported(box):
     scene = watched(box / "later")
     with running_slice(time_scale=0.02):
         until(lambda: scene.value("value") == [])
@@ -103,7 +103,7 @@ def test_path_that_is_not_there_yet_is_waited_for(box):
         until(lambda: scene.sensor().problem == "")
 
 
-def test_a_thousand_files_moved_in_are_told_together_and_bounded(box, tmp_path):
+def test_a_thousand_new_files_are_reported_together_and_limited(box, tmp_path):
     crowd = tmp_path / "crowd"
     crowd.mkdir()
     for number in range(1_000):
@@ -121,7 +121,7 @@ def test_a_thousand_files_moved_in_are_told_together_and_bounded(box, tmp_path):
     assert len(scene.events()) <= 5
 
 
-def test_new_loop_is_shown_what_there_was_without_being_told_that_it_is_new(box):
+def test_new_loop_sees_known_files_without_alerts(box):
     (box / "a.txt").write_text("a")
     scene = watched(box)
     with running_slice():
@@ -149,7 +149,7 @@ def alerting(box):
     return watched(box, signals=[{"name": "came", "model": MODEL, "prompt": "Is it odd?"}])
 
 
-def test_each_time_that_a_file_comes_and_goes_alerts(box, asked):
+def test_every_creation_and_deletion_of_a_file_alerts(box, asked):
     scene = alerting(box)
     with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == [])
@@ -163,7 +163,7 @@ def test_each_time_that_a_file_comes_and_goes_alerts(box, asked):
     assert [kind for _, kind in told(scene)] == ["deleted", "added"] * 2
 
 
-def test_new_file_is_told_among_very_many_that_go_and_the_rest_is_counted(box, asked):
+def test_new_file_is_reported_among_many_deletions(box, asked):
     for number in range(150):
         (box / f"{'old' * 60}{number}").write_text("x")
     scene = alerting(box)
@@ -181,7 +181,7 @@ def test_new_file_is_told_among_very_many_that_go_and_the_rest_is_counted(box, a
     assert "URGENT.txt" in scene.alerts()[0].text
 
 
-def test_secret_in_the_name_of_a_file_stands_in_no_row(box, asked):
+def test_secret_in_a_file_name_is_stored_nowhere(box, asked):
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     scene = alerting(box)
     with running_slice(time_scale=0.2):
@@ -198,7 +198,7 @@ def test_secret_in_the_name_of_a_file_stands_in_no_row(box, asked):
 
 
 @pytest.mark.parametrize("path", ["/etc", "../outside"])
-def test_path_outside_is_refused(path):
+def test_path_outside_of_the_roots_fails(path):
     scene = watched(path)
     with running_slice():
         until(lambda: scene.sensor().failures > 0)
@@ -206,7 +206,7 @@ def test_path_outside_is_refused(path):
     assert any(word in scene.sensor().problem for word in ("outside of the folders", "contains .."))
 
 
-def test_changes_are_told_when_the_folder_is_quiet(box):
+def test_changes_are_reported_when_the_folder_is_quiet(box):
     scene = watched(box, interval=20)
     with running_slice(time_scale=0.1):
         until(lambda: scene.value("value") == [])
@@ -221,7 +221,7 @@ def test_changes_are_told_when_the_folder_is_quiet(box):
 # --- Hints ---
 
 
-def test_folder_that_vanishes_wakes_those_who_watch_it_and_hints_go_on(tmp_path):
+def test_vanished_folder_wakes_its_watchers_and_watching_goes_on(tmp_path):
     async def scenario():
         watcher, gone, other = FileChangeWatcher(), asyncio.Event(), asyncio.Event()
         running = asyncio.create_task(watcher.run())
