@@ -1,4 +1,4 @@
-"""Alerts: on top of the next turn, kept until one ended well, and what they wake."""
+"""Alerts: shown first in the next turn, pending until one is completed, and when they wake a loop."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from agents.roster.loops import loop_stop
 from agents.text.blocks import parse_blocks
 from agents.triggers.events import EventIn, event_receive
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, prompt, sleeps
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db

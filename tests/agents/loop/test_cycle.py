@@ -1,4 +1,4 @@
-"""A turn of a loop: its ten steps, what is kept of it, and how it goes on after a crash."""
+"""A turn of a loop: its ten steps, what is stored, and how it resumes after a crash."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from agents.sessions.leases import lost_again
 from agents.types import Asleep, SliceOver
 from tests.agents.conftest import script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ PRESS = ("press", {"button": "a"})
 
 @pytest.fixture
 def trace(monkeypatch):
-    """The steps of a turn in the order in which they are taken."""
+    """Record the steps of a turn in their order."""
     taken = []
 
     def noting(name, step):
@@ -129,11 +129,11 @@ def test_failed_turn_is_remembered_with_its_open_calls_closed(agent, drive, monk
 
 
 class Crash(BaseException):
-    """The worker is gone."""
+    """The worker process died."""
 
 
 def crash_once(monkeypatch, place):
-    """The worker dies the first time that it comes to this place."""
+    """Crash the worker the first time that it calls this function."""
     module, _, name = place.rpartition(".")
     step = getattr(__import__(module, fromlist=[name]), name)
 
@@ -188,7 +188,7 @@ def test_turn_longer_than_a_slice_continues_in_the_next(agent, drive, time):
 
 
 def test_engine_returns_the_ends_that_the_runner_knows(agent, drive):
-    """An engine says how a slice ended, and the runner writes it down: so it can be driven without a queue."""
+    """The engine returns how a slice ended, so it can be driven without a queue."""
     loop = drive(agent())
     loop.session.status = Status.RUNNING
     loop.session.save()

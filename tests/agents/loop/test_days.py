@@ -1,4 +1,4 @@
-"""Loops through simulated days: hours, clocks that are set, budgets, the gate, and new days."""
+"""Loops through simulated days: active hours, clock changes, budgets, the gate, and renewals."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -14,7 +14,7 @@ from agents.roster.loops import loop_stop, loops_renew
 from agents.types import Usage
 from tests.agents.conftest import script
 from tests.agents.loop.conftest import Driven
-from tests.agents.loop.saying import GO_ON, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ DAILY = "autonomy: {enabled: true, renew: daily}"
 
 
 def through(loop, until):
-    """Runs the loop, and those that follow it, as workers and the ticker would."""
+    """Run the loop, and those that follow it, as workers and the ticker would."""
     agent_id = loop.session.agent_id
     while True:
         row = loop.until(until)
@@ -86,7 +86,7 @@ def test_hourly_token_budget_holds_each_hour_and_over_midnight(agent, drive, tim
     assert by_hour == dict.fromkeys([21, 22, 23, 0, 1, 2], 100)
 
 
-# --- New days ---
+# --- Renewals ---
 
 
 def test_new_day_starts_a_new_session_with_a_full_cap(agent, drive, time):

@@ -1,4 +1,4 @@
-"""The gate: what it asks, what it skips, what it saves; and that it opens when in doubt."""
+"""The gate: its request, what it skips and saves; and that it opens when in doubt."""
 
 import textwrap
 from decimal import Decimal
@@ -13,7 +13,7 @@ from agents.providers.scripted import Step
 from agents.text.blocks import parse_blocks
 from tests.agents.conftest import MODEL, script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, SMALL, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SMALL, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True)
 
 @pytest.fixture
 def loop(agent, drive, small):
-    """One that has had a turn at RSI 31 and sleeps for 30 seconds; `small` answers no until it is told otherwise."""
+    """A loop that had a turn at RSI 31 and sleeps for 30 seconds."""
     loop = drive(agent(GATED))
     loop.see("rsi", 31)
     with script(sleeps(30, wake=["anomaly"])):
@@ -35,7 +35,7 @@ def loop(agent, drive, small):
 
 
 def wake(loop, *answers, small, reply=None):
-    """The next wake: how often the small and the main model were asked."""
+    """Run the next wake; return how often the small and the main model were asked."""
     loop.sleep_out() if loop.row.status == Status.SLEEPING else None
     with small(*answers or ["no"]) as gate, script(reply or sleeps(30)) as model:
         loop.task()
@@ -199,12 +199,12 @@ def test_daily_totals_count_what_the_gate_saved(loop, small):
     assert loop.row.tool_calls.filter(model=MODEL).count() == 2
 
 
-# --- What it cannot see ---
+# --- Changes that are hard to show ---
 
 
 @pytest.fixture
 def long_one(agent, drive):
-    """One that has seen a value which is far longer than what is shown of it."""
+    """A loop that has seen a value far longer than what is shown of it."""
     loop = drive(agent(GATED.replace("rsi: {type: number}", "rsi: {type: object}")))
     loop.see("rsi", LONG)
     with script(sleeps(30)):

@@ -1,4 +1,4 @@
-"""The guardrails of loops: each holds, tells of itself with its numbers, and cannot be reached by the agent."""
+"""The guardrails of loops: each one holds, reports its numbers, and is out of the agent's reach."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -20,7 +20,7 @@ from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -78,7 +78,7 @@ def test_chat_is_answered_in_a_guardrail_pause_without_ending_it(agent, drive, l
     assert "! chat_message (chat)" in prompt(model.requests[-1])
 
 
-# --- Tokens of an hour ---
+# --- Tokens per hour ---
 
 
 def test_token_budget_of_zero_never_pauses(agent, drive):
@@ -131,7 +131,7 @@ def test_tokens_of_the_hour_before_do_not_count(agent, drive, time):
     assert loop.guardrails() == ["token_budget_per_hour"]
 
 
-# --- Actions in a minute ---
+# --- Actions per minute ---
 
 
 def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
@@ -252,7 +252,7 @@ def test_loop_sleeps_outside_its_active_hours(agent, drive, time):
     assert (told.data["start"], told.data["end"], told.data["until"]) == ("08:00", "23:00", "2026-03-17T08:00:00+00:00")
 
 
-# --- People ---
+# --- Owner and agent ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Heartbeats: a fixed prompt every so often, within the hours, whatever becomes of one of them."""
+"""Heartbeats: a fixed prompt at intervals within the active hours, also after one has failed."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
 from tests.agents.conftest import script
-from tests.agents.loop.saying import prompt, says
+from tests.agents.loop.scripted_replies import prompt, says
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ def start(agent):
 
 
 def beat(time):
-    """The beat that is due next, run; its row then."""
+    """Run the next beat, and return its row."""
     due = AgentSession.objects.filter(mode=Mode.HEARTBEAT, status=Status.SLEEPING).order_by("next_wake_at").first()
     time.move_to(due.next_wake_at)
     sleepers_wake(clock())

@@ -1,4 +1,4 @@
-"""Hot state: typed, bounded, of one run; written by sensors, refreshes and the agent; shown every turn."""
+"""Hot state: typed, bounded, for one run; written by sensors, refreshes and the agent; shown every turn."""
 
 import logging
 import textwrap
@@ -16,7 +16,7 @@ from agents.roster.loops import loop_restart
 from tests.agents.conftest import script
 from tests.agents.loop import samples
 from tests.agents.loop.conftest import Driven
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -223,7 +223,7 @@ def test_the_agent_writes_its_declared_fields(loop):
     assert "does not fit" in put(loop.session, "cash", "lots").error
 
 
-# --- Read anew before a turn ---
+# --- Refreshed before a turn ---
 
 REFRESHED = """
     autonomy: {{enabled: true}}

@@ -1,4 +1,4 @@
-"""Loops are started, stopped and begun anew: one at a time, by those who may."""
+"""Starting, stopping and restarting loops: one at a time, by those who may."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ from agents.sessions.halts import organisation_halt
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, sleeps
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db

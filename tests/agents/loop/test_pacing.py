@@ -1,4 +1,4 @@
-"""What a turn's end means for the pace: pure decisions."""
+"""The pace of a loop after a turn: pure decisions."""
 
 from datetime import UTC, datetime, timedelta
 

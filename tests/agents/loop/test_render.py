@@ -1,4 +1,4 @@
-"""How alerts and hot state are shown: pure text, bounded, and data."""
+"""Rendering alerts and hot state: bounded text in blocks."""
 
 from dataclasses import dataclass
 from typing import Any

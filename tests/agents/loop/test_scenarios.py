@@ -1,4 +1,4 @@
-"""Whole stories: an alert that wakes, a loop that is stuck, one that asks a person, one that is spoken with."""
+"""Whole scenarios: a waking alert, a stuck loop, approvals and questions, chats, opting out."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from agents.text.blocks import parse_blocks
 from agents.triggers.schedules import schedules_fire
 from audit.models import AuditEvent, SkillAudit
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 from tests.factories import make_trigger
 
 pytestmark = pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""Yield is a call, read as one, offered in loops alone."""
+"""`yield` is a call, read from the journal, and offered only in loops."""
 
 import logging
 from datetime import timedelta
@@ -14,7 +14,7 @@ from agents.runner import run_session
 from agents.skills.registry import installed_skills, skill_named, yield_turn
 from agents.skills.skill import skill
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, says, sleeps, yields
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, prompt, says, sleeps, yields
 
 pytestmark = pytest.mark.django_db
 

@@ -1,4 +1,4 @@
-"""A text becomes the next version of an agent, with a digest and a row in the record; it changes what it changed."""
+"""Texts become versions of an agent, with a digest and an audit event, and change only what they changed."""
 
 import hashlib
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Agents as people make, change and delete them."""
+"""Creating, editing and deleting agents."""
 
 from decimal import Decimal
 
@@ -128,7 +128,9 @@ def test_only_a_superuser_may_waive_approval_of_high_risk_calls():
     assert agent_create(owner=owner, name="bold", by=root, now=NOW, allow_high_risk=True).allow_high_risk
     assert last().details["allow_high_risk"] is True
     assert agent_edit(agent=agent, by=root, now=NOW, allow_high_risk=True).allow_high_risk
-    assert not agent_edit(agent=agent, by=owner, now=NOW, allow_high_risk=False).allow_high_risk  # taken back
+    assert not agent_edit(
+        agent=agent, by=owner, now=NOW, allow_high_risk=False
+    ).allow_high_risk  # anybody may take it back
     assert (last().details["fields"], last().details["allow_high_risk"]) == (["allow_high_risk"], False)
 
 

@@ -1,4 +1,4 @@
-"""Triggers that an agent's file names: made, changed and switched off with the file, and nothing beyond it."""
+"""Triggers of an agent's file: created, changed and switched off with the file, and no others."""
 
 from decimal import Decimal
 

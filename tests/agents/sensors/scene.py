@@ -1,4 +1,4 @@
-"""What the tests of sensors start from: an agent with sensors whose loop sleeps, and slices that mind them."""
+"""A scene for tests of sensors: an agent with sensors and a sleeping loop, and slices that run them."""
 
 import threading
 from contextlib import contextmanager
@@ -92,13 +92,13 @@ def sensor(name, kind, source, updates, signals, **more):
 
 @contextmanager
 def running_slice(seconds=600.0, *, time_scale=1.0):
-    """A slice at work beside the test; at the end of the block it is asked to stop, and waited for."""
+    """Run a slice in a thread; at the end of the block, stop it and wait for it."""
     over, raised = threading.Event(), []
 
     def work():
         try:
             run_slice(0, seconds=seconds, time_scale=time_scale, over=over.is_set)
-        except BaseException as error:  # noqa: BLE001 it is raised again below, in the test
+        except BaseException as error:  # noqa: BLE001 raised again below, in the test
             raised.append(error)
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""The sensors' session in the hands of a slice: kept while it may be, given up when it is not ours, never cut off."""
+"""Calls of sensors under the day's session: held while allowed, given up when lost, never cut off."""
 
 import itertools
 from datetime import timedelta
@@ -75,7 +75,7 @@ def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypa
 
 
 def taken():
-    """The session's row in the hands of somebody else, for longer than the test takes."""
+    """Columns of a session that another worker holds for longer than the test takes."""
     lease = {"lease_owner": "elsewhere:1", "lease_until": clock() + timedelta(minutes=5)}
     return {**lease, "fencing": 1_000, "status": Status.RUNNING}
 

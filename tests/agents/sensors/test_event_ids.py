@@ -1,4 +1,4 @@
-"""Ids of server-sent events: where to go on, and which event is the same as one before. None is lost for its id."""
+"""Ids of server-sent events: where to resume, and which event is a repetition. No event is lost for its id."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def event(data, place=None):
 
 @pytest.fixture
 def logged(serving):
-    """The agent that logs, and alerts to, every event of a source; and the source."""
+    """An agent that logs and alerts on every event of a source, and the source."""
     make_price(MODEL)
     invalidate_estimates()
 
     def start(*connections):
-        source = serving(Script, *connections, pause=3)  # after one that is not read; else it is told to go on
+        source = serving(Script, *connections, pause=3)  # the first connection is not read to its end
         signal = {"name": "odd", "model": MODEL, "prompt": "Is it odd?"}
         fields = {"log": {"type": "array", "max_items": 99}}
         return Scene(stream(source.url, updates=["log"], signals=[signal]), fields=fields), source
@@ -37,7 +37,7 @@ def logged(serving):
 
 
 def mind(scene, source, *log, alerts):
-    """Minds the sensor until the log is so and there are so many alerts; there are no more of them afterwards.
+    """Run the sensor until it has this log and so many alerts, and no more afterwards.
 
     An event is sent when the one before has been read: those that wait together would be judged together.
     """

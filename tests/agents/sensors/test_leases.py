@@ -1,4 +1,4 @@
-"""Sensors in rows: what the definition says, who holds them, and who hands them out."""
+"""Rows of sensors: kept in step with the definition, leased, written and handed out."""
 
 from datetime import timedelta
 
@@ -61,7 +61,7 @@ def slices_queued():
     return [(row.task["func"], *row.task["args"]) for row in rows]
 
 
-# --- As the definition says ---
+# --- Following the definition ---
 
 
 def test_rows_follow_the_definition_and_unchanged_ones_stay():
@@ -125,7 +125,7 @@ def test_start_resets_sensors_and_stop_takes_them_from_their_slice():
     assert set(Sensor.objects.values_list("wanted", "failures", "next_due_at")) == {(True, 0, NOW)}
 
 
-# --- One holder ---
+# --- Leases ---
 
 
 def test_sensor_has_one_holder_and_is_taken_over_after_its_lease():
@@ -245,7 +245,7 @@ def test_slice_that_lost_its_sensor_writes_nothing():
 
 
 def test_loop_is_locked_before_any_sensor_is_written(monkeypatch):
-    """As those who end a loop lock it and then its sensors: the other way round, each would wait for the other."""
+    """The order in which loops are ended: the other order could deadlock."""
     scene, quiet = scene_of(), scene_of()
     lease("slice:1")
     seen = []
@@ -297,7 +297,7 @@ def test_a_hundred_readings_take_a_bounded_number_of_statements():
     assert len(few) <= 20
 
 
-# --- A clock that was wrong ---
+# --- Wrong clocks ---
 
 
 @pytest.mark.parametrize("given_back", [True, False])
@@ -312,7 +312,7 @@ def test_lease_from_a_wrong_clock_does_not_block_others(given_back):
     assert lease("slice:2", NOW) == [(scene.agent.pk, "feed")]
 
 
-# --- Set aside ---
+# --- Rejected sensors ---
 
 
 @pytest.mark.parametrize("state", [SensorState.INVALID, SensorState.UNRESOLVED, SensorState.FAILING])

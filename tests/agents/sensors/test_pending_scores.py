@@ -1,4 +1,4 @@
-"""Readings that could not be judged when they came: judged when that is over, and never more often than it is worth."""
+"""Readings that could not be scored when they came: kept, retried at intervals, counted when dropped."""
 
 import itertools
 import json
@@ -45,7 +45,7 @@ def unjudged(scene):
     return "waiting" in state_of(scene)
 
 
-# --- When nobody can be asked ---
+# --- Unavailable model ---
 
 
 @pytest.mark.parametrize("slices", ["one", "two"])
@@ -141,7 +141,7 @@ def test_late_score_of_an_unchanged_source_fills_its_gated_field(serving, model)
     source = serving(Web, lambda request: _answer(request, 1))
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
     scene = Scene(poll(source.url, updates=updates, signals=[signal()]), fields=FIELDS)
-    with running_slice(time_scale=0.02):  # polls come far more often than what was left is seen to
+    with running_slice(time_scale=0.02):  # polls come far more often than retries
         until(lambda: unjudged(scene) if scene.errors() else False)
         can_be_asked()
         until(scene.alerts)
@@ -153,11 +153,11 @@ def _tagged():
     return 200, {"ETag": '"v1"'}, {"n": 1}
 
 
-# --- While it cools ---
+# --- Cooldown ---
 
 
 def end_cooldown(scene):
-    """As if the signal had fired an hour earlier. No slice holds the sensor."""
+    """Make the signal look as if it fired an hour earlier. No slice holds the sensor."""
     row = scene.sensor()
     fired_at = datetime.fromisoformat(row.signals["anomaly"]["fired_at"]) - timedelta(hours=1)
     row.signals["anomaly"]["fired_at"] = fired_at.isoformat()
@@ -207,7 +207,7 @@ def test_reading_from_the_cooldown_is_scored_after_it(serving, model):
 
 
 def _answer(request, number):
-    """A source that sends nothing again to those who have it."""
+    """A source that answers 304 to clients that have its content."""
     tag = f'"v{number}"'
     return (304, {}, b"") if request.headers.get("If-None-Match") == tag else (200, {"ETag": tag}, {"n": number})
 
@@ -227,7 +227,7 @@ def test_events_within_the_cooldown_are_counted_and_fill_no_gated_field(serving,
     assert state_of(scene).get("suppressed", 0) == 3 - len(judged)
 
 
-# --- When the model gives no score ---
+# --- No score ---
 
 
 def test_reading_without_a_score_is_retried_and_then_dropped(serving, model):
@@ -255,7 +255,7 @@ def test_retried_reading_fires_when_it_gets_a_score(serving, model):
     assert len(asked.requests) == 2
 
 
-# --- What is kept ---
+# --- Stored data ---
 
 
 def test_pending_data_are_bounded_masked_and_counted(serving, model):

@@ -1,4 +1,4 @@
-"""Poll sensors: an address, by its pace, into the fields that the definition names; and what comes of bad answers."""
+"""Poll sensors: a URL in fixed intervals, into the fields of the definition; and bad answers."""
 
 import itertools
 import time
@@ -94,7 +94,7 @@ def test_interval_is_kept_within_a_slice_and_from_one_to_the_next(serving, monke
     gaps = [(after.next_due_at - before.next_due_at).total_seconds() for before, after in pairs]
     assert all(gap > 0.49 for gap in gaps), gaps
     assert min(gaps) < 0.55, "what a look takes is not added to the interval"
-    early = timedelta(milliseconds=10)  # one clock tells what is due, another one waits for it
+    early = timedelta(milliseconds=10)  # the due time and the wait are on different clocks
     assert all(after.at > before.next_due_at - early for before, after in pairs)
 
 
@@ -153,7 +153,7 @@ def test_success_ends_the_backoff_and_other_sensors_are_unaffected(serving):
     def answer(request):
         if len(bad.times) <= 3:
             return 500, {}, b"{}"
-        until(lambda: len(good.times) > 4)  # it is looked at meanwhile
+        until(lambda: len(good.times) > 4)  # it is polled meanwhile
         return {"n": 1}
 
     bad, good = serving(Web, answer), serving(Web, {"n": 2})

@@ -1,4 +1,4 @@
-"""The sample agents with sensors: what they read comes in, and the offline model tells their owner of it."""
+"""The sample agents with sensors: their readings arrive, and the offline model notifies their owner."""
 
 import errno
 import io
@@ -40,7 +40,7 @@ def sample(name):
 
 
 def begin(text):
-    """The agent of a file, with its loop started and its first turn taken."""
+    """Import an agent from a file, start its loop and run its first turn."""
     owner = make_user()
     agent = agent_import(text=text, file="agent.yaml", owner=owner, by=owner, now=clock()).agent
     loop = loop_start(agent=agent, by=owner, now=clock())
@@ -54,7 +54,7 @@ def turn(loop):
 
 
 def alerted(loop):
-    """Waits for an alert to wake the loop, and lets it take its turn."""
+    """Wait for an alert to wake the loop, and run its turn."""
     until(lambda: Alert.objects.filter(session=loop).exists())
     until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.QUEUED)
     turn(loop)
@@ -69,7 +69,7 @@ def _fresh_estimates():
 
 @pytest.fixture
 def source():
-    """The sample's source, ten times as fast, counted so that a spike comes soon."""
+    """The sample's source, ten times as fast, with a spike soon."""
 
     class Quick(Source):
         every = 0.1

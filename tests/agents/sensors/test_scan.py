@@ -1,4 +1,4 @@
-"""Looking at files: what has changed is told by content, and no path leads out of the operator's folders."""
+"""Scanning files: changes are found by content, and no path leads out of the operator's folders."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from agents.sensors.watch import PathRefused, changes, present, scan
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder that may be looked at, beside one that may not."""
+    """An allowed folder, beside one that is not."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.txt").write_text("secret")
@@ -28,7 +28,7 @@ def told(before, after):
     return [(one["name"], one["kind"]) for one in changes({"files": before.files, "whole": before.whole}, after)]
 
 
-# --- What there is ---
+# --- Changes ---
 
 
 def test_files_are_named_relative_to_the_folder(root):
@@ -119,7 +119,7 @@ def test_relative_path_is_taken_below_the_first_root(root):
     assert list(scan(".", [root], {}).files) == ["a"]
 
 
-# --- Bounds ---
+# --- Limits ---
 
 
 def test_folder_with_too_many_files_is_tracked_as_a_whole(root, monkeypatch):
@@ -187,7 +187,7 @@ def test_growing_file_is_read_up_to_the_limit(root, monkeypatch):
         os.close(handle)
 
 
-# --- No way out ---
+# --- Paths and links ---
 
 
 @pytest.mark.parametrize("path", ["../outside", "a/../../outside", "../outside/secret.txt", ".."])
@@ -237,7 +237,7 @@ def test_symbolic_links_are_not_followed(root):
 def test_special_files_are_not_opened(root, monkeypatch):
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(root)  # the name of a socket may not be long
+        monkeypatch.chdir(root)  # the path of a socket is limited in length
         listener.bind("sock")
         (root / "a").write_text("x")
 
@@ -279,7 +279,7 @@ def test_undecodable_name_is_shown_as_text(root):
 
 
 def test_folder_swapped_for_a_link_during_the_scan_is_not_followed(root):
-    """Two hundred looks while somebody swaps the folder for a link to the outside and back."""
+    """Two hundred scans while the folder is swapped for a link to the outside and back."""
     (root / "box").mkdir()
     (root / "box" / "mine.txt").write_text("mine")
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""The session of the day: one for each agent, held by the slice that minds its sensors."""
+"""The sensor session of the day: one for each agent, held by the slice that runs its sensors."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Signals: what counts as a score, when one fires, and what the model is asked."""
+"""Signals: what counts as a score, when a signal fires, and the request to the model."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Signals at work: asked through the guard, charged, and followed by an alert, a gated field or a run. Once."""
+"""Firing signals: scored through the guard, charged, followed once by an alert, a gated field or a run."""
 
 import itertools
 from datetime import timedelta
@@ -33,7 +33,7 @@ def model(model):
 
 @pytest.fixture
 def counter(serving):
-    """A source whose every answer is another."""
+    """A source with a different answer each time."""
     numbers = itertools.count(1)
     return serving(Web, lambda request: {"n": next(numbers)})
 
@@ -88,7 +88,7 @@ def test_session_of_the_day_is_used_by_all_slices(counter, model):
 
 
 def test_reading_is_scored_after_the_slice_holding_the_session_died(serving, model, settings):
-    """The session's lease may run out after those of the sensors: what is read in between is not let go unjudged."""
+    """The session's lease may outlast those of the sensors: readings in between are not dropped."""
     settings.LQOPS_LEASE_SECONDS = 2
     model("0.1", "0.9")
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)

@@ -1,4 +1,4 @@
-"""Slices: many sensors in one loop, stopped at once when they may not go on, and never two of them on one sensor."""
+"""Slices: many sensors in one event loop, stopped quickly when they may not run, one slice per sensor."""
 
 import threading
 import time

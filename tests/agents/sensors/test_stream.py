@@ -1,4 +1,4 @@
-"""Stream sensors: server-sent events and WebSockets, from servers that drop, stall, lie and shout."""
+"""Stream sensors: server-sent events and WebSockets, also from servers that drop, stall or send garbage."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ LOG = {"log": {"type": "array", "max_items": 1_000}}
 
 
 def logged(url, **more):
-    """Every event is added to the array `log`."""
+    """A scene that appends every event to the array `log`."""
     return Scene(stream(url, updates=["log"], **more), fields=LOG)
 
 
@@ -79,7 +79,7 @@ def test_lines_of_ten_megabytes_are_dropped_and_memory_stays_flat(serving):
 
     assert any("larger than 262144 bytes" in error for error in scene.errors())
     assert scene.sensor().state == SensorState.FINE
-    own = 25_000  # what the server of this process takes to make such a line, in KiB, and then some
+    own = 25_000  # KiB that the server in this process needs for such a line, with a margin
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < own + 20_000
 
 
@@ -252,7 +252,7 @@ def test_private_websocket_is_refused():
     assert "only an operator can allow it" in scene.sensor().problem
 
 
-# --- What waits ---
+# --- Buffer ---
 
 
 async def filled(box, items):

@@ -1,4 +1,4 @@
-"""Tools that sensors poll: through the guard, under the agent's session of the day, or not at all."""
+"""Tools that sensors poll: through the guard, under the day's sensor session, or not at all."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_call_that_needs_approval_asks_once(approver):
 def test_call_with_unknown_outcome_parks_the_session(monkeypatch):
     monkeypatch.setattr(
         "agents.sensors.validation.tool_problem", lambda held, agent: None
-    )  # it changed since it was looked at
+    )  # it changed after it was checked
     scene = Scene(poll(tool="dawdle_and_act", params={"seconds": 0.5}), fields={"value": "object"})
     with running_slice(time_scale=0.1):
         until(lambda: scene.sensor().failures >= 2)

@@ -1,4 +1,4 @@
-"""Watch sensors: what changes in a folder or a file comes to the agent once, whoever was looking when it did."""
+"""Watch sensors: each change in a folder or file reaches the agent once, in whichever slice it happened."""
 
 import asyncio
 import json
@@ -137,7 +137,7 @@ def test_new_loop_sees_known_files_without_alerts(box):
 
 @pytest.fixture
 def asked():
-    """The model that scores every change 0.9, with what it was asked."""
+    """A model that scores every change 0.9, with its requests."""
     make_price(MODEL)
     invalidate_estimates()
     with model_serving(MODEL, ScriptedProvider([Step("0.9")])) as model:
@@ -194,7 +194,7 @@ def test_secret_in_a_file_name_is_stored_nowhere(box, asked):
     assert told(scene)[0][0].startswith("masked-")
 
 
-# --- Odd paths, odd times ---
+# --- Unusual paths and times ---
 
 
 @pytest.mark.parametrize("path", ["/etc", "../outside"])
@@ -218,7 +218,7 @@ def test_changes_are_reported_when_the_folder_is_quiet(box):
     assert len(scene.events()) <= 3
 
 
-# --- Hints ---
+# --- File change watcher ---
 
 
 def test_vanished_folder_wakes_its_watchers_and_watching_goes_on(tmp_path):
@@ -232,7 +232,7 @@ def test_vanished_folder_wakes_its_watchers_and_watching_goes_on(tmp_path):
         watcher.leave(gone)
         watcher.listen(other, [str(tmp_path)])
         async with asyncio.timeout(60):
-            await other.wait()  # once, when it is watched
+            await other.wait()  # set once, when watching starts
         other.clear()
         (tmp_path / "x").write_text("x")
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""What was stopped stays so: renewals, texts that switch off, owners who are gone; and a turn that keeps its text."""
+"""What ends a loop for good or until the next day: stops, definitions, owners; and the text of a turn."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ from agents.sessions.leases import sleepers_wake
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, says, sleeps
 from tests.factories import make_trigger
 
 pytestmark = pytest.mark.django_db
@@ -39,12 +39,12 @@ def define(agent, text):
     return definition_write(agent=agent, text=text, by=agent.owner, now=clock())
 
 
-# --- A new day ---
+# --- Renewal ---
 
 
 @pytest.fixture
 def spent(agent, drive):
-    """An agent that begins anew each day, and has spent its cap today."""
+    """An agent that is renewed daily and has spent today's cap."""
     watcher = agent(f"max_cost_usd: 0.01\n{DAILY}")
     loop = drive(watcher)
     with script(GO_ON):
@@ -99,7 +99,7 @@ def test_agent_that_shut_down_is_not_renewed(agent, drive):
     assert not loop_is_awaited(watcher)
 
 
-# --- A text that switches off ---
+# --- Definitions without a loop or heartbeat ---
 
 
 def test_definition_without_autonomy_stops_a_sleeping_loop(agent, drive):
@@ -132,7 +132,7 @@ def test_definition_that_keeps_both_ends_nothing(agent, drive):
     assert agent_under_way(watcher) == before
 
 
-# --- An owner who is gone ---
+# --- Deactivated owners ---
 
 
 def leave(agent):
@@ -163,7 +163,7 @@ def test_nothing_starts_for_a_deactivated_owner(spent, time):
     assert not Trigger.objects.live().filter(pk=make_trigger(owner=spent.owner).pk).exists()
 
 
-# --- A turn keeps the text that it began with ---
+# --- The definition of a turn ---
 
 
 def test_new_definition_applies_from_the_next_turn(agent, drive):
@@ -196,7 +196,7 @@ def test_aborted_turn_keeps_no_definition(agent, drive):
     assert (loop.turns()[0].state, loop.turns()[0].definition) == (TurnState.FAILED, "")
 
 
-# --- A sleep is a sleep, whoever chose it ---
+# --- Forced sleeps ---
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_turn_count_restarts_after_a_forced_sleep(agent, drive, time, limits, gu
     assert loop.guardrails() == [guardrail]
 
 
-# --- What is kept ---
+# --- Deleting old rows ---
 
 
 def test_old_turns_and_cleared_alerts_are_deleted(agent, drive, time):
