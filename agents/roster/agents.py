@@ -225,7 +225,7 @@ def agent_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = 
 
 
 @transaction.atomic
-def agent_fit(*, agent: Agent, definition: AgentDefinition, now: datetime, actor: str) -> bool:
+def agent_stop_removed(*, agent: Agent, definition: AgentDefinition, now: datetime, actor: str) -> bool:
     """Stop what a new definition no longer has; True if that was something.
 
     The caller records it: audit events are appended after all locks are taken.

@@ -25,7 +25,7 @@ from agents.ledger.budgets import budgets_lock
 from agents.ledger.trigger_health import trigger_lock
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import actor_of, demand_access
-from agents.roster.agents import agent_create, agent_edit, agent_fit, agent_record
+from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
 from agents.triggers.triggers import trigger_create, trigger_edit
 
@@ -90,7 +90,7 @@ def definition_write(
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
     plan = _plan(row, definition, before, file=file)
-    stopped = agent_fit(agent=row, definition=definition, now=now, actor=actor_of(by))
+    stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
     sensors_sync(row, definition_said(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
