@@ -1,7 +1,7 @@
 """Start, stop, restart and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
 
 Starting and stopping lock the agent's row: of two starts at once one starts the loop, and its sensors are wanted while
-it runs. A loop that was told to stop can do nothing more, and does not delay the next one.
+it runs. A halted loop can do nothing more, and does not delay the next one.
 """
 
 from datetime import datetime

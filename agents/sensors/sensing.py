@@ -21,7 +21,7 @@ from agents.net.streams import StreamingClient
 from agents.policy.backoff import backoff
 from agents.sensors.calls import SensorCalls
 from agents.sensors.file_change_watcher import FileChangeWatcher
-from agents.sensors.rows import Failure, Held, Reading
+from agents.sensors.rows import Failure, FiredSignal, Held, Reading
 from agents.sensors.signals import SignalScoring
 
 LONGEST_INTERVAL: Final = 300.0
@@ -144,18 +144,20 @@ class Sensing:
             fired, problems = await self.scoring.score_due(self.loop_pk)
             self.failures = 0
             return await self.services.hand_in(
-                Reading(
-                    held=self.held,
-                    at=clock(),
+                self._reading(
+                    fired,
+                    [problem, *problems],
                     items=tuple(items),
                     unchanged=unchanged,
                     cursor=dict(self.cursor),
-                    signals=self.scoring.state(),
-                    fired=tuple(fired),
-                    problem="; ".join([*filter(None, [problem]), *problems]),
                     next_due_at=None if due is None else _at(due - monotonic()),
                 )
             )
+
+    def _reading(self, fired: Sequence[FiredSignal], problems: Sequence[str], **fields: Any) -> Reading:
+        problem = "; ".join(filter(None, problems))
+        signals = self.scoring.state()
+        return Reading(self.held, clock(), signals=signals, fired=tuple(fired), problem=problem, **fields)
 
     async def _retry_signals(self) -> None:
         held = True
@@ -168,17 +170,7 @@ class Sensing:
         """Hand in scores of data that were handed in before."""
         async with self._one_result():
             fired, problems = await self.scoring.score_due(self.loop_pk)
-            return await self.services.hand_in(
-                Reading(
-                    held=self.held,
-                    at=clock(),
-                    items=self.late_items(),
-                    late=True,
-                    signals=self.scoring.state(),
-                    fired=tuple(fired),
-                    problem="; ".join(problems),
-                )
-            )
+            return await self.services.hand_in(self._reading(fired, problems, items=self.late_items(), late=True))
 
     def late_items(self) -> tuple[Any, ...]:
         """Return what a gated field gets when its signal fires late, if not the scored data."""
