@@ -1,7 +1,7 @@
 """A whole contract against a whole playbook: no finding while it complies, and one for each clause that is turned."""
 
 from tests.agents.providers.offline.asking import analysis, document, playbook
-from tests.agents.providers.offline.corpus_later import position
+from tests.agents.providers.offline.corpora.case import position
 from tests.table import every_row
 
 POSITIONS = (

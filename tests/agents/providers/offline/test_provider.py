@@ -16,11 +16,11 @@ from agents.providers.base import ProviderError
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest, Price
-from tests.agents.providers.offline import corpus
 from tests.agents.providers.offline.asking import NONCE, analysis, answer, document, playbook, request, skill
+from tests.agents.providers.offline.corpora import clauses
 from tests.table import every_row
 
-POSITIONS = tuple(dict.fromkeys(case.position for case in corpus.CASES))
+POSITIONS = tuple(dict.fromkeys(case.position for case in clauses.CASES))
 PRICE = Price("offline", Decimal(1), Decimal(2), overhead_tokens=0)
 ODD = [
     "\r\n\r\n",
@@ -35,7 +35,7 @@ ODD = [
     "? No ",
     "e.g. ",
 ]
-PIECES = [case.document for case in corpus.CASES] + ODD
+PIECES = [case.document for case in clauses.CASES] + ODD
 DOCUMENTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=15), max_size=8).map("".join)
 KEYS = {"findings", "suggested_memories", "suggested_precedents", "privilege_concerns", "scope_concerns", "analyst"}
 ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "position", "verdict"}
@@ -86,7 +86,7 @@ def test_the_most_severe_findings_are_kept():
 def test_the_same_question_has_the_same_answer():
     sent = request(
         playbook(*POSITIONS),
-        document("\n\n".join(case.document for case in corpus.CASES)),
+        document("\n\n".join(case.document for case in clauses.CASES)),
         response_schema={"type": "object"},
     )
     reply = OfflineProvider().complete(sent)
@@ -97,7 +97,7 @@ def test_the_same_question_has_the_same_answer():
 
 
 def test_it_says_what_it_is_and_what_it_decided():
-    told = analysis(playbook(corpus.PAYMENT, corpus.LAW), document(corpus.CASES[3].document))
+    told = analysis(playbook(clauses.PAYMENT, clauses.LAW), document(clauses.CASES[3].document))
 
     assert told["analyst"]["name"] == "offline"
     assert "not a language model" in told["analyst"]["what_it_is"]
@@ -107,7 +107,7 @@ def test_it_says_what_it_is_and_what_it_decided():
 
 def test_a_deviation_suggests_a_precedent_that_recurs():
     clause = "Customer shall pay undisputed invoices within {} days of receipt."
-    first, second = (analysis(playbook(corpus.PAYMENT), document(clause.format(days))) for days in (60, 90))
+    first, second = (analysis(playbook(clauses.PAYMENT), document(clause.format(days))) for days in (60, 90))
 
     assert first["suggested_precedents"] == second["suggested_precedents"]
     assert first["suggested_precedents"] == [
@@ -121,7 +121,7 @@ def test_a_deviation_suggests_a_precedent_that_recurs():
         ((), "No document"),
         (("Hello",), "No document"),
         ((document("x"),), "No playbook"),
-        ((playbook(corpus.LAW),), "No document"),
+        ((playbook(clauses.LAW),), "No document"),
         ((document("x"), skill("Be careful.")), "no checkable rule"),
     ],
 )
@@ -145,7 +145,7 @@ def test_without_a_document_or_rules_it_says_so(parts, note):
     ],
 )
 def test_what_it_cannot_read_it_does_not_judge(text, title):
-    told = analysis(playbook(corpus.DEPOSIT, corpus.LAW), document(text))
+    told = analysis(playbook(clauses.DEPOSIT, clauses.LAW), document(text))
 
     assert [(one["title"], one["verdict"]) for one in told["findings"]] == [(title, "undecided")]
 
@@ -169,7 +169,7 @@ def test_phrases_are_found_in_any_language():
 
 def test_a_truncated_document_is_reported():
     told = analysis(
-        playbook(corpus.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
+        playbook(clauses.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
     )
 
     assert [(one["title"], one["document_id"]) for one in told["findings"]] == [("Document cut off", "document-1")]
@@ -179,7 +179,7 @@ def test_markings_of_privilege_are_quoted():
     stamp = "PRIVILEGED & CONFIDENTIAL"
     text = f"{stamp}\nAttorney-client communication.\nEach party keeps confidential information secret.\n{stamp}\n"
 
-    assert analysis(playbook(corpus.LAW), document(text))["privilege_concerns"] == [
+    assert analysis(playbook(clauses.LAW), document(text))["privilege_concerns"] == [
         "PRIVILEGED & CONFIDENTIAL",
         "Attorney-client communication",
     ]
@@ -194,7 +194,7 @@ def test_markings_of_privilege_are_seen_when_there_is_only_a_goal():
 
 
 def test_several_documents_and_parts_of_messages():
-    parts = [{"type": "text", "text": playbook(corpus.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
+    parts = [{"type": "text", "text": playbook(clauses.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
     messages = (
         {"role": "system", "content": "Be good."},
         {"role": "user", "content": parts},
@@ -217,7 +217,7 @@ def paragraphs(size, seed=5):
     """Seeded text of about the given size, on the topics of the positions."""
     drawn, found, length = random.Random(seed), [], 0
     while length < size:
-        words = drawn.choices(drawn.choice(corpus.CASES).document.split(), k=14)
+        words = drawn.choices(drawn.choice(clauses.CASES).document.split(), k=14)
         found.append(" ".join(words) + drawn.choice([". ", ".\n\n"]))
         length += len(found[-1])
     return "".join(found)[:size]
