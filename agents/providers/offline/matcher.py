@@ -21,8 +21,6 @@ ENOUGH = 0.6  # share of the required words (by weight) that says the same
 _ENOUGH_OF_FEW, _FEW = 0.75, 3  # where few words are required, each of them counts for more
 _RELATED = 0.55  # share that makes a sentence speak of it, whatever the issue is called
 _ON_ISSUE = 0.6  # share of the issue's words that does
-_RIVAL = 0.75  # a sentence this near to the best one must agree as well
-_RIVAL_COVERAGE = 0.85
 _GENERIC_WEIGHT, _ISSUE_WEIGHT = 0.3, 1.5
 _CANDIDATES = 12
 _MUTUAL = meaning("mutual")
@@ -104,26 +102,18 @@ class Matcher:
         self.document = document
 
     def look_up(self, wanted: Requirement) -> Outcome:
-        """Return the outcome of the best sentence, or a conflict with it or with a rival of it."""
+        """Return the outcome of the best sentence; of several equally good ones, a conflict first."""
         candidates = self.candidates(wanted)
         if not candidates:
             return Outcome(ABSENT)
         enough = _ENOUGH_OF_FEW if len(wanted.weights.keys() - GENERIC) <= _FEW else ENOUGH
-        best = candidates[0].score
-        outcomes = [
-            self._judge(wanted, one, enough)
-            for one in candidates
-            if one.score == best or (one.score >= _RIVAL * best and one.coverage >= _RELATED)
-        ]
-        met = next((one for one in outcomes if one.kind == MET), None)
-        conflict = next((one for one in outcomes if one.kind == CONFLICTS), None)
-        if conflict and (met is None or self._is_same_matter(wanted, conflict, met)):
-            return conflict
-        return met or outcomes[0]
+        outcomes = [self._judge(wanted, one, enough) for one in candidates if one.score == candidates[0].score]
+        by_kind = {one.kind: one for one in reversed(outcomes)}
+        return by_kind.get(CONFLICTS) or by_kind.get(MET) or outcomes[0]
 
-    def says(self, wanted: Requirement, *, enough: float) -> Outcome | None:
+    def says(self, wanted: Requirement) -> Outcome | None:
         """Return the first sentence that says what is required, whatever the others say."""
-        outcomes = (self._judge(wanted, one, enough) for one in self.candidates(wanted))
+        outcomes = (self._judge(wanted, one, ENOUGH) for one in self.candidates(wanted))
         return next((one for one in outcomes if one.kind == MET), None)
 
     def sentences_on(self, topic: str, *, most: int) -> list[int]:
@@ -189,12 +179,6 @@ class Matcher:
         missing = [word.text for word in words_of(wanted.text) if meaning(word.text) in wanted.weights.keys() - said]
         why = f"it does not speak of: {', '.join(list(dict.fromkeys(missing))[:6])}"
         return Outcome(PARTLY, candidate.sentence, why, coverage)
-
-    def _is_same_matter(self, wanted: Requirement, conflict: Outcome, met: Outcome) -> bool:
-        """A second sentence that differs counts only if it is about the same side of the contract."""
-        role = commitment_of(self.document.sentence_text(conflict.sentence)).role
-        alike = conflict.coverage >= max(ENOUGH, _RIVAL_COVERAGE * met.coverage)
-        return alike and (not wanted.commitment.role or role in {"", wanted.commitment.role})
 
 
 def _closest_clause(wanted: Requirement, text: str) -> str:

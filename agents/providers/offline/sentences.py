@@ -22,7 +22,6 @@ _ITEM = re.compile(
     r"\s*(?:[-*+\u2022\u2023\u25e6\u2013\u2014|>]+\s|\(?\d{1,3}(?:\.\d{1,3})*[.)]\s|\d{1,3}(?:\.\d{1,3})+\s"
     r"|\(?[a-zA-Z]{1,4}\)\s|#{1,6}\s|(?:Article|Section|Clause|ARTICLE|SECTION|CLAUSE)\s+[\dIVX]+\b)"
 )
-_LABEL = re.compile(r"\s*[^\s.:;!?][^.:;!?\n]{0,40}[:?]\s")
 _ANSWER = re.compile(
     r"\s*(?:(?:A|Ans|Answer|Response|Reply)\s*[:.]|(?:Yes|No|None|Not|Partially|N/A)\b)", re.IGNORECASE
 )
@@ -34,7 +33,6 @@ _SHORTENED = """
 """
 _ABBREVIATIONS = frozenset(_SHORTENED.split())
 _LAST_WORD = re.compile(r"[\w.]+$")
-_FIGURE_NEXT = re.compile(r"\s*\d")
 _GOES_ON = re.compile(r"\s+[a-z]")
 _LINE_START = re.compile(r"(?:^|[\r\n])[ \t]*$")
 _NOT_IN_HEADINGS = STOP - {"and", "of", "for", "the", "to", "on", "by", "in", "use", "a", "an"}
@@ -77,7 +75,7 @@ def split_sentences(text: str) -> list[Sentence]:
 
 
 def _blocks(text: str) -> list[tuple[int, int]]:
-    """Paragraphs, list items, headings and labelled lines; lines of wrapped text stay together."""
+    """Paragraphs, list items, headings and short lines; lines of wrapped text stay together."""
     found: list[tuple[int, int]] = []
     last = ""  # the line before, empty after a blank one
     for line in _LINE.finditer(text):
@@ -94,7 +92,7 @@ def _blocks(text: str) -> list[tuple[int, int]]:
 def _starts_block(last: str, line: str) -> bool:
     if last[-1] in ",(-" or line.lstrip()[0].islower() or last.rpartition(" ")[2] in STOP:
         return False
-    if _ITEM.match(line) or _LABEL.match(line) or last.endswith((":", "?")) or last.startswith("|"):
+    if _ITEM.match(line) or last.endswith((":", "?")) or last.startswith("|"):
         return True
     return len(last) < _SHORT_LINE and last[-1] not in _CLOSING
 
@@ -143,8 +141,6 @@ def _ends_sentence(text: str, begin: int, mark: re.Match[str]) -> bool:
     before = _LAST_WORD.search(text, max(begin, mark.start() - 24), mark.start())
     word = before[0].lower() if before else ""
     if (len(word) == 1 and word.isalpha()) or word in _ABBREVIATIONS or _GOES_ON.match(text, mark.end()):
-        return False
-    if word in {"no", "nos"} and _FIGURE_NEXT.match(text, mark.end()):
         return False
     return not (before and before.start() <= begin + 1 and word.replace(".", "").isdigit())
 

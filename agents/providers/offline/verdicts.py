@@ -18,7 +18,6 @@ from agents.providers.offline.quantities import LEAST, MOST, Quantity, compare, 
 from agents.providers.offline.words import meanings_of
 
 MEETS, FALLBACK, DEVIATES, MISSING = "meets", "fallback", "deviates", "missing"
-_ENOUGH_TO_FORBID = 0.7
 _TERSE_WEIGHT = 2.5
 _LIMITED_SENTENCES = 400
 _LABEL_LENGTH = 80
@@ -33,7 +32,6 @@ _STATES = re.compile(
 _EXCEEDS = re.compile(
     r"(?:be\s+)?(?:exceed|more|less|longer|later|fewer|greater|higher|lower|shorter|above|below)\b", re.IGNORECASE
 )
-_PREPOSITION = re.compile(r"(?:of|for|on|as|in)\s+")
 _EDGES = " \t:,;.-\u2013\u2014"
 
 
@@ -170,7 +168,7 @@ def _must_not(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
     if _EXCEEDS.match(rule.text) and (limit := _limit(f"must not {rule.text}")):
         return _within(matcher, limit, blank)
     for one in requirements_of(rule.text, whole=True):
-        if said := matcher.says(one, enough=_ENOUGH_TO_FORBID):
+        if said := matcher.says(one):
             return _shown(matcher, replace(blank, kind=DEVIATES, why="the document says what it must not say"), said)
     return blank
 
@@ -205,8 +203,7 @@ def _limit(text: str) -> tuple[Quantity, str] | None:
     found = next((one for one in quantities(text) if one.bound), None)
     if found is None:
         return None
-    topic = text[found.end :].lstrip("'\u2019").strip(_EDGES) or text[: found.start]
-    return found, _PREPOSITION.sub("", topic, count=1) if _PREPOSITION.match(topic) else topic
+    return found, text[found.end :].lstrip("'\u2019").strip(_EDGES) or text[: found.start]
 
 
 def _within(matcher: Matcher, limit: tuple[Quantity, str], blank: Verdict) -> Verdict:
