@@ -10,7 +10,7 @@ import pytest
 
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
-from agents.providers.transport import Patience
+from agents.providers.transport import Timeouts
 from agents.skills.parsing import SkillSyntaxError, calls_from_native
 from agents.types import ModelRequest, RequestedCall, Usage
 from tests.agents.providers import hostile
@@ -18,13 +18,13 @@ from tests.agents.providers.hostile import SSE_HEAD, answer, delta, drip, events
 from tests.table import every_row
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "Is it in order?"},), max_tokens=64)
-PATIENT = Patience(connect=60, first_byte=60, between_bytes=60, total=60)
-QUICK = Patience(connect=60, first_byte=0.5, between_bytes=0.5, total=1.0)
+PATIENT = Timeouts(connect=60, first_byte=60, between_bytes=60, total=60)
+QUICK = Timeouts(connect=60, first_byte=0.5, between_bytes=0.5, total=1.0)
 STALLED = 30  # seconds that a busy machine may stand still at most
 
 
-def provider(server, patience=PATIENT, **more):
-    return OpenAICompatible("local", Endpoint(server.url, "model-x", patience=patience, **more))
+def provider(server, timeouts=PATIENT, **more):
+    return OpenAICompatible("local", Endpoint(server.url, "model-x", timeouts=timeouts, **more))
 
 
 def complete(*scripts, request=REQUEST, **more):
@@ -240,7 +240,7 @@ def test_a_connection_that_breaks_ends_with_an_error_that_may_be_tried_again(scr
 )
 def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_longer_than_the_total(head, streaming):
     over = []
-    error, took, _ = failure(drip(head, b"a", 0.1, lambda: bool(over)), streaming=streaming, patience=QUICK)
+    error, took, _ = failure(drip(head, b"a", 0.1, lambda: bool(over)), streaming=streaming, timeouts=QUICK)
     over.append(True)
     assert error.fault in {Fault.TIMEOUT, Fault.CONNECTION}
     assert took < STALLED
@@ -248,7 +248,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_longer_than_t
 
 def test_a_server_that_says_nothing_is_waited_for_until_the_first_byte_is_due():
     over = []
-    error, took, _ = failure(drip(b"", b"", 0.1, lambda: bool(over)), patience=QUICK)
+    error, took, _ = failure(drip(b"", b"", 0.1, lambda: bool(over)), timeouts=QUICK)
     over.append(True)
     assert error.fault == Fault.TIMEOUT
     assert took < STALLED
