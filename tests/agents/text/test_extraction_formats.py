@@ -181,7 +181,7 @@ def test_the_reader_sees_no_secret_of_the_environment(monkeypatch):
         (
             "docx",
             b"rubbish",
-            {"refused": "The document could not be read as DOCX (BadZipFile). Save it anew, or as text."},
+            {"refused": "The document could not be read as DOCX (BadZipFile). Save it again, or as text."},
         ),
     ],
 )

@@ -88,7 +88,7 @@ def test_an_entry_that_declares_less_than_it_holds_is_refused():
 def test_another_archive_is_refused_unopened(monkeypatch):
     bomb = zip_of({"xl/workbook.xml": bytes(10 * MB)})
     unpacks_nothing(monkeypatch)
-    refused_fast(bomb, "an archive, and no DOCX", name="a.xlsx")
+    refused_fast(bomb, "an archive, not a DOCX", name="a.xlsx")
 
 
 def test_an_archive_without_a_directory_is_refused():

@@ -5,7 +5,7 @@ import pytest
 from agents.exceptions import Invalid
 from agents.text import extraction
 from agents.text.extraction import extract
-from agents.text.formats import visible_text
+from agents.text.formats import html_text
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
@@ -14,7 +14,7 @@ PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }<
 three<br>four</p><noscript>on</noscript><template>later</template></body></html>"""
 
 
-def test_visible_text_of_a_page():
+def test_html_text_of_a_page():
     found = extract(PAGE, name="page.html")
 
     assert found.text == "Terms & conditions\n\nOne two three\nfour"
@@ -52,7 +52,7 @@ def test_a_text_file_stays_text_although_it_holds_tags():
     ],
 )
 def test_what_is_hidden_is_left_out(page, text):
-    assert visible_text(page) == text
+    assert html_text(page) == text
 
 
 @every_row(
@@ -72,7 +72,7 @@ def test_what_is_hidden_is_left_out(page, text):
     ],
 )
 def test_the_layout_becomes_lines(page, text):
-    assert visible_text(page) == text
+    assert html_text(page) == text
 
 
 def test_a_page_in_another_encoding():

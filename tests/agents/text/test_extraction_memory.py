@@ -69,18 +69,18 @@ def test_elements_are_counted_in_every_part_whatever_it_is_called():
 
 def test_a_document_waits_for_its_turn_and_not_for_ever(monkeypatch):
     turns = threading.BoundedSemaphore(1)
-    monkeypatch.setattr(extraction, "_turns", turns)
+    monkeypatch.setattr(extraction, "_slots", turns)
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
     page = make_pdf("words")
 
-    with turns, pytest.raises(Invalid, match="Other documents are being read"):
+    with turns, pytest.raises(Invalid, match="Other documents have been read"):
         extract(page, name="a.pdf")
 
     assert extract(page, name="a.pdf").text == "words"
 
 
 def test_a_document_that_cannot_be_read_gives_its_turn_back(monkeypatch):
-    monkeypatch.setattr(extraction, "_turns", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(extraction, "_slots", threading.BoundedSemaphore(1))
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
 
     for _ in range(2):
