@@ -1,4 +1,4 @@
-"""PDF and DOCX: their text, and what to install or to do when it cannot be had."""
+"""PDF and DOCX: their text, missing libraries, and the subprocess that reads them."""
 
 import io
 import sys
@@ -47,7 +47,7 @@ def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
         formats.pdf_text(make_pdf("a", "b", "c"))
 
 
-def test_a_pdf_with_too_much_text_is_given_up_on_the_way(monkeypatch):
+def test_a_pdf_with_too_much_text_is_refused_while_it_is_read(monkeypatch):
 
     monkeypatch.setattr(formats, "MAX_CHARS", 10)
     with pytest.raises(Invalid, match="more than 10 characters"):
@@ -67,7 +67,7 @@ def test_a_pdf_behind_a_password_is_refused():
         extract(encrypted("sesame"), name="a.pdf")
 
 
-def test_a_pdf_that_anybody_may_open_is_read():
+def test_a_pdf_with_an_empty_password_is_read():
     assert extract(encrypted(""), name="a.pdf").text == "secret terms"
 
 
@@ -110,7 +110,7 @@ def test_text_of_a_docx_with_its_tables_in_order():
     ],
     ids=["tracked", "moved", "content control", "breaks", "cells", "comment", "empty"],
 )  # fmt: skip
-def test_a_docx_reads_as_with_all_changes_accepted(body, text):
+def test_tracked_changes_of_a_docx_are_accepted(body, text):
     assert read_docx(docx_with_body(body)) == text
 
 
@@ -151,7 +151,7 @@ def test_text_needs_no_library(monkeypatch):
     assert extract(b"<p>words</p>", name="a.html").text == "words"
 
 
-def test_a_reader_that_dies_refuses_the_document(monkeypatch):
+def test_the_document_is_refused_when_its_reader_dies(monkeypatch):
     monkeypatch.setattr(extraction, "_START", "raise MemoryError")
     with pytest.raises(Invalid, match="damaged, or needs more time or memory"):
         extract(make_pdf("x"))
@@ -189,7 +189,7 @@ def test_the_reader_answers_with_text_or_a_refusal(kind, data, answer):
     assert extraction.answer(kind, data) == answer
 
 
-def test_the_reader_is_bound_before_it_reads(monkeypatch, capsys):
+def test_the_reader_sets_its_limits_before_it_reads(monkeypatch, capsys):
     order = []
     monkeypatch.setattr(extraction.resource, "setrlimit", lambda limit, most: order.append((limit, most)))
     monkeypatch.setattr(sys, "argv", ["reader", "html"])
@@ -202,7 +202,7 @@ def test_the_reader_is_bound_before_it_reads(monkeypatch, capsys):
     assert (extraction.resource.RLIMIT_CPU, (seconds, seconds)) in order
 
 
-def test_a_system_that_does_not_know_a_limit_still_reads(monkeypatch, capsys):
+def test_a_document_is_read_on_a_system_without_some_limit(monkeypatch, capsys):
     def refuse(limit, most):
         raise ValueError("not supported")
 

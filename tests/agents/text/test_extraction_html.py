@@ -1,4 +1,4 @@
-"""HTML: what a reader of the page sees, and nothing else."""
+"""HTML: the visible text of a page, and nothing else."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_text_file_stays_text_although_it_holds_tags():
         ("<div hidden/>orders</div>seen", "seen"),
     ],
 )
-def test_what_is_hidden_is_left_out(page, text):
+def test_hidden_text_is_left_out(page, text):
     assert html_text(page) == text
 
 
@@ -90,7 +90,7 @@ def test_a_page_that_breaks_the_parser_is_refused():
         extract(b"<![orders[ x ]]> words", name="a.html")
 
 
-def test_a_page_that_takes_too_long_is_given_up(monkeypatch):
+def test_a_page_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
         extract(b"<!--" * 2_000_000, name="a.html")

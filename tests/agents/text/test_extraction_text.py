@@ -1,4 +1,4 @@
-"""Text and Markdown: encodings, line ends, limits, and what is no text at all."""
+"""Text and Markdown: encodings, line ends, limits, and files that are not text."""
 
 import pytest
 
@@ -39,7 +39,7 @@ GREETING = "Grüße, 世界 🙂"
         "latin-1",
     ],
 )
-def test_encodings_are_told_apart(data, text):
+def test_encodings_are_recognised(data, text):
     assert extract(data, name="a.txt").text == text
 
 
@@ -47,7 +47,7 @@ def test_line_ends_are_made_alike():
     assert extract(b"one\r\ntwo\rthree\nfour\r\n\r\nfive").text == "one\ntwo\nthree\nfour\n\nfive"
 
 
-def test_what_cannot_be_stored_is_replaced_visibly():
+def test_unstorable_characters_are_replaced_visibly():
     assert extract(b"a\x00b").text == "a\ufffdb"
     assert extract(b"\xff\xfea\x00\x00\x00b\x00").text == "a\ufffdb"
 

@@ -1,4 +1,4 @@
-"""Reading takes time in proportion to the text, whatever it is made of: no document stalls the worker that reads it."""
+"""Reading takes linear time, so that no document stalls its worker."""
 
 import time
 
@@ -12,8 +12,8 @@ from agents.providers.offline.quantities import quantities
 from agents.providers.offline.sentences import HEADING_CHARS, Document, split_sentences
 from agents.providers.offline.words import words_of
 from agents.walk.parsing import parse_analysis, parse_judgement
-from tests.agents.providers.offline.asking import analysis, document, playbook
 from tests.agents.providers.offline.corpora import clauses
+from tests.agents.providers.offline.offline_calls import analysis, document, playbook
 from tests.table import every_row
 
 # What a run of marks stands between decides whether a pattern finds its end.
@@ -84,7 +84,7 @@ def slow_ones(read, shapes):
 
 
 @every_row("name", READERS)
-def test_time_grows_with_the_text_and_no_faster(name):
+def test_reading_takes_linear_time(name):
     """Every third piece in one of the shapes; all of them in all in the full run."""
     pieces = enumerate((MARKS + MIXES)[::3])
     shapes = [(SHAPES[number % 3][0], piece, SHAPES[number % 3][1]) for number, piece in pieces]
@@ -93,13 +93,13 @@ def test_time_grows_with_the_text_and_no_faster(name):
 
 @pytest.mark.stress
 @pytest.mark.parametrize("name", READERS)
-def test_time_grows_with_the_text_and_no_faster_in_every_shape(name):
+def test_reading_takes_linear_time_in_every_shape(name):
     shapes = [(begins, piece, ends) for piece in MARKS + MIXES for begins, ends in SHAPES]
     assert slow_ones(READERS[name], shapes) == []
 
 
 @every_row("piece", ["it is. ", "it; ", "it, but ", "a and shall ", ". "])
-def test_demands_that_are_put_together_take_linear_time(piece):
+def test_many_requirements_take_linear_time(piece):
     assert not grows_too_fast(requirements_of, lambda size: in_shape(size, "", piece, ""))
 
 
@@ -129,7 +129,7 @@ def test_a_run_of_marks_does_not_stall_an_analysis(run):
     assert time.process_time() - started < 5
 
 
-def test_what_lies_beyond_the_greatest_size_is_not_read_and_said_so(monkeypatch):
+def test_a_document_that_is_too_long_is_reported_as_cut_off(monkeypatch):
     assert provider.MAX_DOCUMENT_CHARS == 1_000_000
     monkeypatch.setattr(provider, "MAX_DOCUMENT_CHARS", 20_000)
     filler = "It is agreed. " * (20_000 // 14 + 1)

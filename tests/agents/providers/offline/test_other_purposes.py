@@ -1,4 +1,4 @@
-"""The other purposes: judging, gating, scoring, simulating, compacting and chatting, each by its own small rule."""
+"""The other purposes: judging, gating, scoring, simulating, compacting and chatting."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from agents.providers.offline.other_purposes import NO_FORECAST
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
-from tests.agents.providers.offline.asking import NONCE, answer
+from tests.agents.providers.offline.offline_calls import NONCE, answer
 from tests.table import every_row
 
 
@@ -36,19 +36,19 @@ QUOTE = "The Customer shall pay all invoices within 60 days of receipt."
     ],
 )
 def test_a_claim_is_judged_by_its_quote(claim, supported):
-    told = judged(block("claim", claim), block("quote", QUOTE))
+    result = judged(block("claim", claim), block("quote", QUOTE))
 
-    assert told["supported"] is supported
-    assert 0 <= told["score"] <= 1
-    assert (told["score"] >= 0.6) is supported
-    assert told["why"]
+    assert result["supported"] is supported
+    assert 0 <= result["score"] <= 1
+    assert (result["score"] >= 0.6) is supported
+    assert result["why"]
 
 
 @every_row("text", ["", "hello", block("claim", "x"), block("quote", QUOTE), "Claim: x\nQuote: x"])
 def test_nothing_is_supported_without_claim_and_quote(text):
-    told = judged(text)
+    result = judged(text)
 
-    assert (told["supported"], told["score"]) == (False, 0.0)
+    assert (result["supported"], result["score"]) == (False, 0.0)
 
 
 def test_a_judgement_is_shortened_or_left_out_never_cut():
@@ -115,7 +115,7 @@ def test_orders_in_a_reading_set_no_threshold():
 
 @every_row("purpose", [Purpose.JUDGE, Purpose.PRECHECK, Purpose.SIGNAL, Purpose.SIMULATION, Purpose.COMPACTION])
 @every_row("piece", ["\n", " ", "from to ", "- a -> b\n", "claim: ", "1 ", "{"])
-def test_odd_texts_take_no_longer(purpose, piece):
+def test_repetitive_texts_take_no_longer(purpose, piece):
     start = time.process_time()
     answer("Fire above 5", block("claim", "Pay."), block("quote", piece * (50_000 // len(piece))), purpose=purpose)
     assert time.process_time() - start <= 1.5
@@ -136,7 +136,7 @@ class Named:
 
 
 @every_row(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "expected"),
     [
         (
             "send_email",
@@ -153,11 +153,11 @@ class Named:
         ("write", {"text": "x" * 5_000}, "write with arguments that are too long to show."),
     ],
 )
-def test_a_simulation_tells_the_call_and_nothing_of_the_question(name, arguments, told):
-    assert foreseen(name, arguments, "Skill: other({})") == f"{NO_FORECAST} It would run {told}"
+def test_a_simulation_describes_the_call_only(name, arguments, expected):
+    assert foreseen(name, arguments, "Skill: other({})") == f"{NO_FORECAST} It would run {expected}"
 
 
-def test_a_simulation_of_what_it_cannot_read_is_none():
+def test_a_simulation_without_a_call_predicts_nothing():
     text = answer("Say in two or three sentences what will come of it.", purpose=Purpose.SIMULATION).text
 
     assert text == NO_FORECAST

@@ -1,4 +1,4 @@
-"""The parts of the reading: words, sentences, quantities, stance, and names."""
+"""Parts of the reading: words, sentences, quantities, polarity and names."""
 
 from itertools import pairwise
 
@@ -64,7 +64,7 @@ def test_sentences_are_in_order_and_hold_every_word(text):
     assert all(any(start <= word.start < end for start, end in spans) for word in words_of(text))
 
 
-def test_headings_and_lead_ins_are_kept_with_what_they_head():
+def test_sentences_keep_their_headings_and_lead_ins():
     text = (
         "# Terms\n\n7. Termination. Either party may end it.\n\nDuties\nThe Supplier shall not:\n(a) sell data;\n"
         "(b) lose data.\nNew text here."
@@ -78,7 +78,7 @@ def test_headings_and_lead_ins_are_kept_with_what_they_head():
     assert found["Duties"].is_heading
 
 
-def test_a_text_of_short_lines_only_is_no_row_of_headings():
+def test_short_lines_without_text_below_are_sentences():
     assert shown("Hard hats required\n\nFire exits kept clear") == ["Hard hats required", "Fire exits kept clear"]
     assert shown("Safety\n\nNo smoking") == ["No smoking"]
 
@@ -109,7 +109,7 @@ def test_a_phrase_is_found_where_it_stands(phrase):
 
 
 @every_row("phrase", ["early payments", "payment", "!!", " "])
-def test_a_phrase_that_does_not_stand_there_is_not_found(phrase):
+def test_an_absent_phrase_is_not_found(phrase):
     assert Document("Some late payments here.").phrase(phrase) is None
 
 
@@ -122,7 +122,7 @@ def test_words_with_one_meaning(words):
     assert len({meaning(word) for word in words.split()}) == 1
 
 
-def test_the_tables_are_sound():
+def test_word_tables_are_consistent():
     assert stem("getting") == "get"
     assert meaning("the") == meaning("thirty") == meaning("30") == ""
     assert "" not in GENERIC | OPPOSITES.keys() | OPPOSITE_ROLES.keys()
@@ -172,7 +172,7 @@ def test_quantities(text, found):
         ("EUR 5", "USD 5", "another currency"),
     ],
 )
-def test_quantities_are_held_against_each_other(found, wanted, why):
+def test_quantities_are_compared(found, wanted, why):
     assert why in difference(quantities(found)[0], quantities(wanted)[0])
     assert bool(why) == bool(difference(quantities(found)[0], quantities(wanted)[0]))
 
@@ -217,18 +217,18 @@ def test_polarity(clause, polarity):
         ("It may assign", "It may assign only with consent", "lacks"),
     ],
 )
-def test_stances_are_held_against_each_other(found, wanted, why):
+def test_contradictions_between_clauses_are_found(found, wanted, why):
     said = contradiction(commitment_of(found), commitment_of(wanted))
 
     assert why in said
     assert bool(why) == bool(said)
 
 
-def test_names_are_what_no_article_defines():
+def test_capitalised_words_behind_an_article_are_not_names():
     assert names_in("governed by the laws of the State of New York") == {"new", "york"}
     assert names_in("The Processor shall tell the Controller.") == frozenset()
 
 
-def test_a_short_part_belongs_to_what_it_follows():
+def test_a_clause_without_content_requires_nothing():
     assert [one.text for one in requirements_of("The goods are new; and so on")] == ["The goods are new"]
     assert requirements_of("of the") == []

@@ -1,11 +1,11 @@
-"""Verdicts on documents of several trades, and how they change when the documents do."""
+"""Verdicts on the corpora, and how they change when the documents do."""
 
 from agents.definitions.playbooks import Position, Rule, render_rules
 from agents.providers.offline.matcher import Matcher
 from agents.providers.offline.sentences import Document
 from agents.providers.offline.verdicts import DEVIATES, FALLBACK, MEETS, MISSING, check_position, check_rule
-from tests.agents.providers.offline.asking import analysis, document, playbook, skill
 from tests.agents.providers.offline.corpora import clauses, contracts, leases, policies, records
+from tests.agents.providers.offline.offline_calls import analysis, document, playbook, skill
 from tests.table import every_row
 
 CASES = [*clauses.CASES, *contracts.CASES, *leases.CASES, *policies.CASES, *records.CASES]
@@ -35,7 +35,7 @@ def is_seen(case):
     return found.kind == case.verdict and case.quoted in case.document[found.start : found.end]
 
 
-def test_what_is_not_seen_is_known():
+def test_only_the_known_cases_are_wrong():
     assert {case.name for case in CASES if not is_seen(case)} == NOT_SEEN.keys()
     assert {case.verdict for case in CASES} == {MEETS, FALLBACK, DEVIATES, MISSING}
     assert len({case.name for case in CASES}) == len(CASES) > 100
@@ -78,7 +78,7 @@ def test_a_compliant_document_gives_no_finding():
         ("personal", "per\u00adsonal"),
     ],
 )
-def test_other_words_for_the_same_change_nothing(old, new):
+def test_synonyms_and_spellings_change_no_finding(old, new):
     text = "\n\n".join(CLAUSES)
     assert old in text
     assert findings(text.replace(old, new)) == []
@@ -152,7 +152,7 @@ def test_a_second_clause_that_contradicts_the_first_is_found():
     assert found["quote"] == second
 
 
-def test_demanded_and_forbidden_phrases():
+def test_required_and_forbidden_phrases_are_checked():
     position = Position("Tax", "warn", must_contain=("VAT number",), must_not_contain=("cash only",))
     worded = Position("Payment", "warn", CLAUSES[0], must_contain=("bank transfer",))
 
@@ -170,7 +170,7 @@ def test_a_position_without_a_standard_asks_for_its_issue():
     assert verdict(Position("the"), OTHER).kind == MEETS
 
 
-def test_all_parts_of_a_standard_are_demanded():
+def test_all_parts_of_a_standard_are_required():
     position = Position(
         "Data", "warn", "The Supplier shall encrypt backups and shall delete logs. It shall train staff yearly."
     )
@@ -203,10 +203,10 @@ RULE_TEXT = render_rules(
 def test_rules_that_are_kept_give_no_finding():
     text = """Signed by both parties. Payment is due in 14 days. The discount is 15 %. The warranty lasts three years.
 Data is retained as agreed. VAT and tax are included, in EUR. A late fee of 2% applies. The total is USD 99."""
-    told = analysis(skill(RULE_TEXT), document(text))
+    result = analysis(skill(RULE_TEXT), document(text))
 
-    assert told["findings"] == []
-    assert told["analyst"]["notes"] == ["Rule not understood, and not checked: at most a few days"]
+    assert result["findings"] == []
+    assert result["analyst"]["notes"] == ["Rule not understood, and not checked: at most a few days"]
 
 
 def test_rules_that_are_broken_give_findings():
@@ -219,7 +219,7 @@ The warranty lasts one year. A late fee of 9% applies. The total is USD 101."""
     assert all(text[one["start"] : one["end"]] == one["quote"] for one in found)
 
 
-def test_what_must_not_be_said_may_be_denied():
+def test_a_forbidden_statement_may_be_denied():
     rule = Rule("must not", "renew automatically")
 
     assert verdict(rule, "The contract shall not renew automatically.").kind == MEETS
@@ -227,26 +227,26 @@ def test_what_must_not_be_said_may_be_denied():
     assert verdict(rule, OTHER).kind == MEETS
 
 
-def test_at_least_has_to_be_stated_and_at_most_has_not():
-    told = analysis(skill(RULE_TEXT), document("Signed by both parties, for VAT and tax in EUR. Data is retained."))
+def test_at_least_must_be_stated_and_at_most_need_not():
+    result = analysis(skill(RULE_TEXT), document("Signed by both parties, for VAT and tax in EUR. Data is retained."))
 
-    assert [one["position"] for one in told["findings"]] == [
+    assert [one["position"] for one in result["findings"]] == [
         "must not be less than 10 % discount",
         "at least 2 years: warranty",
     ]
 
 
-def test_position_of_forbidden_phrases_alone_is_met_by_a_document_that_is_silent():
+def test_a_silent_document_meets_a_position_of_forbidden_phrases():
     position = Position("No cash", must_not_contain=("cash only",))
 
     assert verdict(position, "Payment is due within 30 days by bank transfer.").kind == MEETS
     assert verdict(position, "Payment is cash only, at the till.").kind == DEVIATES
 
 
-def test_position_of_phrases_alone_is_decided_in_a_document_that_is_no_english():
-    told = analysis(
+def test_a_position_of_phrases_is_decided_in_any_language():
+    result = analysis(
         playbook(Position("Runbook", must_contain=("runbook",))),
         document('{"sev": 1, "svc": "chk-7", "msg": "p99 5xx 0x7f"}'),
     )
 
-    assert told["analyst"]["verdicts"].get("missing", 0) + told["analyst"]["verdicts"].get("deviates", 0) == 1
+    assert result["analyst"]["verdicts"].get("missing", 0) + result["analyst"]["verdicts"].get("deviates", 0) == 1
