@@ -21,6 +21,7 @@ ENOUGH = 0.6  # share of the required words (by weight) that says the same
 _ENOUGH_OF_FEW, _FEW = 0.75, 3  # where few words are required, each of them counts for more
 _RELATED = 0.55  # share that makes a sentence speak of it, whatever the issue is called
 _ON_ISSUE = 0.6  # share of the issue's words that does
+_ALIKE = 0.85  # a sentence that covers this share of what the best one covers must agree as well
 _GENERIC_WEIGHT, _ISSUE_WEIGHT = 0.3, 1.5
 _CANDIDATES = 12
 _MUTUAL = meaning("mutual")
@@ -102,12 +103,16 @@ class Matcher:
         self.document = document
 
     def look_up(self, wanted: Requirement) -> Outcome:
-        """Return the outcome of the best sentence; of several equally good ones, a conflict first."""
+        """Return the outcome of the best sentence, or a conflict with it or with one much like it."""
         candidates = self.candidates(wanted)
         if not candidates:
             return Outcome(ABSENT)
         enough = _ENOUGH_OF_FEW if len(wanted.weights.keys() - GENERIC) <= _FEW else ENOUGH
-        outcomes = [self._judge(wanted, one, enough) for one in candidates if one.score == candidates[0].score]
+        best = candidates[0]
+        alike = max(ENOUGH, _ALIKE * best.coverage)
+        outcomes = [
+            self._judge(wanted, one, enough) for one in candidates if one.score == best.score or one.coverage >= alike
+        ]
         by_kind = {one.kind: one for one in reversed(outcomes)}
         return by_kind.get(CONFLICTS) or by_kind.get(MET) or outcomes[0]
 

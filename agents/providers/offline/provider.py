@@ -7,6 +7,7 @@ Text outside of a playbook or skill block gives it no instructions.
 
 import json
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -204,13 +205,13 @@ def render_analysis(analysis: Analysis, *, max_tokens: int) -> tuple[str, bool]:
     The most severe findings come first and are the last to be left out.
     """
     findings = sorted(analysis.findings, key=_rank)
-    fits, beyond = -1, len(findings) + 1
-    while beyond - fits > 1:  # the whole is tried first
-        middle = beyond - 1 if fits < 0 and beyond > len(findings) else (fits + beyond) // 2
-        text = _json(analysis, findings[:middle])
-        fits, beyond = (middle, beyond) if count_tokens(text) <= max_tokens else (fits, middle)
-    if fits >= 0:
-        return _json(analysis, findings[:fits]), fits == len(findings)
+    whole = _json(analysis, findings)
+    if count_tokens(whole) <= max_tokens:
+        return whole, True
+    sizes = range(len(findings))
+    fitting = bisect_right(sizes, max_tokens, key=lambda number: count_tokens(_json(analysis, findings[:number])))
+    if fitting:
+        return _json(analysis, findings[: fitting - 1]), False
     return first_that_fits(['{"findings": []}', "{}"], max_tokens)[0], False
 
 

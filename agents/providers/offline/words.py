@@ -50,49 +50,47 @@ terminate cancel rescind
 notify notification inform advise alert notice report communicate tell
 pay settle remit payable paid payment
 begin commence start
-receive receipt received
-invoice bill billing
+receive receipt
+invoice bill
 fee charge
 keep maintain retain preserve store retention hold kept
-delete erase destroy purge erasure destruction deletion
+delete erase destroy purge erasure destruction
 breach violation infringement incident compromise
 law legislation statute
-permit allow authorise authorize
-consent approval permission approve authorisation authorization sign-off
+permit allow
+consent approval permission authorisation authorization
 written writing
-limit cap ceiling limitation
-confidential secret nondisclosure confidentiality secrecy
+limit cap ceiling
+confidential secret nondisclosure secrecy
 buy purchase acquire procure
-help assist support assistance
-damage loss losses
+help assist support
+damage loss
 holiday vacation
 salary wage remuneration compensation
-repair fix remedy rectify remediate
-renew extend renewal extension
+repair fix remedy rectify
+renew extend extension
 late overdue delayed
 prior advance beforehand preceding previous
-transfer assign assignment
+transfer assign
 dispute controversy disagreement
 warrant guarantee warranty
 defect fault error flaw
-review audit inspect examine inspection assess assessment evaluate
-return refund reimburse repay reimbursement
+review audit inspect examine assess evaluate
+return refund reimburse repay
 disclose reveal divulge disclosure
 indemnify indemnity indemnification
 liable liability
 accident mishap
 meeting session assembly
-document record documentation
-train training educate
+document record
+train educate
 password passphrase
-immediate prompt promptly immediately
-automatic automatically
+immediate prompt
 obtain get secure
 deliver delivery ship shipment
-insurance insure coverage
-require need demand requirement
+insurance coverage
+require need demand
 unlimited uncapped
-restrict restriction
 person individual
 subcontract subcontractor
 quote quotation
@@ -100,9 +98,8 @@ proof evidence
 price cost
 tax vat
 penalty fine
-remove removal eliminate
+remove eliminate
 sublet sublease underlet
-govern governed
 rent rental
 jurisdiction court venue
 noncompete noncompetition
