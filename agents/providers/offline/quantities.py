@@ -69,7 +69,7 @@ _QUANTITY = re.compile(
     rf"""
     (?: \b(?P<every>every|each|once\s+(?:per|an?|every|each|in))\s+(?:other\s+)? )?
     (?:
-        (?: (?:(?<=[^\w])|^|\b)(?P<currency>{_CODE})\s? | (?<![\w.]) )
+        (?: (?<!\w)(?P<currency>{_CODE})\s? | (?<![\w.]) )
         (?P<digits>{_DIGITS})(?!{_DATE_AFTER})
         (?: \s?(?P<scale>hundred|thousand|million|billion|bn|mn|[km])\b )?
       | \b(?P<words>(?:{_NUMBER_WORD})(?:[\s-]+(?:and\s+)?(?:{_NUMBER_WORD}))*)\b
