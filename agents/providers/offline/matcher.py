@@ -20,7 +20,7 @@ MET, PARTLY, CONFLICTS, ABSENT = "met", "partly", "conflicts", "absent"
 ENOUGH = 0.6  # share of the required words (by weight) that says the same
 _ENOUGH_OF_FEW, _FEW = 0.75, 3  # where few words are required, each of them counts for more
 _RELATED = 0.55  # share that makes a sentence speak of it, whatever the issue is called
-_ON_ISSUE = 0.6  # share of the issue's words that does
+_ON_ISSUE, _RELATED_ON_ISSUE = 0.6, 0.15  # less is enough when it names this share of the issue's words
 _ALIKE = 0.85  # a sentence that covers this share of what the best one covers must agree as well
 _GENERIC_WEIGHT, _ISSUE_WEIGHT = 0.3, 1.5
 _CANDIDATES = 12
@@ -145,13 +145,9 @@ class Matcher:
                 on_issue[sentence] = on_issue.get(sentence, 0.0) + 1 / len(wanted.issue)
         total = wanted.total or 1.0
         found = (
-            Candidate(
-                round(covered.get(sentence, 0.0) / total + 0.25 * on_issue.get(sentence, 0.0), 6),
-                sentence,
-                covered.get(sentence, 0.0) / total,
-            )
-            for sentence in covered.keys() | on_issue.keys()
-            if covered.get(sentence, 0.0) / total >= _RELATED or on_issue.get(sentence, 0.0) >= _ON_ISSUE
+            Candidate(round(weight / total + 0.25 * on_issue.get(sentence, 0.0), 6), sentence, weight / total)
+            for sentence, weight in covered.items()
+            if weight / total >= (_RELATED_ON_ISSUE if on_issue.get(sentence, 0.0) >= _ON_ISSUE else _RELATED)
         )
         spoken = (one for one in found if not self.document.sentences[one.sentence].is_heading)
         return heapq.nsmallest(most, spoken, key=lambda one: (-one.score, one.sentence))
