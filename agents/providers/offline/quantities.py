@@ -26,32 +26,15 @@ _SCALES = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1
 _SHORT_SCALES = {"k": 1_000, "m": 1_000_000, "mn": 1_000_000, "bn": 1_000_000_000}
 _DAYS_IN = {
     "minute": 1 / 1440,
-    "min": 1 / 1440,
     "hour": 1 / 24,
-    "hr": 1 / 24,
     "day": 1.0,
-    "night": 1.0,
     "week": 7.0,
     "fortnight": 14.0,
     "month": _YEAR / 12,
     "quarter": _YEAR / 4,
     "year": _YEAR,
 }
-_FREQUENCIES = {
-    "hourly": 1 / 24,
-    "daily": 1.0,
-    "weekly": 7.0,
-    "biweekly": 14.0,
-    "fortnightly": 14.0,
-    "monthly": _YEAR / 12,
-    "quarterly": _YEAR / 4,
-    "semiannually": _YEAR / 2,
-    "biannually": _YEAR / 2,
-    "annually": _YEAR,
-    "annual": _YEAR,
-    "yearly": _YEAR,
-    "biennially": 2 * _YEAR,
-}
+_ADVERBS = {"daily": "day", "annual": "year", "annually": "year"}  # the others end in -ly
 _CODES = "USD EUR GBP CHF JPY INR AUD CAD SEK"
 _CURRENCIES = {code.lower(): code for code in _CODES.split()}
 _CURRENCIES |= {"$": "USD", "us$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
@@ -80,14 +63,14 @@ _QUANTITY = re.compile(
         (?: \s*(?:per|a|each|every|/)\s*(?P<rate>month|annum|year) | \s+(?P<adverb>monthly|annually|yearly) )?
       | \s?(?P<currency_after>(?:{_CODE})(?!\w)|(?:dollar|euro|pound)s\b)
       | [\s-]*(?P<business>(?:business|working|banking)\s+)?(?:(?:calendar|consecutive|full|clear)\s+)?
-        (?P<time>minutes?|mins?|hours?|hrs?|days?|nights?|weeks?|fortnights?|months?|quarters?|years?)\b
+        (?P<time>minutes?|hours?|days?|weeks?|fortnights?|months?|quarters?|years?)\b
     )?
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 _FREQUENCY = re.compile(
-    rf"\b(?:{'|'.join(_FREQUENCIES)})\b"
-    r"|\b(?:every|each|once\s+(?:per|an?|every|each))\s+(?:calendar\s+)?(hour|day|week|month|quarter|year)\b",
+    r"\b(?P<adverb>(?:hour|week|fortnight|month|quarter|year)ly|daily|annual(?:ly)?)\b"
+    r"|\b(?:every|each|once\s+(?:per|an?|every|each))\s+(?:calendar\s+)?(?P<unit>hour|day|week|month|quarter|year)\b",
     re.IGNORECASE,
 )
 _DAY_OF_MONTH = re.compile(
@@ -198,8 +181,9 @@ def _counted(text: str, match: re.Match[str], value: float) -> Quantity | None:
 def _without_number(text: str) -> Iterator[Quantity]:
     """How often, and the day of a month."""
     for match in _FREQUENCY.finditer(text):
-        days = _DAYS_IN[match[1].lower()] if match[1] else _FREQUENCIES[match[0].lower()]
-        yield Quantity(days, EVERY, match.start(), match.end(), match[0], MOST)
+        word = (match["unit"] or match["adverb"]).lower()
+        unit = _ADVERBS.get(word) or word.removesuffix("ly")
+        yield Quantity(_DAYS_IN[unit], EVERY, match.start(), match.end(), match[0], MOST)
     for match in _DAY_OF_MONTH.finditer(text):
         value = int(match[1]) if match[1] else _ORDINALS.index(match[2].lower()) + 1
         yield Quantity(value, "day of the month", match.start(), match.end(), match[0])

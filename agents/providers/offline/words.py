@@ -116,43 +116,16 @@ _GENERIC = """
 """
 
 _OPPOSITE_ROLES = """
-customer supplier
-landlord tenant
-employee employer
-licensor licensee
-discloser recipient
-controller processor
-borrower lender
+    customer/supplier landlord/tenant employee/employer licensor/licensee discloser/recipient controller/processor
+    borrower/lender
 """
 
 _OPPOSITES = """
-mutual unilateral
-mutual onesided
-limited unlimited
-increase decrease
-increase reduce
-approve reject
-approve decline
-enable disable
-public private
-mandatory optional
-mandatory voluntary
-required optional
-obligatory optional
-advance arrears
-present absent
-pass fail
-complete incomplete
-encrypt plaintext
-encrypt cleartext
-permanent temporary
-perpetual temporary
-paid unpaid
-internal external
-revocable irrevocable
-refundable nonrefundable
-exclusive nonexclusive
-automatic manual
+    mutual/unilateral mutual/onesided limited/unlimited increase/decrease increase/reduce approve/reject
+    approve/decline enable/disable public/private mandatory/optional mandatory/voluntary required/optional
+    obligatory/optional advance/arrears present/absent pass/fail complete/incomplete encrypt/plaintext
+    encrypt/cleartext permanent/temporary perpetual/temporary paid/unpaid internal/external revocable/irrevocable
+    refundable/nonrefundable exclusive/nonexclusive automatic/manual
 """
 
 # The stemmer would read these as forms of "inform" and "person".
@@ -218,8 +191,8 @@ def meanings_of(text: str) -> frozenset[str]:
 
 def _pairs(table: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for line in table.split("\n")[1:-1]:
-        one, other = map(meaning, line.split())
+    for pair in table.split():
+        one, other = map(meaning, pair.split("/"))
         found.setdefault(one, set()).add(other)
         found.setdefault(other, set()).add(one)
     return found
