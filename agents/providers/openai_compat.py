@@ -314,10 +314,10 @@ def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
     """The server's own words, explained, shortened and without secrets."""
     status = answer.status_code
     fault = fault_of_status(status)
-    said = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
+    message = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
     advice = _ADVICE[fault].format(key=endpoint.key_name)
     return ProviderError(
-        f"{status} from {endpoint.url}: {advice}. The server said: {said or 'nothing'}",
+        f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
         usage=usage_of_status(status),
         retry_after=_retry_after(answer.headers.get("retry-after", "")),

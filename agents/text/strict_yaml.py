@@ -157,8 +157,8 @@ class _Reader:
             key = self._node(event, depth=depth + 1)
             if key.kind != _TEXT or len(key.text) > MAX_KEY_CHARS:
                 found = key.kind if key.kind != _TEXT else f"{len(key.text)} characters"
-                said = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
-                raise Unreadable(said, key.line)
+                message = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
+                raise Unreadable(message, key.line)
             if key.text in entries:
                 raise Unreadable(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).", key.line)
             lines[key.text] = key.line

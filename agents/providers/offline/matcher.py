@@ -6,8 +6,8 @@ opposites. Weights are fixed: added or moved paragraphs change no outcome.
 
 import heapq
 import re
-from collections.abc import Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -51,6 +51,9 @@ class Requirement:
     @cached_property
     def total(self) -> float:
         return sum(self.weights.values())
+
+    def with_quantities(self, change: Callable[[Quantity], Quantity]) -> "Requirement":
+        return replace(self, quantities=tuple(map(change, self.quantities)))
 
 
 def requirements_of(text: str, *, issue: str = "", whole: bool = False) -> list[Requirement]:
@@ -154,13 +157,13 @@ class Matcher:
 
     def _judge(self, wanted: Requirement, candidate: Candidate, enough: float) -> Outcome:
         text = self.document.sentence_text(candidate.sentence)
-        said = meanings_of(text)
+        meanings = meanings_of(text)
         coverage = candidate.coverage
-        if is_mutual(text) and _MUTUAL in wanted.weights.keys() - said:  # "each party shall" is a mutual clause
+        if is_mutual(text) and _MUTUAL in wanted.weights.keys() - meanings:  # "each party shall" is a mutual clause
             coverage += wanted.weights[_MUTUAL] / wanted.total
         clause = _closest_clause(wanted, text)
         commitment = commitment_of(clause)
-        opposite = _opposite(wanted, said, text)
+        opposite = _opposite(wanted, meanings, text)
         if opposite and wanted.commitment.polarity == FORBIDS and commitment.polarity == AFFIRMS:
             return Outcome(MET, candidate.sentence, "", coverage)  # "no unlimited liability" is met by a limited one
         amounts = quantities(text)
@@ -177,7 +180,9 @@ class Matcher:
             return Outcome(PARTLY, candidate.sentence, f"it states no figure for {lacking.text!r}", coverage)
         if coverage >= enough:
             return Outcome(MET, candidate.sentence, "", coverage)
-        missing = [word.text for word in words_of(wanted.text) if meaning(word.text) in wanted.weights.keys() - said]
+        missing = [
+            word.text for word in words_of(wanted.text) if meaning(word.text) in wanted.weights.keys() - meanings
+        ]
         why = f"it does not speak of: {', '.join(list(dict.fromkeys(missing))[:6])}"
         return Outcome(PARTLY, candidate.sentence, why, coverage)
 
@@ -209,9 +214,9 @@ def names_in(text: str) -> frozenset[str]:
     return meanings_of(" ".join(names)) - GENERIC
 
 
-def _opposite(wanted: Requirement, said: frozenset[str], text: str) -> str:
-    for key in sorted((wanted.weights.keys() | wanted.issue) - said):
-        if clash := OPPOSITES.get(key, set()) & said - wanted.weights.keys():
+def _opposite(wanted: Requirement, meanings: frozenset[str], text: str) -> str:
+    for key in sorted((wanted.weights.keys() | wanted.issue) - meanings):
+        if clash := OPPOSITES.get(key, set()) & meanings - wanted.weights.keys():
             return f"it says {_written(text, clash)} where {_written(wanted.text, {key}) or key} is asked for"
     return ""
 

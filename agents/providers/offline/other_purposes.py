@@ -48,10 +48,8 @@ Reply = tuple[str, bool]  # the text, and whether it is whole
 def judge(texts: list[str], max_tokens: int) -> Reply:
     """Whether the quote supports the claim: it says each sentence of the claim, with the same figures."""
     blocks = {block.kind: block.text for text in texts for block in parse_blocks(text)}
-    wanted = [
-        replace(one, quantities=tuple(replace(quantity, bound="") for quantity in one.quantities))
-        for one in requirements_of(blocks.get("claim", ""))
-    ]
+    claims = requirements_of(blocks.get("claim", ""))
+    wanted = [one.with_quantities(lambda quantity: replace(quantity, bound="")) for one in claims]
     matcher = Matcher(Document(blocks.get("quote", "")))
     outcomes = [matcher.look_up(one) for one in wanted]
     scores = [0.0 if one.kind == CONFLICTS else one.coverage / (1 if one.kind == MET else 2) for one in outcomes]

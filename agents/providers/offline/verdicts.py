@@ -80,10 +80,8 @@ def _without_phrases(matcher: Matcher, phrases: tuple[str, ...], blank: Verdict)
 
 def _check_wording(matcher: Matcher, position: Position, blank: Verdict) -> Verdict:
     tiers = [quantity for text in position.fallbacks for quantity in quantities(text)]
-    standard = [
-        replace(one, quantities=tuple(_with_direction(quantity, tiers) for quantity in one.quantities))
-        for one in requirements_of(position.standard or position.issue, issue=position.issue)
-    ]
+    read = requirements_of(position.standard or position.issue, issue=position.issue)
+    standard = [one.with_quantities(lambda quantity: _with_direction(quantity, tiers)) for one in read]
     if not standard:
         return blank
     first = _check_all(matcher, standard, blank)
@@ -107,15 +105,13 @@ def _with_direction(wanted: Quantity, tiers: list[Quantity]) -> Quantity:
 def _fallback(text: str, issue: str, standard: list[Requirement]) -> list[Requirement]:
     """What a fallback requires. A terse one ("45 days") is the standard with another figure, in the same direction."""
     limits = {one.unit: one for wanted in standard for one in wanted.quantities if one.bound}
-    own = [
-        replace(one, quantities=tuple(_like(quantity, limits.get(quantity.unit)) for quantity in one.quantities))
-        for one in requirements_of(text, issue=issue)
-    ]
+    read = requirements_of(text, issue=issue)
+    own = [one.with_quantities(lambda quantity: _like(quantity, limits.get(quantity.unit))) for one in read]
     figures = {quantity.unit: quantity for one in own for quantity in one.quantities}
     weight = sum(weight for one in own for key, weight in one.weights.items() if key not in one.issue)
     if not figures or weight > _TERSE_WEIGHT:
         return own
-    return [replace(one, quantities=tuple(figures.get(q.unit, q) for q in one.quantities)) for one in standard]
+    return [one.with_quantities(lambda quantity: figures.get(quantity.unit, quantity)) for one in standard]
 
 
 def _like(quantity: Quantity, limit: Quantity | None) -> Quantity:
@@ -168,8 +164,8 @@ def _must_not(matcher: Matcher, rule: Rule, blank: Verdict) -> Verdict:
     if _EXCEEDS.match(rule.text) and (limit := _limit(f"must not {rule.text}")):
         return _within(matcher, limit, blank)
     for one in requirements_of(rule.text, whole=True):
-        if said := matcher.says(one):
-            return _shown(matcher, replace(blank, kind=DEVIATES, why="the document says what it must not say"), said)
+        if found := matcher.says(one):
+            return _shown(matcher, replace(blank, kind=DEVIATES, why="the document says what it must not say"), found)
     return blank
 
 

@@ -63,9 +63,14 @@ def test_a_call_returns_the_reply():
 
 def test_tools_schema_seed_and_stops_are_sent_when_given():
     request = ModelRequest(
-        "m", REQUEST.messages, tools=({"type": "function"},), response_schema={"type": "object"}, seed=7, stop=("END",),
+        "m",
+        REQUEST.messages,
+        tools=({"type": "function"},),
+        response_schema={"type": "object"},
+        seed=7,
+        stop=("END",),
         temperature=0.0,
-    )  # fmt: skip
+    )
     _, server = complete(answer(), request=request, token_limit_name="max_completion_tokens")
     [sent] = server.requests
     assert sent["tools"] == [{"type": "function"}]

@@ -97,19 +97,25 @@ def test_text_of_a_docx_with_its_tables_in_order():
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("<w:p><w:ins><w:r><w:t>inserted</w:t></w:r></w:ins><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>",
-         "inserted"),
+        (
+            "<w:p><w:ins><w:r><w:t>inserted</w:t></w:r></w:ins><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>",
+            "inserted",
+        ),
         ("<w:p><w:moveFrom><w:r><w:t>old place</w:t></w:r></w:moveFrom><w:r><w:t>stays</w:t></w:r></w:p>", "stays"),
-        (f"<w:sdt><w:sdtPr><w:alias/></w:sdtPr><w:sdtContent>{paragraph('controlled')}</w:sdtContent></w:sdt>",
-         "controlled"),
-        ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:cr/><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t></w:r></w:p>",
-         "one\ntwo\nnon-stop"),
+        (
+            f"<w:sdt><w:sdtPr><w:alias/></w:sdtPr><w:sdtContent>{paragraph('controlled')}</w:sdtContent></w:sdt>",
+            "controlled",
+        ),
+        (
+            "<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:cr/><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t></w:r></w:p>",
+            "one\ntwo\nnon-stop",
+        ),
         (f"<w:tbl><w:tr><w:tc>{paragraph('a')}{paragraph('b')}</w:tc><w:tc><w:p/></w:tc><w:tc/></w:tr></w:tbl>", "a b"),
         (f"<!-- a comment -->{paragraph('seen')}", "seen"),
         ("<w:p><w:r><w:t/></w:r></w:p>" + paragraph("after an empty one"), "after an empty one"),
     ],
     ids=["tracked", "moved", "content control", "breaks", "cells", "comment", "empty"],
-)  # fmt: skip
+)
 def test_tracked_changes_of_a_docx_are_accepted(body, text):
     assert read_docx(docx_with_body(body)) == text
 

@@ -26,9 +26,12 @@ def answer(*, system="", alerts="", after=(), offered=("tell_owner", "yield"), m
         *after,
     ]
     request = ModelRequest(
-        "offline", tuple(messages), max_tokens=max_tokens, tools=tuple(map(tool, offered)),
+        "offline",
+        tuple(messages),
+        max_tokens=max_tokens,
+        tools=tuple(map(tool, offered)),
         purpose=Purpose.AUTONOMOUS_EXECUTOR,
-    )  # fmt: skip
+    )
     reply = OfflineProvider().complete(request)
     return reply, [(call.name, json.loads(call.arguments)) for call in reply.calls]
 

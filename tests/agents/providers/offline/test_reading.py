@@ -115,9 +115,15 @@ def test_an_absent_phrase_is_not_found(phrase):
 
 @every_row(
     "words",
-    ["terminate terminates terminated termination cancel", "pay paid payment payable settle", "notify notice inform",
-     "confidential confidentiality secret", "indemnify indemnity indemnification", "renew renewal extends"],
-)  # fmt: skip
+    [
+        "terminate terminates terminated termination cancel",
+        "pay paid payment payable settle",
+        "notify notice inform",
+        "confidential confidentiality secret",
+        "indemnify indemnity indemnification",
+        "renew renewal extends",
+    ],
+)
 def test_words_with_one_meaning(words):
     assert len({meaning(word) for word in words.split()}) == 1
 
@@ -155,7 +161,7 @@ def test_word_tables_are_consistent():
         ("Section 5 on 31 January 2025, 12/05/2024, 10:30, May 4, 2nd", []),
         ("in 2025 one of them, a 7", []),
     ],
-)  # fmt: skip
+)
 def test_quantities(text, found):
     assert [(round(one.value, 2), one.unit, one.bound) for one in quantities(text)] == found
 
