@@ -22,8 +22,8 @@ from agents.enums import (
 from agents.models import AgentSession, Approval, Finding, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
 from agents.policy.transitions import TERMINAL
+from agents.providers.base import ended_once
 from agents.providers.registry import serving
-from agents.providers.transport import ended_once
 from agents.runner import run_session
 from agents.sessions.approvals import MAX_PENDING, approval_reject
 from agents.sessions.questions import question_answer
