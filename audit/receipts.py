@@ -150,7 +150,7 @@ class _Fold:
             "at": event.at.isoformat(),
             "kind": event.kind,
             "actor": event.actor,
-            "sentence": self._labels.told(event.kind, event.details),
+            "sentence": self._labels.sentence(event.kind, event.details),
         }
 
     def _what(self, event: Event) -> str:
@@ -412,7 +412,7 @@ class Approvals:
     def action(self, details: Mapping[str, Any]) -> str | None:
         return self._actions.get(details.get("approval_id"))
 
-    def told(self, kind: str, details: Mapping[str, Any]) -> str:
+    def sentence(self, kind: str, details: Mapping[str, Any]) -> str:
         """Return the event's sentence, with the call it is about."""
         action = self.action(details)
         text = told(kind, {"action": action, **details} if action else details)
