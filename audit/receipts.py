@@ -17,6 +17,7 @@ from audit.rows import EPOCH, GENESIS, stream
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
 CALL: Final = f"{SESSION_PREFIX}tool_call"
+RESOLVED: Final = "tool_call.resolved"
 CAP_REACHED: Final = f"{SESSION_PREFIX}cost_cap_reached"
 HALT_REQUESTED: Final = f"{SESSION_PREFIX}halt_requested"
 OPEN: Final = "started"
@@ -56,105 +57,81 @@ def build_receipt(chain: str) -> dict[str, Any]:
 
 def fold(events: Iterable[Event]) -> dict[str, Any]:
     """Turn events, in their order, into a receipt; pure."""
-    folding = _Fold()
-    for event in events:
-        folding.add(event)
-    return folding.receipt()
+    rows = list(events)
+    start = next((event for event in reversed(rows) if event.kind == STARTED), None)
+    end = next((event for event in rows if event.kind in TERMINAL_KINDS), None)
+    phases = [event for event in rows if event.kind == PHASE]
+    halts = [event for event in rows if event.kind in HALTS]
+    approvals = [event for event in rows if event.kind.startswith("approval.")]
+    listed = {STARTED, PHASE, CALL, *HALTS, *TERMINAL_KINDS, *(event.kind for event in approvals)}
+    others = [event for event in rows if event.kind not in listed]
+    calls, notes = _calls(rows)
+    sentences = Approvals()
+    for event in approvals:
+        sentences.take(event.kind, event.actor, event.details)
+
+    def summary(event: Event) -> dict[str, Any]:
+        text = sentences.sentence(event.kind, event.details)
+        return {**_place(event), "kind": event.kind, "actor": event.actor, "sentence": text}
+
+    def detailed(event: Event) -> dict[str, Any]:
+        return {**summary(event), "details": dict(event.details)}
+
+    def what(event: Event) -> str:
+        return str(worded("action", sentences.action(event.details) or "call"))
+
+    return {
+        **{name: start.details.get(name) if start else None for name in SCALARS},
+        "status": _status(end),
+        "terminal_reason": _reason(end),
+        "started_at": start.at.isoformat() if start else None,
+        "ended_at": end.at.isoformat() if end else None,
+        "totals": {
+            "charged_usd": _usd_text(sum((call.charged for call in calls), Decimal(0))),
+            "actual_usd": _usd_text(sum((call.actual for call in calls), Decimal(0))),
+            "calls": len(calls),
+        },
+        "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
+        "phase_transitions": [
+            {**_place(event), **{name: event.details.get(name) for name in ("from_phase", "to_phase")}}
+            for event in phases
+        ],
+        "tool_calls": [call.described([halt.seq for halt in halts]) for call in calls],
+        "approvals": [{**detailed(event), "what": what(event)} for event in approvals],
+        "halts": [detailed(event) for event in halts],
+        "other_events": [detailed(event) for event in others],
+        "events": [summary(event) for event in rows],
+        "notes": notes,
+        "rows": len(rows),
+        "head_hash": rows[-1].hash if rows else GENESIS,
+    }
 
 
-class _Fold:
-    """Collects the events of one chain."""
+def _place(event: Event) -> dict[str, Any]:
+    return {"seq": event.seq, "at": event.at.isoformat()}
 
-    def __init__(self) -> None:
-        self._scalars: dict[str, Any] = dict.fromkeys(SCALARS)
-        self._started_at: str | None = None
-        self._terminal: Event | None = None
-        self._phases: list[dict[str, Any]] = []
-        self._calls: list[_Call] = []
-        self._by_id: dict[str, _Call] = {}
-        self._halts: list[Event] = []
-        self._approvals: list[Event] = []
-        self._others: list[Event] = []
-        self._events: list[Event] = []
-        self._notes: list[str] = []
-        self._labels = Approvals()
 
-    def add(self, event: Event) -> None:
-        self._events.append(event)
-        if event.kind in TERMINAL_KINDS and self._terminal is None:
-            self._terminal = event
-        if event.kind == STARTED:
-            self._scalars |= {name: event.details.get(name) for name in SCALARS}
-            self._started_at = event.at.isoformat()
-        elif event.kind == PHASE:
-            moved = {name: event.details.get(name) for name in ("from_phase", "to_phase")}
-            self._phases.append({"seq": event.seq, "at": event.at.isoformat(), **moved})
-        elif event.kind == CALL:
-            self._add_call(event)
-        elif event.kind in HALTS:
-            self._halts.append(event)
-        elif event.kind.startswith("approval."):
-            self._approvals.append(event)
-            self._labels.take(event.kind, event.actor, event.details)
-        elif event.kind not in TERMINAL_KINDS:
-            self._add_other(event)
-
-    def _add_call(self, event: Event) -> None:
+def _calls(rows: list[Event]) -> tuple[list["_Call"], list[str]]:
+    """Return the calls in the order of their first row, and notes for the reader."""
+    calls: list[_Call] = []
+    by_id: dict[str, _Call] = {}
+    notes: list[str] = []
+    for event in rows:
+        if event.kind not in {CALL, RESOLVED}:
+            continue
         call_id = event.details.get("call_id")
-        call = self._by_id.get(call_id) if call_id is not None else None
+        call = by_id.get(call_id) if call_id is not None else None
+        if event.kind == RESOLVED:
+            if call is not None:
+                call.entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
+            continue
         if call is None:
             call = _Call(call_id)
-            self._calls.append(call)
+            calls.append(call)
             if call_id is not None:
-                self._by_id[call_id] = call
-        self._notes += call.take(event)
-
-    def _add_other(self, event: Event) -> None:
-        call = self._by_id.get(event.details.get("call_id", ""))
-        if event.kind == "tool_call.resolved" and call is not None:
-            call.entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
-        self._others.append(event)
-
-    def receipt(self) -> dict[str, Any]:
-        end = self._terminal
-        halted_at = [event.seq for event in self._halts]
-        return {
-            **self._scalars,
-            "status": _status(end),
-            "terminal_reason": _reason(end),
-            "started_at": self._started_at,
-            "ended_at": end.at.isoformat() if end else None,
-            "totals": {
-                "charged_usd": _usd_text(sum((call.charged for call in self._calls), Decimal(0))),
-                "actual_usd": _usd_text(sum((call.actual for call in self._calls), Decimal(0))),
-                "calls": len(self._calls),
-            },
-            "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
-            "phase_transitions": self._phases,
-            "tool_calls": [call.described(halted_at) for call in self._calls],
-            "approvals": [{**self._detailed(event), "what": self._what(event)} for event in self._approvals],
-            "halts": [self._detailed(event) for event in self._halts],
-            "other_events": [self._detailed(event) for event in self._others],
-            "events": [self._summary(event) for event in self._events],
-            "notes": self._notes,
-            "rows": len(self._events),
-            "head_hash": self._events[-1].hash if self._events else GENESIS,
-        }
-
-    def _detailed(self, event: Event) -> dict[str, Any]:
-        return {**self._summary(event), "details": dict(event.details)}
-
-    def _summary(self, event: Event) -> dict[str, Any]:
-        return {
-            "seq": event.seq,
-            "at": event.at.isoformat(),
-            "kind": event.kind,
-            "actor": event.actor,
-            "sentence": self._labels.told(event.kind, event.details),
-        }
-
-    def _what(self, event: Event) -> str:
-        return str(worded("action", self._labels.action(event.details) or "call"))
+                by_id[call_id] = call
+        notes += call.take(event)
+    return calls, notes
 
 
 class _Call:
@@ -412,7 +389,7 @@ class Approvals:
     def action(self, details: Mapping[str, Any]) -> str | None:
         return self._actions.get(details.get("approval_id"))
 
-    def told(self, kind: str, details: Mapping[str, Any]) -> str:
+    def sentence(self, kind: str, details: Mapping[str, Any]) -> str:
         """Return the event's sentence, with the call it is about."""
         action = self.action(details)
         text = told(kind, {"action": action, **details} if action else details)

@@ -324,7 +324,7 @@ def timeline(session: AgentSession) -> Timeline:
     places: dict[str, int] = {}
     for event in events:
         about.take(event.kind, event.actor, event.details)
-        said = with_names(about.told(event.kind, event.details), names)
+        said = with_names(about.sentence(event.kind, event.details), names)
         moment = _moment(event, found, said, action=about.action(event.details) or "")
         moment = replace(moment, actor=names.get(moment.actor, moment.actor))
         call_id = event.details.get("call_id") if event.kind == CALL else None

@@ -74,13 +74,13 @@ def test_filters_leave_rows_out(rows, filters, count):
 
 
 def test_intact_export_is_verified_without_lqops(rows, verdict):
-    assert verdict(rows) == (0, "verified: every link holds")
+    assert verdict(rows) == (0, "Verified: all events intact")
 
 
 def test_one_chain_is_verified_by_its_links(rows, verdict):
     chain = list(exported_lines(chain=RUN))
     assert verdict(chain, "--links-only")[0] == 0
-    assert verdict(chain) == (1, f"line 7: the file ends, and chain {RUN} is not as `system` tells of it")
+    assert verdict(chain) == (1, f"line 7: end of file, and chain {RUN} does not match its rows in `system`")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_removed_line_is_named(rows, verdict):
 
 def test_dropped_chain_is_found(rows, verdict):
     rest = [row for row in rows if row["chain"] != OTHER]
-    assert verdict(rest) == (1, f"line 10: the file ends, and chain {OTHER} is not as `system` tells of it")
+    assert verdict(rest) == (1, f"line 10: end of file, and chain {OTHER} does not match its rows in `system`")
 
 
 def test_cut_tail_of_a_closed_chain_is_found(rows, verdict):
@@ -126,7 +126,7 @@ def test_cut_tail_of_a_closed_chain_is_found(rows, verdict):
 def test_second_opening_is_found(rows, verdict):
     append(SYSTEM_CHAIN, "audit.chain_opened", now=later(99), details={"opened": RUN, "first_hash": "6"})
     code, said = verdict(list(exported_lines()))
-    assert (code, "row 4 of `system` tells again" in said) == (1, True)
+    assert (code, "row 4 of `system` opens or closes a chain again" in said) == (1, True)
 
 
 @pytest.mark.parametrize("line", ["rubbish", "[]", "{}", '{"hash": 1, "seq": "x"}', "ü"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
 from audit.receipt_text import outcome_sentence, receipt_text
-from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, build_receipt, fold
+from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, both_usd, build_receipt, fold, told, usd
 from audit.recorder import append, chain_head
 from audit.rows import GENESIS, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
@@ -310,6 +310,26 @@ def test_call_is_named_by_its_skill_or_model(details, what):
     receipt = fold(events(called("success", **details)))
     assert receipt["events"][0]["sentence"] == f"{what}: succeeded."
     assert receipt["tool_calls"][0]["what"].casefold() == what.casefold()
+
+
+@every_row(
+    ("kind", "details", "sentence"),
+    [
+        ("session.inputs", {}, "Inputs: no project context, 0 memories."),
+        ("session.inputs", {"memories": 1, "context_version": 3}, "Inputs: project context version 3, 1 memory."),
+        ("session.inputs", {"goal_digest": "d"}, "Inputs: goal, no project context, 0 memories."),
+        (f"{S}resumed", {"cause": "queue"}, "Run picked up by a worker."),
+        (f"{S}resumed", {"recoveries": 1}, "Run resumed after 1 lost worker."),
+        (f"{S}resumed", {"recoveries": 2}, "Run resumed after 2 lost workers."),
+    ],
+)
+def test_sentence_leaves_out_missing_details(kind, details, sentence):
+    assert told(kind, details) == sentence
+
+
+def test_amounts_have_two_to_six_places_and_cost_is_the_larger_ledger():
+    assert [usd(None), usd(Decimal(2)), usd(Decimal("0.000161"))] == ["—", "$2.00", "$0.000161"]
+    assert both_usd(Decimal("0.1"), Decimal("0.85")) == both_usd(Decimal("0.85"), Decimal("0.1")) == "$0.85"
 
 
 def test_call_under_a_standing_approval_names_who_gave_it():

@@ -55,9 +55,9 @@ def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
     expect(admin.page.get_by_text("Denied: the run goes on without the call.")).to_be_visible()
     admin.open_session("denied.md")
     admin.until(admin.page.get_by_role("link", name="Run again"))
-    expect(
-        admin.page.get_by_role("listitem").filter(has_text="Notification").filter(has_text="success")
-    ).to_have_count(0)
+    expect(admin.page.get_by_role("listitem").filter(has_text="Notification").filter(has_text="success")).to_have_count(
+        0
+    )
     expect(notices_of(admin, session)).to_have_count(0)
 
 
