@@ -1,4 +1,4 @@
-"""Which literals a call may hold, and what they are read as: what Python reads, or an error."""
+"""Literals in calls have the meaning they have in Python, or are refused."""
 
 import pytest
 
@@ -10,7 +10,7 @@ CALL = "<skill>f(a=1)</skill>"
 
 
 def value_of(literal):
-    """What a literal is read as, when it is the argument of a call."""
+    """Return the value of a literal as the argument of a call."""
     [call] = parse_skill_calls(f"<skill>f(a={literal})</skill>")
     return call.arguments["a"]
 
@@ -47,7 +47,7 @@ def test_literals_mean_what_they_mean_in_python(literal, value):
 
 
 def test_strings_in_a_row_are_one_string_as_in_python():
-    """So a long text may be written over several lines, with a comment behind each."""
+    """A long text may be written over several lines, each with a comment."""
     literal = """'one ' "two "  # so far
         r'\\three' \'\'\'
 four\'\'\'"""

@@ -1,4 +1,4 @@
-"""How a reply asks for skills: which texts are calls, which are prose, and which make an error of the whole reply."""
+"""Parsing replies: which texts are calls, which are prose, and which make the whole reply an error."""
 
 import json
 import pickle
@@ -251,12 +251,12 @@ def test_refuses_other_names(name):
     for text in (f"<skill>{name}(a=1)</skill>", f"<skill>f({name}=1)</skill>"):
         with pytest.raises(SkillSyntaxError, match=rf"1 to {MAX_NAME_CHARS} ASCII|arguments are given by name"):
             parse_skill_calls(text)
-    with pytest.raises(SkillSyntaxError, match="is no name of a skill: a name has 1 to"):
+    with pytest.raises(SkillSyntaxError, match="is not a skill name: a name has 1 to"):
         native("{}", name)
 
 
 def test_refuses_a_native_call_without_a_name():
-    with pytest.raises(SkillSyntaxError, match="'' is no name of a skill"):
+    with pytest.raises(SkillSyntaxError, match="'' is not a skill name"):
         native("{}", "")
 
 
@@ -305,11 +305,11 @@ def test_one_broken_call_makes_an_error_of_the_whole_reply(text):
         ("<skill>f(1)</skill>", 9, "Line 1, column 10: expected an argument such as limit=5 but found '1)</skill>'"),
         ("One\nTwo <skill>f(\n a=true)</skill>", 21, "Line 3, column 4: expected True but found 'true)</skill>'"),
         ("<skill>f(a=1, a=2)</skill>", 14, "Line 1, column 15: the argument a is given twice; give it once."),
-        ("<skill>f(a='x\n')</skill>", 11, "not closed on its line; one of several lines is put in three quotes"),
+        ("<skill>f(a='x\n')</skill>", 11, "not closed on its line; use three quotes for several lines"),
         ("<skill>f(a=1", 12, "expected , or ) but found the end of the text"),
-        ("<skill>f(a={'\\ud800\u2028': 1})</skill>", 12, "a text holds U+D800, which cannot be kept"),
-        ("<skill>f(a={'k\x01': 1, 'k\x01': 1})</skill>", 21, "the key 'k\\x01' stands twice"),
-        ("<skill>f(a=" + "7" * 2_000 + ")</skill>", 11, "a number is 2000 characters long; at most 1000 are read"),
+        ("<skill>f(a={'\\ud800\u2028': 1})</skill>", 12, "a string contains U+D800, which cannot be stored"),
+        ("<skill>f(a={'k\x01': 1, 'k\x01': 1})</skill>", 21, "the key 'k\\x01' occurs twice"),
+        ("<skill>f(a=" + "7" * 2_000 + ")</skill>", 11, "a number is 2000 characters long; the limit is 1000"),
     ],
 )
 def test_an_error_says_what_is_wrong_where_and_what_would_be_right(text, position, message):
