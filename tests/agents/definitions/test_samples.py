@@ -93,7 +93,7 @@ def test_an_installation_without_samples_says_so(settings, tmp_path):
     ("host", "notes"),
     [
         ("mail.example.org", []),
-        ("", ["a skill that can work as lqops is set up: no mail server is configured (LQOPS_SMTP_HOST)"]),
+        ("", ["a skill that is available in this installation: no mail server is configured (LQOPS_SMTP_HOST)"]),
     ],
 )
 def test_a_skill_that_cannot_work_here_is_noted(host, notes):
