@@ -123,7 +123,7 @@ def test_second_skill_of_the_same_name_is_left_out(module, packages, settings, c
     with caplog.at_level(logging.ERROR):
         found = installed_skills()
 
-    assert found["now"].function.__module__ == "agents.builtin_skills.text"
+    assert found["now"].function.__module__ == "agents.builtin_skills.lqops"
     assert found["twice"].function.__module__ == "named"
     assert [record.getMessage() for record in caplog.records] == [
         "the skill now of named is left out: the name is taken",
