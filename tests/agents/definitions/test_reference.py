@@ -1,4 +1,4 @@
-"""The reference in docs/agents.md: its example loads, every key stands in it, and every default is the real one."""
+"""The reference docs/agents.md: its example loads, every key is listed, and the defaults are right."""
 
 import re
 from pathlib import Path
@@ -40,7 +40,7 @@ SECTIONS = [
 ]
 
 
-def test_the_example_loads_and_names_nothing_of_its_own_that_is_missing():
+def test_example_in_the_reference_loads():
     [example] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     definition = read_definition(example)
 
@@ -48,18 +48,18 @@ def test_the_example_loads_and_names_nothing_of_its_own_that_is_missing():
     assert (definition.broken_sensors, definition.notes) == ((), ())
 
 
-def test_the_sample_agents_can_be_checked_without_a_database(capsys):
+def test_sample_agents_are_checked_without_a_database(capsys):
     call_command("check_agents", str(ROOT / "samples" / "agents"))
     assert re.fullmatch(r"\d+ files are fine\.\n", capsys.readouterr().out)
 
 
 @every_row("section", SECTIONS)
-def test_every_key_stands_in_the_reference(section):
+def test_reference_lists_every_key(section):
     assert [key for key in section.model_fields if f"`{key}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("section", [Autonomy, FieldSpec], ids=lambda section: section.__name__)
-def test_every_default_is_the_real_one(section):
+def test_reference_states_the_real_defaults(section):
     rows = dict(
         re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|", PAGE.partition(f"### `{NAMES[section]}`")[2], re.MULTILINE)
     )
