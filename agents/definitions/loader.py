@@ -174,8 +174,9 @@ class _Reading:
                 except ValueError as error:
                     place = (*above, section, key)
                     known = [field.name for field in fields(config)]
-                    if key in known:
-                        reason = str(error).rpartition(": ")[2].removeprefix("it must be ").rstrip(".")
+                    message = str(error)  # `name = value: it must be …`
+                    if message.partition(" = ")[0] in known:
+                        reason = message.rpartition(": ")[2].removeprefix("it must be ").rstrip(".")
                         self._problems.append(self._problem(place, reason, value))
                     else:
                         self._problems.append(self._unknown_key(place, known))
