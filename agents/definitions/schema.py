@@ -107,11 +107,11 @@ OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
 }
 # Keys that a kind requires: one of each group.
 NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
-    TriggerKind.WATCH: {("collection",): "the name of a collection: a watch requires one"},
+    TriggerKind.WATCH: {("collection",): "the name of a collection: a watch needs one"},
     TriggerKind.SCHEDULE: {
-        ("cron",): 'five fields, such as "0 6 * * 1": a schedule requires them',
-        ("playbook", "skill"): "the name of a playbook or a skill: a schedule requires one",
-        ("collection", "query"): "the name of a collection, or a query: a schedule requires one",
+        ("cron",): 'five fields, such as "0 6 * * 1": a schedule needs them',
+        ("playbook", "skill"): "the name of a playbook or a skill: a schedule needs one",
+        ("collection", "query"): "the name of a collection, or a query: a schedule needs one",
     },
 }
 Named = Annotated[str, text(200, what="a name")]
@@ -337,7 +337,7 @@ class SensorSpec(Section):
 
     def _check_source(self) -> None:
         if self.type == SensorKind.POLL and self.interval is None:
-            raise expected("a whole number of seconds, 1 or more: a poll requires one", "interval")
+            raise expected("a whole number of seconds, 1 or more: a poll needs one", "interval")
         if self.type == SensorKind.WATCH:
             if self.source.path is None:
                 raise expected("a path: a watch reads a file or a folder", "source")

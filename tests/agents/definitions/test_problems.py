@@ -52,7 +52,7 @@ triggers:
         'agent.yaml:5: autonomy.renew: expected one of daily; got "hourly"',
         'agent.yaml:8: hot_state.fields.a b: expected a name of at most 64 letters, digits, _, . and -; got "a b"',
         'agent.yaml:9: hot_state.fields.cash.type: expected one of object, number, string, array, boolean; got "money"',
-        "agent.yaml:11: triggers[0].collection: expected the name of a collection: a watch requires one; got nothing",
+        "agent.yaml:11: triggers[0].collection: expected the name of a collection: a watch needs one; got nothing",
         "agent.yaml:11: triggers[0].name: expected a value: name is required; got nothing",
         f"agent.yaml:12: triggers[0].max_cost_usd: {AMOUNT}; got 0.00001",
     ]
