@@ -126,7 +126,7 @@ def test_any_file_change_changes_the_digest(root, write_skill, change):
         ("---\nname: &a reader\ndescription: *a\n---\nx", "Anchors (&) and aliases (*) are not read (line 2)"),
         ("---\nname: 'reader\n---\nx", "SKILL.md: This is not YAML: found unexpected end of stream"),
         ("---\nname: reader\ndescription: d\n---\na\nb\x00", "the character U+0000 cannot be stored (line 6)"),
-        (f"---\nname: reader\ndescription: d\n---\n{'x' * MAX_SKILL_BYTES}", f"at most {MAX_SKILL_BYTES} are read"),
+        (f"---\nname: reader\ndescription: d\n---\n{'x' * MAX_SKILL_BYTES}", f"the limit is {MAX_SKILL_BYTES}"),
     ],
 )
 def test_invalid_skill_file_is_refused_with_its_line(root, write_skill, text, says):
