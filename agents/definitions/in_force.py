@@ -176,7 +176,7 @@ def walk_token_budget(agent: Agent | None, params: Mapping[str, Any]) -> int:
     return loop_for(agent, params).token_budget if params.get("analysis_mode") == AnalysisMode.AGENTIC else 0
 
 
-def guardrails_of(session: AgentSession) -> GuardrailsConfig:
+def guardrails_config_of(session: AgentSession) -> GuardrailsConfig:
     """Return the guardrail settings of a session."""
     defined = definition_of(session.agent).guardrails if session.agent else {}
     return GuardrailsConfig.merged(guardrails_defaults(), defined, session.params.get("guardrails") or {})

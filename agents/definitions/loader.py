@@ -17,15 +17,15 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from agents.definitions.schema import (
-    MOST_SENSORS,
-    MOST_TRIGGERS,
+    MAX_SENSORS,
+    MAX_TRIGGERS,
     AgentDefinition,
+    AgentKeys,
     BrokenSensor,
     DefinitionError,
     Problem,
     SensorSpec,
     TriggerSpec,
-    Written,
 )
 from agents.definitions.values import EXPECTED, NAME, Ambiguous, Place, as_flag
 from agents.enums import SensorKind, TriggerKind
@@ -76,8 +76,8 @@ class _Reading:
         given = {} if self._root.is_nothing else _plain(self._root)
         keys = given if isinstance(given, dict) else {}
         self._check_settings(keys)
-        sensor_list = _bounded_list(keys, "sensors", MOST_SENSORS)
-        trigger_list = _bounded_list(keys, "triggers", MOST_TRIGGERS)
+        sensor_list = _bounded_list(keys, "sensors", MAX_SENSORS)
+        trigger_list = _bounded_list(keys, "triggers", MAX_TRIGGERS)
         sensors, broken = self._sensors(sensor_list or [])
         triggers = [self._trigger(number, trigger) for number, trigger in enumerate(trigger_list or [])]
         if isinstance(given, dict):
@@ -107,12 +107,12 @@ class _Reading:
 
     # --- Sections ---
 
-    def _written(self, given: Any) -> Written | None:
+    def _written(self, given: Any) -> AgentKeys | None:
         """Validate the keys. Wrong ones are left out, so that other problems can be found as well."""
         try:
-            return Written.model_validate(given)
+            return AgentKeys.model_validate(given)
         except ValidationError as error:
-            self._problems += self._validation_problems(error, Written)
+            self._problems += self._validation_problems(error, AgentKeys)
             wrong = _first_keys(error)
             if not isinstance(given, dict) or not wrong & given.keys():
                 return None
@@ -181,7 +181,7 @@ class _Reading:
                     else:
                         self._problems.append(self._unknown_key(place, known))
 
-    def _notes(self, written: Written, sensors: Mapping[int, SensorSpec]) -> Iterator[Problem]:
+    def _notes(self, written: AgentKeys, sensors: Mapping[int, SensorSpec]) -> Iterator[Problem]:
         """Yield what is valid, but may not be intended."""
         triggers = {trigger.name for trigger in written.triggers}
         for number, sensor in sensors.items():

@@ -176,9 +176,9 @@ class TriggerSpec(Section):
 # --- Loops, state and sensors ---
 
 
-MOST_FIELDS: Final = 100
-MOST_SENSORS: Final = 50
-MOST_TRIGGERS: Final = 20
+MAX_FIELDS: Final = 100
+MAX_SENSORS: Final = 50
+MAX_TRIGGERS: Final = 20
 FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
 _SCHEMES: Final = {
     SensorKind.POLL: ("http://", "https://"),
@@ -259,8 +259,8 @@ class HotState(Section):
     def _check_size(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             raise expected("a map of names and fields")
-        if len(given) > MOST_FIELDS:
-            raise expected(f"at most {MOST_FIELDS} fields, not {len(given)}")
+        if len(given) > MAX_FIELDS:
+            raise expected(f"at most {MAX_FIELDS} fields, not {len(given)}")
         return given
 
 
@@ -374,7 +374,7 @@ class BrokenSensor:
         return "; ".join(str(problem) for problem in self.problems)
 
 
-class Written(Section):
+class AgentKeys(Section):
     """The keys of an agent.yaml."""
 
     name: Annotated[str, text(120, what="a name")]
@@ -391,12 +391,12 @@ class Written(Section):
     guardrails: Settings = Field(default_factory=dict)
     autonomy: Autonomy | None = None
     hot_state: HotState = Field(default_factory=HotState)
-    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MOST_SENSORS))] = ()
+    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MAX_SENSORS))] = ()
     heartbeat: Heartbeat | None = None
-    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MOST_TRIGGERS))] = ()
+    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MAX_TRIGGERS))] = ()
 
 
-class AgentDefinition(Written):
+class AgentDefinition(AgentKeys):
     """An agent.yaml after reading: its keys, broken sensors, notes, and the line of each key."""
 
     broken_sensors: tuple[BrokenSensor, ...] = ()
@@ -407,7 +407,7 @@ class AgentDefinition(Written):
     @classmethod
     def read(
         cls,
-        written: Written,
+        written: AgentKeys,
         *,
         named: bool,
         broken_sensors: tuple[BrokenSensor, ...],
@@ -417,7 +417,7 @@ class AgentDefinition(Written):
     ) -> Self:
         """Build a definition. `named`: the text contains the name."""
         keys = written.model_fields_set - (frozenset() if named else {"name"})
-        values = {name: getattr(written, name) for name in Written.model_fields}
+        values = {name: getattr(written, name) for name in AgentKeys.model_fields}
         values |= {"broken_sensors": broken_sensors, "notes": notes, "lines": lines, "sensor_keys": sensor_keys}
         return cls.model_construct(_fields_set=keys, **values)
 

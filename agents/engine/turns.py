@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, guardrails_of
+from agents.definitions.in_force import definition_of, guardrails_config_of
 from agents.engine.loop import Answered, StepLoop
 from agents.engine.prompting import Admission, Brief, model_of, skills_of
 from agents.enums import Purpose, TerminalReason
@@ -68,7 +68,7 @@ def run_agent_turn(
         purpose=purpose,
         max_tokens=max_tokens,
         config=config,
-        guardrails=guardrails_of(session),
+        guardrails=guardrails_config_of(session),
         listener=listener,
         admit=admit,
     )

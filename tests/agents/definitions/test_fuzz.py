@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agents.definitions.loader import read_definition
 from agents.definitions.schema import (
+    AgentKeys,
     Autonomy,
     DefinitionError,
     FieldSpec,
@@ -16,10 +17,9 @@ from agents.definitions.schema import (
     Signal,
     Source,
     TriggerSpec,
-    Written,
 )
 
-KEYS = sorted({key for model in (Written, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
+KEYS = sorted({key for model in (AgentKeys, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
                for key in model.model_fields} | {"fields", "start", "end", "[key]", "x"})  # fmt: skip
 WORDS = [
     "",
@@ -47,7 +47,7 @@ values = st.recursive(
     ),
     max_leaves=25,
 )
-definitions = st.dictionaries(st.sampled_from(sorted(Written.model_fields)), values, max_size=8)
+definitions = st.dictionaries(st.sampled_from(sorted(AgentKeys.model_fields)), values, max_size=8)
 
 
 def read(text):

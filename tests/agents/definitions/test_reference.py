@@ -10,6 +10,7 @@ from pydantic_core import PydanticUndefined
 from agents.definitions.loader import read_definition
 from agents.definitions.schema import (
     ActiveHours,
+    AgentKeys,
     Autonomy,
     FieldSpec,
     Heartbeat,
@@ -19,7 +20,6 @@ from agents.definitions.schema import (
     Source,
     TriggerSpec,
     Update,
-    Written,
 )
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from tests.table import every_row
@@ -27,7 +27,7 @@ from tests.table import every_row
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 SECTIONS = {
-    "Agent": Written,
+    "Agent": AgentKeys,
     "`autonomy`": Autonomy,
     "`autonomy.active_hours`": ActiveHours,
     "`hot_state`": HotState,

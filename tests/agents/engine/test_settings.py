@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from agents.ask.chats import chat_say
-from agents.definitions.in_force import guardrails_of, loop_of
+from agents.definitions.in_force import guardrails_config_of, loop_of
 from agents.engine.prompting import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
@@ -30,7 +30,7 @@ def spawned(**fields):
 
 def test_defaults_apply_without_settings():
     _, session = spawned()
-    assert (loop_of(session), guardrails_of(session)) == (LoopConfig(), GuardrailsConfig())
+    assert (loop_of(session), guardrails_config_of(session)) == (LoopConfig(), GuardrailsConfig())
     assert loop_of(make_session(), streaming=True) == LoopConfig(streaming=True)
 
 
@@ -44,10 +44,10 @@ def test_narrowest_setting_wins(settings):
 
     assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout=60, token_budget=900)
     assert loop_of(plain).max_steps == 20
-    assert guardrails_of(session) == GuardrailsConfig(
+    assert guardrails_config_of(session) == GuardrailsConfig(
         max_tokens_recoveries=3, reserve_tokens=1, reserve_cost_fraction=Decimal("0.2")
     )
-    assert guardrails_of(plain).reserve_tokens == 64
+    assert guardrails_config_of(plain).reserve_tokens == 64
     assert plain.token_budget == 900
 
 
