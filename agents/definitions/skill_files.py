@@ -69,8 +69,8 @@ def read_skill(root: Path, name: str) -> SkillFiles:
         )
     files = _Files(folder)
     try:
-        with _opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as beneath:
-            files.read_folder(beneath, name, "", depth=1)
+        with _opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as parent:
+            files.read_folder(parent, name, "", depth=1)
     except OSError as error:
         raise Invalid(f"{folder}: cannot be read: {error.strerror}.") from None
     if files.skill is None:
@@ -94,29 +94,29 @@ class _Files:
         lines = (path + b"\0" + self._digests[path].encode() + b"\n" for path in sorted(self._digests))
         return hashlib.sha256(b"".join(lines)).hexdigest()
 
-    def read_folder(self, beneath: int, name: str, path: str, *, depth: int) -> None:
-        shown = self.folder / path
+    def read_folder(self, parent: int, name: str, path: str, *, depth: int) -> None:
+        full_path = self.folder / path
         self._folders += 1
         if self._folders > MAX_FOLDERS or depth > MAX_DEPTH:
-            raise Invalid(f"{shown}: a skill may have at most {MAX_FOLDERS} folders, {MAX_DEPTH} deep.")
-        with _opened(shown, _OPEN_FOLDER, name=name, beneath=beneath) as here, os.scandir(here) as entries:
+            raise Invalid(f"{full_path}: a skill may have at most {MAX_FOLDERS} folders, {MAX_DEPTH} deep.")
+        with _opened(full_path, _OPEN_FOLDER, name=name, parent=parent) as here, os.scandir(here) as entries:
             for entry in entries:
                 if UNSTORABLE.search(entry.name):
-                    raise Invalid(f"{shown}: the file name {entry.name!a} cannot be stored.")
+                    raise Invalid(f"{full_path}: the file name {entry.name!a} cannot be stored.")
                 inner = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     self.read_folder(here, entry.name, inner, depth=depth + 1)
                 else:
                     self._read_file(here, entry.name, inner)
 
-    def _read_file(self, beneath: int, name: str, path: str) -> None:
-        shown = self.folder / path
+    def _read_file(self, parent: int, name: str, path: str) -> None:
+        full_path = self.folder / path
         if len(self._digests) >= MAX_FILES:
             raise Invalid(f"{self.folder}: more than {MAX_FILES} files, the limit of a skill.")
         limit = MAX_BYTES - self._bytes
-        with _opened(shown, _OPEN_FILE, name=name, beneath=beneath) as file:
+        with _opened(full_path, _OPEN_FILE, name=name, parent=parent) as file:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise Invalid(f"{shown}: is not a plain file.")
+                raise Invalid(f"{full_path}: is not a plain file.")
             content = _read(file, limit + 1)
         if len(content) > limit:
             raise Invalid(f"{self.folder}: more than {MAX_BYTES} bytes, the limit of a skill.")
@@ -124,18 +124,18 @@ class _Files:
         self._digests[os.fsencode(path)] = hashlib.sha256(content).hexdigest()
         if path == SKILL_FILE:
             if len(content) > MAX_SKILL_BYTES:
-                raise Invalid(f"{shown}: is {len(content)} bytes long; the limit is {MAX_SKILL_BYTES}.")
+                raise Invalid(f"{full_path}: is {len(content)} bytes long; the limit is {MAX_SKILL_BYTES}.")
             self.skill = content
 
 
 @contextmanager
-def _opened(shown: Path, flags: int, *, name: str = "", beneath: int | None = None) -> Iterator[int]:
+def _opened(full_path: Path, flags: int, *, name: str = "", parent: int | None = None) -> Iterator[int]:
     try:
-        opened = os.open(name or shown, flags, dir_fd=beneath)
+        opened = os.open(name or full_path, flags, dir_fd=parent)
     except OSError as error:
         # O_NOFOLLOW reports a link as ELOOP, or as "not a directory" with O_DIRECTORY.
-        link = " Symbolic links are not followed." if shown.is_symlink() else ""
-        raise Invalid(f"{shown}: cannot be opened: {error.strerror}.{link}") from None
+        link = " Symbolic links are not followed." if full_path.is_symlink() else ""
+        raise Invalid(f"{full_path}: cannot be opened: {error.strerror}.{link}") from None
     try:
         yield opened
     finally:
