@@ -44,7 +44,7 @@ BYPASSES = {
     "from agents.guard.retrieve import retrieve_chunks": "imports agents.guard.retrieve",
     'import_module("agents.guard.dispatch")': "imports agents.guard.dispatch",
     "from agents.skills.running import perform": "imports agents.skills.running",
-    "from agents.builtin_skills.text import now": "imports agents.builtin_skills",
+    "from agents.builtin_skills.lqops import now": "imports agents.builtin_skills",
     "skill.run(None, text='x')": "calls skill.run",
     "tool.handler(context, {})": "calls handler",
     "provider.complete(request)": "calls complete",

@@ -16,7 +16,7 @@ from agents.models import AgentSession, SkillCount, ToolCall
 from agents.providers.scripted import Step
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
-from agents.skills.running import MOST_AT_ONCE
+from agents.skills.running import MAX_PARALLEL
 from audit.models import SkillAudit
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, script
@@ -70,7 +70,7 @@ def test_skills_of_a_group_run_at_once():
 
 
 def test_group_of_more_than_may_run_at_once_runs_in_waves_and_keeps_its_order(monkeypatch):
-    session, group = working(), [f"call {number:02}" for number in range(MOST_AT_ONCE + 4)]
+    session, group = working(), [f"call {number:02}" for number in range(MAX_PARALLEL + 4)]
     monkeypatch.setattr(samples, "meeting", threading.Barrier(4, timeout=60))
     asked = [skill_call(session, "meet", f"step:1:{place}", name=name) for place, name in enumerate(group)]
 

@@ -149,7 +149,7 @@ def test_a_broken_sensor_is_told_and_shown(client):
 
     assert "Sensor feed is skipped: agent.yaml:2: sensors[0].interval: expected" in words
     assert "Sensor feed is skipped. agent.yaml:2" in words
-    assert "Line 1: skills[0]: expected the name of a skill that is installed" in words
+    assert "Line 1: skills[0]: expected the name of an installed and enabled skill" in words
     assert Sensor.objects.get().agent == agent
 
 

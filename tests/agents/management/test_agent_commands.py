@@ -64,7 +64,7 @@ def test_load_agents_loads_a_whole_folder_by_name_and_records_who_did(capsys, ad
         f"{folder}/watch.yaml: Watch is at version 1.",
         "  Trigger 'Ring' created.",
     ]
-    assert "expected the name of a skill that is installed and switched on; got get_market_data" in out
+    assert "expected the name of an installed and enabled skill; got get_market_data" in out
     assert set(AuditEvent.objects.values_list("actor", flat=True)) == {f"user:{ada.pk}"}
 
 

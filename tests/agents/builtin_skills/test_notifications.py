@@ -17,7 +17,7 @@ def tell(session, key="turn:1", **arguments):
     return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key, now=NOW)
 
 
-def test_owner_is_told_once_for_each_call():
+def test_owner_is_notified_once_per_call():
     session = make_session(mode=Mode.LOOP)
     told = tell(session, title="A file came in", text="a.txt, 3 bytes")
     again = tell(session, title="A file came in", text="a.txt, 3 bytes")
@@ -29,14 +29,14 @@ def test_owner_is_told_once_for_each_call():
     assert again.replayed
 
 
-def test_it_is_an_act_that_asks_nobody():
+def test_notification_needs_no_approval():
     found = skill_named("tell_owner")
 
     assert (found.level, found.side_effects, found.local) == (Level.MONITORED, True, True)
 
 
 @pytest.mark.parametrize("title", ["", "x" * 201])
-def test_title_is_needed_and_bounded(title):
+def test_title_is_required_and_bounded(title):
     with pytest.raises(BadArguments):
         tell(make_session(mode=Mode.LOOP), title=title)
 

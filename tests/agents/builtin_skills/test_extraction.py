@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.builtin_skills.text import extract_fields
+from agents.builtin_skills.extraction import extract_fields
 from agents.enums import Outcome, Phase, Purpose, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import InferenceLog
@@ -36,20 +36,20 @@ def extract(session, reply, fields=FIELDS, text=TEXT):
         return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, now=NOW), model
 
 
-def test_fields_come_back_and_what_the_text_does_not_say_is_null(session):
+def test_missing_field_is_null(session):
     found, _ = extract(session, json.dumps(ANSWER))
 
     assert found.data == ANSWER
 
 
-def test_question_is_priced_and_charged(session):
+def test_request_is_priced_and_charged(session):
     found, _ = extract(session, json.dumps(ANSWER))
 
     assert found.cost_usd > Decimal(0)
     assert InferenceLog.objects.get().purpose == Purpose.AUTONOMOUS_EXECUTOR
 
 
-def test_text_and_fields_stand_in_blocks_that_they_cannot_leave(session):
+def test_text_and_fields_are_sent_in_marked_blocks(session):
     _, model = extract(session, json.dumps(ANSWER))
 
     [request] = model.requests
@@ -64,7 +64,7 @@ def test_text_and_fields_stand_in_blocks_that_they_cannot_leave(session):
     assert request.response_schema["additionalProperties"] is False
 
 
-def test_same_arguments_make_the_same_request_and_others_another():
+def test_request_depends_only_on_the_arguments():
     ask = extract_fields.request
 
     assert ask({"text": "a", "fields": {"b": "c"}}) == ask({"text": "a", "fields": {"b": "c"}})
@@ -83,7 +83,7 @@ def test_same_arguments_make_the_same_request_and_others_another():
         '{"number": "4711", "date": "", "total": null}',
     ],
 )
-def test_reply_is_read_whatever_stands_around_it(session, reply):
+def test_object_is_found_in_any_reply_text(session, reply):
     found, _ = extract(session, reply)
 
     assert found.data == {"number": "4711", "date": None, "total": None}
@@ -92,21 +92,21 @@ def test_reply_is_read_whatever_stands_around_it(session, reply):
 @pytest.mark.parametrize(
     ("said", "value"), [(True, "true"), (1.5, "1.5"), (["a", "ü"], '["a", "ü"]'), ("x" * 5_000, "x" * 4_000)]
 )
-def test_value_is_a_text(session, said, value):
+def test_values_are_returned_as_text(session, said, value):
     found, _ = extract(session, json.dumps({"number": said}))
 
     assert found.data["number"] == value
 
 
 @pytest.mark.parametrize("reply", ["", "I cannot tell.", "{}", '{"other": 1}', "{" * 1_000, "[1, 2]"])
-def test_reply_without_any_of_the_fields_is_a_failure(session, reply):
+def test_reply_without_any_field_fails(session, reply):
     found, _ = extract(session, reply)
 
     assert (found.outcome, found.data) == (Outcome.ERROR, None)
     assert "no JSON object with any of the fields" in found.error
 
 
-def test_offline_model_that_cannot_do_it_says_so(settings):
+def test_offline_model_reports_that_it_cannot_extract(settings):
     settings.LQOPS_MODEL_ROLES = {"main": ["offline"], "small": ["offline"]}
     session = make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="semi"))
     params = {"skill": "extract_fields", "arguments": {"text": TEXT, "fields": FIELDS}}
@@ -124,6 +124,6 @@ def test_offline_model_that_cannot_do_it_says_so(settings):
         (TEXT, {str(number): "x" for number in range(41)}),
     ],
 )
-def test_arguments_have_their_bounds(text, fields):
+def test_arguments_are_bounded(text, fields):
     with pytest.raises(BadArguments):
         extract_fields.arguments({"text": text, "fields": fields})

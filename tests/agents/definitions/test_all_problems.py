@@ -1,4 +1,4 @@
-"""One round is enough: whatever is wrong with a file is told together, and what can never work is not called fine."""
+"""All errors of a file are listed at once, including sensors that can never work."""
 
 import os
 from contextlib import suppress
@@ -32,7 +32,7 @@ def lines(text, check=definition_checked, **given):
     return [(problem.line, problem.key) for problem in caught.value.problems]
 
 
-def test_keys_sensors_and_secrets_are_told_together():
+def test_errors_of_keys_sensors_and_secrets_are_listed_together():
     assert lines(ALL_WRONG) == [
         (1, "mode"),
         (2, "autonmy"),
@@ -44,21 +44,21 @@ def test_keys_sensors_and_secrets_are_told_together():
 
 
 @pytest.mark.django_db
-def test_an_import_also_tells_which_names_are_not_here():
+def test_import_also_lists_unknown_names():
     user = make_user()
     found = lines(ALL_WRONG, agent_import, owner=user, by=user, now=NOW)
     assert (len(found), found[-2:]) == (7, [(7, "triggers[0].playbook"), (8, "")])
 
 
 @pytest.mark.django_db
-def test_a_secret_and_a_name_that_is_not_here_are_told_together():
+def test_secret_and_unknown_name_are_listed_together():
     user = make_user()
     text = f"triggers:\n- {{name: Ring, kind: event, playbook: None such}}\n# {TOKEN}\n"
     assert lines(text, agent_import, owner=user, by=user, now=NOW) == [(2, "triggers[0].playbook"), (3, "")]
 
 
-def test_what_is_wrong_behind_a_wrong_key_is_told_too():
-    """The names of triggers are compared when everything else could be read."""
+def test_errors_after_a_wrong_key_are_listed():
+    """The names of triggers are compared although another key is wrong."""
     text = "zone: Mars\ntriggers: [{name: a, kind: event}, {name: a, kind: event}]\n"
     assert lines(text) == [(1, "zone"), (2, "triggers[1].name")]
 
@@ -84,26 +84,26 @@ triggers:
 - {kind: never, cron: 1 * * * *}
 - nothing
 """
-SAID_IN_THE_TEXT = [
+ERRORS_IN_THE_TEXT = [
     (3, "autonomy.idle_timeout"), (4, "hot_state.fields.price.type"), (10, "triggers[0].cron"),
     (13, "triggers[1].collection"), (13, "triggers[1].name"), (15, "triggers[1].cron"), (16, "triggers[1].skill"),
     (17, "triggers[1].bogus"), (18, "triggers[2].kind"), (18, "triggers[2].name"), (19, "triggers[3]"),
 ]  # fmt: skip
 
 
-def test_a_wrong_value_hides_nothing_that_does_not_hang_on_it():
-    assert lines(MANY) == SAID_IN_THE_TEXT
+def test_wrong_value_hides_no_independent_error():
+    assert lines(MANY) == ERRORS_IN_THE_TEXT
 
 
 @pytest.mark.django_db
-def test_the_names_of_a_trigger_are_looked_up_although_another_key_of_it_is_wrong():
+def test_names_of_a_trigger_with_another_error_are_looked_up():
     user = make_user()
     found = lines(MANY, agent_import, owner=user, by=user, now=NOW)
-    assert found == sorted([*SAID_IN_THE_TEXT, (11, "triggers[0].playbook")])
+    assert found == sorted([*ERRORS_IN_THE_TEXT, (11, "triggers[0].playbook")])
 
 
 @every_row("text", ["", "~", "# nothing but words\n", "{}"])
-def test_a_text_that_says_nothing_is_no_agent(text):
+def test_empty_text_is_refused(text):
     assert lines(text) == [(1, "")]
 
 
@@ -115,11 +115,11 @@ def test_a_text_that_says_nothing_is_no_agent(text):
         ("triggers: [{name: a, kind: event, playbok: }]", "triggers[0].playbok"),
     ],
 )
-def test_an_unknown_key_without_a_value_is_unknown(text, key):
+def test_unknown_key_without_a_value_is_refused(text, key):
     assert lines(text) == [(1, key)]
 
 
-def test_a_known_key_without_a_value_counts_as_left_out():
+def test_known_key_without_a_value_counts_as_omitted():
     assert definition_checked("autonomy:\nzone: ~\nname: a", file="a.yaml").autonomy is None
 
 
@@ -155,7 +155,7 @@ def sensor(source, kind="poll, interval: 5"):
         (sensor("{path: /etc}", "watch"), "path: expected a source that a sensor can read: the path is outside of"),
     ],
 )
-def test_a_sensor_that_can_never_look_is_a_problem(check, text, said):
+def test_sensor_that_can_never_read_is_an_error(check, text, said):
     told = check(text)
     line = 4 if "watch" in text else 5
     assert told.startswith(f"PROBLEM a.yaml:{line}: sensors[0].source.{said}")
@@ -166,11 +166,11 @@ def test_a_sensor_that_can_never_look_is_a_problem(check, text, said):
     "text",
     [sensor("{tool: read_price, params: {symbol: x}}"), sensor("{path: inbox}", "watch"), sensor("{tool: none}")],
 )
-def test_a_sensor_that_can_look_or_whose_tool_is_not_here_is_none(check, text):
+def test_sensor_with_a_missing_tool_is_no_error(check, text):
     assert "PROBLEM" not in check(text)
 
 
-def test_what_can_never_look_is_told_with_what_is_wrong_otherwise(check):
+def test_unreadable_sensor_is_listed_with_other_errors(check):
     told = check(f"mode: fast\n{sensor('{tool: press}')}")
     assert ["mode" in told, "sensors[0].source.tool" in told] == [True, True]
 
@@ -179,7 +179,7 @@ def places(told, mark):
     return [line.split(": ")[:2] for line in told.splitlines() if line.startswith(mark)]
 
 
-def test_the_command_tells_paths_and_unknown_skills_beside_what_is_wrong_by_line(check):
+def test_command_lists_errors_and_notes_by_line(check):
     told = check(MANY)
     found = [(int(place.rpartition(":")[2]), key) for place, key, *_ in places(told, "PROBLEM")]
     assert [line for line, _ in found] == sorted(line for line, _ in found)
@@ -188,7 +188,7 @@ def test_the_command_tells_paths_and_unknown_skills_beside_what_is_wrong_by_line
 
 
 @pytest.mark.django_db
-def test_a_load_that_is_refused_tells_what_else_may_not_be_meant(tmp_path, capsys):
+def test_refused_load_also_lists_notes(tmp_path, capsys):
     make_user(username="ada")
     (tmp_path / "a.yaml").write_text("mode: fast\nskills: [fly]\n")
     for given in ([], ["--json"]):
@@ -199,7 +199,7 @@ def test_a_load_that_is_refused_tells_what_else_may_not_be_meant(tmp_path, capsy
     assert '"notes": [{' in as_json
 
 
-def test_two_files_whose_names_are_wrong_do_not_share_one(tmp_path, capsys):
+def test_two_files_with_wrong_names_are_not_duplicates(tmp_path, capsys):
     for file in ("a.yaml", "b.yaml"):
         (tmp_path / file).write_text("name: 5\n")
     with pytest.raises(CommandError, match="2 problems in 2 files"):
@@ -207,11 +207,11 @@ def test_two_files_whose_names_are_wrong_do_not_share_one(tmp_path, capsys):
     assert "no other file has" not in capsys.readouterr().out
 
 
-def test_a_skill_that_is_nearly_named_is_named(check):
+def test_similar_skill_name_is_suggested(check):
     assert "(did you mean read_price?); got read_prise" in check("skills: [read_prise]\n")
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path, capsys):
+def test_command_does_not_block_on_a_pipe(tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.yaml")
     with pytest.raises(CommandError):
         call_command("check_agents", str(tmp_path / "pipe.yaml"))
