@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextvars import ContextVar
 
 import httpx
 import pytest
@@ -149,6 +150,30 @@ def test_a_stream_that_is_left_early_is_closed(world):
     ):
         assert next(live.iter_bytes()) == b"half"
         raise KeyError
+
+
+def test_threads_share_one_blocking_client_beside_a_running_loop(world):
+    world.serve("site.example.com", OK)
+    client = SafeClient(resolve=world.resolve, reroute=world.reroute)
+
+    async def fetch_in_threads():
+        return await asyncio.gather(*(asyncio.to_thread(client.get, SITE) for _ in range(8)))
+
+    assert [found.content for found in asyncio.run(fetch_in_threads())] == [b"ok"] * 8
+
+
+def test_transport_of_a_blocking_client_sees_the_callers_context(world):
+    label = ContextVar("label", default="")
+    seen = []
+
+    def handler(request):
+        seen.append(label.get())
+        return httpx.Response(200)
+
+    label.set("this request")
+    SafeClient(transport=httpx.MockTransport(handler)).get("http://1.1.1.1/")
+
+    assert seen == ["this request"]
 
 
 @every_row(
