@@ -7,8 +7,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import Env, masked_forms, private_database, private_folder
+from lqops.env import Env, masked_forms
 from lqops.model_catalogue import configured_models
+from lqops.private_files import private_database, private_folder
 
 env = Env()
 
@@ -88,7 +89,7 @@ if _database["ENGINE"].endswith("sqlite3"):
         "PRAGMA foreign_keys=ON;",
     }
 else:  # a process that stands still in the middle of a transaction keeps its locks no longer than this
-    _database["OPTIONS"].setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+    _database.setdefault("OPTIONS", {}).setdefault("options", "-c idle_in_transaction_session_timeout=20s")
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
 # --- The queue: transport only. What it loses or delivers twice is found by our own rows, or refused ---
@@ -183,7 +184,7 @@ EMAIL_HOST = env.text("LQOPS_SMTP_HOST")
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
 EMAIL_PORT = env.whole("LQOPS_SMTP_PORT", 587, least=1)
 EMAIL_HOST_USER = env.text("LQOPS_SMTP_USER")
-EMAIL_HOST_PASSWORD = env.secret_behind("LQOPS_SMTP_PASSWORD")
+EMAIL_HOST_PASSWORD = env.optional_secret("LQOPS_SMTP_PASSWORD")
 _smtp_tls = env.one_of("LQOPS_SMTP_TLS", "STARTTLS", ("STARTTLS", "TLS", "NONE"))
 if EMAIL_HOST_PASSWORD and _smtp_tls == "NONE":
     raise ImproperlyConfigured("LQOPS_SMTP_TLS=NONE would send LQOPS_SMTP_PASSWORD in the clear: use STARTTLS or TLS.")
@@ -336,6 +337,6 @@ LQOPS_KNOWN_SECRETS = [
     LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
-    *(env.secret_behind(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+    *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]
