@@ -120,6 +120,10 @@ def _check(where: str, entry: object) -> None:
         types, words = _KEYS[key]
         if not isinstance(value, types) or isinstance(value, bool):
             raise ImproperlyConfigured(f"{where}.{key} is {value!r}: it must be {words}.")
+    _check_values(where, entry)
+
+
+def _check_values(where: str, entry: dict[str, Any]) -> None:
     if entry.get("schema_style", "off") not in SCHEMA_STYLES:
         raise ImproperlyConfigured(f"{where}.schema_style must be one of {', '.join(SCHEMA_STYLES)}.")
     required = _REQUIRED.get(entry.get("provider", ""))

@@ -11,7 +11,7 @@ import pytest
 from agents.management.supervisor import Children, Web, open_socket
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
-from lqops.web import limit_of, wsgi_bodies
+from lqops.web import body_limit, wsgi_body_limit
 
 HOOK = "/hooks/6d0f2f0a-2a4b-4a56-9a2b-0d6d0b7a9f11"
 SESSIONS = "/api/v1/sessions"
@@ -59,12 +59,12 @@ def chunked(server, path, most):
 
 @pytest.mark.parametrize("path", [HOOK, SESSIONS, "/login/", "/admin/login/", "/api/v1/documents", "/nowhere"])
 def test_a_length_that_is_too_great_is_refused_unread(server, path):
-    status, headers, body = declared(server, path, limit_of(path) + 1)
+    status, headers, body = declared(server, path, body_limit(path) + 1)
 
     assert status == 413
     assert headers["x-request-id"]
     assert headers["connection"] == "close"
-    assert str(limit_of(path)).encode() in body
+    assert str(body_limit(path)).encode() in body
 
 
 @pytest.mark.parametrize("path", [HOOK, SESSIONS])
@@ -82,7 +82,7 @@ def test_an_endless_body_is_cut_off_soon_after_its_limit(server, path):
     taken, said = chunked(server, path, most=60_000_000)
 
     # The buffers of the two sockets hold some megabytes more than were read.
-    assert taken < limit_of(path) + 16_000_000
+    assert taken < body_limit(path) + 16_000_000
     assert b" 413 " in said.partition(b"\r\n")[0] or not said
 
 
@@ -102,10 +102,10 @@ def test_the_server_answers_afterwards(server):
 
 
 def test_a_document_of_the_greatest_size_passes():
-    assert limit_of("/api/v1/documents") > MAX_BYTES
-    assert limit_of("/admin/agents/document/add/") > MAX_BYTES
-    assert limit_of("/api/v1/documents/x") < MAX_BYTES
-    assert limit_of("/login/") < MAX_BYTES
+    assert body_limit("/api/v1/documents") > MAX_BYTES
+    assert body_limit("/admin/agents/document/add/") > MAX_BYTES
+    assert body_limit("/api/v1/documents/x") < MAX_BYTES
+    assert body_limit("/login/") < MAX_BYTES
 
 
 def wsgi_answer(length):
@@ -116,7 +116,7 @@ def wsgi_answer(length):
         return [environ["wsgi.input"].read()]
 
     environ = {"PATH_INFO": HOOK, "CONTENT_LENGTH": length, "wsgi.input": BytesIO(b"body")}
-    body = b"".join(wsgi_bodies(application)(environ, lambda status, headers: said.append((status, dict(headers)))))
+    body = b"".join(wsgi_body_limit(application)(environ, lambda status, headers: said.append((status, dict(headers)))))
     return *said[0], body
 
 
@@ -126,7 +126,7 @@ def test_what_fits_passes_through_wsgi(length):
 
 
 def test_what_does_not_fit_is_refused_by_wsgi():
-    status, headers, body = wsgi_answer(str(limit_of(HOOK) + 1))
+    status, headers, body = wsgi_answer(str(body_limit(HOOK) + 1))
 
     assert status.startswith("413 ")
     assert headers["Content-Length"] == str(len(body))

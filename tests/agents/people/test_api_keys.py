@@ -116,7 +116,7 @@ def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
         ({"scopes": ["read", "root"]}, "root"),
         ({"name": "  "}, "1 to 120"),
         ({"name": "x" * 121}, "not 121"),
-        ({"expires_at": NOW}, "ended already"),
+        ({"expires_at": NOW}, "in the past"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes, says):
