@@ -39,7 +39,7 @@ def demand_owner(by: User | None, *, owner_id: int) -> None:
 def demand_start(by: User) -> None:
     """Allow users who may start runs, by asking or through the API: a run costs money, whoever owns it."""
     if not by.is_active or not by.has_perm(START):
-        raise NotAllowed(f"You may view but not start runs: that needs the permission {START}.")
+        raise NotAllowed(f"You may view but not start runs: that is for operators ({START}).")
 
 
 def demand_lever(by: User) -> None:
