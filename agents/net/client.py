@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from ssl import SSLContext, SSLError
@@ -405,8 +405,7 @@ async def _open(
         checked = await run_check(exchange.check)
         transport = gate.transport
         if transport is None:
-            route = Route(checked, exchange.deadline, gate.reroute)
-            transport = await opened.enter_async_context(aclosing(PinnedTransport(route, gate.tls_context())))
+            transport = PinnedTransport(Route(checked, exchange.deadline, gate.reroute), gate.tls_context())
         with translated_errors():
             async with asyncio.timeout(exchange.deadline.left()):
                 response = await transport.handle_async_request(exchange.request(checked))

@@ -5,10 +5,9 @@ ask DNS a second time.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Any
 
 import httpcore
 import httpx
@@ -54,18 +53,19 @@ class Route:
     """The way to one checked URL: addresses to try, time for each, and bytes allowed before the body."""
 
     def __init__(self, checked: CheckedUrl, deadline: Deadline, reroute: Reroute | None) -> None:
-        self._checked = checked
+        self._addresses = checked.addresses[:MAX_ATTEMPTS]
+        self._port = checked.port
         self._reroute = reroute
         self._head_left: int | None = MAX_HEAD_BYTES
+        self.host = checked.host
         self.deadline = deadline
 
     def places(self) -> Iterator[tuple[str, int, float]]:
         """Yield address, port and seconds to wait, for each address to try."""
-        addresses = self._checked.addresses[:MAX_ATTEMPTS]
-        for tried, address in enumerate(addresses):
-            place = address, self._checked.port
+        for tried, address in enumerate(self._addresses):
+            place = address, self._port
             host, port = self._reroute(*place) if self._reroute else place
-            yield host, port, self.deadline.left() / (len(addresses) - tried)
+            yield host, port, self.deadline.left() / (len(self._addresses) - tried)
 
     def read_size(self, max_bytes: int) -> int:
         return max_bytes if self._head_left is None else min(max_bytes, HEAD_STEP)
@@ -94,48 +94,8 @@ class _Stream(httpcore.AsyncNetworkStream):
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its interface
         await self._inner.write(buffer, self._route.deadline.left())
 
-    async def start_tls(
-        self,
-        ssl_context: SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - its interface
-    ) -> httpcore.AsyncNetworkStream:
-        try:
-            secured = await self._inner.start_tls(ssl_context, server_hostname, self._route.deadline.left())
-        except BaseException:  # nobody else closes the connection of a handshake that was cancelled
-            await self._inner.aclose()
-            raise
-        return _Stream(secured, self._route)
-
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._inner.get_extra_info(info)
-
-
-class _Backend(httpcore.AsyncNetworkBackend):
-    """Connects to the addresses of a route, whatever host it is asked for."""
-
-    def __init__(self, route: Route) -> None:
-        self._route = route
-        self._inner = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - its interface
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        failure: Exception = httpcore.ConnectError("no address")
-        for address, number, seconds in self._route.places():
-            try:
-                return _Stream(await self._inner.connect_tcp(address, number, seconds), self._route)
-            except UNREACHABLE as error:
-                failure = error
-        raise failure
 
 
 class _Chunks(httpx.AsyncByteStream):
@@ -156,20 +116,33 @@ class PinnedTransport(httpx.AsyncBaseTransport):
 
     def __init__(self, route: Route, tls: SSLContext) -> None:
         self._route = route
-        self._pool = httpcore.AsyncConnectionPool(ssl_context=tls, network_backend=_Backend(route))
+        self._tls = tls
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        response = await self._pool.handle_async_request(
-            httpcore.Request(
-                method=request.method,
-                url=httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
-                headers=request.headers.raw,
-                content=request.content,
+        return await self._send(request, await self._connect())
+
+    async def _connect(self) -> httpcore.AsyncNetworkStream:
+        failure: Exception = httpcore.ConnectError("no address")
+        for address, port, seconds in self._route.places():
+            try:
+                return await httpcore.AnyIOBackend().connect_tcp(address, port, seconds)
+            except UNREACHABLE as error:
+                failure = error
+        raise failure
+
+    async def _send(self, request: httpx.Request, stream: httpcore.AsyncNetworkStream) -> httpx.Response:
+        parts = request.url
+        url = httpcore.URL(scheme=parts.raw_scheme, host=parts.raw_host, port=parts.port, target=parts.raw_path)
+        try:
+            if parts.scheme == "https":
+                self._tls.set_alpn_protocols(["http/1.1"])
+                stream = await stream.start_tls(self._tls, self._route.host, self._route.deadline.left())
+            connection = httpcore.AsyncHTTP11Connection(url.origin, _Stream(stream, self._route))
+            response = await connection.handle_async_request(
+                httpcore.Request(request.method, url, headers=request.headers.raw, content=request.content)
             )
-        )
+        except BaseException:  # nobody else closes the connection of a request that was cancelled early
+            await stream.aclose()
+            raise
         self._route.head_is_read()
         return httpx.Response(response.status, headers=response.headers, stream=_Chunks(response))
-
-    async def aclose(self) -> None:
-        await self._pool.aclose()

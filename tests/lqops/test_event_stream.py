@@ -76,7 +76,7 @@ def test_events_arrive_as_they_happen_with_their_data(listen, owner, agent):
                 "kind": KIND,
                 "agent": str(agent.public_id),
                 "session": None,
-                "text": "The sensor door wrote light.",
+                "text": "The sensor door updated light.",
                 "data": {"sensor": "door", "field": "light"},
                 "created_at": NOW.isoformat(),
             },
