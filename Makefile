@@ -34,7 +34,7 @@ ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine man
 	tests/flows/test_canary.py
 DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
-	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
+	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
 comma := ,
 space := $(subst ,, )

@@ -1,7 +1,7 @@
-"""The app of the control room. Stands in INSTALLED_APPS in place of django.contrib.admin.
+"""App configuration of the admin site, in place of django.contrib.admin.
 
-Its pages are loaded by what serves or checks them (lqops/urls.py, `manage.py check`): workers, the ticker and most
-commands have no use for them, and start in a good half of the time without.
+The pages are loaded only by the URLs and by `manage.py check`. Workers, the ticker and most commands do without them
+and start in little more than half the time.
 """
 
 from typing import Any

@@ -311,11 +311,11 @@ def test_events_are_listed_by_kind_agent_and_session(client):
     going, other = make_going(), make_going()
     event_emit("autonomy:turn_started", session=going.loop, now=NOW, turn=77)
     listed = page(AgentEvent, "changelist")
-    assert "Turn 77 began." in text_of(client.get(listed))
-    assert "Turn 77 began." not in text_of(client.get(listed, {"kind": "session:error"}))
+    assert "Turn 77 started." in text_of(client.get(listed))
+    assert "Turn 77 started." not in text_of(client.get(listed, {"kind": "session:error"}))
     for row in (going.agent, going.loop):
         found = text_of(client.get(listed, {"q": str(row.public_id)}))
-        assert "Turn 77 began." in found
+        assert "Turn 77 started." in found
         assert other.agent.name not in found
 
 

@@ -113,7 +113,7 @@ def test_long_summary_is_cut():
 def test_promotion_needs_the_project_owner_with_access():
     owner, stranger = make_user(), make_user()
     project, precedent = make_project(owner), make_precedent(owner)
-    with pytest.raises(NotAllowed, match="person's decision"):
+    with pytest.raises(NotAllowed, match="Only a person can decide"):
         precedent_promote(precedent=precedent, project=project, by=None, now=NOW)
     with pytest.raises(NotFound):
         precedent_promote(precedent=precedent, project=project, by=stranger, now=NOW)

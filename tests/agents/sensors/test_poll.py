@@ -192,7 +192,7 @@ def test_backoff_continues_in_the_next_slice(serving):
         ((200, {}, b"[" * 100_000), "not JSON"),
         ((200, {"Content-Type": "text/plain"}, b"x" * 2_000_000), "larger than allowed"),
         ((404, {}, b"{}"), "status 404"),
-        ((302, {"Location": "http://169.254.169.254/latest"}, b""), "not plainly public"),
+        ((302, {"Location": "http://169.254.169.254/latest"}, b""), "not public"),
         (lambda request: request.wfile.write(b"\0garbage\r\n\r\n"), "not valid HTTP"),
         (lambda request: None, "not valid HTTP"),
     ],

@@ -1,4 +1,4 @@
-"""Guessing passwords has a brake: by account and by address, told alike to everybody, and it ends by itself."""
+"""Sign-in limits by account and by address: the same for everybody, and they end after 15 minutes."""
 
 from datetime import timedelta
 from io import StringIO
@@ -9,8 +9,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agents.models import SignInCount
-from agents.people import keys
-from agents.people.keys import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
+from agents.people import sign_ins
+from agents.people.sign_ins import KNOWN_FOR, WINDOW, sign_in_begin, sign_in_done
 from audit.models import AuditEvent
 from lqops import web
 from tests.factories import NOW, make_user
@@ -20,8 +20,8 @@ PAGES = ["/login/", "/admin/login/"]
 RIGHT = "right-horse-battery"
 REFUSED = "Too many failed sign-ins. Try again in 15 minutes."
 STRANGER, HOME = "203.0.113.9", "198.51.100.7"
-ACCOUNT_TRIES, ADDRESS_TRIES = 4, 15  # fewer than there are
-THERE_ARE = keys.ACCOUNT_TRIES, keys.ADDRESS_TRIES
+ACCOUNT_TRIES, ADDRESS_TRIES = 4, 15  # lower than the real limits
+REAL_LIMITS = sign_ins.ACCOUNT_TRIES, sign_ins.ADDRESS_TRIES
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,8 @@ def stopped_clock(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def few_tries(monkeypatch):
-    monkeypatch.setattr(keys, "ACCOUNT_TRIES", ACCOUNT_TRIES)
-    monkeypatch.setattr(keys, "ADDRESS_TRIES", ADDRESS_TRIES)
+    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", ACCOUNT_TRIES)
+    monkeypatch.setattr(sign_ins, "ADDRESS_TRIES", ADDRESS_TRIES)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def sign_in_at(page, password, *, username="ada", address=STRANGER):
 
 
 def tries(count, *, username="ada", address=STRANGER, now=NOW):
-    """What the brake says to the last of some tries that fail."""
+    """Make some failing tries and return the wait after the last one."""
     return [sign_in_begin(username=username, address=address, now=now) for _ in range(count)][-1]
 
 
@@ -57,7 +57,7 @@ def refusals():
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_after_too_many_tries_the_right_password_is_refused_too(page, ada):
+def test_right_password_is_refused_after_too_many_tries(page, ada):
     answers = [sign_in_at(page, f"wrong-{number}") for number in range(ACCOUNT_TRIES)]
     assert all(REFUSED not in answer.content.decode() for answer in answers)
 
@@ -69,14 +69,14 @@ def test_after_too_many_tries_the_right_password_is_refused_too(page, ada):
     assert refusals() == [(f"user:{ada.pk}", {"scope": "account", "tries": ACCOUNT_TRIES})]
 
 
-def test_the_two_pages_share_one_count(ada):
+def test_both_pages_share_one_count(ada):
     for number in range(ACCOUNT_TRIES):
         sign_in_at(PAGES[number % 2], "wrong")
 
     assert REFUSED in sign_in_at(PAGES[0], RIGHT).content.decode()
 
 
-def test_a_refused_password_is_not_even_looked_at(ada):
+def test_password_is_not_checked_during_a_lockout(ada):
     tries(ACCOUNT_TRIES)
     with patch("django.contrib.auth.forms.authenticate") as authenticate:
         sign_in_at(PAGES[0], RIGHT)
@@ -85,7 +85,7 @@ def test_a_refused_password_is_not_even_looked_at(ada):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_right_password_signs_in_and_starts_the_count_anew(page, ada):
+def test_right_password_signs_in_and_resets_the_count(page, ada):
     for _ in range(3):
         for _ in range(ACCOUNT_TRIES - 1):
             tries(1)
@@ -93,37 +93,37 @@ def test_the_right_password_signs_in_and_starts_the_count_anew(page, ada):
     assert not refusals()
 
 
-def test_nobody_learns_from_it_which_accounts_there_are(ada):
-    told = {
+def test_lockout_does_not_reveal_which_accounts_exist(ada):
+    pages = {
         username: [sign_in_at(PAGES[0], "wrong", username=username).content for _ in range(ACCOUNT_TRIES + 1)][-1]
         for username in ("ada", "nobody")
     }
 
-    assert all(REFUSED in text.decode() for text in told.values())
-    assert told["ada"].replace(b"ada", b"nobody").count(b"nobody") == told["nobody"].count(b"nobody")
+    assert all(REFUSED in text.decode() for text in pages.values())
+    assert pages["ada"].replace(b"ada", b"nobody").count(b"nobody") == pages["nobody"].count(b"nobody")
 
 
-def test_the_wait_ends_by_itself_and_tries_do_not_make_it_longer():
+def test_lockout_ends_in_time_and_tries_do_not_extend_it():
     assert tries(ACCOUNT_TRIES) is None
     assert tries(1, now=NOW + timedelta(minutes=5)) == timedelta(minutes=10)
     assert tries(10, now=NOW + timedelta(minutes=14)) == timedelta(minutes=1)
     assert tries(1, now=NOW + WINDOW) is None
 
 
-def test_a_clock_that_is_set_back_makes_no_wait_longer():
+def test_clock_set_back_extends_no_lockout():
     tries(ACCOUNT_TRIES + 1)
 
     assert tries(1, now=NOW - timedelta(days=1)) is None
 
 
-def test_an_account_has_20_tries_and_an_address_100(monkeypatch):
-    monkeypatch.setattr(keys, "ACCOUNT_TRIES", THERE_ARE[0])
+def test_account_has_20_tries_and_address_100(monkeypatch):
+    monkeypatch.setattr(sign_ins, "ACCOUNT_TRIES", REAL_LIMITS[0])
 
-    assert THERE_ARE == (20, 100)
+    assert REAL_LIMITS == (20, 100)
     assert [tries(20, address=""), tries(1, address="")] == [None, WINDOW]
 
 
-def test_an_address_has_a_brake_of_its_own():
+def test_address_has_a_limit_of_its_own():
     for number in range(ADDRESS_TRIES):
         assert tries(1, username=f"user-{number}") is None
 
@@ -132,7 +132,7 @@ def test_an_address_has_a_brake_of_its_own():
     assert refusals() == [("", {"scope": "address", "tries": ADDRESS_TRIES, "address": STRANGER})]
 
 
-def test_an_address_that_is_refused_locks_no_account():
+def test_locked_address_locks_no_account():
     for number in range(ADDRESS_TRIES):
         tries(1, username=f"user-{number}")
     tries(ACCOUNT_TRIES + 5, username="ada")
@@ -140,7 +140,7 @@ def test_an_address_that_is_refused_locks_no_account():
     assert tries(1, username="ada", address=HOME) is None
 
 
-def test_addresses_of_one_network_of_version_six_count_together():
+def test_addresses_of_one_ipv6_network_count_together():
     for number in range(ADDRESS_TRIES):
         tries(1, username=f"user-{number}", address=f"2001:db8::{number + 1:x}")
 
@@ -148,14 +148,14 @@ def test_addresses_of_one_network_of_version_six_count_together():
     assert tries(1, username="another", address="2001:db8:0:1::1") is None
 
 
-def test_an_address_of_version_four_is_the_same_in_the_form_of_six():
+def test_mapped_ipv4_address_counts_as_ipv4():
     for number in range(ADDRESS_TRIES):
         tries(1, username=f"user-{number}")
 
     assert tries(1, username="another", address=f"::ffff:{STRANGER}") == WINDOW
 
 
-def test_strangers_do_not_lock_somebody_out_where_they_have_signed_in():
+def test_owner_is_not_locked_out_at_a_known_address():
     sign_in_done(username="ada", address=HOME, now=NOW)
     tries(ACCOUNT_TRIES + 5)
 
@@ -163,14 +163,14 @@ def test_strangers_do_not_lock_somebody_out_where_they_have_signed_in():
     assert tries(1, address="192.0.2.1") == WINDOW
 
 
-def test_where_somebody_has_signed_in_guessing_is_braked_as_well():
+def test_known_address_has_a_limit_too():
     sign_in_done(username="ada", address=HOME, now=NOW)
 
     assert tries(ACCOUNT_TRIES, address=HOME) is None
     assert tries(1, address=HOME) == WINDOW
 
 
-def test_signing_in_at_home_gives_strangers_no_further_tries():
+def test_sign_in_at_a_known_address_resets_no_other_count():
     sign_in_done(username="ada", address=HOME, now=NOW)
     tries(ACCOUNT_TRIES + 1)
     tries(1, address=HOME)
@@ -179,14 +179,14 @@ def test_signing_in_at_home_gives_strangers_no_further_tries():
     assert tries(1) == WINDOW
 
 
-def test_a_known_address_is_forgotten_after_a_while():
+def test_known_address_expires():
     sign_in_done(username="ada", address=HOME, now=NOW - KNOWN_FOR)
     tries(ACCOUNT_TRIES + 1)
 
     assert tries(1, address=HOME) == WINDOW
 
 
-def test_without_an_address_the_account_alone_counts():
+def test_only_the_account_counts_without_an_address():
     assert tries(ACCOUNT_TRIES, address="") is None
     assert tries(1, address="") == WINDOW
     sign_in_done(username="ada", address="", now=NOW)
@@ -194,13 +194,13 @@ def test_without_an_address_the_account_alone_counts():
     assert SignInCount.objects.count() == 1
 
 
-def test_what_people_type_for_a_name_is_not_kept():
+def test_typed_user_names_are_not_stored():
     tries(1, username="hunter2-typed-into-the-wrong-field")
 
     assert not SignInCount.objects.filter(subject__contains="hunter2").exists()
 
 
-def test_counts_that_are_over_are_not_kept():
+def test_expired_counts_are_deleted():
     for number in range(5):
         tries(1, username=f"user-{number}")
     sign_in_done(username="ada", address=HOME, now=NOW)
@@ -210,19 +210,19 @@ def test_counts_that_are_over_are_not_kept():
     assert SignInCount.objects.filter(known_until__isnull=False).count() == 1
 
 
-def test_a_flood_writes_one_row_of_the_record_for_each_wait():
+def test_flood_records_one_audit_event_per_lockout():
     tries(ACCOUNT_TRIES + 8)
 
     assert len(refusals()) == 1
 
 
-def test_a_form_that_is_not_filled_in_counts_for_nothing(ada):
+def test_empty_form_is_not_counted(ada):
     assert sign_in_at(PAGES[0], "").status_code == 200
 
     assert not SignInCount.objects.exists()
 
 
-# --- the way out ---
+# --- Unlocking ---
 
 
 def unlock(*arguments):
@@ -231,7 +231,7 @@ def unlock(*arguments):
     return out.getvalue()
 
 
-def test_the_host_lets_an_account_in_again_at_once():
+def test_unlock_clears_one_account():
     tries(ACCOUNT_TRIES + 1)
     tries(ACCOUNT_TRIES + 1, username="bob")
 
@@ -241,7 +241,7 @@ def test_the_host_lets_an_account_in_again_at_once():
     assert AuditEvent.objects.filter(kind="sign_in.cleared").count() == 1
 
 
-def test_the_host_lets_everybody_in_again():
+def test_unlock_clears_all_accounts_and_addresses():
     tries(ACCOUNT_TRIES + 1)
     tries(ADDRESS_TRIES + 1, username="bob", address=HOME)
 
@@ -251,6 +251,6 @@ def test_the_host_lets_everybody_in_again():
 
 
 @pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_is_not_everybody(name):
+def test_unlock_refuses_an_empty_name(name):
     with pytest.raises(CommandError, match="leave it out for all"):
         unlock(name)

@@ -1,4 +1,4 @@
-"""Models from a file and from variables; mistakes are named exactly."""
+"""Declared models: from a file and from variables; errors name the file, the model and the key."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ KINDS = {"openai_compatible": OpenAICompatible, "offline": AtOnce, "scripted": S
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_every_sample_loads_is_priced_and_can_be_served(path, settings):
+def test_every_sample_file_loads_with_prices_and_providers(path, settings):
     models = configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
     settings.LQOPS_MODELS = models.declared
     for name, entry in models.declared.items():
@@ -27,13 +27,13 @@ def test_every_sample_loads_is_priced_and_can_be_served(path, settings):
     assert set(models.roles) == {"main", "small", "judges"}
 
 
-def test_without_any_setting_the_offline_analyst_plays_every_part():
+def test_offline_analyst_has_every_role_by_default():
     models = configured_models(Env({}))
     assert list(models.declared) == ["offline"]
     assert models.roles == {"main": ["offline"], "small": ["offline"], "judges": ["offline"]}
 
 
-def test_three_settings_and_two_prices_make_a_model():
+def test_variables_declare_a_model():
     models = configured_models(
         Env(
             {
@@ -53,10 +53,10 @@ def test_three_settings_and_two_prices_make_a_model():
     [
         ("LQOPS_MODEL_NAME", "LQOPS_MODEL_NAME"),
         ("LQOPS_MODEL_INPUT_USD", "per million tokens"),
-        ("LQOPS_MODEL_URL", "where it is served"),
+        ("LQOPS_MODEL_URL", "set LQOPS_MODEL_URL to where it is served"),
     ],
 )
-def test_what_is_missing_of_them_is_named(missing, says):
+def test_missing_variable_is_named(missing, says):
     values = {
         "LQOPS_MODEL_URL": "http://127.0.0.1:8080/v1",
         "LQOPS_MODEL_NAME": "local",
@@ -83,30 +83,21 @@ GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\nou
         ('[models.a]\nschema_style = "xml"\n', "schema_style must be one of json_schema, json_object, off"),
         ('[models.a]\ntotal_seconds = "long"\n', "must be a number"),
         ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
-        ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url must be given"),
+        ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url is missing"),
         (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
-        (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"\[rolls\] is not known"),
+        (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"unknown table \[rolls\]"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "free"'), "not an amount"),
         ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "-1"'), "not an amount"),
         ("[models.a]\n" + GOOD.replace("http://", "ftp://"), "does not start with http"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
+def test_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
     path = tmp_path / "models.toml"
     path.write_text(content)
     with pytest.raises(ImproperlyConfigured, match=says):
         configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
 
 
-def test_a_file_that_is_not_there_is_named():
+def test_missing_file_is_named():
     with pytest.raises(ImproperlyConfigured, match=r"nowhere\.toml' cannot be read"):
         read_models_file(Path("nowhere.toml"))
-
-
-def test_the_secret_behind_a_handle_is_found_for_masking(tmp_path):
-    path = tmp_path / "key"
-    path.write_text("from-a-file\n")
-    assert Env({"K": "in the variable"}).secret_behind("K") == "in the variable"
-    assert Env({"K_FILE": str(path)}).secret_behind("K") == "from-a-file"
-    assert Env({}).secret_behind("K") == ""
-    assert Env({}).secret_behind("") == ""

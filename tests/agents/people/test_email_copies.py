@@ -1,4 +1,4 @@
-"""Copies by e-mail, with a real mail server that is there, refuses, hangs, or is down."""
+"""E-mail copies of notifications, with a real mail server that accepts, refuses, hangs or is down."""
 
 import socket
 from datetime import timedelta
@@ -48,7 +48,7 @@ def down(settings):
         yield settings
 
 
-def test_a_copy_holds_the_title_the_counts_and_the_link_to_the_receipt(settings):
+def test_copy_has_title_counts_and_receipt_link(settings):
     settings.LQOPS_BASE_URL = "https://ops.example.org"
     settings.DEFAULT_FROM_EMAIL = "lqops <ops@example.org>"
     copy = make_copy()
@@ -69,19 +69,19 @@ def test_a_copy_holds_the_title_the_counts_and_the_link_to_the_receipt(settings)
     assert (copy.sent_at, copy.error) == (NOW, "")
 
 
-def test_the_link_leads_to_the_page_of_the_receipt():
+def test_link_leads_to_the_receipt_page():
     session = make_session()
     assert notifications.receipt_path(session) == reverse("audit:receipt", args=[session.chain])
 
 
-def test_a_copy_is_sent_once(settings):
+def test_copy_is_sent_once(settings):
     copy = make_copy()
     with mail_server(settings) as server:
         sent = [copy_send(copy.pk, now=NOW + later) for later in (MINUTE * 0, MINUTE * 0, MINUTE * 60)]
     assert (sent, len(server.taken)) == ([True, False, False], 1)
 
 
-def test_of_workers_that_want_one_copy_at_once_one_sends_it(settings):
+def test_one_of_several_workers_sends_a_copy(settings):
     copy = make_copy()
     with mail_server(settings) as server:
         sent = in_threads(8, lambda _: copy_send(copy.pk, now=NOW))
@@ -92,7 +92,7 @@ def test_of_workers_that_want_one_copy_at_once_one_sends_it(settings):
     "title",
     ["Done\r\nBcc: all@example.org", "Done\nBcc: all@example.org\n\nbody", "Done\u2028\x00Bcc: all@example.org"],
 )
-def test_a_title_cannot_add_a_header(settings, title):
+def test_title_cannot_add_a_header(settings, title):
     copy = make_copy(title=title.replace("\x00", "\x01"))
     with mail_server(settings) as server:
         copy_send(copy.pk, now=NOW)
@@ -106,14 +106,14 @@ def test_a_title_cannot_add_a_header(settings, title):
 
 
 @pytest.mark.parametrize("email", ["ada@example.org\r\nBcc: all@example.org", "a@b.org, c@d.org"])
-def test_an_address_that_is_none_gets_no_mail(settings, email):
+def test_invalid_address_gets_no_mail(settings, email):
     copy = make_copy(email=email)
     with mail_server(settings) as server:
         assert not copy_send(copy.pk, now=NOW)
     assert (server.taken, state(copy)) == ([], (OutboxStatus.PENDING, 1))
 
 
-def test_a_notice_of_no_session_has_no_link(settings):
+def test_notification_without_session_has_no_link(settings):
     copy = make_copy(body="")
     Notification.objects.update(session=None)
     with mail_server(settings) as server:
@@ -122,7 +122,7 @@ def test_a_notice_of_no_session_has_no_link(settings):
 
 
 @pytest.mark.parametrize("manner", [{"silent": True}, {"refuses": True}])
-def test_a_server_that_hangs_or_refuses_is_tried_again_later(settings, manner):
+def test_hanging_or_refusing_server_is_retried_later(settings, manner):
     copy = make_copy()
     with mail_server(settings, **manner) as server:
         assert not copy_send(copy.pk, now=NOW)
@@ -131,7 +131,7 @@ def test_a_server_that_hangs_or_refuses_is_tried_again_later(settings, manner):
 
 
 @pytest.mark.usefixtures("down")
-def test_pauses_grow_and_after_five_attempts_it_is_given_up():
+def test_retry_delays_grow_until_five_attempts_failed():
     copy = make_copy()
     now, waited = NOW, []
     while state(copy)[0] == OutboxStatus.PENDING:
@@ -147,7 +147,7 @@ def test_pauses_grow_and_after_five_attempts_it_is_given_up():
     assert copies_due(now + 24 * 60 * MINUTE) == []
 
 
-def test_a_server_that_comes_back_gets_the_copy(settings, down):
+def test_recovered_server_gets_the_copy(settings, down):
     copy = make_copy()
     copy_send(copy.pk, now=NOW)
     with mail_server(settings) as server:
@@ -155,7 +155,7 @@ def test_a_server_that_comes_back_gets_the_copy(settings, down):
     assert (len(server.taken), state(copy), copy.error) == (1, (OutboxStatus.SENT, 2), "")
 
 
-def test_no_transaction_is_open_while_the_mail_server_is_talked_to(settings, monkeypatch):
+def test_no_transaction_is_open_while_sending(settings, monkeypatch):
     copy = make_copy()
     seen = []
     real = notifications._mail
@@ -167,7 +167,7 @@ def test_no_transaction_is_open_while_the_mail_server_is_talked_to(settings, mon
     assert seen == [False]
 
 
-def test_a_worker_that_dies_after_the_claim_leaves_the_copy_for_another(settings, monkeypatch):
+def test_copy_claimed_by_a_dead_worker_is_sent_by_another(settings, monkeypatch):
     copy = make_copy()
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(notifications, "_mail", lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -180,41 +180,41 @@ def test_a_worker_that_dies_after_the_claim_leaves_the_copy_for_another(settings
     assert len(server.taken) == 1
 
 
-def test_a_worker_that_dies_between_the_sending_and_the_note_of_it_sends_the_same_message_twice(settings, monkeypatch):
+def test_worker_lost_after_sending_repeats_the_same_message_id(settings, monkeypatch):
     copy = make_copy()
     with mail_server(settings) as server:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(notifications, "_mine", lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(notifications, "_claimed", lambda row: (_ for _ in ()).throw(KeyboardInterrupt))
             copy_send(copy.pk, now=NOW)
         copy_send(copy.pk, now=NOW + CLAIMED_FOR)
     first, second = server.taken
     assert first["Message-ID"] == second["Message-ID"]
 
 
-def test_a_copy_lost_at_its_last_attempt_is_given_up():
+def test_copy_lost_at_its_last_attempt_fails():
     copy = make_copy()
     OutboxMessage.objects.update(attempts=MAX_ATTEMPTS)
     assert not copy_send(copy.pk, now=NOW)
     assert state(copy) == (OutboxStatus.FAILED, MAX_ATTEMPTS)
 
 
-def test_somebody_who_no_longer_wants_copies_gets_none(settings):
+def test_user_who_turned_copies_off_gets_none(settings):
     copy = make_copy()
     Profile.objects.update(email_notices=False)
     with mail_server(settings) as server:
         assert not copy_send(copy.pk, now=NOW)
     assert (server.taken, state(copy)) == ([], (OutboxStatus.PENDING, 1))
-    assert "wants no copies" in copy.error
+    assert "no longer wants copies" in copy.error
 
 
-def test_copies_are_due_from_when_they_are_written_the_oldest_first():
+def test_copies_are_due_oldest_first():
     copies = [make_copy() for _ in range(3)]
     assert copies_due(NOW - MINUTE) == []
     assert copies_due(NOW, limit=2) == [copies[0].pk, copies[1].pk]
 
 
 @pytest.mark.usefixtures("down")
-def test_a_run_is_completed_while_the_mail_server_is_down():
+def test_run_completes_while_the_mail_server_is_down():
     session = make_session(Status.QUEUED, owner=make_user(email="ada@example.org"), current_phase=Phase.DELIVERY)
 
     def engine(held):
@@ -228,7 +228,7 @@ def test_a_run_is_completed_while_the_mail_server_is_down():
     assert (session.status, Notification.objects.get().title) == (Status.COMPLETED, "Done")
 
 
-def test_a_written_copy_can_be_sent_at_once(settings):
+def test_written_copy_can_be_sent_at_once(settings):
     with mail_server(settings) as server:
         notice_create(
             owner_id=make_user(email="ada@example.org").pk, kind=NoticeKind.AGENT, title="Done", body="", now=NOW

@@ -1,4 +1,4 @@
-"""The address that was checked is the address that is dialled, whatever the name says a moment later."""
+"""Connections go to the address that was checked, even when the name changes a moment later."""
 
 import socket
 
@@ -10,7 +10,7 @@ from tests.agents.net.world import FIRST, OK, SECOND, THIRD, redirect
 SITE = "http://site.example.com/"
 
 
-def test_a_name_that_changes_after_the_check_is_dialled_where_it_was_checked(fetch, world):
+def test_name_that_changes_after_the_check_keeps_its_address(fetch, world):
     world.serve("site.example.com", OK)
     later = iter([[FIRST], ["127.0.0.1"], ["127.0.0.1"]])
 
@@ -24,7 +24,7 @@ def test_a_name_that_changes_after_the_check_is_dialled_where_it_was_checked(fet
     assert world.dialled == [(FIRST, 80)]
 
 
-def test_a_name_that_changes_between_two_redirects_is_refused(fetch, world):
+def test_name_that_changes_between_redirects_is_refused(fetch, world):
     world.serve("site.example.com", redirect("/next"))
     later = iter([[FIRST], ["10.0.0.1"]])
 
@@ -35,7 +35,7 @@ def test_a_name_that_changes_between_two_redirects_is_refused(fetch, world):
     assert world.dialled == [(FIRST, 80)]
 
 
-def test_no_other_lookup_happens_on_the_way(fetch, world, monkeypatch):
+def test_connecting_makes_no_second_lookup(fetch, world, monkeypatch):
     world.serve("site.example.com", OK)
     real = socket.getaddrinfo
 
@@ -48,7 +48,7 @@ def test_no_other_lookup_happens_on_the_way(fetch, world, monkeypatch):
     assert fetch(SITE).content == b"ok"
 
 
-def test_the_next_checked_address_is_tried_when_one_is_unreachable(fetch, world):
+def test_next_checked_address_is_tried_after_a_failure(fetch, world):
     world.names["site.example.com"] = [THIRD, SECOND, FIRST]
     for address in (THIRD, SECOND):
         world.serve("site.example.com", OK, address).close()
@@ -58,7 +58,7 @@ def test_the_next_checked_address_is_tried_when_one_is_unreachable(fetch, world)
     assert world.dialled == [(THIRD, 80), (SECOND, 80), (FIRST, 80)]
 
 
-def test_a_host_that_cannot_be_reached_fails(fetch, world):
+def test_unreachable_host_fails(fetch, world):
     world.names["site.example.com"] = [f"93.184.216.{n}" for n in range(1, 9)]
     for address in world.names["site.example.com"]:
         world.serve("site.example.com", OK, address).close()
@@ -70,7 +70,7 @@ def test_a_host_that_cannot_be_reached_fails(fetch, world):
     assert len(world.dialled) == 4
 
 
-def test_a_literal_address_is_dialled_without_a_lookup(fetch, world):
+def test_literal_address_needs_no_lookup(fetch, world):
     server = world.serve("unused", OK, THIRD, 8080)
 
     assert fetch(f"http://[{THIRD}]:8080/").content == b"ok"
@@ -78,7 +78,7 @@ def test_a_literal_address_is_dialled_without_a_lookup(fetch, world):
     assert b"host: [%s]:8080\r\n" % THIRD.encode() in server.requests[0].lower()
 
 
-def test_proxies_and_credentials_of_the_environment_are_ignored(fetch, world, monkeypatch, tmp_path):
+def test_environment_proxies_and_credentials_are_ignored(fetch, world, monkeypatch, tmp_path):
     server = world.serve("site.example.com", OK)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -90,7 +90,7 @@ def test_proxies_and_credentials_of_the_environment_are_ignored(fetch, world, mo
     assert b"authorization" not in server.requests[0].lower()
 
 
-def test_a_connection_that_is_not_answered_ends_at_the_deadline(fetch, world):
+def test_unanswered_connection_ends_at_the_deadline(fetch, world):
     """The queue of the listener is full, so that the kernel leaves further connections waiting."""
     world.names["site.example.com"] = [FIRST]
     with socket.socket() as listener:

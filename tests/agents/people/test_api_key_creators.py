@@ -1,4 +1,4 @@
-"""Who may make a key for whom: whoever makes a key can act as its user, so nobody gets more by making one."""
+"""Who may create a key for whom: a key lets its creator act as its user."""
 
 from datetime import timedelta
 
@@ -30,7 +30,7 @@ def member(role, **fields):
     return user
 
 
-def test_people_make_keys_for_themselves():
+def test_people_create_keys_for_themselves():
     user = make_user()
 
     key, _ = key_for(user, by=user)
@@ -40,17 +40,17 @@ def test_people_make_keys_for_themselves():
 
 @pytest.mark.parametrize("target", [{}, {"is_superuser": True}], ids=["another", "a superuser"])
 @pytest.mark.parametrize("scopes", [EVERYTHING, ("read",)])
-def test_no_permission_makes_a_key_of_somebody_else(target, scopes):
+def test_no_permission_allows_a_key_for_somebody_else(target, scopes):
     admin = member("admin")
     assert admin.has_perm(ADD)
 
-    with pytest.raises(NotAllowed, match="for themselves"):
+    with pytest.raises(NotAllowed, match="Only a superuser may create a key for somebody else"):
         key_for(make_user(**target), by=admin, scopes=scopes)
 
     assert not ApiKey.objects.exists()
 
 
-def test_a_superuser_makes_keys_for_others_but_none_that_decides():
+def test_superuser_creates_keys_for_others_except_with_decide():
     root, other = make_user(is_superuser=True), make_user()
 
     key, _ = key_for(other, by=root, scopes=("read", "write"))
@@ -61,7 +61,7 @@ def test_a_superuser_makes_keys_for_others_but_none_that_decides():
 
 
 @pytest.mark.parametrize("target", [{}, {"is_superuser": True}], ids=["another", "a superuser"])
-def test_the_form_of_an_admin_offers_and_takes_nobody_else(client, target):
+def test_admin_form_offers_and_accepts_only_oneself(client, target):
     admin, other = sign_in(client, "admin"), make_user(**target)
 
     shown = text_of(client.get(page(ApiKey, "add")))
@@ -74,27 +74,27 @@ def test_the_form_of_an_admin_offers_and_takes_nobody_else(client, target):
     assert not ApiKey.objects.exists()
 
 
-def test_the_form_of_a_superuser_says_why_a_deciding_key_is_refused(client):
+def test_superuser_form_explains_a_refused_decide_key(client):
     sign_in(client)
     other = make_user()
 
     answer = client.post(page(ApiKey, "add"), {"user": other.pk, "name": "x", "scopes": ["decide"]})
 
-    assert "made by the one whose decisions it makes" in text_of(answer)
+    assert "can only be created by its user" in text_of(answer)
     assert not ApiKey.objects.exists()
 
 
-def test_the_command_holds_whoever_it_names_to_the_same_rules():
+def test_command_applies_the_same_rules_to_its_user():
     make_user(username="ada")
     member("admin", username="admin")
 
-    with pytest.raises(CommandError, match="for themselves"):
+    with pytest.raises(CommandError, match="Only a superuser may create a key for somebody else"):
         call_command("api_key", "create", "ada", "--name", "x", "--user", "admin")
 
     assert not ApiKey.objects.exists()
 
 
-def test_the_host_makes_any_key_when_it_asks_for_the_scope(capsys):
+def test_command_on_the_host_creates_any_key(capsys):
     make_user(username="ada")
 
     call_command("api_key", "create", "ada", "--name", "x", "--scope", "decide")
@@ -111,7 +111,7 @@ def test_the_host_makes_any_key_when_it_asks_for_the_scope(capsys):
         ("approve-for-session", {}, {"approval.standing_created", "approval.approved"}),
     ],
 )
-def test_the_record_of_a_decision_names_the_key_that_made_it(address, more, kinds):
+def test_audit_event_of_a_decision_names_its_key(address, more, kinds):
     world = make_world()
     world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
     Approval.objects.update(intent="notify")  # a call that can be made with any arguments
@@ -131,7 +131,7 @@ def test_the_record_of_a_decision_names_the_key_that_made_it(address, more, kind
     assert {row.actor for row in rows} == {f"user:{world.owner.pk}"}
 
 
-def test_the_record_of_a_decision_in_a_browser_names_no_key():
+def test_audit_event_of_a_browser_decision_names_no_key():
     world = make_world()
     world.owner.user_permissions.add(Permission.objects.get(codename="resolve_approval"))
     approval = Approval.objects.get(status="pending")
