@@ -9,7 +9,7 @@ from agents.ask import entry as asking
 from agents.ask import fast_paths, language
 from agents.ask.chats import TOLD, _before, _requests, _said, chat_answer
 from agents.ask.fast_paths import FAST_PATHS
-from agents.ask.naming import Kind
+from agents.ask.answers import Kind
 from agents.enums import HaltState, Mode, Status
 from agents.exceptions import InvalidTransition, NotAllowed, NotFound
 from agents.models import Agent, AgentSession, Message, Trigger

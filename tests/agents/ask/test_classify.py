@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.ask import language
-from agents.ask.language import Strategy, classify, reduced
+from agents.ask.strategies import Strategy, classify, reduced
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.ask.entry import route
-from agents.ask.naming import Kind
+from agents.ask.answers import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
