@@ -5,11 +5,11 @@ from uuid import UUID
 import pytest
 
 from agents.ask import language
-from agents.ask.chats import chat as chat_engine
+from agents.ask.answers import Kind
+from agents.ask.chat_engine import chat as chat_engine
 from agents.ask.chats import chat_answer
 from agents.ask.entry import ask, say
 from agents.ask.strategies import Strategy
-from agents.ask.answers import Kind
 from agents.definitions.in_force import definition_of
 from agents.enums import ApprovalMode, Mode, Status
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted

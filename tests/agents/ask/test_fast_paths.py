@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agents.ask.fast_paths import FAST_PATHS, scope_of
 from agents.ask.answers import Kind
+from agents.ask.fast_paths import FAST_PATHS, scope_of
 from agents.enums import Status
 from agents.models import AgentSession, Approval
 from tests.agents.ask.rows import make_chat, make_question

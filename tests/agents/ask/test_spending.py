@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.ask.fast_paths import scope_of
 from agents.ask.answers import Kind
+from agents.ask.fast_paths import scope_of
 from tests.agents.ask.scene import asked, make_scene, nothing_was_inferred
 from tests.factories import make_agent, make_session, make_user
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.ask.chats import asks_for, is_yes, requests_in
+from agents.ask.chat_consent import asks_for, is_yes, relevant_texts
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_yes_is_found_in_linear_time():
 def test_plain_yes_is_one_to_what_was_said_before():
     said = ["Tell Bob that it is late", "Shall I send him a mail?", "Yes, please do"]
     assert is_yes(said[-1])
-    assert requests_in(said) == ["Yes, please do", "Tell Bob that it is late", "Shall I send him a mail?"]
-    assert requests_in([*said[:2], "Yes, but first tell me what you would write there"])[1:] == []
-    assert requests_in(["Send it"]) == ["Send it"]
+    assert relevant_texts(said) == ["Yes, please do", "Tell Bob that it is late", "Shall I send him a mail?"]
+    assert relevant_texts([*said[:2], "Yes, but first tell me what you would write there"])[1:] == []
+    assert relevant_texts(["Send it"]) == ["Send it"]
