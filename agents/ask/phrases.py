@@ -203,7 +203,7 @@ ACTIONS: Final = {
     """,
 }  # fmt: skip
 # Said in a chat while a message is being answered: that message is meant.
-HALT_THIS: Final = "{halt} [it|this|that|answering|working] [session|run|job]"
+HALT_THIS: Final = "{halt} [(it|this|that|answering|working) [session|run|job]]"
 # A request to release all work. No path does it: the answer says who may, and how.
 RELEASE: Final = """
     (release|unhalt) [it|everything|all|[all] [the] work] [again]

@@ -88,12 +88,12 @@ def test_it_says_what_would_be_refused(scene, text):
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     found = routed(scene, text)
-    assert (found.text, found.lever, "not start" in found.refused) == ("Is refused.", False, True)
+    assert (found.text, found.lever, "not start" in found.refused) == ("Refused.", False, True)
 
 
 def test_it_knows_nothing_of_somebody_elses_rows(scene):
     stranger = make_user()
-    assert "no session" in routed(scene, "halt session {s}", by=stranger).refused
+    assert "no run" in routed(scene, "halt session {s}", by=stranger).refused
     with pytest.raises(NotFound):
         routed(scene, "help", agent=make_agent())
     with pytest.raises(NotFound):
@@ -121,7 +121,7 @@ def is_refused_as_told(scene, text, **more):
     with pytest.raises(LqopsError) as refusal:
         asked(scene, text, **more)
     assert (AgentSession.objects.count(), last_row()) == before
-    assert (found.text, found.lever, found.refused) == ("Is refused.", False, str(refusal.value))
+    assert (found.text, found.lever, found.refused) == ("Refused.", False, str(refusal.value))
     return found.refused
 
 

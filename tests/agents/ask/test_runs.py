@@ -119,7 +119,7 @@ def test_schedule_is_drafted_and_switched_off(scene, text, cron):
 
     assert (answer.kind, answer.path) == (Kind.DRAFT, "create_schedule")
     assert (trigger.cron, trigger.zone, trigger.enabled, trigger.collection) == (cron, "UTC", False, scene.collection)
-    assert "switched it on" in answer.text
+    assert "switch it on" in answer.text
     assert nothing_was_inferred()
 
 
@@ -139,11 +139,11 @@ def test_same_schedule_is_drafted_once(scene):
     since = last_row()
     again = asked(scene, text)
     assert (again.kind, again.data) == (Kind.DRAFT, first.data)
-    assert again.text.startswith("Drafted before, and still switched off: Lease on Leases")
+    assert again.text.startswith("Already drafted, and switched off: Lease on Leases")
     assert trail(since) == []
-    told = route(text=text, by=scene.owner, now=NOW)
-    assert (told.kind, told.lever) == (Kind.DRAFT, False)
-    assert told.text.startswith("Was drafted before")
+    found = route(text=text, by=scene.owner, now=NOW)
+    assert (found.kind, found.lever) == (Kind.DRAFT, False)
+    assert found.text.startswith("Already drafted")
 
 
 @pytest.mark.parametrize(

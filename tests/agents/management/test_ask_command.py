@@ -40,7 +40,7 @@ def ends_as(monkeypatch, **fields):
 
 
 def test_fast_path_is_printed(scene):
-    assert said("list waiting sessions").startswith("1 session:\n- ")
+    assert said("list waiting sessions").startswith("1 run:\n- ")
     found = json.loads(said("list waiting sessions", "--json"))
     assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
 
@@ -119,7 +119,7 @@ def test_chat_goes_on(scene, monkeypatch):
     ("text", "options", "why"),
     [
         ("", (), "characters"),
-        ("halt session 00000000-0000-4000-8000-000000000000", (), "no session"),
+        ("halt session 00000000-0000-4000-8000-000000000000", (), "no run"),
         ("hello there", ("--agent", "Nobody"), "no agent"),
         ("hello there", ("--chat", "x"), "not the id of a chat"),
     ],
@@ -136,7 +136,7 @@ def test_unknown_user_is_refused():
 
 def test_dry_run_says_what_would_be_done_and_does_nothing(scene):
     assert said("pause agent Clerk", "--dry-run") == "switch_agent: Switches agent Clerk off.\n"
-    assert "You have no session" in said("halt session 1f2e3d4c", "--dry-run")
+    assert "You have no run" in said("halt session 1f2e3d4c", "--dry-run")
     found = json.loads(said("What day is it?", "--dry-run", "--json"))
     assert (found["strategy"], found["kind"], found["lever"]) == ("DIRECT_RESPONSE", "session", True)
     scene.agent.refresh_from_db()

@@ -208,17 +208,17 @@ def test_agent_that_is_switched_off_has_ended_what_it_does_by_itself(scene):
     loop = make_session(owner=scene.owner, agent=scene.agent, mode="loop", status="sleeping")
     text = asked(scene, "pause Clerk").text
     loop.refresh_from_db()
-    assert (loop.status, "what it does by itself has ended" in text) == ("halted", True)
+    assert (loop.status, "its loop has ended" in text) == ("halted", True)
 
 
 def test_agent_is_started_and_stopped_as_by_the_service(scene):
     scene.agent.definition = make_autonomous().definition
     scene.agent.save()
     since = last_row()
-    assert asked(scene, "start Clerk").text == "Agent Clerk works by itself now."
+    assert asked(scene, "start Clerk").text == "The loop of agent Clerk has started."
     assert [kind for kind, *_ in trail(since)][-1] == "agent.started"
-    assert "asked to stop" in asked(scene, "Stop the clerk").text
-    assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: agent Clerk does nothing by itself")
+    assert "Stop requested" in asked(scene, "Stop the clerk").text
+    assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: the loop of agent Clerk is not running")
     with pytest.raises(Invalid, match="does nothing by itself"):
         asked(scene, f"start {make_agent(owner=scene.owner, name='Ada').name}")
 

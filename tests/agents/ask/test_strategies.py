@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask import language
-from agents.ask.strategies import Strategy, classify, reduced
+from agents.ask import strategies
+from agents.ask.strategies import Strategy, classify, shortened
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook
@@ -153,7 +153,7 @@ def test_long_text_is_judged_by_its_first_sentence():
 def test_times_entities_and_addresses_of_a_long_text_are_looked_at():
     padding = "the tenant wrote a long letter about nothing in particular, and it went on. " * 10
     text = f"Look at it. {padding} Do it every Monday for Acme Holdings, see https://example.org/a?b=1 and lease.pdf."
-    kept = reduced(text)
+    kept = shortened(text)
 
     assert len(kept) < 400
     assert kept.startswith("Look at it.")
@@ -163,15 +163,15 @@ def test_times_entities_and_addresses_of_a_long_text_are_looked_at():
 
 
 def test_text_of_the_limit_is_looked_at_whole():
-    assert reduced("x" * 400) == "x" * 400
-    assert len(reduced("x" * 401)) <= 400
+    assert shortened("x" * 400) == "x" * 400
+    assert len(shortened("x" * 401)) <= 400
 
 
 def test_an_error_in_the_classifier_is_a_direct_response(monkeypatch):
     def broken(text):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(language, "_judged", broken)
+    monkeypatch.setattr(strategies, "_classify", broken)
     assert classify("Create an agent that watches prices") == Strategy.DIRECT_RESPONSE
 
 

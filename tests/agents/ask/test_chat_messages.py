@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import entry as asking
-from agents.ask import fast_paths, language
+from agents.ask import entry, fast_paths, matching, strategies
 from agents.ask.answers import Kind
 from agents.ask.chat_engine import ANSWERED_BY_LQOPS, _conversation, _earlier, _user_texts
 from agents.ask.chats import chat_answer
@@ -30,7 +29,7 @@ def scene():
 
 
 def said(scene, text, **more):
-    return asking.say(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW, **more)
+    return entry.say(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW, **more)
 
 
 @pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)
@@ -74,7 +73,7 @@ def test_agent_reads_no_more_of_a_long_answer_than_it_needs(scene, monkeypatch):
     monkeypatch.setattr("agents.ask.chat_engine.MAX_ANSWER_CHARS", 10)
     first = said(scene, "help")
     turn = said(scene, "Tell me more, would you", chat=first.public_id)
-    assert "\nSay it in  …\n" in _conversation(turn, _earlier(turn))[1].content
+    assert "\nUse your o …\n" in _conversation(turn, _earlier(turn))[1].content
 
 
 @pytest.mark.parametrize("text", ["approve {a}", "what waits for my approval?"])
@@ -137,7 +136,7 @@ def test_halt_of_more_than_one_lists_what_could_be_meant(scene, text):
 
 def test_while_a_message_is_worked_on_levers_are_in_reach_and_turns_wait(scene):
     first = open_chat(scene.owner, "Read everything", agent=scene.agent)
-    assert chat_answer(said(scene, "halt session {s}", chat=first.public_id)).endswith("no further call of it starts.")
+    assert chat_answer(said(scene, "halt session {s}", chat=first.public_id)).endswith("No further call of it starts.")
     for text in ("approve", "And now?"):
         with pytest.raises(InvalidTransition, match="still being answered"):
             said(scene, text, chat=first.public_id)
@@ -163,7 +162,7 @@ def test_who_has_opted_out_and_who_is_halted_still_looks_and_halts():
     scene = make_scene(opted_in=False)
     halt_all()
     assert said(scene, "halt session {s}").status == Status.COMPLETED
-    assert "sessions:" in chat_answer(said(scene, "list sessions"))
+    assert "runs:" in chat_answer(said(scene, "list sessions"))
 
 
 def test_agent_that_is_off_is_switched_on_in_its_own_chat(scene):
@@ -187,12 +186,13 @@ def test_secret_in_a_message_is_not_kept(scene):
 
 
 BROKEN = [
-    (asking, "classify"),
-    (asking, "lever_missed"),
-    (language, "_judged"),
+    (entry, "classify"),
+    (entry, "suggestion"),
+    (strategies, "_classify"),
     (fast_paths, "read"),
-    (fast_paths, "mended"),
-    (fast_paths.language, "is_covered"),
+    (fast_paths, "corrected"),
+    (fast_paths, "match_path"),
+    (matching, "when_of"),
 ]
 
 
@@ -207,7 +207,7 @@ def test_rules_that_break_are_logged_and_the_request_is_answered_directly(scene,
     assert (answer.kind, answer.strategy) == (Kind.SESSION, "DIRECT_RESPONSE")
     assert said(scene, "What do you think about it?").params["way"] == "answer"
     assert fast_paths.scope_of("list sessions") in {"read", "write"}
-    assert "broken" in caplog.text or name == "lever_missed"
+    assert "broken" in caplog.text or name == "suggestion"
 
 
 @pytest.mark.parametrize(

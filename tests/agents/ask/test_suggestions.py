@@ -4,35 +4,19 @@ import pytest
 
 from agents.ask.answers import Kind
 from agents.models import AgentSession, Installation
+from tests.agents.ask.corpus import SUGGESTED, rows
 from tests.agents.ask.scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
 from tests.agents.triggers.rows import halt_all
 from tests.factories import NOW, make_starter
 
 pytestmark = pytest.mark.django_db
 
-MISSED = {
-    "halt_session": [
-        "halt session nonsense", "stop the inbox clerk", "halt session {s} and run the weekly scan",
-        "halt session {s} if it costs too much", "Halt session {s}. Then start it again.",
-        "halt session {s}\nrun the weekly scan", "halt \x1b session {s}", "halt\u200b session {s}",
-        "halt session {s} unless it is done", "halt session {s} when it is done", "halts session {s}",
-        "stop that at once please", "stop everything you are doing now",
-    ],
-    "switch_agent": [
-        "pause agent Clark", "resume Clark", "pause Clerk if it costs too much", "pause the music",
-        "pause Clerk and Jane", "paus agent Clerk",
-    ],
-    "decide_approval": [
-        "aprove 8a296ba9", "aprove {a} {d}", "please reject the first one", "deny them both", "approve the merger",
-        "approve {a} {d} unless it is risky", "approve {a} {d} and reject the rest",
-        "approved {a} {d}",
-    ],
-    "run_now": [
-        "run playbook Lease on collection Contractz", "run playbook Leese on collection Leases", "start Inbox clerk",
-        "run the weekly scan twice", "run away",
-    ],
-    "create_schedule": ["every blah run playbook Lease on collection Leases", "every lease has a term"],
-}  # fmt: skip
+# Not in the corpus: a table cannot hold them.
+ODD = [
+    ("halt_session", "halt session {s}\nrun the weekly scan"),
+    ("halt_session", "halt \x1b session {s}"),
+    ("halt_session", "halt\u200b session {s}"),
+]
 
 
 @pytest.fixture
@@ -40,7 +24,7 @@ def scene():
     return make_scene()
 
 
-@pytest.mark.parametrize(("path", "text"), [(path, text) for path, texts in MISSED.items() for text in texts])
+@pytest.mark.parametrize(("path", "text"), [*rows(SUGGESTED), *ODD])
 def test_order_that_is_not_understood_costs_and_changes_nothing(scene, path, text):
     before, sessions = last_row(), AgentSession.objects.count()
     answer = asked(scene, text)

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import language
+from agents.ask import strategies
 from agents.ask.answers import Kind
 from agents.ask.chat_engine import chat as chat_engine
 from agents.ask.chats import chat_answer
@@ -59,7 +59,7 @@ def test_goal_is_a_phased_run_that_works_towards_it_and_reads_what_it_names(scen
         "analysis_mode": "agentic",
     }
     assert session.params.keys() - {"goal", "analysis_mode"} == set(read)
-    assert ("It is given Leases." in answer.text) == bool(read)
+    assert ("Inputs: Leases." in answer.text) == bool(read)
     assert nothing_was_inferred()
 
 
@@ -101,7 +101,7 @@ def test_goal_that_names_a_playbook_and_a_collection_is_a_run(scene):
 def test_goal_that_names_two_collections_says_that_neither_is_read_at_once(scene):
     make_collection(scene.owner, name="Archive")
     answer = asked(scene, "Compare Leases with Archive by the playbook Lease, clause by clause")
-    assert "It is given Lease. It can look into Leases, Archive with skills" in answer.text
+    assert "Inputs: Lease. Skills can read Leases, Archive: only one can be an input." in answer.text
     assert answer.session.params.keys() == {"goal", "playbook", "analysis_mode"}
 
 
@@ -174,7 +174,7 @@ def test_nothing_is_switched_on_without_confirmation(scene):
 
 
 def test_broken_classifier_still_answers(scene, monkeypatch):
-    monkeypatch.setattr(language, "_judged", lambda text: 1 / 0)
+    monkeypatch.setattr(strategies, "_classify", lambda text: 1 / 0)
     answer = asked(scene, "Create an agent that watches prices")
     assert (answer.kind, answer.strategy) == (Kind.SESSION, Strategy.DIRECT_RESPONSE)
 
