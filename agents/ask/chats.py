@@ -100,7 +100,7 @@ def chat_say(
     return session
 
 
-def demand_say(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
+def require_can_send(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
     """Refuse what `chat_say` would refuse now, in the same order. Nothing is written."""
     earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     demand_on(_agent_of(agent, earlier))
@@ -130,7 +130,7 @@ def _check_answered(messages: list[AgentSession]) -> None:
 
 
 @transaction.atomic
-def chat_tell(
+def chat_store_answer(
     *,
     owner: User,
     text: str,
@@ -172,7 +172,7 @@ def chat_sessions(*, owner_id: int, chat: UUID) -> list[AgentSession]:
     return list(rows.select_related("agent").order_by("pk"))
 
 
-def chat_at_work(owner: User, chat: UUID) -> AgentSession | None:
+def chat_active_message(owner: User, chat: UUID) -> AgentSession | None:
     """The message of a chat that is being answered, if there is one."""
     messages = AgentSession.objects.filter(owner=owner, mode=Mode.CHAT, params__chat=str(chat))
     if not messages.exists():

@@ -22,7 +22,7 @@ from django.db import DatabaseError, transaction
 
 from agents.ask.actions import draft, run_goal, which_is_meant
 from agents.ask.answers import Answer, AskContext, Kind, done, drafted, started
-from agents.ask.chats import MAX_CHARS, Way, chat_at_work, chat_say, chat_tell, demand_say
+from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_say, chat_store_answer, require_can_send
 from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, fast_answer_in_chat, scope_of
 from agents.ask.language import read_names
 from agents.ask.naming import INSTRUCTIONS, SOURCES, names_in
@@ -137,7 +137,7 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
     if _UNSTORABLE.search(context.text):
         raise Invalid("A request with a NUL, or with half of a character, cannot be stored: leave it out.")
     demand_owned("agent", context.agent, context.user.pk)
-    return replace(context, running=chat_at_work(context.user, chat)) if chat else context
+    return replace(context, running=chat_active_message(context.user, chat)) if chat else context
 
 
 def _decide(context: AskContext) -> Answer | Strategy:
@@ -158,7 +158,7 @@ def _decide(context: AskContext) -> Answer | Strategy:
 
 
 def _keep(answer: Answer, context: AskContext, chat: Chat) -> AgentSession:
-    return chat_tell(
+    return chat_store_answer(
         owner=context.user,
         text=context.text,
         answer=answer.text,
@@ -193,7 +193,7 @@ def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
     """Send the request as a message of a chat."""
     demand_start(context.user)
     if context.dry_run:
-        demand_say(owner=context.user, agent=context.agent, chat=chat)
+        require_can_send(owner=context.user, agent=context.agent, chat=chat)
         return done(f"Starts a run that {what}", Kind.SESSION)
     session = chat_say(
         owner=context.user,

@@ -19,7 +19,7 @@ def scene():
     return make_scene()
 
 
-def test_lists_hold_the_persons_own_rows_only(scene):
+def test_lists_contain_own_rows_only(scene):
     other = make_scene()
     texts = ["list sessions", "list triggers", "list precedents", "show the receipts", "halt session", "pause agent"]
     for text in texts:
@@ -28,7 +28,7 @@ def test_lists_hold_the_persons_own_rows_only(scene):
             assert str(row.public_id) not in said, text
 
 
-def test_words_choose_which_sessions_are_listed(scene):
+def test_status_filters_the_list_of_runs(scene):
     assert asked(scene, "list sessions").data["count"] == 2
     assert asked(scene, "which sessions are running?").data["count"] == 2
     assert asked(scene, "show me the failed runs").text == "You have no such runs. You have: 1 running, 1 waiting."
@@ -36,38 +36,38 @@ def test_words_choose_which_sessions_are_listed(scene):
     assert (shown["status"], shown["id"]) == ("waiting", str(scene.approval.session.public_id))
 
 
-def test_number_says_how_many_sessions_are_listed(scene):
+def test_number_limits_the_list_of_runs(scene):
     answer = asked(scene, "show the last 1 sessions")
     assert (answer.data["count"], len(answer.data["sessions"])) == (2, 1)
     assert asked(scene, "list sessions 1f2e3d4c").path == ""
     assert asked(scene, "list sessions 0").path == ""
 
 
-def test_words_choose_which_triggers_are_listed(scene):
+def test_state_filters_the_list_of_triggers(scene):
     assert asked(scene, "which triggers are enabled?").data["count"] == 1
     assert asked(scene, "disabled triggers").data["count"] == 0
     assert asked(scene, "paused triggers").data["count"] == 0
 
 
-def test_receipt_is_that_of_the_record(scene):
+def test_receipt_comes_from_the_audit_log(scene):
     answer = asked(scene, "show receipt {s}")
     assert answer.data["receipt"]["session_id"] == scene.s
     assert f"Session {scene.s}" in answer.text
 
 
-def test_session_that_has_not_begun_has_no_receipt(scene):
+def test_run_that_has_not_started_has_no_receipt(scene):
     answer = asked(scene, f"show receipt {scene.approval.session.public_id}")
     assert "no receipt yet" in answer.text
 
 
-def test_costs_are_the_persons_own(scene):
+def test_costs_are_those_of_own_runs(scene):
     AgentSession.objects.filter(pk=scene.session.pk).update(cost_total_usd=2, created_at="2026-03-01T12:00:00Z")
     spent = asked(scene, "cost summary").data["spent"]
     assert (spent["today"]["charged_usd"], spent["this_month"]["charged_usd"]) == ("0.000000", "2.000000")
     assert asked(make_scene(), "cost summary").data["spent"]["this_month"]["charged_usd"] == "0.000000"
 
 
-def test_costs_tell_both_ledgers_where_they_differ(scene):
+def test_costs_show_both_ledgers_if_they_differ(scene):
     AgentSession.objects.filter(pk=scene.session.pk).update(
         cost_total_usd="0.000161", cost_actual_usd="0.001357", created_at="2026-03-13T12:00:00Z", agent=scene.agent
     )
@@ -79,7 +79,7 @@ def test_costs_tell_both_ledgers_where_they_differ(scene):
     assert "$0.000161 charged, $0.001357 booked for providers" in asked(scene, "list sessions").text
 
 
-def test_agents_are_listed_with_where_they_stand(scene):
+def test_agents_are_listed_with_their_state(scene):
     make_session(owner=scene.owner, agent=scene.agent, mode="loop", status=Status.SLEEPING)
     make_agent(owner=scene.owner, name="Off", enabled=False)
     make_agent(name="Of somebody else")
@@ -87,13 +87,13 @@ def test_agents_are_listed_with_where_they_stand(scene):
     assert answer.text == "2 agents:\n- Clerk: on, loop sleeping\n- Off: off"
 
 
-def test_status_says_what_is_to_be_mended(scene):
+def test_status_lists_problems(scene):
     answer = asked(scene, "is everything ok?")
     assert "ticker is not running" in answer.text
     assert answer.data["sessions"] == {Status.RUNNING: 1, Status.WAITING: 1}
 
 
-def test_what_waits_holds_calls_and_questions_with_how_to_deal_with_them(scene):
+def test_waiting_calls_and_questions_are_listed_with_instructions(scene):
     mine = make_question(make_session(owner=scene.owner), text="Which of the two leases holds?")
     others = make_question(text="A secret of somebody else")
     answer = asked(scene, "what waits for me?")
@@ -107,17 +107,17 @@ def test_what_waits_holds_calls_and_questions_with_how_to_deal_with_them(scene):
     assert asked(scene, "list questions").text == answer.text
 
 
-def test_who_does_not_decide_hears_of_their_own_questions_only(scene):
+def test_user_without_permission_sees_own_questions_only(scene):
     asker = make_question().session.owner
     assert asked(scene, "open questions", by=asker).data["questions_count"] == 1
     assert asked(scene, "open questions", by=make_user()).text == "Nothing is waiting for you."
 
 
-def test_any_questions_is_said_to_the_agent_in_a_chat(scene):
+def test_any_questions_in_a_chat_is_for_the_agent(scene):
     assert asked(scene, "any questions?", chat=make_chat(scene.owner).public_id).kind == Kind.SESSION
 
 
-def test_status_does_not_say_that_nothing_needs_attention_while_something_waits(scene, monkeypatch):
+def test_status_counts_what_is_waiting(scene, monkeypatch):
     monkeypatch.setattr("agents.sessions.control_room._red", lambda facts, now: ())
     assert asked(scene, "status").text.endswith("Calls waiting for approval: 1. Ask: what needs my approval?")
     Approval.objects.all().delete()
@@ -129,7 +129,7 @@ def test_status_does_not_say_that_nothing_needs_attention_while_something_waits(
     assert (answer.data["approvals_pending"], answer.data["questions_pending"]) == (0, 1)
 
 
-def test_status_says_once_who_has_halted_and_why(scene):
+def test_status_says_once_who_halted_all_work_and_why(scene):
     halt_all(reason="an incident", requested_by=make_user(username="olga"))
     answer = asked(scene, "is everything ok?")
     assert answer.text.startswith(
@@ -158,7 +158,7 @@ def test_run_now_is_a_session_and_a_schedule_is_a_draft(scene):
         ("list sessions", 4),
     ],
 )
-def test_days_choose_which_sessions_are_listed(text, count):
+def test_days_filter_the_list_of_runs(text, count):
     scene = make_scene()
     began = ["2026-03-14T00:00:00Z", "2026-03-13T23:59:00Z", "2026-03-01T00:00:00Z", "2026-02-28T23:59:00Z"]
     AgentSession.objects.all().delete()
@@ -189,7 +189,7 @@ def spent(scene):
 
 
 @pytest.mark.parametrize(("said", "name", "usd"), SPANS)
-def test_days_that_are_named_are_told(spent, said, name, usd):
+def test_costs_cover_the_named_days(spent, said, name, usd):
     for text in ("what did {} cost?", "how much did we spend {}", "costs {}"):
         answer = asked(spent, text.format(said))
         assert answer.path == "cost_summary"
@@ -198,7 +198,7 @@ def test_days_that_are_named_are_told(spent, said, name, usd):
 
 
 @pytest.mark.parametrize(("said", "name", "usd"), SPANS)
-def test_costs_by_agent_are_those_of_the_days_that_are_named(spent, said, name, usd):
+def test_costs_by_agent_cover_the_named_days(spent, said, name, usd):
     make_agent(owner=spent.owner, name="Idle")
     for text in (
         "cost per agent {}",
@@ -213,7 +213,7 @@ def test_costs_by_agent_are_those_of_the_days_that_are_named(spent, said, name, 
     assert asked(spent, "cost of Idle").data["agents"][0]["sessions"] == 0
 
 
-def test_which_days_were_meant_is_told(spent):
+def test_answer_names_the_days(spent):
     assert "- last week (2 to 8 March): $24.00, 2 runs" in asked(spent, "what did last week cost").text
     assert (
         "started last month (1 to 28 February), in UTC: Clerk: $192.00" in asked(spent, "cost of Clerk last month").text
@@ -225,12 +225,12 @@ def test_which_days_were_meant_is_told(spent):
     "text", ["cost of living in Berlin", "what would Clerk cost?", "what did last year cost?",
              "why did Clerk cost so much", "cost of Clark", "how much did the tenant spend last week?"]
 )  # fmt: skip
-def test_other_costs_are_for_the_model(spent, text):
+def test_other_questions_about_cost_go_to_the_model(spent, text):
     assert asked(spent, text).kind == Kind.SESSION
     assert scope_of(text, spent.owner) == "write"
 
 
-def test_cost_of_an_agent_is_a_look_for_its_owner_alone(spent):
+def test_cost_of_an_agent_is_a_lookup_only_for_its_owner(spent):
     assert scope_of("cost of Clerk", spent.owner) == "read"
     assert scope_of("cost of Clerk", make_user()) == "write"
     assert scope_of("cost of Clerk") == "write"
