@@ -9,23 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.ask.answers import Answer, AskContext, Kind, done, drafted, lines, message, started
+from agents.ask.answers import Answer, AskContext, Kind, done, drafted, lines, listing, message, started
 from agents.ask.language import words
 from agents.ask.lookups import (
     MAX_SHOWN,
     approval_data,
-    approval_line,
+    approval_rows,
     own_sessions,
     pending_approvals,
     reachable_approvals,
-    session_line,
-    sessions_data,
+    session_rows,
     under_way,
 )
 from agents.ask.matching import Match
 from agents.ask.naming import INSTRUCTIONS, SOURCES, Names, kind_of, rows_by_id, rows_of, short
 from agents.ask.times import When
 from agents.exceptions import NotFound
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
 from agents.models import Agent, AgentSession, Approval, Collection, Trigger
 from agents.people.access import demand_start, row_view
 from agents.roster.agents import agent_edit, agent_is_going, agent_start, agent_stop, demand_startable
@@ -47,8 +47,12 @@ _HALTED: Final = {
 }
 
 
-def halt(match: Match, context: AskContext) -> Answer:
-    """Halt the one run of the person that is named by its id."""
+def halt(match: Match, context: AskContext) -> Answer | None:
+    """Halt the one run of the person that is named by its id; in a chat, the message that is being answered."""
+    if match.action == "this":
+        return halt_run(context.running, context) if context.running else None
+    if match.action == "release":
+        return None if context.in_chat else _release()
     ids = match.request.ids
     if len(ids) != 1:
         return which_run(context)
@@ -66,11 +70,18 @@ def halt_run(session: AgentSession, context: AskContext) -> Answer:
     return done(_HALTED[answer].format(short(session)), session=str(session.public_id), answer=str(answer))
 
 
-def which_run(context: AskContext, rows: list[AgentSession] | None = None) -> Answer:
-    shown = sessions_data(list(under_way(context)[:MAX_SHOWN]) if rows is None else rows)
+def which_run(context: AskContext, found: list[AgentSession] | None = None) -> Answer:
     head = "Nothing was halted. Say which one: `halt run <id>`. The admin and the command `halt` stop all work."
-    text = lines(head, [session_line(row) for row in shown])
-    return message(text if shown else "Nothing was halted: you have no active runs.", sessions=shown)
+    rows = session_rows(list(under_way(context)[:MAX_SHOWN]) if found is None else found)
+    return listing(head, rows, "sessions", empty="Nothing was halted: you have no active runs.")
+
+
+def _release() -> Answer:
+    """Words release nothing: whoever may release all work uses the control itself."""
+    halt = current_halt()
+    if halt is None:
+        return message("Nothing was done: nothing is halted.", halted=False)
+    return message(f"Nothing was released. {halt_told(halt)} {TO_RELEASE}", halted=True)
 
 
 # --- Deciding on an approval ---
@@ -133,10 +144,10 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     return message(text, approval=data)
 
 
-def which_approval(action: str, context: AskContext, rows: list[Approval] | None = None) -> Answer:
-    shown = [approval_data(row) for row in (pending_approvals(context)[:MAX_SHOWN] if rows is None else rows)]
-    text = lines(f"Nothing was decided. Say which one: `{action} <id>`.", [approval_line(row) for row in shown])
-    return message(text if shown else "Nothing was decided: no approval is pending.", approvals=shown)
+def which_approval(action: str, context: AskContext, found: list[Approval] | None = None) -> Answer:
+    rows = approval_rows(pending_approvals(context)[:MAX_SHOWN] if found is None else found)
+    head = f"Nothing was decided. Say which one: `{action} <id>`."
+    return listing(head, rows, "approvals", empty="Nothing was decided: no approval is pending.")
 
 
 # --- Switching an agent ---
@@ -163,11 +174,15 @@ def switch_agent(match: Match, context: AskContext) -> Answer | None:
 
 
 def which_agent(verb: str, context: AskContext, agents: list[Agent], reason: str = "No agent was changed.") -> Answer:
-    known = agents or rows_of("agent", context.user)
-    rows = [f"{row.name} ({'on' if row.enabled else 'off'})" for row in known]
-    text = lines(f"{reason} Say which one: `{verb} agent <name>`.", rows) if known else f"{reason} You have no agents."
-    data = [{"id": str(row.public_id), "name": row.name, "enabled": row.enabled} for row in known]
-    return message(text, agents=data)
+    rows = [
+        (
+            f"{row.name} ({'on' if row.enabled else 'off'})",
+            {"id": str(row.public_id), "name": row.name, "enabled": row.enabled},
+        )
+        for row in agents or rows_of("agent", context.user)
+    ]
+    head = f"{reason} Say which one: `{verb} agent <name>`."
+    return listing(head, rows, "agents", empty=f"{reason} You have no agents.")
 
 
 def _resume(agent: Agent, context: AskContext) -> Answer:
@@ -224,7 +239,9 @@ def run(match: Match, context: AskContext) -> Answer | None:
     targets = names.of("trigger", *INSTRUCTIONS)
     if not targets:
         nouns = sorted(match.request.vocabulary & {"trigger", *INSTRUCTIONS})
-        return choices(nouns[0], context) if nouns and not names.found else None
+        if not nouns or names.found:
+            return None
+        return which_of_kind(nouns[0], context, f"Nothing was started: say which {nouns[0]} to run.")
     sources = names.of(*SOURCES)
     if names.is_ambiguous or len(targets) > 1 or len(sources) > 1:
         return which_is_meant(names)
@@ -275,18 +292,19 @@ def _run(context: AskContext, rows: list[Any], goal: str = "") -> AgentSession |
 
 
 def which_is_meant(names: Names) -> Answer:
-    rows = names.of("trigger", *INSTRUCTIONS, *SOURCES)
-    pairs = names.candidates or [(kind_of(row), row) for row in rows]
+    found = names.candidates or names.of("trigger", *INSTRUCTIONS, *SOURCES)
+    rows = [(f"{kind_of(row)} {row.name}, {row.public_id}", _choice(row)) for row in found]
     head = "Nothing was done: more than one thing could be meant. Name one, or give its id."
-    text = lines(head, [f"{kind} {row.name}, {row.public_id}" for kind, row in pairs])
-    return message(text, choices=[{"kind": kind, "name": row.name, "id": str(row.public_id)} for kind, row in pairs])
+    return listing(head, rows, "choices", empty=head)
 
 
-def choices(kind: str, context: AskContext) -> Answer:
-    rows = rows_of(kind, context.user)
-    data = [{"kind": kind, "name": row.name, "id": str(row.public_id)} for row in rows]
-    text = lines(f"Nothing was started. Say which {kind} to run.", [row.name for row in rows])
-    return message(text if rows else f"There is no {kind} to run.", choices=data)
+def which_of_kind(kind: str, context: AskContext, reason: str) -> Answer:
+    rows = [(row.name, _choice(row)) for row in rows_of(kind, context.user)]
+    return listing(f"{reason} Known:", rows, "choices", empty=f"{reason} You have none.")
+
+
+def _choice(row: Any) -> dict[str, str]:
+    return {"kind": kind_of(row), "name": row.name, "id": str(row.public_id)}
 
 
 # --- Drafting a schedule ---

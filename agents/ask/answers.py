@@ -78,3 +78,9 @@ def started(session: AgentSession, text: str) -> Answer:
 def lines(head: str, rows: Sequence[str]) -> str:
     """A heading and one line for each row."""
     return "\n".join([head, *(f"- {row}" for row in rows)])
+
+
+def listing(head: str, rows: Sequence[tuple[str, Any]], key: str, *, empty: str, **data: Any) -> Answer:
+    """A list of rows, each given as its line and its data."""
+    text = lines(head, [line for line, _ in rows]) if rows else empty
+    return message(text, **data, **{key: [row for _, row in rows]})

@@ -23,7 +23,7 @@ from django.db import DatabaseError, transaction
 from agents.ask.actions import draft, run_goal, which_is_meant
 from agents.ask.answers import Answer, AskContext, Kind, done, drafted, started
 from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_say, chat_store_answer, require_can_send
-from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, fast_answer_in_chat, scope_of
+from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of
 from agents.ask.language import read_names
 from agents.ask.naming import INSTRUCTIONS, SOURCES, names_in
 from agents.ask.strategies import Strategy, classify
@@ -142,7 +142,7 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
 
 def _decide(context: AskContext) -> Answer | Strategy:
     """The answer of a fast path or a suggestion, else the strategy. An error in the rules is not the person's."""
-    answer = fast_answer_in_chat(context) if context.in_chat else fast_answer(context)
+    answer = fast_answer(context)
     if answer is not None:
         return answer
     try:

@@ -17,7 +17,6 @@ from agents.ask.answers import Answer, AskContext, lines, message
 from agents.ask.language import corrected, read
 from agents.ask.matching import Match, match_path
 from agents.ask.naming import INSTRUCTIONS, SOURCES, is_id
-from agents.ask.phrases import is_halt_of_this
 
 logger = logging.getLogger(__name__)
 
@@ -82,27 +81,12 @@ _BY_ID: Final = frozenset({"show_receipt", "halt_session", "decide_approval"})
 def fast_answer(context: AskContext, scope: Scope | None = None) -> Answer | None:
     """The answer of the first path, of this scope if one is given, that matches the whole request."""
     for path, match in _matches(context.text, context.user):
-        if scope is not None and path.scope != scope:
+        if (scope is not None and path.scope != scope) or (context.in_chat and _is_for_agent(path, match)):
             continue
-        if context.in_chat and path.name in _BY_ID and not all(map(is_id, match.request.ids)):
-            continue  # a number or a date that is meant for the agent
         answer = path.handle(match, context)
         if answer is not None:
             return replace(answer, path=path.name)
     return None
-
-
-def fast_answer_in_chat(context: AskContext) -> Answer | None:
-    """The same for a message to an agent, which may have asked something: `accept it` is meant for the agent.
-
-    While a message is being answered, the agent reads no other: a bare `stop` halts that one.
-    """
-    if context.running is not None and _is_halt_of_this(context.text):
-        return replace(actions.halt_run(context.running, context), path="halt_session")
-    answer = fast_answer(context)
-    if answer is not None and answer.path == "decide_approval" and not _has_id(context.text):
-        return None
-    return answer
 
 
 def scope_of(text: str, by: User | None = None) -> Scope:
@@ -114,9 +98,15 @@ def scope_of(text: str, by: User | None = None) -> Scope:
 
 
 def scope_in_chat(text: str) -> Scope:
-    """The same for a message to an agent: `accept` without an id decides nothing."""
-    scope = scope_of(text)
-    return "write" if scope == "decide" and not _has_id(text) else scope
+    """The same for a message to an agent."""
+    found = _matches(text, None)
+    return next((path.scope for path, match in found if not _is_for_agent(path, match)), "write")
+
+
+def _is_for_agent(path: FastPath, match: Match) -> bool:
+    """Whether a message of a chat answers the agent: `accept it`, or a number or date that is no id."""
+    ids = match.request.ids
+    return path.name in _BY_ID and (not all(map(is_id, ids)) or (path.scope == "decide" and not ids))
 
 
 def _matches(text: str, user: User | None) -> list[tuple[FastPath, Match]]:
@@ -139,13 +129,3 @@ def _matches(text: str, user: User | None) -> list[tuple[FastPath, Match]]:
     except Exception:
         logger.exception("a request could not be read; it goes to the model")
         return []
-
-
-def _is_halt_of_this(text: str) -> bool:
-    request = read(text)
-    return request is not None and is_halt_of_this(request)
-
-
-def _has_id(text: str) -> bool:
-    request = read(text)
-    return request is not None and bool(request.ids)

@@ -24,29 +24,28 @@ _EDGES: Final = re.compile(r"^([(\[{]*)(.*?)([)\]},.;:!?…]*)$")
 _ID: Final = re.compile(r"#?(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{0,63}")
 _COUNT: Final = re.compile(r"[1-9]\d{0,2}")
 _SEPARATORS: Final = frozenset(",:")
-_END_MARKS: Final = frozenset(",.!…")
 _CONTRACTIONS: Final = {
     "what's": ("what", "is"),
     "whats": ("what", "is"),
     "how's": ("how", "is"),
-    "where's": ("where", "is"),
     "i'd": ("i", "would"),
     "i've": ("i", "have"),
     "we've": ("we", "have"),
-    "let's": ("let", "us"),
 }
-_GREETINGS: Final = (
-    "hi", "hello", "hey", "hi there", "hello there", "hey there", "good morning", "good afternoon", "good evening",
-    "lqops", "ok", "okay", "please", "pls", "kindly", "just", "quickly", "can you", "could you", "would you",
-    "will you", "i want you to", "i would like you to", "i need you to", "i want to", "i would like to", "i need to",
-    "go ahead and", "let us", "be so kind and",
-)  # fmt: skip
-_CLOSINGS: Final = (
-    "please", "pls", "thanks", "thank you", "thx", "cheers", "thanks a lot", "many thanks", "thank you very much",
-    "for me", "if you can", "if you would", "if you could", "if possible", "now", "right now", "right away",
-    "immediately", "at once", "asap",
-)  # fmt: skip
-_POLITE_QUESTIONS: Final = frozenset({"can you", "could you", "would you", "will you"})
+# Courtesies before and after a request.
+_GREETING: Final = re.compile(
+    r"(?:[\s,.!…]*(?:(?:hi|hello|hey)(?:\s+there)?|good\s+(?:morning|afternoon|evening)|lqops|ok|okay|please|pls|kindly|just|"
+    r"quickly|(?:can|could|would|will)\s+you|i\s+(?:want|need)\s+(?:you\s+)?to|i(?:'d|\s+would)\s+like\s+(?:you\s+)?to|"
+    r"go\s+ahead\s+and|let(?:'s|\s+us)|be\s+so\s+kind\s+and)(?=[\s,.!…]|$))*[\s,.!…]*",
+    re.IGNORECASE,
+)
+_CLOSING: Final = re.compile(
+    r"(?:[\s,.!?…]+(?:please|pls|thanks(?:\s+a\s+lot)?|many\s+thanks|thank\s+you(?:\s+very\s+much)?|thx|cheers|for\s+me|"
+    r"if\s+you\s+(?:can|would|could)|if\s+possible|(?:right\s+)?now|right\s+away|immediately|at\s+once|asap)"
+    r"(?=[\s,.!?…]|$))*[\s,.!?…]*$",
+    re.IGNORECASE,
+)
+_POLITE_QUESTION: Final = re.compile(r"\b(?:can|could|would|will)\s+you\b", re.IGNORECASE)
 
 
 def words(text: str) -> frozenset[str]:
@@ -108,79 +107,59 @@ def read(text: str) -> Request | None:
         return None
     if any(unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Cn"} and char not in "\t\r" for char in stripped):
         return None
-    tokens = _tokens(text)
-    if len(tokens) > MAX_WORDS:
+    request = _request(text)
+    if not 0 < len(request.words) <= MAX_WORDS or any(_is_mark(word) for word in request.words):
         return None
-    is_question, tokens = _without_courtesies(tokens)
-    if not tokens or any(_is_mark(token) for token in tokens):
-        return None
-    return Request(text, tuple(tokens), is_question)
+    return request
 
 
 def read_loosely(text: str) -> Request | None:
     """Read a short text of any form, without its punctuation, to see how it begins."""
     if len(text.strip()) > MAX_CHARS:
         return None
-    is_question, tokens = _without_courtesies(_tokens(text))
-    plain = [token for token in tokens if not _is_mark(token)][:MAX_WORDS]
-    return Request(text, tuple(plain), is_question) if plain else None
+    request = _request(text)
+    plain = [word for word in request.words if not _is_mark(word)][:MAX_WORDS]
+    return replace(request, words=tuple(plain)) if plain else None
 
 
 def read_names(text: str) -> Request:
     """Read the first words of a text of any length, to look for names in them."""
-    tokens = [token for token in _tokens(text[:_MAX_NAME_CHARS]) if token.quoted or token.text[:1].isalnum()]
-    return Request(text, tuple(tokens[:_MAX_NAME_WORDS]))
+    found = [word for word in _tokens(text[:_MAX_NAME_CHARS]) if word.quoted or word.text[:1].isalnum()]
+    return Request(text, tuple(found[:_MAX_NAME_WORDS]))
 
 
-def _tokens(text: str) -> list[Word]:
+def _request(text: str) -> Request:
+    """The words and punctuation between greeting and thanks."""
+    plain = text.replace("\u2019", "'")
+    greeting = _GREETING.match(plain)
+    start = greeting.end() if greeting else 0
+    closing = _CLOSING.search(plain, start)
+    end = closing.start() if closing else len(plain)
+    is_question = "?" in plain[end:] and not _POLITE_QUESTION.search(plain[:start])
+    found = [word for word in _tokens(plain, start, end) if word.quoted or word.text not in _SEPARATORS]
+    return Request(text, tuple(found), is_question)
+
+
+def _tokens(text: str, start: int = 0, end: int | None = None) -> list[Word]:
     """Words and punctuation marks, in order."""
     found: list[Word] = []
-    for match in _TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text, start, len(text) if end is None else end):
         quoted = next((group for group in match.groups()[:_QUOTES] if group is not None), None)
         if quoted is not None:
             found.append(Word(" ".join(quoted.casefold().split()), match.start() + 1, match.end() - 1, quoted=True))
             continue
         edges = _EDGES.match(match[0])
         before, core, after = edges.groups() if edges else ("", match[0], "")
-        start = match.start() + len(before)
+        begin = match.start() + len(before)
         found += [Word(mark, match.start(), match.start() + 1) for mark in before]
-        if core:
-            plain = core.casefold().replace("\u2019", "'")
-            found += [Word(part, start, start + len(core)) for part in _CONTRACTIONS.get(plain, (plain,))]
+        parts = _CONTRACTIONS.get(core.casefold(), (core.casefold(),)) if core else ()
+        found += [Word(part, begin, begin + len(core)) for part in parts]
         found += [Word(mark, match.end() - 1, match.end()) for mark in after]
     return found
 
 
 def _is_mark(word: Word) -> bool:
     return not word.quoted and len(word.text) == 1 and not word.text.isalnum() and word.text not in _SEPARATORS
-
-
-def _without_courtesies(tokens: list[Word]) -> tuple[bool, list[Word]]:
-    """What is left between greeting and thanks, and whether it is a question."""
-    polite, asked = False, False
-    while True:
-        if tokens and tokens[-1].text == "?" and not tokens[-1].quoted:
-            asked, tokens = True, tokens[:-1]
-        elif tokens and tokens[-1].text in _END_MARKS and not tokens[-1].quoted:
-            tokens = tokens[:-1]
-        elif tokens and tokens[0].text in _END_MARKS and not tokens[0].quoted:
-            tokens = tokens[1:]
-        elif count := _courtesy(tokens, _GREETINGS, first=True):
-            polite = polite or " ".join(word.text for word in tokens[:count]) in _POLITE_QUESTIONS
-            tokens = tokens[count:]
-        elif count := _courtesy(tokens, _CLOSINGS, first=False):
-            tokens = tokens[:-count]
-        else:
-            return asked and not polite, [word for word in tokens if word.quoted or word.text not in _SEPARATORS]
-
-
-def _courtesy(tokens: list[Word], known: tuple[str, ...], *, first: bool) -> int:
-    """How many words at this end are a courtesy: the longest one that leaves something."""
-    for count in range(min(5, len(tokens) - 1), 0, -1):
-        end = tokens[:count] if first else tokens[-count:]
-        if not any(word.quoted for word in end) and " ".join(word.text for word in end) in known:
-            return count
-    return 0
 
 
 # --- Patterns ---

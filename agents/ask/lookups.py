@@ -1,14 +1,14 @@
 """Fast paths that only read: status, lists, receipts and costs of the person's own rows."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 from django.db.models import Count, QuerySet, Sum
 
-from agents.ask.answers import Answer, AskContext, lines, message
+from agents.ask.answers import Answer, AskContext, lines, listing, message
 from agents.ask.chats import ANSWERED_AT_ONCE
 from agents.ask.language import Request
 from agents.ask.matching import Match
@@ -43,18 +43,11 @@ def _heading(number: int, noun: str, more: str = "") -> str:
     return f"{_count(number, noun)}{more}{shown}:"
 
 
-def _list(
-    noun: str,
-    rows: QuerySet[Any],
-    data: Callable[[Any], dict[str, Any]],
-    line: Callable[[dict[str, Any]], str],
-    *,
-    empty: str,
-) -> Answer:
+def _list(noun: str, rows: QuerySet[Any], describe: Callable[[Any], tuple[str, Any]], *, empty: str) -> Answer:
+    """A list of rows; `describe` gives the line and the data of one."""
     count = rows.count()
-    shown = [data(row) for row in rows[:MAX_SHOWN]]
-    text = lines(_heading(count, noun), [line(row) for row in shown]) if shown else empty
-    return message(text, count=count, **{f"{noun}s": shown})
+    shown = [describe(row) for row in rows[:MAX_SHOWN]]
+    return listing(_heading(count, noun), shown, f"{noun}s", empty=empty, count=count)
 
 
 # --- Status, agents and triggers ---
@@ -100,19 +93,13 @@ def _agents(context: AskContext) -> Answer:
     rows = Agent.objects.filter(owner=context.user).order_by("name", "pk")
     active = under_way_of([row.pk for row in rows[:MAX_SHOWN]])
 
-    def data(row: Agent) -> dict[str, Any]:
-        return {
-            "id": str(row.public_id),
-            "name": one_line(row.name, _TEXT_CHARS),
-            "enabled": row.enabled,
-            "by_itself": active[row.pk].status if row.pk in active else None,
-        }
+    def describe(row: Agent) -> tuple[str, Any]:
+        name = one_line(row.name, _TEXT_CHARS)
+        loop = active[row.pk].status if row.pk in active else None
+        line = f"{name}: {'on' if row.enabled else 'off'}" + (f", loop {loop}" if loop else "")
+        return line, {"id": str(row.public_id), "name": name, "enabled": row.enabled, "by_itself": loop}
 
-    def line(row: dict[str, Any]) -> str:
-        loop = f", loop {row['by_itself']}" if row["by_itself"] else ""
-        return f"{row['name']}: {'on' if row['enabled'] else 'off'}{loop}"
-
-    return _list("agent", rows, data, line, empty="You have no agents.")
+    return _list("agent", rows, describe, empty="You have no agents.")
 
 
 def triggers(match: Match, context: AskContext) -> Answer:
@@ -124,22 +111,15 @@ def triggers(match: Match, context: AskContext) -> Answer:
         rows = rows.filter(enabled=False)
     elif "paused" in words:
         rows = rows.filter(paused_at__isnull=False)
-    return _list("trigger", rows, _trigger_data, _trigger_line, empty="You have no such triggers.")
+    return _list("trigger", rows, _trigger, empty="You have no such triggers.")
 
 
-def _trigger_data(row: Trigger) -> dict[str, Any]:
+def _trigger(row: Trigger) -> tuple[str, Any]:
+    name = one_line(row.name, _TEXT_CHARS)
     state = "paused" if row.paused_at else "on" if row.enabled else "off"
-    return {
-        "id": str(row.public_id),
-        "name": one_line(row.name, _TEXT_CHARS),
-        "kind": row.kind,
-        "state": state,
-        "next_run_at": row.next_run_at.isoformat() if row.next_run_at and state == "on" else None,
-    }
-
-
-def _trigger_line(row: dict[str, Any]) -> str:
-    return f"{row['name']} ({row['kind']}, {row['state']}), {row['id'][:8]}"
+    due = row.next_run_at.isoformat() if row.next_run_at and state == "on" else None
+    data = {"id": str(row.public_id), "name": name, "kind": row.kind, "state": state, "next_run_at": due}
+    return f"{name} ({row.kind}, {state}), {short(row)}", data
 
 
 # --- Runs and receipts ---
@@ -181,9 +161,9 @@ def sessions(match: Match, context: AskContext) -> Answer:
         rows = rows.filter(status__in=sorted(wanted))
     count = rows.count()
     limit = min(int(next(iter(match.request.ids), MAX_SHOWN)), MAX_SHOWN)
-    shown = sessions_data(list(rows[:limit]))
-    text = lines(_heading(count, "run"), [session_line(row) for row in shown]) if shown else _no_such_runs(context)
-    return message(text, count=count, sessions=shown)
+    shown = session_rows(list(rows[:limit]))
+    empty = "" if shown else _no_such_runs(context)
+    return listing(_heading(count, "run"), shown, "sessions", empty=empty, count=count)
 
 
 def _no_such_runs(context: AskContext) -> str:
@@ -199,10 +179,12 @@ def _counts_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
-def sessions_data(rows: list[AgentSession]) -> list[dict[str, Any]]:
+def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
+    """The line and the data of each run."""
     known = purposes(rows)
-    return [
-        {
+    found = []
+    for row in rows:
+        data = {
             "id": str(row.public_id),
             "status": row.status,
             "terminal_reason": row.terminal_reason,
@@ -211,12 +193,8 @@ def sessions_data(rows: list[AgentSession]) -> list[dict[str, Any]]:
             "actual_usd": str(row.cost_actual_usd),
             "created_at": row.created_at.isoformat(),
         }
-        for row in rows
-    ]
-
-
-def session_line(row: dict[str, Any]) -> str:
-    return f"{row['id'][:8]} {row['status']}: {row['purpose']}, {_cost_text(row)}"
+        found.append((f"{short(row)} {row.status}: {data['purpose']}, {_cost_text(data)}", data))
+    return found
 
 
 def receipt(match: Match, context: AskContext) -> Answer:
@@ -231,9 +209,8 @@ def receipt(match: Match, context: AskContext) -> Answer:
         found = list(own_sessions(context)[:MAX_SHOWN])
     if len(found) == 1:
         return _receipt(found[0])
-    shown = sessions_data(found)
-    text = lines("Say which run: `show receipt <id>`.", [session_line(row) for row in shown])
-    return message(text if shown else "You have no runs.", sessions=shown)
+    rows = session_rows(found)
+    return listing("Say which run: `show receipt <id>`.", rows, "sessions", empty="You have no runs.")
 
 
 def _is_newest(request: Request) -> bool:
@@ -277,21 +254,21 @@ def waiting(match: Match, context: AskContext) -> Answer | None:
     questions = pending_questions(context)
     calls_count = calls.count()
     questions_count = questions.count()
-    calls_shown = [approval_data(row) for row in calls[:MAX_SHOWN]]
-    questions_shown = [_question_data(row, context) for row in questions[:MAX_SHOWN]]
+    calls_shown = approval_rows(calls[:MAX_SHOWN])
+    questions_shown = [_question(row, context) for row in questions[:MAX_SHOWN]]
     heads = []
     if calls_count:
         heads.append(f"{_heading(calls_count, 'call', ' waiting for approval')} `approve <id>` shows one in full.")
     if questions_count:
         how = 'Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
         heads.append(f"{_heading(questions_count, 'question', ' waiting for an answer')} {how}")
-    rows = [*map(approval_line, calls_shown), *map(_question_line, questions_shown)]
+    rows = [line for line, _ in (*calls_shown, *questions_shown)]
     return message(
         lines(" ".join(heads), rows) if heads else "Nothing is waiting for you.",
         count=calls_count,
-        approvals=calls_shown,
+        approvals=[data for _, data in calls_shown],
         questions_count=questions_count,
-        questions=questions_shown,
+        questions=[data for _, data in questions_shown],
     )
 
 
@@ -308,24 +285,26 @@ def approval_data(row: Approval) -> dict[str, Any]:
     }
 
 
-def approval_line(row: dict[str, Any]) -> str:
-    return f"{row['id'][:8]} {row['action']} (level {row['level']}) for {row['owner']}"
+def approval_rows(rows: Iterable[Approval]) -> list[tuple[str, Any]]:
+    """The line and the data of each approval."""
+    return [
+        (f"{short(row)} {row.action} (level {row.level}) for {row.session.owner.get_username()}", approval_data(row))
+        for row in rows
+    ]
 
 
-def _question_data(row: Question, context: AskContext) -> dict[str, Any]:
+def _question(row: Question, context: AskContext) -> tuple[str, Any]:
     """Without its text if it belongs to somebody else: reading that would have to be audited."""
-    own = row.session.owner_id == context.user.pk
-    return {
+    owner = row.session.owner.get_username()
+    text = one_line(row.text, _TEXT_CHARS) if row.session.owner_id == context.user.pk else ""
+    data = {
         "id": str(row.public_id),
-        "text": one_line(row.text, _TEXT_CHARS) if own else "",
+        "text": text,
         "session": str(row.session.public_id),
-        "owner": row.session.owner.get_username(),
+        "owner": owner,
         "expires_at": row.expires_at.isoformat(),
     }
-
-
-def _question_line(row: dict[str, Any]) -> str:
-    return f"{row['id'][:8]} asks {row['owner']}" + (f": {row['text']}" if row["text"] else "")
+    return f"{short(row)} asks {owner}" + (f": {text}" if text else ""), data
 
 
 # --- Precedents ---
@@ -333,21 +312,18 @@ def _question_line(row: dict[str, Any]) -> str:
 
 def precedents(match: Match, context: AskContext) -> Answer:
     rows = precedents_board(context.user.pk)
-    return _list("precedent", rows, _precedent_data, _precedent_line, empty="You have no precedents.")
+    return _list("precedent", rows, _precedent, empty="You have no precedents.")
 
 
-def _precedent_data(row: Precedent) -> dict[str, Any]:
-    return {
+def _precedent(row: Precedent) -> tuple[str, Any]:
+    data = {
         "id": str(row.public_id),
         "kind": row.pattern_kind,
         "summary": one_line(row.summary, _TEXT_CHARS),
         "observed_count": row.observed_count,
         "last_seen_at": row.last_seen_at.isoformat(),
     }
-
-
-def _precedent_line(row: dict[str, Any]) -> str:
-    return f"{row['summary']} ({row['kind']}, seen {_count(row['observed_count'], 'time')})"
+    return f"{data['summary']} ({row.pattern_kind}, seen {_count(row.observed_count, 'time')})", data
 
 
 # --- Costs ---
@@ -406,8 +382,8 @@ def _costs_by_agent(days: str, context: AskContext) -> Answer:
         for row in found
     ]
     head = f"Your runs that started {_days_text(days, span)}, in UTC, by agent:"
-    text = lines(head, [_spent_line(row["name"], row) for row in shown]) if shown else f"You have no runs {days}."
-    return message(text, agents=shown, days=days)
+    lines_shown = [(_spent_line(row["name"], row), row) for row in shown]
+    return listing(head, lines_shown, "agents", empty=f"You have no runs {days}.", days=days)
 
 
 def _sums(rows: QuerySet[AgentSession]) -> dict[str, Any]:

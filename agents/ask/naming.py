@@ -106,8 +106,8 @@ class Names:
         return any(len(named.rows) > 1 for named in self.found)
 
     @property
-    def candidates(self) -> list[tuple[str, Any]]:
-        return [pair for named in self.found if len(named.rows) > 1 for pair in named.rows]
+    def candidates(self) -> list[Any]:
+        return [row for named in self.found if len(named.rows) > 1 for _, row in named.rows]
 
     def of(self, *kinds: str) -> list[Any]:
         """The rows of these kinds, once each."""

@@ -6,7 +6,7 @@
 
 from typing import Final
 
-from agents.ask.language import Pattern, Request, compile_phrases
+from agents.ask.language import Pattern, compile_phrases
 
 # --- Groups of words ---
 
@@ -167,6 +167,13 @@ ACTIONS: Final = {
         shut [the|my] [{run}] ID down
         {halt} (everything|all) [running]
     """,
+    # In a chat: the message that is being answered.
+    "halt_session:this": "{halt} [(it|this|that|answering|working) [session|run|job]]",
+    # Words release nothing: the answer says how.
+    "halt_session:release": """
+        (release|unhalt) [it|everything|all|[all] [the] work] [again]
+        (lift|undo|end|cancel|remove|release) [the|this] halt [of (everything|all [work])]
+    """,
     "decide_approval:approve": """
         ([i] {approve}|say yes to) {ticket}
         ID [ID] {approve}
@@ -202,13 +209,6 @@ ACTIONS: Final = {
         (let|have) {named} {start} [{on} {named}]
     """,
 }  # fmt: skip
-# Said in a chat while a message is being answered: that message is meant.
-HALT_THIS: Final = "{halt} [(it|this|that|answering|working) [session|run|job]]"
-# A request to release all work. No path does it: the answer says who may, and how.
-RELEASE: Final = """
-    (release|unhalt) [it|everything|all|[all] [the] work] [again]
-    (lift|undo|end|cancel|remove|release) [the|this] halt [of (everything|all [work])]
-"""
 
 
 def _compiled(phrases: str, *, is_action: bool) -> Pattern:
@@ -219,13 +219,3 @@ PATTERNS: Final = {
     **{key: _compiled(phrases, is_action=False) for key, phrases in LOOKUPS.items()},
     **{key: _compiled(phrases, is_action=True) for key, phrases in ACTIONS.items()},
 }
-_HALT_THIS: Final = _compiled(HALT_THIS, is_action=True)
-_RELEASE: Final = _compiled(RELEASE, is_action=True)
-
-
-def is_halt_of_this(request: Request) -> bool:
-    return _HALT_THIS.matches(request)
-
-
-def is_release(request: Request) -> bool:
-    return _RELEASE.matches(request)

@@ -9,13 +9,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
-from agents.ask.actions import choices, draft, which_agent, which_approval, which_run
-from agents.ask.answers import Answer, AskContext, lines, message
+from agents.ask.actions import draft, which_agent, which_approval, which_of_kind, which_run
+from agents.ask.answers import Answer, AskContext, message
 from agents.ask.language import Request, Word, read_loosely, words
-from agents.ask.naming import INSTRUCTIONS, KIND_WORDS, KINDS, Names, names_in, rows_of
-from agents.ask.phrases import is_release
+from agents.ask.naming import INSTRUCTIONS, KIND_WORDS, KINDS, Names, names_in
 from agents.ask.times import when_of
-from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
 
 _SIMILAR: Final = 0.8
 _SHORT: Final = 3  # words, without those that only link others
@@ -30,8 +28,6 @@ def suggestion(context: AskContext) -> Answer | None:
     request = read_loosely(context.text)
     if request is None or request.is_question or request.words[0].quoted:
         return None
-    if is_release(request):
-        return replace(_release(), path="halt_session")
     verb = request.words[0].text
     meant = [verb] if verb in _SUGGESTIONS else get_close_matches(verb, _VERBS, n=1, cutoff=_SIMILAR)
     if not meant:
@@ -57,14 +53,6 @@ def _is_action(request: Request, names: Names) -> bool:
     return bool(names.of("agent", "trigger", *INSTRUCTIONS))
 
 
-def _release() -> Answer:
-    """Words release nothing: whoever may release all work uses the control itself."""
-    halt = current_halt()
-    if halt is None:
-        return message("Nothing was done: nothing is halted.", halted=False)
-    return message(f"Nothing was released. {halt_told(halt)} {TO_RELEASE}", halted=True)
-
-
 def _halt(request: Request, names: Names, context: AskContext) -> Answer:
     return which_run(context)
 
@@ -85,9 +73,9 @@ def _run(request: Request, names: Names, context: AskContext) -> Answer:
     kinds = [(place, KIND_WORDS[word.text]) for place, word in enumerate(request.words) if word.text in KIND_WORDS]
     for place, kind in kinds:
         if unknown := _unknown(request, names, place + 1):
-            return _known(kind, f"Nothing was done: there is no {kind} {unknown}.", context)
+            return which_of_kind(kind, context, f"Nothing was done: there is no {kind} {unknown}.")
     if kinds and not names.found:
-        return choices(kinds[0][1], context)
+        return which_of_kind(kinds[0][1], context, f"Nothing was done: say which {kinds[0][1]} to run.")
     text = "Nothing was done. Say what to run, and on what: run playbook <name> on collection <name>."
     return message(f"{text} {_ELSE}", missing=["playbook", "collection"])
 
@@ -124,10 +112,3 @@ def _unknown(request: Request, names: Names, start: int) -> str:
         if word.quoted or word.text not in _LINKS:
             found.append(word)
     return request.text[found[0].start : found[-1].end] if found else ""
-
-
-def _known(kind: str, reason: str, context: AskContext) -> Answer:
-    rows = rows_of(kind, context.user)
-    data = [{"kind": kind, "name": row.name, "id": str(row.public_id)} for row in rows]
-    text = lines(f"{reason} Known:", [row.name for row in rows]) if rows else f"{reason} You have none."
-    return message(text, choices=data)
