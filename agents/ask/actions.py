@@ -49,10 +49,12 @@ _HALTED: Final = {
 
 def halt(match: Match, context: AskContext) -> Answer | None:
     """Halt the one run of the person that is named by its id; in a chat, the message that is being answered."""
-    if match.action == "this":
-        return halt_run(context.running, context) if context.running else None
     if match.action == "release":
         return None if context.in_chat else _release()
+    if match.action == "this" and context.running is not None:
+        return halt_run(context.running, context)
+    if match.action == "this" and not match.request.vocabulary & {"session", "run", "job"}:
+        return None  # `stop it`, said to nobody or to an agent that is not answering
     ids = match.request.ids
     if len(ids) != 1:
         return which_run(context)

@@ -17,7 +17,7 @@ GROUPS: Final = {
     ),
     "the": "the|my|our|all|of|any|current|currently",
     "period": "today|today's|yesterday|yesterday's|(this|last|previous) (week|week's|month|month's)",
-    "exist": "are there|is there|exist|exists|do i have|do we have|have i got|have we got",
+    "exist": "{have_any}|exist|exists",
     "have_any": "are there|is there|do i have|do we have|have i got|have we got",
     "ongoing": "running|active|in progress|under way|queued|sleeping|failed|failing|fail",
     "run": "session|sessions|run|runs|job|jobs",
@@ -160,6 +160,8 @@ LOOKUPS: Final = {
     """,
 }  # fmt: skip
 ACTIONS: Final = {
+    # In a chat: the message that is being answered.
+    "halt_session:this": "{halt} [(it|this|that|answering|working) [session|run|job]]",
     "halt_session": """
         {halt} [the|this|that|my|all|every]* [running|active|current|last|latest]* {run} [with] [id|number] [ID]*
         {halt} ID [ID]*
@@ -167,8 +169,6 @@ ACTIONS: Final = {
         shut [the|my] [{run}] ID down
         {halt} (everything|all) [running]
     """,
-    # In a chat: the message that is being answered.
-    "halt_session:this": "{halt} [(it|this|that|answering|working) [session|run|job]]",
     # Words release nothing: the answer says how.
     "halt_session:release": """
         (release|unhalt) [it|everything|all|[all] [the] work] [again]
