@@ -29,10 +29,10 @@ from agents.admin.display import SHORT_ID, STATUS_LOOKS, cut, moment, told, usd,
 from agents.admin.pages import OwnedChoices
 from agents.admin.questions import AnswerForm
 from agents.admin.sessions import CHANGE, standing_words
+from agents.ask.answers import Answer, Kind
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, say
 from agents.ask.fast_paths import scope_of
-from agents.ask.naming import Answer, Kind
 from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.models import (

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_say
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,

@@ -1,11 +1,12 @@
-"""Chats: one message is one session; the conversation goes on over them; what is streamed ends once."""
+"""Chats: one session per message, the conversation over several, and streaming."""
 
 from decimal import Decimal
 from functools import partial
 
 import pytest
 
-from agents.ask.chats import Way, chat, chat_answer, chat_say, stream_events
+from agents.ask.chat_engine import chat
+from agents.ask.chats import Way, chat_answer, chat_say, stream_events
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart
@@ -50,7 +51,7 @@ def test_message_is_answered_in_a_session_of_its_own(owner):
 
 
 @pytest.mark.parametrize("reply", ["", " \n"])
-def test_empty_reply_is_no_answer_and_says_so(owner, reply):
+def test_empty_reply_fails_the_session(owner, reply):
     with script(Step(reply)):
         session = answered(say(owner, "Hi"))
 
@@ -58,14 +59,14 @@ def test_empty_reply_is_no_answer_and_says_so(owner, reply):
     assert "its reply was empty" in session.error
 
 
-def test_next_message_knows_what_was_said(owner):
+def test_next_message_includes_the_conversation(owner):
     with script(Step("Blue."), Step("As I said: blue.")) as model:
         first = answered(say(owner, "My colour?"))
         second = answered(say(owner, "Again?", chat=first.public_id))
 
     assert second.params["chat"] == str(first.public_id)
-    told = [(message["role"], message["content"]) for message in model.requests[1].messages]
-    assert told[1:4] == [("user", "My colour?"), ("assistant", "Blue."), ("user", "Again?")]
+    sent = [(message["role"], message["content"]) for message in model.requests[1].messages]
+    assert sent[1:4] == [("user", "My colour?"), ("assistant", "Blue."), ("user", "Again?")]
 
 
 def test_one_message_at_a_time(owner):
@@ -74,24 +75,24 @@ def test_one_message_at_a_time(owner):
         say(owner, "Two", chat=first.public_id)
 
 
-def test_chat_of_somebody_else_is_no_chat(owner):
+def test_chat_of_another_user_is_not_found(owner):
     first = say(make_user(), "Mine")
     with pytest.raises(NotFound, match="no chat"):
         say(owner, "Yours?", chat=first.public_id)
 
 
 @pytest.mark.parametrize("text", ["", "   ", "x" * 20_001])
-def test_message_has_a_sane_length(owner, text):
+def test_empty_or_too_long_message_is_refused(owner, text):
     with pytest.raises(Invalid, match="characters"):
         say(owner, text)
 
 
-def test_only_the_owner_and_those_who_may_start_runs_speak_for_them(owner):
+def test_message_for_another_user_needs_the_permission(owner):
     with pytest.raises(NotFound):
         chat_say(owner=owner, by=make_user(), text="Hi", now=NOW)
 
 
-def test_streamed_text_ends_with_one_end(owner, settings):
+def test_streamed_text_has_one_end(owner, settings):
     settings.LQOPS_LOOP = {"streaming": True}
     session = say(owner, "Speak")
     assert stream_events(session) == []
@@ -104,7 +105,7 @@ def test_streamed_text_ends_with_one_end(owner, settings):
     assert stream_events(session, after=events[-1]["id"]) == [{"id": events[-1]["id"], "text": "", "finished": True}]
 
 
-def test_secret_is_streamed_to_nobody(owner, settings):
+def test_secret_is_not_streamed(owner, settings):
     settings.LQOPS_LOOP = {"streaming": True}
     secret = "sk-proj-" + "a1B2" * 10
     with script(Step(f"The key is {secret}.", chunk_chars=3)):
@@ -117,18 +118,18 @@ def test_secret_is_streamed_to_nobody(owner, settings):
     assert AgentSession.objects.get().status == Status.COMPLETED
 
 
-def test_token_budget_of_the_loop_is_the_session_s(owner, settings):
+def test_session_has_the_token_budget_of_the_loop(owner, settings):
     settings.LQOPS_LOOP = {"token_budget": 5_000}
     assert say(owner, "Hi").token_budget == 5_000
 
 
-def test_answer_that_was_cut_off_is_whole(owner):
+def test_truncated_answer_is_completed(owner):
     with script(Step("Half past", stop_reason="max_tokens"), Step(" nine.")):
         session = answered(say(owner, "What time is it?"))
     assert chat_answer(session) == "Half past nine."
 
 
-def test_words_of_a_call_that_was_cut_off_are_no_part_of_the_answer(owner):
+def test_truncated_call_is_not_part_of_the_answer(owner):
     cut = Step('I will look. <skill>calculate(expression="1+', stop_reason="max_tokens")
     with script(cut, Step("It is", stop_reason="max_tokens"), Step(" 42.")):
         session = answered(say(owner, "What is 6 times 7?"))
@@ -141,14 +142,14 @@ def test_replies_of_a_run_are_streamed_as_paragraphs(owner):
     assert "".join(event["text"] for event in stream_events(session)) == "I look.<skill>now()</skill>\n\nIt is nine."
 
 
-def test_streams_can_be_switched_off(owner, settings):
+def test_streaming_can_be_switched_off(owner, settings):
     settings.LQOPS_LOOP = {"streaming": False}
     with script(Step("Hello.")):
         session = answered(say(owner, "Hi"))
     assert [event["finished"] for event in stream_events(session)] == [True]
 
 
-def test_message_is_on_record_with_who_sent_it(owner):
+def test_message_is_audited_with_its_sender(owner):
     session = say(owner, "Hi")
     [event] = AuditEvent.objects.filter(kind="autonomous_trigger.run_now")
     assert (event.actor, event.subject) == (f"user:{owner.pk}", f"session:{session.public_id}")
@@ -156,7 +157,7 @@ def test_message_is_on_record_with_who_sent_it(owner):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_messages_at_once_one_is_taken(owner):
+def test_one_of_two_simultaneous_messages_is_refused(owner):
     first = make_chat(owner)
 
     def speak(number):
@@ -169,7 +170,7 @@ def test_of_two_messages_at_once_one_is_taken(owner):
     assert AgentSession.objects.count() == 2
 
 
-def test_halt_while_a_question_waits_to_be_asked_again_ends_the_session_as_halted(owner):
+def test_halt_during_back_off_ends_the_session(owner):
     session = say(owner, "Hi")
     halt = partial(session_halt, session.pk, by=owner, reason="enough", now=NOW)
     with script(Step(error=ProviderError("away", fault=Fault.SERVER), before_reply=halt)) as model:
@@ -190,7 +191,7 @@ CALLS = [Step(f'<skill>calculate(expression="1 + {number}")</skill>') for number
         ("loop: {max_tool_rounds: 7}", 7),
     ],
 )
-def test_answer_takes_so_many_rounds_of_calls_and_says_when_it_ends_there(owner, definition, most):
+def test_answer_is_limited_by_rounds_of_calls_and_says_so(owner, definition, most):
     agent = make_agent(owner=owner, name="Clerk", definition=f"name: Clerk\n{definition}\n")
     with script(*CALLS) as model:
         session = answered(say(owner, "Look around", agent=agent))
@@ -199,7 +200,7 @@ def test_answer_takes_so_many_rounds_of_calls_and_says_when_it_ends_there(owner,
     assert chat_answer(session) == f"I stopped after {most} rounds of calls, which is the limit of one turn."
 
 
-def test_goal_in_a_chat_takes_as_many_steps_as_there_are(owner, settings):
+def test_goal_in_a_chat_is_limited_by_steps(owner, settings):
     settings.LQOPS_LOOP = {"max_steps": 8}
     with script(*CALLS) as model:
         session = answered(say(owner, "Look around", way=Way.GOAL))
@@ -207,12 +208,12 @@ def test_goal_in_a_chat_takes_as_many_steps_as_there_are(owner, settings):
     assert (session.terminal_reason, len(model.requests)) == (TerminalReason.MAX_STEPS, 8)
 
 
-def test_chat_with_an_agent_has_a_key_of_its_own(owner):
+def test_chat_with_an_agent_has_its_own_key(owner):
     agent = make_agent(owner=owner)
     assert say(owner, "Hi", agent=agent).params["key"] == f"agent:{agent.public_id}:main"
 
 
-def test_a_message_has_the_cap_that_its_agent_declares(owner):
+def test_message_has_the_cap_of_its_agent(owner):
     text = "name: Clerk\nmax_cost_usd: 0.25\n"
     agent = make_agent(owner=owner, name="Clerk", definition=text, definition_digest="d1", definition_version=1)
 

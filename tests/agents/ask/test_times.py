@@ -1,10 +1,10 @@
-"""Times that come back: what people say, what cron keeps, and what it cannot."""
+"""Recurring times in words, their cron, and what cron cannot keep."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask.language import when_of
+from agents.ask.times import when_of
 from agents.policy import schedule
 
 
@@ -36,11 +36,11 @@ from agents.policy import schedule
         ("at 12 pm every sunday", "0 12 * * 0"),
     ],
 )
-def test_time_that_comes_back_has_a_cron(text, expected):
+def test_recurring_time_has_a_cron(text, expected):
     when = when_of(f"Please do it {text}")
-    assert (when.cron, when.fault) == (expected, "")
+    assert (when.cron, when.error) == (expected, "")
     schedule.validate(when.cron, "UTC")
-    assert set(when.said.casefold().split()) == set(text.casefold().split())
+    assert set(when.words.casefold().split()) == set(text.casefold().split())
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_time_that_comes_back_has_a_cron(text, expected):
         ("twice a week", "only a day"),
     ],
 )
-def test_what_cron_cannot_keep_is_said(text, why):
+def test_time_that_cron_cannot_keep_is_an_error(text, why):
     when = when_of(text)
     assert when.cron == ""
-    assert why in when.fault
+    assert why in when.error
 
 
 @pytest.mark.parametrize("text", ["tomorrow at 9", "in an hour", "everything", "the day after", "on Monday", ""])
-def test_what_does_not_come_back_is_no_schedule(text):
+def test_time_that_does_not_recur_is_no_schedule(text):
     assert when_of(text) is None
 
 
@@ -72,9 +72,9 @@ def test_what_does_not_come_back_is_no_schedule(text):
     unit=st.sampled_from(["minute", "hour", "day", "week", "month", "weekday"]),
     hour=st.integers(0, 99),
 )
-def test_every_cron_is_one_that_a_schedule_takes(number, unit, hour):
+def test_every_cron_is_valid_for_a_schedule(number, unit, hour):
     for text in (f"every {number} {unit}s", f"every {unit} at {hour}", f"once a {unit} at {hour}:30"):
         when = when_of(text)
-        assert bool(when.cron) != bool(when.fault)
+        assert bool(when.cron) != bool(when.error)
         if when.cron:
             schedule.validate(when.cron, "UTC")

@@ -1,38 +1,22 @@
-"""Orders that cannot be made out get what could be meant, and no model; what only asks, or talks, still reaches one."""
+"""Requests for an action that cannot be made out get a suggestion; questions and other talk reach the model."""
 
 import pytest
 
-from agents.ask.naming import Kind
+from agents.ask.answers import Kind
 from agents.models import AgentSession, Installation
+from tests.agents.ask.corpus import SUGGESTED, rows
 from tests.agents.ask.scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail
 from tests.agents.triggers.rows import halt_all
 from tests.factories import NOW, make_starter
 
 pytestmark = pytest.mark.django_db
 
-MISSED = {
-    "halt_session": [
-        "halt session nonsense", "stop the inbox clerk", "halt session {s} and run the weekly scan",
-        "halt session {s} if it costs too much", "Halt session {s}. Then start it again.",
-        "halt session {s}\nrun the weekly scan", "halt \x1b session {s}", "halt\u200b session {s}",
-        "halt session {s} unless it is done", "halt session {s} when it is done", "halts session {s}",
-        "stop that at once please", "stop everything you are doing now",
-    ],
-    "switch_agent": [
-        "pause agent Clark", "resume Clark", "pause Clerk if it costs too much", "pause the music",
-        "pause Clerk and Jane", "paus agent Clerk",
-    ],
-    "decide_approval": [
-        "aprove 8a296ba9", "aprove {a} {d}", "please reject the first one", "deny them both", "approve the merger",
-        "approve {a} {d} unless it is risky", "approve {a} {d} and reject the rest",
-        "approved {a} {d}",
-    ],
-    "run_now": [
-        "run playbook Lease on collection Contractz", "run playbook Leese on collection Leases", "start Inbox clerk",
-        "run the weekly scan twice", "run away",
-    ],
-    "create_schedule": ["every blah run playbook Lease on collection Leases", "every lease has a term"],
-}  # fmt: skip
+# Not in the corpus: a table cannot hold them.
+ODD = [
+    ("halt_session", "halt session {s}\nrun the weekly scan"),
+    ("halt_session", "halt \x1b session {s}"),
+    ("halt_session", "halt\u200b session {s}"),
+]
 
 
 @pytest.fixture
@@ -40,8 +24,8 @@ def scene():
     return make_scene()
 
 
-@pytest.mark.parametrize(("path", "text"), [(path, text) for path, texts in MISSED.items() for text in texts])
-def test_order_that_is_not_understood_costs_and_changes_nothing(scene, path, text):
+@pytest.mark.parametrize(("path", "text"), [*rows(SUGGESTED), *ODD])
+def test_suggestion_costs_and_changes_nothing(scene, path, text):
     before, sessions = last_row(), AgentSession.objects.count()
     answer = asked(scene, text)
 
@@ -53,7 +37,7 @@ def test_order_that_is_not_understood_costs_and_changes_nothing(scene, path, tex
     assert nothing_was_inferred()
 
 
-def test_what_is_not_there_is_named_with_what_there_is(scene):
+def test_suggestion_names_what_is_unknown_and_known(scene):
     assert asked(scene, "pause agent Clark").text == (
         "Nothing was done: there is no agent Clark. Say which one: `pause agent <name>`.\n- Clerk (on)"
     )
@@ -69,7 +53,7 @@ def test_what_is_not_there_is_named_with_what_there_is(scene):
     assert asked(scene, "every blah run Lease on Leases").data["missing"] == ["when"]
 
 
-def test_who_has_nothing_is_told_so(scene):
+def test_user_without_rows_gets_no_choices(scene):
     new = make_starter()
     assert asked(scene, "pause agent Clerk", by=new).text == (
         "Nothing was done: there is no agent Clerk. You have no agents."
@@ -102,12 +86,12 @@ def test_who_has_nothing_is_told_so(scene):
         "every tenant complains about noise, draft an answer",
     ],
 )
-def test_what_asks_or_talks_or_is_a_script_or_speaks_of_something_else_reaches_the_model(scene, text):
+def test_text_that_begins_with_an_action_word_reaches_the_model(scene, text):
     assert asked(scene, text).kind == Kind.SESSION
 
 
 @pytest.mark.parametrize("text", ["release everything", "Please release all work!", "lift the halt", "release"])
-def test_nothing_is_released_by_words_but_how_to_is_told(scene, text):
+def test_release_by_words_says_how_to_release(scene, text):
     assert asked(scene, text).text == "Nothing was done: nothing is halted."
     halt_all(reason="an incident", requested_by=scene.owner)
     answer = asked(scene, text)
@@ -118,11 +102,11 @@ def test_nothing_is_released_by_words_but_how_to_is_told(scene, text):
 
 
 @pytest.mark.parametrize("text", ["release everything?", "release the deposit", "draft a release of all claims"])
-def test_other_releases_are_for_the_model(scene, text):
+def test_other_uses_of_release_go_to_the_model(scene, text):
     assert asked(scene, text).kind == Kind.SESSION
 
 
-def test_what_is_said_in_a_chat_is_said_to_the_agent(scene):
+def test_no_suggestion_in_a_chat(scene):
     chat = asked(scene, "What is a lease?").session
     AgentSession.objects.filter(pk=chat.pk).update(status="completed", terminal_reason="completed", completed_at=NOW)
     assert asked(scene, "stop being so formal", chat=chat.params["chat"]).kind == Kind.SESSION

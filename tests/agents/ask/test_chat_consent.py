@@ -1,8 +1,8 @@
-"""In a chat, a skill that changes the world runs only when the user's words ask for it."""
+"""Which words ask for a skill, and what counts as a yes."""
 
 import pytest
 
-from agents.ask.chats import asks_for, is_yes, requests_in
+from agents.ask.chat_consent import asks_for, is_yes, relevant_texts
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from agents.ask.chats import asks_for, is_yes, requests_in
         ("Do not wait: send it now", "send_email"),
     ],
 )
-def test_words_that_ask_for_it(text, name):
+def test_text_asks_for_the_skill(text, name):
     assert asks_for(text, name)
 
 
@@ -39,7 +39,7 @@ def test_words_that_ask_for_it(text, name):
         ("", "send_email"),
     ],
 )
-def test_words_that_do_not(text, name):
+def test_text_does_not_ask_for_the_skill(text, name):
     assert not asks_for(text, name)
 
 
@@ -57,7 +57,7 @@ def test_words_that_do_not(text, name):
         "Right.",
     ],
 )
-def test_words_of_consent_are_a_yes(text):
+def test_words_of_consent_are_a_plain_yes(text):
     assert is_yes(text)
 
 
@@ -81,17 +81,17 @@ def test_words_of_consent_are_a_yes(text):
         "",
     ],
 )
-def test_words_of_consent_with_any_other_are_no_yes(text):
+def test_consent_with_any_other_word_is_no_yes(text):
     assert not is_yes(text)
 
 
-def test_yes_is_found_in_linear_time():
+def test_is_yes_takes_linear_time():
     assert not is_yes("please do it now, " * 20_000 + "not")
 
 
-def test_plain_yes_is_one_to_what_was_said_before():
+def test_plain_yes_accepts_the_texts_before_it():
     said = ["Tell Bob that it is late", "Shall I send him a mail?", "Yes, please do"]
     assert is_yes(said[-1])
-    assert requests_in(said) == ["Yes, please do", "Tell Bob that it is late", "Shall I send him a mail?"]
-    assert requests_in([*said[:2], "Yes, but first tell me what you would write there"])[1:] == []
-    assert requests_in(["Send it"]) == ["Send it"]
+    assert relevant_texts(said) == ["Yes, please do", "Tell Bob that it is late", "Shall I send him a mail?"]
+    assert relevant_texts([*said[:2], "Yes, but first tell me what you would write there"])[1:] == []
+    assert relevant_texts(["Send it"]) == ["Send it"]

@@ -1,9 +1,10 @@
-"""What a chat may do, and claim: only what was asked for runs, and only what ran is said to have been done."""
+"""A chat runs only calls that the user asked for, and claims only what succeeded."""
 
 import pytest
 from django.core.cache import cache
 
-from agents.ask.chats import chat, chat_answer, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_answer, chat_say
 from agents.enums import Status
 from agents.models import Approval, Message, Question, ToolCall
 from agents.providers.scripted import Step
@@ -45,7 +46,7 @@ def results(session):
     return [entry.content for entry in Message.objects.filter(session=session, role="tool").order_by("seq")]
 
 
-def test_question_about_how_things_stand_sends_nothing(owner, approver):
+def test_question_about_status_sends_nothing(owner, approver):
     with script(DELIVERS, SAYS_SO):
         session = go_on(say(owner, "What is the status of the figures?", agent=make_agent(owner=owner, mode="auto")))
 
@@ -57,7 +58,7 @@ def test_question_about_how_things_stand_sends_nothing(owner, approver):
     assert "- deliver did not succeed: deliver changes something" in chat_answer(session)
 
 
-def test_what_is_asked_for_runs_and_may_be_told(owner, approver):
+def test_call_that_was_asked_for_runs(owner, approver):
     with script(DELIVERS, Step("risky"), SAYS_SO):
         session = go_on(say(owner, "Send the figures to the shop."))
         ticket = Approval.objects.get()
@@ -76,7 +77,7 @@ def test_claim_of_a_denied_call_is_corrected(owner, approver):
     assert "- deliver did not succeed: A person did not allow this call: not today" in chat_answer(session)
 
 
-def test_yes_to_a_proposal_asks_for_it_and_what_was_done_may_be_told_later(owner):
+def test_yes_to_a_proposal_asks_for_the_call(owner):
     agent = make_agent(owner=owner, mode="auto")
     with script(Step("Shall I send them to the shop?"), DELIVERS, Step("risky"), SAYS_SO, Step("Yes: I sent them.")):
         first = go_on(say(owner, "The figures are ready", agent=agent))
@@ -86,7 +87,7 @@ def test_yes_to_a_proposal_asks_for_it_and_what_was_done_may_be_told_later(owner
     assert (chat_answer(second), chat_answer(third)) == (SAYS_SO.text, "Yes: I sent them.")
 
 
-def test_answer_to_a_question_of_the_run_asks_for_it_too(owner):
+def test_yes_to_a_question_of_the_run_asks_for_the_call(owner):
     asks = Step('<skill>ask_person(question="Shall I send the figures?")</skill>')
     with script(asks, DELIVERS, Step("risky"), SAYS_SO):
         session = go_on(say(owner, "The figures are ready", agent=make_agent(owner=owner, mode="auto")))

@@ -1,4 +1,4 @@
-"""Levers that are pulled by words: who may, what is meant, and the same record as by the service itself."""
+"""Actions in words: halt, decide and switch, with the permissions and audit events of the functions themselves."""
 
 import pytest
 
@@ -20,12 +20,12 @@ def scene():
     return make_scene()
 
 
-def same_record(by_words, by_service):
+def same_audit_events(in_words, by_function):
     since = last_row()
-    by_words()
+    in_words()
     said = trail(since)
     since = last_row()
-    by_service()
+    by_function()
     assert said == trail(since) != []
 
 
@@ -36,9 +36,9 @@ def make_with_prefix(owner, prefix, number):
 # --- halting ---
 
 
-def test_halt_leaves_the_record_of_the_service(scene):
+def test_halt_leaves_the_same_audit_events(scene):
     other = make_scene()
-    same_record(
+    same_audit_events(
         lambda: asked(scene, "halt session {s}"),
         lambda: session_halt(other.session.pk, by=other.owner, reason="x", now=NOW),
     )
@@ -48,7 +48,7 @@ def test_halt_leaves_the_record_of_the_service(scene):
     assert nothing_was_inferred()
 
 
-def test_halt_by_the_beginning_of_an_id(scene):
+def test_run_is_halted_by_the_beginning_of_its_id(scene):
     row = make_with_prefix(scene.owner, "1f2e3d4c", 1)
     assert asked(scene, "stop 1f2e3d4c").data["answer"] == "requested"
     assert asked(scene, "stop 1f2e3d4c").data["answer"] == "already_halted"
@@ -56,7 +56,7 @@ def test_halt_by_the_beginning_of_an_id(scene):
 
 
 @pytest.mark.parametrize("text", ["halt 1f2e3d4c", "halt session", "stop all sessions", "stop everything"])
-def test_halt_that_names_no_one_session_lists_candidates(scene, text):
+def test_halt_without_one_run_lists_runs(scene, text):
     rows = [make_with_prefix(scene.owner, "1f2e3d4c", number) for number in (1, 2)]
     since = last_row()
     answer = asked(scene, text)
@@ -66,19 +66,19 @@ def test_halt_that_names_no_one_session_lists_candidates(scene, text):
     assert trail(since) == []
 
 
-def test_halt_of_two_sessions_at_once_halts_neither(scene):
+def test_halt_of_two_ids_halts_neither(scene):
     asked(scene, "halt {s} 1f2e3d4c")
     assert not AgentSession.objects.exclude(halt_state=HaltState.RUNNING).exists()
 
 
 @pytest.mark.parametrize("said", ["12", "1f2e3", "00000000-0000-4000-8000-000000000000"])
-def test_halt_of_nothing_known_is_not_found(scene, said):
+def test_halt_of_unknown_id_is_not_found(scene, said):
     with pytest.raises(NotFound, match=said):
         asked(scene, f"halt session {said}")
 
 
 @pytest.mark.parametrize("fields", [{}, {"is_superuser": True}])
-def test_session_of_somebody_else_is_not_found(scene, fields):
+def test_run_of_another_user_is_not_found(scene, fields):
     for text in ("halt session {s}", "show receipt {s}"):
         with pytest.raises(NotFound):
             asked(scene, text, by=make_user(**fields))
@@ -90,9 +90,9 @@ def test_session_of_somebody_else_is_not_found(scene, fields):
 
 
 @pytest.mark.parametrize(("verb", "service"), [("approve", approval_approve), ("reject", approval_reject)])
-def test_decision_leaves_the_record_of_the_service(scene, verb, service):
+def test_decision_leaves_the_same_audit_events(scene, verb, service):
     other = make_scene()
-    same_record(
+    same_audit_events(
         lambda: asked(scene, verb + " {a} {d}"),
         lambda: service(other.approval.pk, by=other.owner, digest=other.approval.digest, now=NOW),
     )
@@ -112,7 +112,7 @@ def test_nothing_is_decided_without_the_digest(scene, text):
     assert trail(since) == []
 
 
-def test_what_is_shown_decides_when_it_is_repeated(scene):
+def test_shown_words_decide_when_repeated(scene):
     shown = asked(scene, "approve {a}").data["approval"]
 
     assert shown["arguments"] == {"to": "x@example.org"}
@@ -120,20 +120,20 @@ def test_what_is_shown_decides_when_it_is_repeated(scene):
     assert asked(scene, shown["repeat"]).data["status"] == ApprovalStatus.APPROVED
 
 
-def test_another_digest_decides_nothing(scene):
+def test_wrong_digest_decides_nothing(scene):
     with pytest.raises(TicketRefused):
         asked(scene, "approve {a} 000000000000")
     assert is_pending(scene.approval)
 
 
-def test_longer_part_of_the_digest_counts_whole(scene):
+def test_every_typed_character_of_the_digest_counts(scene):
     with pytest.raises(TicketRefused):
         asked(scene, f"approve {scene.a} {scene.approval.digest[:-1]}0" if scene.approval.digest[-1] != "0" else
               f"approve {scene.a} {scene.approval.digest[:-1]}1")  # fmt: skip
     assert asked(scene, f"approve {scene.a} {scene.approval.digest}").data["status"] == "approved"
 
 
-def test_who_may_not_decide_is_refused(scene):
+def test_decision_needs_the_permission(scene):
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     for verb in ("approve", "reject"):
@@ -142,33 +142,33 @@ def test_who_may_not_decide_is_refused(scene):
     assert is_pending(scene.approval)
 
 
-def test_stranger_does_not_find_an_approval_and_an_approver_does(scene, approver):
+def test_approval_is_found_by_approvers_only(scene, approver):
     with pytest.raises(NotFound):
         asked(scene, "approve {a} {d}", by=make_user())
     assert asked(scene, "approve {a} {d}", by=approver).data["status"] == "approved"
 
 
-def test_look_at_somebody_elses_call_is_on_record(scene, approver):
+def test_view_of_another_users_call_is_audited(scene, approver):
     since = last_row()
     asked(scene, "approve {a}", by=approver)
     asked(scene, "pending approvals", by=approver)
     assert [kind for kind, *_ in trail(since)] == ["session.viewed"]
 
 
-def test_four_eyes_hold_by_words(scene, settings):
+def test_four_eyes_rule_applies_to_words(scene, settings):
     settings.LQOPS_FOUR_EYES = True
     Approval.objects.update(level="PRIVILEGED")
     with pytest.raises(NotAllowed, match="somebody other"):
         asked(scene, "approve {a} {d}")
 
 
-def test_what_was_decided_is_not_decided_again(scene):
+def test_decision_is_final(scene):
     asked(scene, "reject {a} {d}")
     with pytest.raises(InvalidTransition):
         asked(scene, "approve {a} {d}")
 
 
-def test_part_of_an_id_that_fits_two_approvals_decides_neither(scene):
+def test_ambiguous_id_of_an_approval_decides_nothing(scene):
     for number in (1, 2):
         waiting_call(scene.owner, public_id=f"1f2e3d4c-0000-4000-8000-{number:012d}")
     answer = asked(scene, f"approve 1f2e3d4c {scene.d}")
@@ -180,9 +180,9 @@ def test_part_of_an_id_that_fits_two_approvals_decides_neither(scene):
 
 
 @pytest.mark.parametrize(("text", "enabled"), [("pause agent {}", False), ("resume {}", True)])
-def test_switching_an_agent_leaves_the_record_of_the_service(scene, text, enabled):
+def test_switching_an_agent_leaves_the_same_audit_events(scene, text, enabled):
     mine, other = (make_agent(owner=scene.owner, name=name, enabled=not enabled) for name in ("Ada", "Bob"))
-    same_record(
+    same_audit_events(
         lambda: asked(scene, text.format(mine.name)),
         lambda: agent_edit(agent=other, by=scene.owner, now=NOW, enabled=enabled),
     )
@@ -190,7 +190,7 @@ def test_switching_an_agent_leaves_the_record_of_the_service(scene, text, enable
     assert mine.enabled is enabled
 
 
-def test_agent_of_a_longer_name_is_the_one_that_is_meant(scene):
+def test_longest_name_is_the_one_that_is_meant(scene):
     longer = make_agent(owner=scene.owner, name="Clerk of the archive and the mail")
     asked(scene, "please pause agent Clerk of the archive and the mail")
     longer.refresh_from_db()
@@ -198,39 +198,39 @@ def test_agent_of_a_longer_name_is_the_one_that_is_meant(scene):
     assert (longer.enabled, scene.agent.enabled) == (False, True)
 
 
-def test_agent_that_is_not_named_is_asked_for(scene):
+def test_pause_without_a_name_lists_agents(scene):
     since = last_row()
     assert asked(scene, "pause agent").data["agents"][0]["name"] == "Clerk"
     assert trail(since) == []
 
 
-def test_agent_that_is_switched_off_has_ended_what_it_does_by_itself(scene):
+def test_paused_agent_has_no_loop(scene):
     loop = make_session(owner=scene.owner, agent=scene.agent, mode="loop", status="sleeping")
     text = asked(scene, "pause Clerk").text
     loop.refresh_from_db()
-    assert (loop.status, "what it does by itself has ended" in text) == ("halted", True)
+    assert (loop.status, "its loop has ended" in text) == ("halted", True)
 
 
-def test_agent_is_started_and_stopped_as_by_the_service(scene):
+def test_loop_of_an_agent_is_started_and_stopped(scene):
     scene.agent.definition = make_autonomous().definition
     scene.agent.save()
     since = last_row()
-    assert asked(scene, "start Clerk").text == "Agent Clerk works by itself now."
+    assert asked(scene, "start Clerk").text == "The loop of agent Clerk has started."
     assert [kind for kind, *_ in trail(since)][-1] == "agent.started"
-    assert "asked to stop" in asked(scene, "Stop the clerk").text
-    assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: agent Clerk does nothing by itself")
+    assert "Stop requested" in asked(scene, "Stop the clerk").text
+    assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: the loop of agent Clerk is not running")
     with pytest.raises(Invalid, match="has nothing to start"):
         asked(scene, f"start {make_agent(owner=scene.owner, name='Ada').name}")
 
 
-def test_start_of_a_name_that_a_trigger_bears_too_starts_neither(scene):
+def test_name_of_an_agent_and_a_trigger_starts_neither(scene):
     make_agent(owner=scene.owner, name="Weekly scan")
     since = last_row()
     assert asked(scene, "start weekly scan").text.startswith("No agent was changed.")
     assert trail(since) == []
 
 
-def test_agent_of_somebody_else_is_no_agent(scene):
+def test_agent_of_another_user_is_not_switched(scene):
     stranger = make_user()
     assert "there is no agent Clerk" in asked(scene, "pause agent Clerk", by=stranger).text
     scene.agent.refresh_from_db()

@@ -1,6 +1,4 @@
-"""Five strategies, told apart by rules: a labelled table, a second one that the rules were not written against, and the
-edges: short and long texts, broken ones, hostile ones.
-"""
+"""The five strategies: labelled tables, and short, long, broken and hostile texts."""
 
 import time
 
@@ -8,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask import language
-from agents.ask.language import Strategy, classify, reduced
+from agents.ask import strategies
+from agents.ask.strategies import Strategy, classify, shortened
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook
@@ -112,7 +110,7 @@ def rows(table):
     return [tuple(part.strip() for part in line.split("|", 1)) for line in table.strip().splitlines()]
 
 
-def test_the_table_has_forty_lines():
+def test_table_has_forty_rows_and_every_strategy():
     assert len(rows(TABLE)) == 40
     assert {label for label, _ in rows(TABLE)} == set(Strategy)
 
@@ -123,21 +121,21 @@ def test_request_gets_its_strategy(label, text):
 
 
 @pytest.mark.parametrize(("label", "text"), rows(HELD_OUT))
-def test_request_that_the_rules_were_not_written_against_gets_its_strategy(label, text):
+def test_held_out_request_gets_its_strategy(label, text):
     assert classify(text) == label
 
 
 @pytest.mark.parametrize(("label", "text"), rows(TIMES_AND_TASKS))
-def test_time_makes_a_schedule_only_if_there_is_something_to_do_then(label, text):
+def test_time_without_a_task_is_no_schedule(label, text):
     assert classify(text) == label
 
 
 @pytest.mark.parametrize("text", ["", " ", "daily", "run it", "a bot!", "\x00", "\n\n", "  cron  "])
-def test_short_texts_are_direct(text):
+def test_short_text_is_a_direct_response(text):
     assert classify(text) == Strategy.DIRECT_RESPONSE
 
 
-def test_the_higher_strategy_wins_where_several_fit():
+def test_strategy_of_higher_priority_wins():
     assert classify("Review the leases and run this script") == Strategy.SCRIPT
     assert classify("Create an agent to run this script") == Strategy.SUB_AGENT
     assert classify("Create an agent to run this script every day") == Strategy.SCHEDULED_TASK
@@ -150,10 +148,10 @@ def test_long_text_is_judged_by_its_first_sentence():
     assert classify(f"Review this letter. {padding}") == Strategy.GOAL
 
 
-def test_times_entities_and_addresses_of_a_long_text_are_looked_at():
+def test_long_text_keeps_times_entities_and_addresses():
     padding = "the tenant wrote a long letter about nothing in particular, and it went on. " * 10
     text = f"Look at it. {padding} Do it every Monday for Acme Holdings, see https://example.org/a?b=1 and lease.pdf."
-    kept = reduced(text)
+    kept = shortened(text)
 
     assert len(kept) < 400
     assert kept.startswith("Look at it.")
@@ -162,21 +160,21 @@ def test_times_entities_and_addresses_of_a_long_text_are_looked_at():
     assert classify(text) == Strategy.SCHEDULED_TASK
 
 
-def test_text_of_the_limit_is_looked_at_whole():
-    assert reduced("x" * 400) == "x" * 400
-    assert len(reduced("x" * 401)) <= 400
+def test_text_at_the_limit_is_not_shortened():
+    assert shortened("x" * 400) == "x" * 400
+    assert len(shortened("x" * 401)) <= 400
 
 
-def test_an_error_in_the_classifier_is_a_direct_response(monkeypatch):
+def test_error_in_the_classifier_is_a_direct_response(monkeypatch):
     def broken(text):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(language, "_judged", broken)
+    monkeypatch.setattr(strategies, "_classify", broken)
     assert classify("Create an agent that watches prices") == Strategy.DIRECT_RESPONSE
 
 
 @given(text=st.text(max_size=600))
-def test_any_text_gets_a_strategy_and_the_same_one_again(text):
+def test_any_text_always_gets_the_same_strategy(text):
     assert classify(text) == classify(text)
 
 
@@ -184,7 +182,7 @@ def test_any_text_gets_a_strategy_and_the_same_one_again(text):
     "piece",
     ["x", "a-", "every ", "stop ", "first ", "at 1 ", "run a ", " ", "A B ", "create a ", "1) \n", "https://", "@a."],
 )
-def test_time_grows_with_the_length_and_no_faster(piece):
+def test_classification_takes_linear_time(piece):
     def seconds(chars):
         text = (piece * chars)[:chars]
         started = time.perf_counter()

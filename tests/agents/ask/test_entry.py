@@ -1,15 +1,15 @@
-"""The door itself: what each strategy does, that nothing is switched on by it, and what it does not take."""
+"""The entry for requests: what each strategy does, that drafts stay off, and what is refused."""
 
 from uuid import UUID
 
 import pytest
 
-from agents.ask import language
-from agents.ask.chats import chat as chat_engine
+from agents.ask import strategies
+from agents.ask.answers import Kind
+from agents.ask.chat_engine import chat as chat_engine
 from agents.ask.chats import chat_answer
 from agents.ask.entry import ask, say
-from agents.ask.language import Strategy
-from agents.ask.naming import Kind
+from agents.ask.strategies import Strategy
 from agents.definitions.in_force import definition_of
 from agents.enums import ApprovalMode, Mode, Status
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
@@ -35,7 +35,7 @@ def sessions_of(scene):
     return AgentSession.objects.filter(owner=scene.owner, mode=Mode.CHAT)
 
 
-def test_direct_response_is_a_chat_session_in_the_queue(scene):
+def test_direct_response_is_a_queued_chat_session(scene):
     text = "What is a break clause?  Tell me."
     answer = asked(scene, text, agent=scene.agent)
 
@@ -49,7 +49,7 @@ def test_direct_response_is_a_chat_session_in_the_queue(scene):
 @pytest.mark.parametrize(
     ("text", "read"), [(GOAL, {}), ("Investigate why Leases grew so much", {"collection", "since", "baseline"})]
 )
-def test_goal_is_a_phased_run_that_works_towards_it_and_reads_what_it_names(scene, text, read):
+def test_goal_is_a_phased_run_with_what_it_names(scene, text, read):
     answer = asked(scene, text)
     session = answer.session
 
@@ -59,18 +59,18 @@ def test_goal_is_a_phased_run_that_works_towards_it_and_reads_what_it_names(scen
         "analysis_mode": "agentic",
     }
     assert session.params.keys() - {"goal", "analysis_mode"} == set(read)
-    assert ("It is given Leases." in answer.text) == bool(read)
+    assert ("Inputs: Leases." in answer.text) == bool(read)
     assert nothing_was_inferred()
 
 
-def test_goal_that_an_agent_is_asked_for_has_that_agent_s_cap(scene):
+def test_goal_for_an_agent_has_the_cap_of_that_agent(scene):
     scene.agent = make_agent(owner=scene.owner, name="Thrifty", definition="name: Thrifty\nmax_cost_usd: 0.0700\n")
     session = asked(scene, GOAL, agent=scene.agent).session
 
     assert (session.agent, str(session.max_cost_usd)) == (scene.agent, "0.070000")
 
 
-def test_goal_in_a_chat_is_worked_on_in_that_chat(scene):
+def test_goal_in_a_chat_is_a_message_of_that_chat(scene):
     first = asked(scene, "What is a break clause?  Tell me.").session
     ended = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW}
     AgentSession.objects.filter(pk=first.pk).update(**ended)
@@ -79,7 +79,7 @@ def test_goal_in_a_chat_is_worked_on_in_that_chat(scene):
     assert (session.mode, session.params["way"], session.params["chat"]) == (Mode.CHAT, "goal", first.params["chat"])
 
 
-def test_script_is_a_chat_session_that_says_so(scene):
+def test_script_is_a_chat_session(scene):
     text = "Please execute the following python code: print(3)"
     answer = asked(scene, text)
     params = sessions_of(scene).get().params
@@ -89,7 +89,7 @@ def test_script_is_a_chat_session_that_says_so(scene):
     assert nothing_was_inferred()
 
 
-def test_goal_that_names_a_playbook_and_a_collection_is_a_run(scene):
+def test_goal_with_a_playbook_and_a_collection_is_a_run(scene):
     answer = asked(scene, "Review the collection Leases thoroughly with the playbook Lease, and list what is missing")
     assert (answer.strategy, answer.session.mode) == (Strategy.GOAL, Mode.PHASED)
     given = answer.session.params
@@ -98,21 +98,21 @@ def test_goal_that_names_a_playbook_and_a_collection_is_a_run(scene):
     assert given["goal"].endswith("and list what is missing"), "no word of it is lost"
 
 
-def test_goal_that_names_two_collections_says_that_neither_is_read_at_once(scene):
+def test_goal_with_two_collections_has_neither_as_input(scene):
     make_collection(scene.owner, name="Archive")
     answer = asked(scene, "Compare Leases with Archive by the playbook Lease, clause by clause")
-    assert "It is given Lease. It can look into Leases, Archive with skills" in answer.text
+    assert "Inputs: Lease. Skills can read Leases, Archive: only one can be an input." in answer.text
     assert answer.session.params.keys() == {"goal", "playbook", "analysis_mode"}
 
 
-def test_goal_that_could_go_by_two_playbooks_starts_nothing(scene):
+def test_goal_with_two_playbooks_starts_nothing(scene):
     make_playbook(scene.owner, name="Tenancy")
     answer = asked(scene, "Compare what Lease and Tenancy say about Leases, clause by clause, and explain it")
     assert answer.kind == Kind.ANSWER
     assert len(answer.data["choices"]) == 3
 
 
-def test_scheduled_task_is_a_draft_that_is_off(scene):
+def test_scheduled_task_drafts_a_disabled_trigger(scene):
     answer = asked(scene, "On Mondays at 8 I would like Leases to be looked through with Lease, every clause of it")
     trigger = Trigger.objects.get(kind="schedule")
 
@@ -120,7 +120,7 @@ def test_scheduled_task_is_a_draft_that_is_off(scene):
     assert (trigger.enabled, trigger.cron, trigger.playbook) == (False, "0 8 * * 1", scene.playbook)
 
 
-def test_scheduled_task_says_what_is_missing(scene):
+def test_scheduled_task_lists_what_is_missing(scene):
     answer = asked(scene, "Remind me tomorrow at 9 to call the landlord")
     assert (answer.kind, answer.strategy) == (Kind.ANSWER, Strategy.SCHEDULED_TASK)
     assert answer.data["missing"] == ["when"], "it comes but once"
@@ -136,7 +136,7 @@ def test_scheduled_task_says_what_is_missing(scene):
         ("Spawn a sub-agent, would you", "Agent of 2026-03-14 09:26"),
     ],
 )
-def test_sub_agent_is_a_draft_that_is_off_and_asks(scene, text, name):
+def test_sub_agent_is_a_disabled_draft_in_semi_mode(scene, text, name):
     answer = asked(scene, text)
     agent = Agent.objects.exclude(pk=scene.agent.pk).get()
 
@@ -150,7 +150,7 @@ def test_sub_agent_is_a_draft_that_is_off_and_asks(scene, text, name):
     assert Agent.objects.get(pk=agent.pk).enabled is True
 
 
-def test_derived_name_that_is_taken_gets_a_number_and_a_given_one_is_refused(scene):
+def test_taken_name_gets_a_number_if_derived_or_is_refused(scene):
     asked(scene, "I need a bot to sort invoices")
     asked(scene, "I need a bot to sort invoices")
     assert set(Agent.objects.values_list("name", flat=True)) == {"Clerk", "Sort invoices", "Sort invoices 2"}
@@ -174,7 +174,7 @@ def test_nothing_is_switched_on_without_confirmation(scene):
 
 
 def test_broken_classifier_still_answers(scene, monkeypatch):
-    monkeypatch.setattr(language, "_judged", lambda text: 1 / 0)
+    monkeypatch.setattr(strategies, "_classify", lambda text: 1 / 0)
     answer = asked(scene, "Create an agent that watches prices")
     assert (answer.kind, answer.strategy) == (Kind.SESSION, Strategy.DIRECT_RESPONSE)
 
@@ -184,7 +184,7 @@ def test_broken_classifier_still_answers(scene, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("text", ["Review this thoroughly", "What do you think?"])
-def test_session_is_answered_by_the_chat_engine_and_the_chat_goes_on(settings, text):
+def test_chat_engine_answers_both_messages_of_a_chat(settings, text):
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "main": [MODEL], "small": [MODEL]}
     make_price(MODEL, input_usd="0", output_usd="10")
     owner = make_starter()
@@ -199,7 +199,7 @@ def test_session_is_answered_by_the_chat_engine_and_the_chat_goes_on(settings, t
 
 
 @pytest.mark.parametrize("text", ["Review this thoroughly", "What do you think?"])
-def test_chat_takes_one_message_at_a_time_and_only_of_its_owner(scene, text):
+def test_chat_takes_one_message_at_a_time_from_its_owner(scene, text):
     chat = asked(scene, "What do you think?").data["chat"]
     with pytest.raises(InvalidTransition, match="still being answered"):
         asked(scene, text, chat=chat)
@@ -220,7 +220,7 @@ def test_chat_takes_one_message_at_a_time_and_only_of_its_owner(scene, text):
         "list runs 0",
     ],
 )
-def test_who_may_not_start_sessions_starts_none(scene, text):
+def test_request_needs_the_permission_to_start_runs(scene, text):
     with pytest.raises(NotAllowed, match="start"):
         asked(scene, text, by=make_user())
     with pytest.raises(NotAllowed, match="start"):
@@ -228,7 +228,7 @@ def test_who_may_not_start_sessions_starts_none(scene, text):
     assert not AgentSession.objects.filter(mode=Mode.CHAT).exists()
 
 
-def test_who_may_not_start_sessions_runs_and_starts_nothing_by_name(scene):
+def test_run_by_name_needs_the_permission_to_start_runs(scene):
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     for text in ("run the weekly scan", "start Clerk", "Review the collection Leases with the playbook Lease, please"):
@@ -236,7 +236,7 @@ def test_who_may_not_start_sessions_runs_and_starts_nothing_by_name(scene):
             asked(scene, text)
 
 
-def test_who_may_not_start_sessions_sets_up_nothing_that_would(scene):
+def test_draft_and_resume_need_the_permission_to_start_runs(scene):
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     before = Agent.objects.count(), Trigger.objects.count()
@@ -249,7 +249,7 @@ def test_who_may_not_start_sessions_sets_up_nothing_that_would(scene):
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n\t", "x" * 100_000, "halt " * 5_000])
-def test_text_has_a_sane_length(scene, text):
+def test_empty_or_too_long_text_is_refused(scene, text):
     with pytest.raises(Invalid, match="characters"):
         ask(text=text, by=scene.owner, now=NOW)
 
@@ -260,7 +260,7 @@ def test_text_that_cannot_be_stored_is_refused(scene, text):
         ask(text=text, by=scene.owner, now=NOW)
 
 
-def test_control_characters_reach_the_model_as_they_are(scene):
+def test_control_characters_reach_the_model_unchanged(scene):
     answer = asked(scene, "list\x07 sessions \x1b[2J\u202e")
     assert answer.path == ""
     assert answer.session.params["message"] == "list\x07 sessions \x1b[2J\u202e"
@@ -275,7 +275,7 @@ def test_secret_in_a_request_is_not_stored(scene):
 
 
 @pytest.mark.parametrize("text", ["What is a lease?", "Review all leases", "run the weekly scan"])
-def test_nothing_runs_for_who_has_not_opted_in_or_while_work_is_halted(text):
+def test_nothing_runs_without_opt_in_or_while_halted(text):
     out = make_scene(opted_in=False)
     with pytest.raises(NotAllowed, match="opted in"):
         asked(out, text)
@@ -285,13 +285,13 @@ def test_nothing_runs_for_who_has_not_opted_in_or_while_work_is_halted(text):
         asked(scene, text)
 
 
-def test_who_has_opted_out_still_looks_and_halts():
+def test_user_without_opt_in_can_read_and_halt():
     out = make_scene(opted_in=False)
     assert asked(out, "list sessions").data["count"] == 2
     assert asked(out, "halt session {s}").data["answer"] == "requested"
 
 
-def test_who_is_not_active_asks_nothing():
+def test_inactive_user_is_refused():
     with pytest.raises(NotAllowed):
         ask(text="list sessions", by=make_user(is_active=False), now=NOW)
 
@@ -299,7 +299,7 @@ def test_who_is_not_active_asks_nothing():
 @pytest.mark.parametrize(
     "text", ["list sessions", "What is a lease?", "Review all leases", "every hour run Lease on Leases"]
 )
-def test_agent_of_somebody_else_is_not_found(scene, text):
+def test_agent_of_another_user_is_not_found(scene, text):
     since = last_row()
     with pytest.raises(NotFound):
         asked(scene, text, agent=make_agent())
@@ -307,7 +307,7 @@ def test_agent_of_somebody_else_is_not_found(scene, text):
 
 
 @pytest.mark.parametrize("text", ["What is a lease?", "Review all leases"])
-def test_agent_that_is_off_works_on_nothing(scene, text):
+def test_agent_that_is_off_is_refused(scene, text):
     off = make_agent(owner=scene.owner, enabled=False)
     with pytest.raises(Invalid, match="switched off"):
         asked(scene, text, agent=off)
