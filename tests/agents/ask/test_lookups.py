@@ -72,11 +72,11 @@ def test_costs_show_both_ledgers_if_they_differ(scene):
         cost_total_usd="0.000161", cost_actual_usd="0.001357", created_at="2026-03-13T12:00:00Z", agent=scene.agent
     )
     text = asked(scene, "what did yesterday cost?").text
-    assert "yesterday: $0.000161 charged, $0.001357 booked for providers, 1 run" in text.splitlines()[2]
+    assert "yesterday: $0.001357, 1 run" in text.splitlines()[2]
     assert "today: $0.00, 1 run" in text
     [mine, other] = asked(scene, "cost per agent").data["agents"]
     assert (mine["name"], mine["actual_usd"], other["name"]) == ("Clerk", "0.001357", "without an agent")
-    assert "$0.000161 charged, $0.001357 booked for providers" in asked(scene, "list sessions").text
+    assert "$0.001357" in asked(scene, "list sessions").text
 
 
 def test_agents_are_listed_with_their_state(scene):
