@@ -24,13 +24,7 @@ from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record,
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule
 from agents.policy.run_spec import RunSpec
-from agents.triggers.firing import (
-    Fired,
-    Reason,
-    Refused,
-    all_work_halted,
-    trigger_fire,
-)
+from agents.triggers.firing import Fired, Reason, Refused, all_work_halted, trigger_fire
 
 logger = logging.getLogger(__name__)
 
