@@ -1,4 +1,4 @@
-"""The application as it is, with streams that look often and have few places; a test says how long they live."""
+"""The application with streams that poll often and few open streams; tests set the lifetime."""
 
 from importlib import import_module
 
@@ -7,18 +7,18 @@ from tests.lqops.applications import polite
 
 # Only now: the application has set Django up.
 sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams"))
-streams.LOOK_EVERY_SECONDS = streams.REST_SECONDS = sse.LOOK_EVERY_SECONDS = 0.05
-sse.MOST_WAITING = 5
-sse.READ_AT_ONCE = 10
+streams.POLL_SECONDS = streams.IDLE_POLL_SECONDS = sse.POLL_SECONDS = 0.05
+sse.MAX_PENDING = 5
+sse.READ_LIMIT = 10
 sse.KEEP_ALIVE_SECONDS = 0.2
 sse.GRACE_SECONDS = 0.5
-sse.MOST_OF_ONE = 2
+sse.MAX_OPEN_PER_USER = 2
 
 LIFETIME = "/lifetime/"
 
 
 async def application(scope, receive, send):
-    """As it is; and `/lifetime/7` lets the streams that begin from now on live for seven seconds."""
+    """`/lifetime/7` sets the lifetime of new streams to seven seconds."""
     if scope["path"].startswith(LIFETIME):
         sse.LIFETIME_SECONDS = float(scope["path"].removeprefix(LIFETIME))
         await polite(scope, receive, send)

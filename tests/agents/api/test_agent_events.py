@@ -128,7 +128,7 @@ def served(script, monkeypatch, *listeners, **sizes):
             raise found
         return [(event, b"") for event in found], max([after, *(event.pk for event in found)])
 
-    for name, value in {"LOOK_EVERY_SECONDS": 0, "REST_SECONDS": 0, **sizes}.items():
+    for name, value in {"POLL_SECONDS": 0, "RETRY_SECONDS": 0, **sizes}.items():
         monkeypatch.setattr(sse, name, value)
     monkeypatch.setattr(sse, "_new_events", look)
     monkeypatch.setattr(sse.horizon, "look", lambda: 0)
@@ -142,7 +142,7 @@ def served(script, monkeypatch, *listeners, **sizes):
                 await asyncio.sleep(0)
         for listener in joined:
             reader.leave(listener)
-        heard = [[number for number, _ in await listener.heard(0)] for listener in joined]
+        heard = [[number for number, _ in await listener.receive(0)] for listener in joined]
         return heard, [listener.is_cut for listener in joined]
 
     return asyncio.run(listen())
@@ -156,7 +156,7 @@ def test_events_reach_those_whose_they_are(monkeypatch):
 
 def test_who_does_not_keep_up_is_cut_off_and_the_others_are_not(monkeypatch):
     found = [Event(number) for number in range(1, 6)] + [Event(6, owner_id=2)]
-    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(2), MOST_WAITING=3)
+    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(2), MAX_PENDING=3)
     assert (heard, cut) == ([[1, 2, 3], [6]], [True, False])
 
 

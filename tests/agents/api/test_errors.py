@@ -12,7 +12,7 @@ from django.test import override_settings
 from rest_framework.exceptions import ValidationError
 
 from agents.api import errors
-from agents.api.results import Projects
+from agents.api.results import ProjectViewSet
 from agents.exceptions import (
     AutonomousBrake,
     BudgetExceeded,
@@ -37,7 +37,7 @@ SHAPE = {"code", "message", "detail", "request_id"}
 
 
 def raising(error):
-    return patch.object(Projects, "list", side_effect=error)
+    return patch.object(ProjectViewSet, "list", side_effect=error)
 
 
 def answer_to(api, error):
@@ -106,7 +106,7 @@ def test_a_fault_that_quotes_a_secret_is_masked(api):
 def test_an_address_that_does_not_exist_leads_to_the_list_of_those_that_do(api, address):
     answer = api.get(address)
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    assert answer.json()["message"] == "Not found: /api/docs/ lists the addresses of the API."
+    assert answer.json()["message"] == "Not found: /api/docs/ lists the routes of the API."
 
 
 def test_a_bad_definition_is_told_by_its_first_problem(api, person):

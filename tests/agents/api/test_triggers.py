@@ -228,7 +228,7 @@ def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api):
     for address, name in [(EVENTS, "severity"), (TRIGGERS, "min_severity")]:
         answer = post(api, address, {name: "high"})
         assert answer.json()["detail"][name] == [
-            '"high" is not known here; known are: info, caution, warning, critical.'
+            '"high" is unknown. Known: info, caution, warning, critical.'
         ], (address, name)
 
 
