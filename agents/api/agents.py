@@ -312,7 +312,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
     @described("agents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
-        return self.delete(agent_delete)
+        return self.remove(agent_delete)
 
     @detail_action("agents_halt", HaltCountSerializer, body=ReasonBody)
     def halt(self, request: Request, **_: Any) -> Response:

@@ -153,7 +153,7 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
         data = self.body(body)
         return self.respond(service(owner=self.user, **self.actor, **data), created=True)
 
-    def delete(self, service: Callable[..., Any]) -> Response:
+    def remove(self, service: Callable[..., Any]) -> Response:
         service(**{self._row_name: self.get_object()}, **self.actor)
         return Response(status=204)
 

@@ -117,7 +117,7 @@ class DocumentViewSet(OwnedViewSet[Document]):
 
     @described("documents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        return self.delete(document_delete)
+        return self.remove(document_delete)
 
     @detail_action("documents_attach", DocumentDetailSerializer, body=PlaceBody)
     def attach(self, request: Request, **_: Any) -> Response:
@@ -196,7 +196,7 @@ class CollectionViewSet(OwnedViewSet[Collection]):
     @described("collections_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the collection. Its documents stay."""
-        return self.delete(collection_delete)
+        return self.remove(collection_delete)
 
     @detail_list("collections_documents", DocumentSerializer)
     def documents(self, request: Request, **_: Any) -> Response:

@@ -122,7 +122,7 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
 
     @described("playbooks_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        return self.delete(playbook_delete)
+        return self.remove(playbook_delete)
 
     @list_action(
         "playbooks_import",

@@ -79,7 +79,7 @@ class MemoryViewSet(OwnedViewSet[Memory]):
 
     @described("memories_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        return self.delete(memory_delete)
+        return self.remove(memory_delete)
 
 
 # --- Notifications: marking one as read needs no opt-in ---
@@ -161,7 +161,7 @@ class ProjectViewSet(OwnedViewSet[Project]):
     @described("projects_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the project with its proposals and versions. Runs and triggers stay, without a project."""
-        return self.delete(project_delete)
+        return self.remove(project_delete)
 
 
 # --- Proposals: texts for a project's context; the project's owner decides ---

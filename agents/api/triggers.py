@@ -153,7 +153,7 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
     @described("triggers_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the trigger. Its sessions stay."""
-        return self.delete(trigger_delete)
+        return self.remove(trigger_delete)
 
     @detail_action("triggers_pause", TriggerSerializer, body=PauseBody)
     def pause(self, request: Request, **_: Any) -> Response:

@@ -148,10 +148,10 @@ def test_mail_server_that_hangs_holds_up_no_tick(settings):
             ticking.tick(NOW + passed[0] * SECOND)
         assert len(seen) == 5
         assert min(OutboxMessage.objects.values_list("attempts", flat=True)) == 0, "one after the other"
-        ticking._post.hurry()
+        ticking._mailer.stop()
         server.over.set()  # it hangs up
         ticking.leave()
-    until(lambda: not ticking._post._thread.is_alive())
+    until(lambda: not ticking._mailer._thread.is_alive())
     assert sorted(OutboxMessage.objects.values_list("attempts", flat=True)) == [0, 1]
     assert not OutboxMessage.objects.filter(status=OutboxStatus.FAILED).exists()
 
@@ -165,7 +165,7 @@ def test_copies_that_cannot_be_read_are_tried_again(settings, monkeypatch, caplo
             broken = Ticker(())
             broken.tick(NOW)
             broken.leave()
-        assert "they are tried again" in caplog.text
+        assert "they are retried" in caplog.text
         sound = Ticker(())
         sound.tick(NOW)
         sound.leave()
@@ -247,7 +247,7 @@ def test_tick_that_fails_as_a_whole_is_followed_by_another(monkeypatch, caplog):
             over.set()
         raise RuntimeError("the database is away")
 
-    monkeypatch.setattr(ticker, "duty_take", broken)
+    monkeypatch.setattr(ticker, "acquire", broken)
     monkeypatch.setattr(ticker.connection, "close", lambda: None)
     monkeypatch.setattr(ticker, "close_old_connections", lambda: None)
     Ticker(()).run(over, every=0)
@@ -282,7 +282,7 @@ def test_tick_once_leaves_it_to_the_one_who_holds_the_duty():
 
     call_command("tick", "--once", stdout=out)
 
-    assert "Another process holds the duty" in out.getvalue()
+    assert "Another process holds the lease" in out.getvalue()
 
 
 @pytest.mark.django_db

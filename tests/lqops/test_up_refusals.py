@@ -77,7 +77,7 @@ def test_later_run_shows_no_password():
     said = StringIO()
 
     command = up.Command(stdout=said)
-    command._known = "ada, from before"
+    command._admin_hint = "ada, created earlier"
     command._announce("http://127.0.0.1:1/", "")
 
     assert "user                 ada, from before\n" in said.getvalue()
@@ -130,7 +130,7 @@ def checked(monkeypatch, prepare, raised):
         (OperationalError("migration 7 failed"), OperationalError, "OperationalError: migration 7 failed"),
         (ImproperlyConfigured("no such broker"), CommandError, "ImproperlyConfigured: no such broker"),
         (KeyError(), KeyError, "KeyError:"),
-        (up._Stop(), CommandError, "Stopped before the check had come to its end."),
+        (up.Stopped(), CommandError, "Stopped before the check was complete."),
     ],
 )
 def test_whatever_keeps_a_check_from_its_end_is_its_summary(monkeypatch, error, raised, told):

@@ -71,9 +71,9 @@ def test_process_that_ends_by_itself_is_started_again_on_the_same_port():
         with pytest.raises(OSError):  # noqa: PT011 however the connection breaks
             serving.web.get("/")
         until(lambda: serving.web.ended() == 7)
-        serving.children.look()
+        serving.children.check()
         assert "web: ended with code 7" in serving.said[0]
-        until(lambda: serving.children.look() or serving.web.pid not in {None, first})
+        until(lambda: serving.children.check() or serving.web.pid not in {None, first})
 
     assert serving.said[-1] == "web: started again"
 
