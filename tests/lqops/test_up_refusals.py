@@ -80,19 +80,19 @@ def test_later_run_shows_no_password():
     command._admin_hint = "ada, created earlier"
     command._announce("http://127.0.0.1:1/", "")
 
-    assert "user                 ada, from before\n" in said.getvalue()
+    assert "user                 ada, created earlier\n" in said.getvalue()
     assert not re.search(r"password +\S+\n", said.getvalue())
 
 
 @pytest.mark.django_db
 def test_later_run_names_who_can_sign_in():
-    assert "createsuperuser" in up._known_admin()
+    assert "createsuperuser" in up._existing_admin()
     make_user(username="gone", is_superuser=True, is_active=False)
     make_user(username="eve")
     make_user(username="ada", is_superuser=True)
-    assert up._known_admin() == "ada, from before; `manage.py changepassword ada` sets a new password"
+    assert up._existing_admin() == "ada, created earlier; `manage.py changepassword ada` sets a new password"
     make_user(username="bob", is_superuser=True)
-    assert up._known_admin().startswith("ada and 1 more, from before;")
+    assert up._existing_admin().startswith("ada and 1 more, created earlier;")
 
 
 # --- a check ---
@@ -161,11 +161,11 @@ WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 20
         (({"ok": False, "error": "Nobody has opted in."}, VERIFIED, SHOWN), "Nobody has opted in."),
         (
             ({"ok": False, "status": "failed", "terminal_reason": "error"}, VERIFIED, SHOWN),
-            "The walk ended as failed (error).",
+            "The run ended as failed (error).",
         ),
-        ((WALKED, {"verified": False}, SHOWN), "The record does not verify."),
+        ((WALKED, {"verified": False}, SHOWN), "The audit log does not verify."),
         ((WALKED, {"verified": False, "error": "No key."}, SHOWN), "No key."),
-        ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages were not shown: /b: 500."),
+        ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages failed: /b: 500."),
     ],
 )
 def test_a_check_that_came_to_its_end_says_what_is_wrong(found, fault):

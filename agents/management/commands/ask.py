@@ -88,7 +88,8 @@ def _where(session: AgentSession) -> str:
     else:
         page = reverse("admin:agents_agentsession_change", args=[session.pk])
     receipt = f'manage.py ask "show receipt {short(session)}" --user {session.owner.get_username()}'
-    return f"See {base_url()}{page}, or run `{receipt}`. With --wait SECONDS the answer is printed here."
+    where = f"See it at {base_url()}{page}; `{receipt}` prints its receipt."
+    return f"{where} With --wait SECONDS the answer is printed here."
 
 
 def _answer_text(session: AgentSession) -> str:

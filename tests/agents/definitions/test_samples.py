@@ -76,7 +76,7 @@ def test_a_sample_that_cannot_be_taken_keeps_no_other_from_being_loaded(settings
 
     said = samples_install(make_user(), now=NOW).splitlines()
 
-    left_out = "Sample left out: weekly-scanner.yaml:14: triggers[0].skill: expected the name of a skill"
+    left_out = "Sample skipped: weekly-scanner.yaml:14: triggers[0].skill: expected the name of a skill"
     assert any(line.startswith(left_out) for line in said[1:])
     assert Agent.objects.filter(name="Contract reviewer").exists()
     assert not Agent.objects.filter(name="Weekly scanner").exists()

@@ -62,7 +62,7 @@ def test_a_known_file_is_said_to_be_known(owner, files, capsys):
 
 def test_a_collection_is_made_only_when_asked_for(owner, files, capsys):
     [place] = files(one=b"first")
-    with pytest.raises(CommandError, match="--create makes one"):
+    with pytest.raises(CommandError, match="--create creates it"):
         run(capsys, place, "--collection", "new", "--owner", "ada")
     assert not Collection.objects.exists()
     run(capsys, place, "--collection", "new", "--owner", "ada", "--create")

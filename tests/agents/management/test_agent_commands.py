@@ -72,7 +72,7 @@ def test_load_agents_again_changes_nothing(capsys, ada, folder):
     run(capsys, "load_agents", folder, "--user", "ada")
     rows = AuditEvent.objects.count()
 
-    assert f"{folder}/watch.yaml: nothing has changed: Watch is at version 1." in run(
+    assert f"{folder}/watch.yaml: no changes: Watch is at version 1." in run(
         capsys, "load_agents", folder / "watch.yaml", "--owner", "ada"
     )
     assert AuditEvent.objects.count() == rows
@@ -104,9 +104,9 @@ def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, ada, folder):
     out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
 
-    assert out.startswith("This is what would be done:\n")
+    assert out.startswith("Dry run. This would be done:\n")
     assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' is made.\n" in out
-    assert out.endswith("Nothing was done: this was a dry run.\n")
+    assert out.endswith("Nothing was done.\n")
     assert not Agent.objects.exists()
     assert not Trigger.objects.exists()
     assert not AuditEvent.objects.exists()
@@ -123,7 +123,7 @@ def test_one_problem_keeps_all_from_being_loaded_and_all_problems_are_named(caps
         f"PROBLEM {folder}/worse.yaml:2: zone",
         f"PROBLEM {folder}/wrong.yaml:2: triggers[0].playbook",
         f"PROBLEM {folder}/none.yaml",
-        "4 problems in 5 files: nothing was loaded.",
+        "4 problems in 5 files. Nothing was loaded.",
     ]
     assert not Agent.objects.exists()
     assert (
@@ -146,7 +146,7 @@ def test_load_agents_asks_whose_agents_they_are_unless_there_is_one_person(capsy
     assert AuditEvent.objects.latest("pk").actor == "system"
 
     make_user()
-    assert "Say whose agents these are" in failed(capsys, "load_agents", folder)
+    assert "Give the owner of the agents" in failed(capsys, "load_agents", folder)
     assert "no active user 'nobody'" in failed(capsys, "load_agents", folder, "--user", "nobody")
 
 
@@ -157,7 +157,7 @@ def test_check_agents_finds_the_samples_of_the_seed_fine_and_notes_what_is_missi
         f"NOTE {folder}/trader.yml:2: hot_state.fields.cash.refresh_tool",
         f"NOTE {folder}/trader.yml:7: sensors[0].source.tool",
         f"NOTE {folder}/trader.yml:9: sensors[0].signals[0].model",
-        "2 files are fine.",
+        "2 files without problems.",
     ]
     assert not Agent.objects.exists()
 
@@ -211,5 +211,5 @@ def test_export_agent_says_which_one_is_meant(capsys, ada):
     assert "There is no agent 'Nobody'." in failed(capsys, "export_agent", "Nobody")
     make_agent(owner=ada, name="Twin")
     make_agent(name="Twin")
-    assert "Several agents are meant by 'Twin': say the public id of one." in failed(capsys, "export_agent", "Twin")
+    assert "Several agents match 'Twin'. Give the public id of one." in failed(capsys, "export_agent", "Twin")
     assert run(capsys, "export_agent", "Twin", "--owner", "ada").startswith("name: Twin\nmode: semi\n")

@@ -46,14 +46,14 @@ def test_what_waits_is_listed_with_its_digest(waiting):
 
 
 def test_nothing_waiting_says_so():
-    assert said("approvals") == "Nothing waits for a person.\n"
+    assert said("approvals") == "Nothing is waiting for a person.\n"
     assert json.loads(said("approvals", "--json")) == []
 
 
 def test_approvals_mentions_questions_that_wait():
     make_question()
-    told = "Questions that wait for an answer: 1. `manage.py answer` lists them.\n"
-    assert said("approvals") == f"No call waits for a person.\n{told}"
+    told = "Questions waiting for an answer: 1. `manage.py answer` lists them.\n"
+    assert said("approvals") == f"No call is waiting for approval.\n{told}"
     assert json.loads(said("approvals", "--json")) == []
 
 
@@ -63,14 +63,14 @@ def test_a_run_that_waits_for_a_person_is_told_with_the_next_command(waiting):
     waiting.session.refresh_from_db()
 
     assert incomplete(waiting.session) == (
-        "did not complete: it waits for an approval. Look at the call with: "
+        "did not complete: it is waiting for an approval. Review the call with: "
         f"manage.py approve {waiting.public_id} --user NAME"
     )
     assert incomplete(question.session) == (
-        f'did not complete: it waits for an answer: Which of the two?\nmanage.py answer {question.public_id} "…" '
+        f'did not complete: it is waiting for an answer: Which of the two?\nmanage.py answer {question.public_id} "…" '
         "--user NAME"
     )
-    assert "what became of a call" in incomplete(known)
+    assert "unknown outcome" in incomplete(known)
     assert incomplete(make_session(status=Status.QUEUED)) == "did not complete: queued."
 
 
@@ -91,7 +91,7 @@ def test_approve_without_a_digest_says_when_there_is_nothing_to_decide_any_more(
     said("deny", str(waiting.public_id), "--user", approver.username)
     text = said("approve", str(waiting.public_id), "--user", approver.username)
 
-    assert text.endswith("There is nothing to decide any more: it is rejected.\n")
+    assert text.endswith("There is nothing to decide: it is rejected.\n")
     assert "--digest" not in text
 
 
@@ -140,7 +140,7 @@ def test_nobody_cannot_decide(waiting):
 def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approver):
     by = ("--user", approver.username)
     short = str(waiting.public_id)[:8]
-    with pytest.raises(CommandError, match="say 6 characters of its id, or more"):
+    with pytest.raises(CommandError, match="give at least 6 characters of its id"):
         said("approve", short[:4], *by)
     assert "Nothing is decided yet" in said("approve", short, *by)
     twin = f"{short}-0000-4000-8000-000000000001"
@@ -155,9 +155,9 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approve
 def test_an_answer_without_a_text_or_a_user_says_what_is_missing():
     question = make_question()
     short = str(question.public_id)[:8]
-    with pytest.raises(CommandError, match="Say the answer"):
+    with pytest.raises(CommandError, match="Give the answer"):
         said("answer", short)
-    with pytest.raises(CommandError, match="Say who answers"):
+    with pytest.raises(CommandError, match="Give the user who answers"):
         said("answer", short, "The first.")
     said("answer", short, "The first.", "--user", question.session.owner.get_username())
     question.refresh_from_db()

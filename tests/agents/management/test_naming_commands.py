@@ -28,7 +28,7 @@ def test_halt_takes_a_name_an_id_or_its_beginning(said):
 def test_a_name_that_several_have_is_refused_with_their_ids():
     twins = [make_agent(name="Twin"), make_agent(name="Twin")]
 
-    with pytest.raises(CommandError, match="Several agents are meant by 'Twin'") as refused:
+    with pytest.raises(CommandError, match="Several agents match 'Twin'") as refused:
         call_command("halt", "--agent", "Twin")
 
     for twin in twins:

@@ -55,7 +55,7 @@ def test_doctor_speaks_of_brakes_only_when_one_fails():
     [
         (lambda: Installation.objects.all().delete(), "every call is refused"),
         (lambda: SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2), "m-1"),
-        (lambda: models.remove(doctor.connection), "triggers are missing"),
+        (lambda: models.remove(doctor.connection), "missing triggers"),
     ],
 )
 def test_doctor_says_what_is_wrong(break_it, says, capsys):
@@ -89,7 +89,7 @@ def test_doctor_sees_commits_that_do_not_reach_the_disk():
 def test_halt_stops_a_session_and_names_who_did_it(capsys):
     session, operator = make_session(), make_user(username="ada")
     out = run(capsys, "halt", str(session.public_id), "--user", "ada", "--reason", "it loops")
-    assert out == "1 asked to halt, 0 halted before, 0 over.\n"
+    assert out == "Halt requested for 1; 0 already halted, 0 already ended.\n"
     assert Halt.objects.get().requested_by == operator
     assert json.loads(run(capsys, "halt", str(session.public_id), "--json")) == {
         "requested": 0,
@@ -125,7 +125,7 @@ def test_halt_all_and_release(capsys):
     assert json.loads(run(capsys, "halt", "--all", "--reason", "incident", "--json"))["halted"] == "all"
     session.refresh_from_db()
     assert session.status == Status.HALTED
-    assert run(capsys, "release") == "Work may start again.\n"
+    assert run(capsys, "release") == "Released. New work may start.\n"
     with pytest.raises(CommandError, match="nothing to release"):
         call_command("release", "--json")
 
@@ -134,7 +134,7 @@ def test_halt_all_said_again_says_by_whom_since_when_and_why_it_was(capsys):
     make_user(username="ada")
     make_session(status=Status.QUEUED)
     said = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
-    assert said == "All work is halted until `release`. Sessions told to stop: 1.\n"
+    assert said == "All work is halted until `release`. Halt requested for sessions: 1.\n"
 
     again = run(capsys, "halt", "--all", "--reason", "another")
     shown = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
@@ -159,7 +159,7 @@ def test_halt_all_that_could_not_reach_a_session_says_so(capsys):
     make_session()
     with patch.object(halts, "session_halt", side_effect=OperationalError("database is locked")):
         for _ in range(2):
-            with pytest.raises(CommandError, match="1 could not be halted; run the command again"):
+            with pytest.raises(CommandError, match=r"1 could not be halted\. Run the command again"):
                 call_command("halt", "--all", "--reason", "incident")
             assert "Nothing more" not in capsys.readouterr().out
 

@@ -34,10 +34,10 @@ def last_actor():
 def test_load_skills_takes_new_ones_and_marks_changed_ones(capsys, write_skill):
     assert run(capsys, "load_skills") == "There are no skills.\n"
     write_skill()
-    assert run(capsys, "load_skills") == "reader (version 1): new, taken as it is\n"
-    assert run(capsys, "load_skills") == "reader (version 1): as it was accepted\n"
+    assert run(capsys, "load_skills") == "reader (version 1): new, loaded\n"
+    assert run(capsys, "load_skills") == "reader (version 1): unchanged\n"
     accepted = run(capsys, "load_skills", "--accept", "reader")
-    assert accepted == "reader (version 1): nothing to accept: it is as it was accepted\n"
+    assert accepted == "reader (version 1): nothing to accept: unchanged\n"
     write_skill(body="New text.")
     assert "CHANGED; it does not run until it is accepted: look at its files, then --accept reader" in run(
         capsys, "load_skills"
@@ -64,7 +64,7 @@ def test_load_skills_fails_when_a_folder_is_bad_and_loads_the_others(capsys, roo
     write_skill("good")
     (root / "bad").mkdir()
 
-    with pytest.raises(CommandError, match="1 could not be loaded or accepted; the others were"):
+    with pytest.raises(CommandError, match=r"1 could not be loaded or accepted\. The others were"):
         call_command("load_skills")
 
     assert f"PROBLEM {root / 'bad'}: there is no SKILL.md." in capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_import_and_export_a_playbook(capsys, file):
     assert last_actor() == "system"
     assert run(capsys, "export_playbook", "Leases", "--owner", "bob") == TEXT
     again = run(capsys, "import_playbook", str(file), "--owner", "bob")
-    assert again == "Nothing has changed: Leases of bob is at version 1.\n"
+    assert again == "No changes: Leases of bob is at version 1.\n"
     file.write_text(TEXT.replace("Two", "Three"))
     said = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
     playbook = Playbook.objects.get()

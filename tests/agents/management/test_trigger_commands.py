@@ -136,7 +136,7 @@ def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
             make_question(session)
 
     monkeypatch.setattr(base.time, "sleep", work)
-    with pytest.raises(CommandError, match="The run did not complete: it waits for an answer"):
+    with pytest.raises(CommandError, match="The run did not complete: it is waiting for an answer"):
         call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0.1")
 
 

@@ -155,7 +155,7 @@ def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monk
             assert server.server_port == port
 
     [line] = said.getvalue().splitlines()
-    assert f"Port {port} of this machine is taken" in line
+    assert f"Port {port} is taken" in line
     assert "LQOPS_SAMPLE_METRICS_PORT" in line
     assert pauses == [30, 30, 30]
 
