@@ -1,4 +1,4 @@
-"""Parts that run only while they are wanted: started and stopped by what there is to do."""
+"""Children that run only while they are needed."""
 
 import platform
 import time
@@ -24,7 +24,7 @@ def _ask_at_once(monkeypatch):
     monkeypatch.setattr(supervisor, "DEMAND_SECONDS", 0)
 
 
-def test_part_is_started_when_it_is_wanted_and_stopped_when_it_is_not():
+def test_child_starts_and_stops_with_its_need():
     needed, said = [False], []
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0])
     with Children([], say=said.append, on_demand=[part]) as group:
@@ -41,7 +41,7 @@ def test_part_is_started_when_it_is_wanted_and_stopped_when_it_is_not():
     assert said == ["extra: started", "extra: stopped"]
 
 
-def test_part_that_ends_is_started_again():
+def test_ended_child_is_restarted():
     said = []
     part = OnDemand(python("pass", "extra"), needed=lambda: True)
     with Children([], say=said.append, on_demand=[part]) as group:
@@ -50,7 +50,7 @@ def test_part_that_ends_is_started_again():
     assert said[:3] == ["extra: started", "extra: ended with code 0", "extra: started"]
 
 
-def test_part_lingers_for_a_while(monkeypatch):
+def test_child_stays_for_its_idle_time(monkeypatch):
     needed = [True]
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0], idle_seconds=60)
     with Children([], say=print, on_demand=[part]) as group:
@@ -63,7 +63,7 @@ def test_part_lingers_for_a_while(monkeypatch):
         assert part.child.pid == pid
 
 
-def test_part_without_progress_is_started_again():
+def test_stuck_child_is_restarted():
     said, reasons = [], ["", "no task was taken", ""]
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: True, stalled=lambda: reasons.pop(0))
     with Children([], say=said.append, on_demand=[part]) as group:
@@ -77,7 +77,7 @@ def test_part_without_progress_is_started_again():
     assert said == ["extra: started", "extra: no task was taken; restarted"]
 
 
-def test_database_that_is_away_starts_and_stops_nothing(monkeypatch):
+def test_unreachable_database_starts_and_stops_nothing(monkeypatch):
     answers = iter([True])
 
     def needed():
@@ -96,7 +96,7 @@ def test_database_that_is_away_starts_and_stops_nothing(monkeypatch):
         assert other.child.pid is None
 
 
-def test_everything_that_was_started_ends_with_the_block():
+def test_all_children_end_with_the_block():
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: True)
     with Children([python(FOREVER)], say=print, on_demand=[part]) as group:
         group.check()
@@ -106,7 +106,7 @@ def test_everything_that_was_started_ends_with_the_block():
 
 
 @pytest.mark.parametrize(("unheld", "alive", "stalled"), [(True, 1, True), (True, 2, False), (False, 0, False)])
-def test_sensors_that_nobody_holds_are_a_stall_when_workers_are_free(monkeypatch, settings, unheld, alive, stalled):
+def test_unheld_sensors_with_free_workers_are_a_stall(monkeypatch, settings, unheld, alive, stalled):
     settings.LQOPS_STALL_SECONDS = 0.05
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0)
     monkeypatch.setattr(supervisor, "sensors_unheld", lambda now: unheld)
@@ -119,7 +119,7 @@ def test_sensors_that_nobody_holds_are_a_stall_when_workers_are_free(monkeypatch
 
 
 @pytest.mark.django_db
-def test_sessions_that_slices_hold_make_no_worker_of_walks_busy(monkeypatch, settings):
+def test_sensor_sessions_do_not_count_as_busy_workers(monkeypatch, settings):
     settings.LQOPS_STALL_SECONDS = 0.05
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0)
@@ -133,7 +133,7 @@ def test_sessions_that_slices_hold_make_no_worker_of_walks_busy(monkeypatch, set
     assert progress.check() != ""
 
 
-def test_workers_of_sensors_belong_to_both_kinds_of_installation():
+def test_sensor_workers_belong_to_up_and_work():
     for parts in (everything(python("pass", "web"), say=print), without_web(say=print)):
         [one] = [part for part in parts._on_demand if part.child.name == "sensors"]
         assert one.child._arguments[-1] == "sense"

@@ -1,4 +1,4 @@
-"""Processes under the supervisor: what ends is started again, what hangs is ended with all that it started."""
+"""The supervisor: children that end are restarted, children that hang are killed with their group."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ def python(code, name="part"):
     return child
 
 
-def test_child_that_ends_is_started_again_whatever_its_code():
+def test_ended_child_is_restarted_whatever_its_code():
     said = []
     with Children([python("pass")], say=said.append) as group:
         until(lambda: group.check() or len(said) >= 2)
@@ -35,7 +35,7 @@ def test_child_that_ends_is_started_again_whatever_its_code():
     assert said[1] == "part: restarted"
 
 
-def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch):
+def test_pause_grows_up_to_the_limit(monkeypatch):
     monkeypatch.setattr(supervisor, "HEALTHY_AFTER_SECONDS", 600)
     child = python("pass")
     pauses = []
@@ -47,7 +47,7 @@ def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch)
     assert pauses == [2, 4, 8, 16, 30, 30, 30]
 
 
-def test_pause_is_short_again_after_a_sound_run(monkeypatch):
+def test_pause_is_reset_after_a_healthy_run(monkeypatch):
     monkeypatch.setattr(supervisor, "HEALTHY_AFTER_SECONDS", -1)
     child = python("pass")
     child._pause = 16.0
@@ -57,7 +57,7 @@ def test_pause_is_short_again_after_a_sound_run(monkeypatch):
     assert child._pause == 1
 
 
-def test_stopping_ends_everything_that_a_child_started(tmp_path, monkeypatch):
+def test_stop_ends_everything_a_child_started(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     note = tmp_path / "pid"
     code = (
@@ -73,7 +73,7 @@ def test_stopping_ends_everything_that_a_child_started(tmp_path, monkeypatch):
     until(lambda: not is_alive(int(note.read_text())))
 
 
-def test_stuck_workers_are_started_again_and_others_left_alone():
+def test_stuck_workers_are_restarted_alone():
     said, reasons = [], ["no task was taken", "", ""]
     forever = "import time; time.sleep(600)"
     workers, ticker = python(forever, "workers"), python(forever, "ticker")
@@ -135,12 +135,12 @@ class TestProgress:
         progress.check()
         return self.check_after(11, progress)
 
-    def test_tasks_that_wait_although_workers_are_free_are_a_stall(self, monkeypatch):
+    def test_waiting_tasks_with_free_workers_are_a_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
 
         assert "no task was taken" in self.checked()
 
-    def test_patience_grows_while_nothing_is_taken_and_is_short_again_afterwards(self, monkeypatch):
+    def test_patience_grows_until_a_task_is_taken(self, monkeypatch):
         found = [Waiting(1)]
         monkeypatch.setattr(supervisor, "waiting", lambda now: found[0])
         progress = Progress()
@@ -157,7 +157,7 @@ class TestProgress:
         found[0] = Waiting(1)
         assert seconds_until_said() == 12
 
-    def test_session_that_stays_queued_is_a_stall_although_the_queue_is_empty(self, monkeypatch):
+    def test_queued_session_with_empty_queue_is_a_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=NOW)
         progress = Progress()
@@ -166,7 +166,7 @@ class TestProgress:
 
         assert [bool(text) for text in said] == [False] * 6 + [True], "the first look only sees it"
 
-    def test_session_that_was_sent_back_for_want_of_room_is_no_stall(self, monkeypatch):
+    def test_session_waiting_for_a_slot_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=None)
 
@@ -177,7 +177,7 @@ class TestProgress:
 
         assert self.checked() == ""
 
-    def test_task_that_came_just_now_is_no_stall(self, monkeypatch):
+    def test_new_task_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1, oldest_at=now))
 
         assert self.checked() == ""
@@ -196,7 +196,7 @@ class TestProgress:
 
         assert bool(self.checked()) == stalled
 
-    def test_database_that_is_away_is_not_the_workers_fault(self, monkeypatch):
+    def test_unreachable_database_is_no_stall(self, monkeypatch):
         def away(now):
             raise supervisor.DatabaseError
 
@@ -205,7 +205,7 @@ class TestProgress:
 
         assert self.checked() == ""
 
-    def test_looks_only_now_and_then(self, monkeypatch):
+    def test_checks_are_rate_limited(self, monkeypatch):
         looks = []
         monkeypatch.setattr(supervisor, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
         progress = Progress()

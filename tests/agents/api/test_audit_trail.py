@@ -1,4 +1,4 @@
-"""The same act through the API and through its service leaves the same record; the API's carries the request id.
+"""Every act leaves the same audit events through the API as through its service; the API adds the request id.
 
 Every route that changes something has a row in the table here; a new one without a row fails.
 """
@@ -279,7 +279,7 @@ ACTS = {
 CHANGING = {route.name: route for route in routes() if route.method != "get"}
 
 
-def test_every_route_that_changes_something_is_in_the_table():
+def test_every_changing_route_is_in_the_table():
     assert set(ACTS) | set(NO_RECORD) == set(CHANGING)
 
 
@@ -321,7 +321,7 @@ def sent(stage):
     return getattr(client, stage.route.method)(address, data, format=stage.act.form)
 
 
-def test_an_act_leaves_the_same_record_through_the_api_as_through_its_service():
+def test_api_and_service_write_the_same_audit_events():
     world = make_world(make_user(is_superuser=True))
     for name in ACTS:
         with staged(name, world) as by_api:
@@ -338,7 +338,7 @@ def test_an_act_leaves_the_same_record_through_the_api_as_through_its_service():
 
 
 @pytest.mark.parametrize("name", NO_RECORD)
-def test_what_changes_nothing_leaves_no_record(name):
+def test_read_only_post_writes_no_audit_event(name):
     world = make_world()
     client = client_of(world.owner)
     before = AuditEvent.objects.count()
@@ -349,7 +349,7 @@ def test_what_changes_nothing_leaves_no_record(name):
     assert AuditEvent.objects.count() == before
 
 
-def test_halting_twice_is_one_halt():
+def test_repeated_halt_is_recorded_once():
     world = make_world()
     client, address = client_of(world.owner), f"/api/v1/sessions/{world.rows['session'].public_id}/halt"
     assert client.post(address, {"reason": "x"}, format="json").json()["answer"] == "requested"
@@ -357,7 +357,7 @@ def test_halting_twice_is_one_halt():
     assert AuditEvent.objects.filter(kind="autonomous_session.halt_requested").count() == 1
 
 
-def test_halting_what_is_over_changes_nothing():
+def test_halting_an_ended_session_changes_nothing():
     world = make_world()
     address = f"/api/v1/sessions/{world.over.public_id}/halt"
     answer = client_of(world.owner).post(address)

@@ -1,4 +1,4 @@
-"""approvals, approve and deny at the terminal: what waits, yes to one digest, no."""
+"""approvals, approve, deny and answer: effects, output and exit codes."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def said(*arguments):
     return out.getvalue()
 
 
-def test_what_waits_is_listed_with_its_digest(waiting):
+def test_pending_approvals_are_listed_with_digest(waiting):
     [row] = json.loads(said("approvals", "--json"))
 
     assert (row["approval"], row["digest"]) == (str(waiting.public_id), waiting.digest)
@@ -45,19 +45,19 @@ def test_what_waits_is_listed_with_its_digest(waiting):
     assert "1 waiting." in said("approvals")
 
 
-def test_nothing_waiting_says_so():
+def test_empty_list_says_nothing_is_waiting():
     assert said("approvals") == "Nothing is waiting for a person.\n"
     assert json.loads(said("approvals", "--json")) == []
 
 
-def test_approvals_mentions_questions_that_wait():
+def test_approvals_mentions_open_questions():
     make_question()
     told = "Questions waiting for an answer: 1. `manage.py answer` lists them.\n"
     assert said("approvals") == f"No call is waiting for approval.\n{told}"
     assert json.loads(said("approvals", "--json")) == []
 
 
-def test_a_run_that_waits_for_a_person_is_told_with_the_next_command(waiting):
+def test_waiting_run_prints_the_next_command(waiting):
     question = make_question()
     known = make_session(status=Status.WAITING, waiting_on=WaitingOn.OPERATOR)
     waiting.session.refresh_from_db()
@@ -87,7 +87,7 @@ def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, ap
     assert waiting.status == ApprovalStatus.PENDING
 
 
-def test_approve_without_a_digest_says_when_there_is_nothing_to_decide_any_more(waiting, approver):
+def test_approve_of_a_decided_call_says_so(waiting, approver):
     said("deny", str(waiting.public_id), "--user", approver.username)
     text = said("approve", str(waiting.public_id), "--user", approver.username)
 
@@ -95,7 +95,7 @@ def test_approve_without_a_digest_says_when_there_is_nothing_to_decide_any_more(
     assert "--digest" not in text
 
 
-def test_approve_with_the_digest_lets_the_run_go_on_and_records_who(waiting, approver):
+def test_approve_with_digest_resumes_the_run(waiting, approver):
     answer = said("approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json")
 
     assert json.loads(answer) == {"approval": str(waiting.public_id), "status": "approved"}
@@ -109,14 +109,14 @@ def test_approve_with_another_digest_is_refused(waiting, approver):
         said("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
 
 
-def test_who_may_not_decide_is_refused(waiting):
+def test_decision_needs_the_permission(waiting):
     with pytest.raises(CommandError, match="may not decide"):
         said("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
     with pytest.raises(CommandError, match="may not decide"):
         said("deny", str(waiting.public_id), "--user", make_user().username)
 
 
-def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
+def test_deny_stores_the_note_and_resumes_the_run(waiting, approver):
     line = said("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
 
     waiting.refresh_from_db()
@@ -127,17 +127,17 @@ def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
 
 @pytest.mark.parametrize("command", ["approve", "deny"])
 @pytest.mark.parametrize("name", ["4554cdd9", "00000000-0000-0000-0000-000000000000"])
-def test_unknown_approval_is_named(command, name, approver):
+def test_unknown_approval_is_an_error(command, name, approver):
     with pytest.raises(CommandError, match=f"There is no approval '{name}'"):
         said(command, name, "--user", approver.username)
 
 
-def test_nobody_cannot_decide(waiting):
+def test_decision_needs_a_user(waiting):
     with pytest.raises(CommandError, match="There is no active user"):
         said("approve", str(waiting.public_id), "--user", "ghost")
 
 
-def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approver):
+def test_unique_beginning_of_an_id_is_enough(waiting, approver):
     by = ("--user", approver.username)
     short = str(waiting.public_id)[:8]
     with pytest.raises(CommandError, match="give at least 6 characters of its id"):
@@ -152,7 +152,7 @@ def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approve
     assert said("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
 
 
-def test_an_answer_without_a_text_or_a_user_says_what_is_missing():
+def test_answer_without_text_or_user_is_an_error():
     question = make_question()
     short = str(question.public_id)[:8]
     with pytest.raises(CommandError, match="Give the answer"):
@@ -164,7 +164,7 @@ def test_an_answer_without_a_text_or_a_user_says_what_is_missing():
     assert question.answer == "The first."
 
 
-def test_who_reads_no_further_is_no_error(monkeypatch):
+def test_closed_output_pipe_is_no_error(monkeypatch):
     class Closed(io.StringIO):
         def flush(self):
             raise BrokenPipeError

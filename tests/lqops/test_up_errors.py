@@ -1,4 +1,4 @@
-"""What `up` does not start with, and what it says then: the command itself, in the process of the test."""
+"""When `up` refuses to start, and what it prints; in the process of the test."""
 
 import json
 import re
@@ -32,12 +32,12 @@ def nothing_starts(monkeypatch):
 
 
 @pytest.mark.parametrize("port", ["web", "65536", "-1"])
-def test_what_is_no_port_is_refused(port):
+def test_invalid_port_is_refused(port):
     with pytest.raises(CommandError, match="is not a port"):
         call_command("up", f"--port={port}")
 
 
-def test_taken_port_is_named_before_anything_is_made(monkeypatch):
+def test_taken_port_is_reported_first(monkeypatch):
     monkeypatch.setattr(up.Command, "_prepare", lambda self: pytest.fail("something was made"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -45,7 +45,7 @@ def test_taken_port_is_named_before_anything_is_made(monkeypatch):
             call_command("up", "--port", port)
 
 
-def test_unreachable_database_is_named(tmp_path, monkeypatch, nothing_starts, django_db_blocker):
+def test_unreachable_database_is_reported(tmp_path, monkeypatch, nothing_starts, django_db_blocker):
     absent = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "absent/x.sqlite3"}
     monkeypatch.setattr(up, "connection", ConnectionHandler({"default": absent})["default"])
 
@@ -54,14 +54,14 @@ def test_unreachable_database_is_named(tmp_path, monkeypatch, nothing_starts, dj
 
 
 @pytest.mark.django_db
-def test_up_does_not_start_with_a_brake_that_lets_pass(monkeypatch, nothing_starts):
+def test_up_does_not_start_with_a_failing_brake(monkeypatch, nothing_starts):
     monkeypatch.setattr(brakes, "contextual", lambda intent, phase: None)
 
     with pytest.raises(CommandError, match="Not started: R6"):
         call_command("up", "--port", "0", stdout=StringIO())
 
 
-def test_web_process_that_cannot_start_ends_up_with_a_plain_error(monkeypatch, settings):
+def test_web_process_that_cannot_start_is_an_error(monkeypatch, settings):
     settings.ASGI_APPLICATION = "lqops.absent.application"
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "")
     monkeypatch.setattr(up, "everything", lambda web, say: Children([web], say=say))
@@ -98,7 +98,7 @@ def test_later_run_names_who_can_sign_in():
 # --- a check ---
 
 
-def test_a_check_that_makes_the_first_admin_prints_no_password(monkeypatch):
+def test_check_prints_no_password(monkeypatch):
     def fail(self):
         raise CommandError("Not today.")
 
@@ -133,7 +133,7 @@ def checked(monkeypatch, prepare, raised):
         (up.Stopped(), CommandError, "Stopped before the check was complete."),
     ],
 )
-def test_whatever_keeps_a_check_from_its_end_is_its_summary(monkeypatch, error, raised, told):
+def test_early_failure_is_in_the_summary_of_a_check(monkeypatch, error, raised, told):
     def fail(self):
         raise error
 
@@ -142,7 +142,7 @@ def test_whatever_keeps_a_check_from_its_end_is_its_summary(monkeypatch, error, 
 
 
 @pytest.mark.django_db
-def test_a_check_names_the_brake_that_lets_pass(monkeypatch, nothing_starts):
+def test_check_names_the_failing_brake(monkeypatch, nothing_starts):
     monkeypatch.setattr(brakes, "contextual", lambda intent, phase: None)
     monkeypatch.setattr(up.Command, "_migrate", lambda self: "")
     summary = checked(monkeypatch, up.Command._prepare, CommandError)
@@ -168,5 +168,5 @@ WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 20
         ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages failed: /b: 500."),
     ],
 )
-def test_a_check_that_came_to_its_end_says_what_is_wrong(found, fault):
+def test_complete_check_reports_what_is_wrong(found, fault):
     assert fault_of(*found) == fault
