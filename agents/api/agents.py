@@ -1,6 +1,6 @@
 """Agents: create, edit, start, stop and halt them; their YAML definitions, hot state, sensors, turns and alerts."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -364,25 +364,17 @@ class AgentViewSet(OwnedViewSet[Agent]):
 
         422 if the agent is disabled, or its definition has neither.
         """
-        agent = self.get_object()
-        with _problems_in_detail():
-            agent_start(agent=agent, **self.actor)
-        return self._under_way(agent)
+        return self._change(agent_start)
 
     @detail_action("agents_stop", UnderWaySerializer)
     def stop(self, request: Request, **_: Any) -> Response:
         """Stop loop, sensors and heartbeat. No further call starts. Changes nothing if they are stopped already."""
-        agent = self.get_object()
-        agent_stop(agent=agent, **self.actor)
-        return self._under_way(agent)
+        return self._change(agent_stop)
 
     @detail_action("agents_restart", UnderWaySerializer)
     def restart(self, request: Request, **_: Any) -> Response:
         """Stop and start the agent, with an empty hot state and a new cap."""
-        agent = self.get_object()
-        with _problems_in_detail():
-            agent_restart(agent=agent, **self.actor)
-        return self._under_way(agent)
+        return self._change(agent_restart)
 
     @detail_action("agents_hot_state", HotStateSerializer, method="get")
     def hot_state(self, request: Request, **_: Any) -> Response:
@@ -417,6 +409,12 @@ class AgentViewSet(OwnedViewSet[Agent]):
         loop = loop_current(self.get_object().pk)
         pending = Alert.objects.pending().filter(session=loop) if loop else Alert.objects.none()
         return self.page(pending.order_by("id"), AlertSerializer)
+
+    def _change(self, service: Callable[..., Any]) -> Response:
+        agent = self.get_object()
+        with _problems_in_detail():
+            service(agent=agent, **self.actor)
+        return self._under_way(agent)
 
     def _under_way(self, agent: Agent) -> Response:
         current = agent_under_way(agent)

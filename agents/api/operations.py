@@ -134,13 +134,13 @@ class CostsView(ApiView):
     @described("costs_retrieve", CostsSerializer)
     def get(self, request: Request) -> Response:
         today = self.now.astimezone(UTC).date()
-        begun = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
+        sessions = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
         triggers = Trigger.objects.filter(owner_id=self.user.pk, deleted_at__isnull=True).order_by("-id")
         agents = Agent.objects.filter(owner_id=self.user.pk).order_by("-id")
         installation = Installation.objects.filter(pk=1).first()
         found = {
             "day": today,
-            "sessions_charged_usd": begun.aggregate(total=Sum("cost_total_usd"))["total"] or ZERO,
+            "sessions_charged_usd": sessions.aggregate(total=Sum("cost_total_usd"))["total"] or ZERO,
             "triggers": _top_spenders(BudgetScope.TRIGGER, triggers, today),
             "triggers_total": _total(BudgetScope.TRIGGER, triggers, today),
             "agents": _top_spenders(BudgetScope.AGENT, agents, today),

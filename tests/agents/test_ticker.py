@@ -217,8 +217,8 @@ def test_stopped_ticker_releases_the_lease():
 
 
 def test_signal_during_a_wait_is_handled():
-    over, told, heard = Asked(), Asked(), []
-    before = signal.signal(signal.SIGUSR1, lambda *_: (heard.append(1), told.set()))
+    over, stopped, heard = Asked(), Asked(), []
+    before = signal.signal(signal.SIGUSR1, lambda *_: (heard.append(1), stopped.set()))
 
     def knock():
         while not over.is_set():
@@ -228,12 +228,12 @@ def test_signal_during_a_wait_is_handled():
     knocking.start()
     try:
         while len(heard) < 50:
-            told.wait(0.001)
+            stopped.wait(0.001)
     finally:
         over.set()
         knocking.join(PATIENCE)
         signal.signal(signal.SIGUSR1, before)
-    assert told.wait(0)
+    assert stopped.wait(0)
 
 
 @pytest.mark.django_db
@@ -263,9 +263,9 @@ def test_tick_once_prints_what_was_done(monkeypatch):
 
     call_command("tick", "--once", "--json", stdout=out)
 
-    said = json.loads(out.getvalue())
-    assert said["ticked"] is True
-    assert said["done"]["wake sleepers"] == 1
+    facts = json.loads(out.getvalue())
+    assert facts["ticked"] is True
+    assert facts["done"]["wake sleepers"] == 1
     again = io.StringIO()
     call_command("tick", "--once", stdout=again)
     assert "wake sleepers" not in again.getvalue()

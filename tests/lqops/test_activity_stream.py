@@ -33,7 +33,7 @@ def agent(owner):
 
 @pytest.fixture
 def listen(http, owner):
-    """`listen(…)`: the lines of an open stream of the owner's, which has begun."""
+    """`listen(…)`: the lines of an open stream of the owner, after its opening."""
     key = key_of(owner)
 
     @contextmanager
@@ -57,7 +57,7 @@ def emit(agent, field="open", kind=KIND):
 
 
 def ids(lines, number=None):
-    """Of the next events, or of all until the end."""
+    """The data of the next events, or of all until the end."""
     return [int(heard) for _, heard, _ in islice(coming(lines), number)]
 
 
@@ -109,7 +109,7 @@ def test_invalid_last_event_id_is_refused(http, owner):
 
 
 def test_opening_has_the_id_to_resume_from(listen, agent):
-    """The id comes before the first event, and again with every sign of life: whoever breaks off misses nothing."""
+    """The opening and every keep-alive carry an id, so that a client can always resume."""
     last = emit(agent)
     with listen() as lines:
         assert next(lines) == f"id: {last}"
@@ -164,7 +164,7 @@ def test_stalled_client_frees_its_place(short_lived, web, http, owner, agent):
     much = {"text": "word " * 70_000}
     AgentEvent.objects.bulk_create(AgentEvent(agent=agent, owner_id=owner.pk, kind=KIND, data=much) for _ in range(20))
     key = {"Authorization": f"Bearer {key_of(owner)}"}
-    asked = f"GET {ADDRESS}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key['Authorization']}\r\n\r\n"
+    response = f"GET {ADDRESS}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key['Authorization']}\r\n\r\n"
 
     def status():
         with http.stream("GET", ADDRESS, headers=key) as answer:
@@ -173,7 +173,7 @@ def test_stalled_client_frees_its_place(short_lived, web, http, owner, agent):
     def all_places_are_taken():
         for _ in range(2):
             client = stuck.enter_context(socket.create_connection((web.host, web.port)))
-            client.sendall(asked.encode())
+            client.sendall(response.encode())
             assert client.recv(9) == b"HTTP/1.1 "
         return status() == 429
 
@@ -185,18 +185,18 @@ def test_stalled_client_frees_its_place(short_lived, web, http, owner, agent):
 def test_only_own_agents_can_be_streamed(http, owner):
     theirs = make_agent()
 
-    def asked(secret="", method="GET", **query):
+    def response(secret="", method="GET", **query):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         answer = http.request(method, ADDRESS, headers=headers, params=query)
         return answer.status_code, answer.json()["code"]
 
     key = key_of(owner)
-    assert asked() == (401, "not_authenticated")
-    assert asked(key, agent=str(theirs.public_id)) == (404, "not_found")
-    assert asked(key_of(owner, "write")) == (403, "scope_missing")
-    assert asked(key, "POST") == (405, "method_not_allowed")
+    assert response() == (401, "not_authenticated")
+    assert response(key, agent=str(theirs.public_id)) == (404, "not_found")
+    assert response(key_of(owner, "write")) == (403, "scope_missing")
+    assert response(key, "POST") == (405, "method_not_allowed")
     for nonsense in ({"after": "x"}, {"after": -1}, {"after": 2**63}, {"agent": "x"}, {"kind": KIND}):
-        assert asked(key, **nonsense) == (422, "invalid")
+        assert response(key, **nonsense) == (422, "invalid")
 
 
 def test_browser_session_gets_the_stream(short_lived, http, owner, agent):

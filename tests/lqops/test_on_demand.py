@@ -25,9 +25,9 @@ def _ask_at_once(monkeypatch):
 
 
 def test_child_starts_and_stops_with_its_need():
-    needed, said = [False], []
+    needed, lines = [False], []
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0])
-    with Children([], say=said.append, on_demand=[part]) as group:
+    with Children([], say=lines.append, on_demand=[part]) as group:
         group.check()
         assert part.child.pid is None
         needed[0] = True
@@ -38,16 +38,16 @@ def test_child_starts_and_stops_with_its_need():
         until(lambda: group.check() or part.child.pid is None)
         assert not is_alive(pid)
 
-    assert said == ["extra: started", "extra: stopped"]
+    assert lines == ["extra: started", "extra: stopped"]
 
 
 def test_ended_child_is_restarted():
-    said = []
+    lines = []
     part = OnDemand(python("pass", "extra"), needed=lambda: True)
-    with Children([], say=said.append, on_demand=[part]) as group:
-        until(lambda: group.check() or len(said) >= 3)
+    with Children([], say=lines.append, on_demand=[part]) as group:
+        until(lambda: group.check() or len(lines) >= 3)
 
-    assert said[:3] == ["extra: started", "extra: ended with code 0", "extra: started"]
+    assert lines[:3] == ["extra: started", "extra: ended with code 0", "extra: started"]
 
 
 def test_child_stays_for_its_idle_time(monkeypatch):
@@ -64,9 +64,9 @@ def test_child_stays_for_its_idle_time(monkeypatch):
 
 
 def test_stuck_child_is_restarted():
-    said, reasons = [], ["", "no task was taken", ""]
+    lines, reasons = [], ["", "no task was taken", ""]
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: True, stalled=lambda: reasons.pop(0))
-    with Children([], say=said.append, on_demand=[part]) as group:
+    with Children([], say=lines.append, on_demand=[part]) as group:
         group.check()
         group.check()
         first = part.child.pid
@@ -74,7 +74,7 @@ def test_stuck_child_is_restarted():
         assert part.child.pid != first
         group.check()
 
-    assert said == ["extra: started", "extra: no task was taken; restarted"]
+    assert lines == ["extra: started", "extra: no task was taken; restarted"]
 
 
 def test_unreachable_database_starts_and_stops_nothing(monkeypatch):

@@ -27,7 +27,7 @@ def address_of(session):
 
 @pytest.fixture
 def listen(http, owner):
-    """`listen(session, …)`: an open stream of the owner's; what it says is read from its lines."""
+    """`listen(session, …)`: an open stream of the owner, read line by line."""
     headers = {"Authorization": f"Bearer {key_of(owner)}", "Accept": "text/event-stream"}
 
     @contextmanager
@@ -134,16 +134,16 @@ def test_stream_limit_frees_up_when_a_client_leaves(listen, owner):
 def test_only_the_owner_gets_the_stream(http, owner):
     session = open_chat(owner)
 
-    def asked(secret="", method="GET", **query):
+    def response(secret="", method="GET", **query):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         answer = http.request(method, address_of(session), headers=headers, params=query)
         return answer.status_code, answer.json()["code"]
 
-    assert asked() == (401, "not_authenticated")
-    assert asked(key_of(make_user(is_superuser=True))) == (404, "not_found")
-    assert asked(key_of(owner, "write")) == (403, "scope_missing")
-    assert asked(key_of(owner), "POST") == (405, "method_not_allowed")
-    assert asked(key_of(owner), after="x") == (422, "invalid")
+    assert response() == (401, "not_authenticated")
+    assert response(key_of(make_user(is_superuser=True))) == (404, "not_found")
+    assert response(key_of(owner, "write")) == (403, "scope_missing")
+    assert response(key_of(owner), "POST") == (405, "method_not_allowed")
+    assert response(key_of(owner), after="x") == (422, "invalid")
 
 
 def test_browser_session_gets_the_stream(http, owner):

@@ -20,19 +20,19 @@ from tests.flows.processes import is_alive, until
 
 
 def python(code, name="part"):
-    """A child whose own program is replaced by a few lines."""
+    """A child that runs these lines instead of its own program."""
     child = Child(name, [])
     child._arguments = [sys.executable, "-c", code]
     return child
 
 
 def test_ended_child_is_restarted_whatever_its_code():
-    said = []
-    with Children([python("pass")], say=said.append) as group:
-        until(lambda: group.check() or len(said) >= 2)
+    lines = []
+    with Children([python("pass")], say=lines.append) as group:
+        until(lambda: group.check() or len(lines) >= 2)
 
-    assert said[0].startswith("part: ended with code 0; restarting")
-    assert said[1] == "part: restarted"
+    assert lines[0].startswith("part: ended with code 0; restarting")
+    assert lines[1] == "part: restarted"
 
 
 def test_pause_grows_up_to_the_limit(monkeypatch):
@@ -74,17 +74,17 @@ def test_stop_ends_everything_a_child_started(tmp_path, monkeypatch):
 
 
 def test_stuck_workers_are_restarted_alone():
-    said, reasons = [], ["no task was taken", "", ""]
+    lines, reasons = [], ["no task was taken", "", ""]
     forever = "import time; time.sleep(600)"
     workers, ticker = python(forever, "workers"), python(forever, "ticker")
-    with Children([workers, ticker], say=said.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
+    with Children([workers, ticker], say=lines.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
         first, other = workers.pid, ticker.pid
         group.check()
         assert not is_alive(first)
         assert is_alive(workers.pid)
         assert ticker.pid == other
 
-    assert said == ["workers: no task was taken; restarted"]
+    assert lines == ["workers: no task was taken; restarted"]
 
 
 PARENT = """
@@ -162,9 +162,9 @@ class TestProgress:
         make_session(Status.QUEUED, enqueued_at=NOW)
         progress = Progress()
 
-        said = [self.check_after(2, progress) for _ in range(7)]
+        lines = [self.check_after(2, progress) for _ in range(7)]
 
-        assert [bool(text) for text in said] == [False] * 6 + [True], "the first look only sees it"
+        assert [bool(text) for text in lines] == [False] * 6 + [True], "the first look only sees it"
 
     def test_session_waiting_for_a_slot_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))

@@ -84,7 +84,7 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
         login = sign_in(port, password)
         page, text = ask(port, "/admin/login/")
         style, _ = ask(port, re.search(r'href="(/static/[^"]+\.css)"', text)[1])
-        health, told = ask(port, "/healthz")
+        health, health_text = ask(port, "/healthz")
         parts = children_of(process.pid)
         listening = open_stream(port, cookies=login.headers.get_all("Set-Cookie"))
         process.send_signal(signal.SIGINT)
@@ -93,7 +93,7 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
 
     assert (login.status, login.headers["Location"]) == (302, "/admin/")
     assert page.status == style.status == health.status == 200
-    assert json.loads(told)["ok"] is True
+    assert json.loads(health_text)["ok"] is True
     assert "/admin/password_change/" in printed
     assert process.returncode == 0, rest
     assert "Traceback" not in printed + rest

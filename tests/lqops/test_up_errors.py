@@ -65,23 +65,23 @@ def test_web_process_that_cannot_start_is_an_error(monkeypatch, settings):
     settings.ASGI_APPLICATION = "lqops.absent.application"
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "")
     monkeypatch.setattr(up, "everything", lambda web, say: Children([web], say=say))
-    said = StringIO()
+    output = StringIO()
 
     with pytest.raises(CommandError, match="The web process ended with code"):
-        call_command("up", "--port", "0", stdout=said)
+        call_command("up", "--port", "0", stdout=output)
 
-    assert "lqops is running" not in said.getvalue()
+    assert "lqops is running" not in output.getvalue()
 
 
 def test_later_run_shows_no_password():
-    said = StringIO()
+    output = StringIO()
 
-    command = up.Command(stdout=said)
+    command = up.Command(stdout=output)
     command._admin_hint = "ada, created earlier"
     command._announce("http://127.0.0.1:1/", "")
 
-    assert "user                 ada, created earlier\n" in said.getvalue()
-    assert not re.search(r"password +\S+\n", said.getvalue())
+    assert "user                 ada, created earlier\n" in output.getvalue()
+    assert not re.search(r"password +\S+\n", output.getvalue())
 
 
 @pytest.mark.django_db
@@ -105,26 +105,26 @@ def test_check_prints_no_password(monkeypatch):
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "secret-word")
     monkeypatch.setattr(up, "everything", lambda web, say: Children([], say=say))
     monkeypatch.setattr(up.Web, "wait_until_it_answers", fail)
-    said = StringIO()
+    output = StringIO()
 
     with pytest.raises(CommandError):
-        call_command("up", "--check", stdout=said)
+        call_command("up", "--check", stdout=output)
 
-    assert "manage.py changepassword admin" in said.getvalue()
-    assert "secret-word" not in said.getvalue()
+    assert "manage.py changepassword admin" in output.getvalue()
+    assert "secret-word" not in output.getvalue()
 
 
 def checked(monkeypatch, prepare, raised):
     """The summary of a check whose preparation goes wrong like this."""
     monkeypatch.setattr(up.Command, "_prepare", prepare)
-    said = StringIO()
+    output = StringIO()
     with pytest.raises(raised):
-        call_command("up", "--check", stdout=said)
-    return json.loads(said.getvalue().splitlines()[-1])
+        call_command("up", "--check", stdout=output)
+    return json.loads(output.getvalue().splitlines()[-1])
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "told"),
+    ("error", "raised", "message"),
     [
         (CommandError("Not\n started."), CommandError, "Not started."),
         (OperationalError("migration 7 failed"), OperationalError, "OperationalError: migration 7 failed"),
@@ -133,12 +133,12 @@ def checked(monkeypatch, prepare, raised):
         (up.Stopped(), CommandError, "Stopped before the check was complete."),
     ],
 )
-def test_early_failure_is_in_the_summary_of_a_check(monkeypatch, error, raised, told):
+def test_early_failure_is_in_the_summary_of_a_check(monkeypatch, error, raised, message):
     def fail(self):
         raise error
 
     summary = checked(monkeypatch, fail, raised)
-    assert (summary["ok"], summary["error"]) == (False, told)
+    assert (summary["ok"], summary["error"]) == (False, message)
 
 
 @pytest.mark.django_db

@@ -23,37 +23,37 @@ def test_import_accepts_a_yaml_body(api, person, media_type):
 
     assert answer.status_code == 200
     agent = Agent.objects.get(owner=person)
-    told = answer.json()
-    assert (told["id"], told["name"], told["mode"], told["definition"]) == (
+    result = answer.json()
+    assert (result["id"], result["name"], result["mode"], result["definition"]) == (
         str(agent.public_id),
         "Watch",
         "manual",
         TEXT,
     )
-    assert (told["definition_version"], told["definition_digest"]) == (1, agent.definition_digest)
+    assert (result["definition_version"], result["definition_digest"]) == (1, agent.definition_digest)
     assert Trigger.objects.get().agent == agent
 
 
 def test_json_import_of_a_known_name_makes_a_new_version(api):
     api.post(f"{AGENTS}/import", {"definition": TEXT}, format="json")
-    told = api.post(f"{AGENTS}/import", {"definition": TEXT + "zone: Europe/Paris\n"}, format="json").json()
-    assert told["definition_version"] == 2
+    result = api.post(f"{AGENTS}/import", {"definition": TEXT + "zone: Europe/Paris\n"}, format="json").json()
+    assert result["definition_version"] == 2
 
 
 def test_saved_definition_returns_effective_settings(api, person):
     agent = make_agent(owner=person, name="Clerk")
 
-    told = api.put(address(agent), {"definition": TEXT.replace("Watch", "Clerk")}, format="json").json()
+    result = api.put(address(agent), {"definition": TEXT.replace("Watch", "Clerk")}, format="json").json()
 
-    assert told == api.get(address(agent)).json()
-    assert (told["version"], told["drift"], told["broken_sensors"], told["notes"]) == (1, [], [], [])
-    holds = {setting["key"]: (setting["value"], setting["said_by"]) for setting in told["effective"]}
-    assert holds["autonomy.idle_timeout"] == (60, "its text")
-    assert holds["autonomy.max_sleep"] == (86_400, "default")
-    assert holds["mode"] == ("manual", "its text")
-    assert holds["enabled"] == (True, "default")
-    assert holds["model"] == ("offline", "the installation")
-    assert holds["loop.max_steps"] == (50, "default")
+    assert result == api.get(address(agent)).json()
+    assert (result["version"], result["drift"], result["broken_sensors"], result["notes"]) == (1, [], [], [])
+    effective = {setting["key"]: (setting["value"], setting["said_by"]) for setting in result["effective"]}
+    assert effective["autonomy.idle_timeout"] == (60, "its text")
+    assert effective["autonomy.max_sleep"] == (86_400, "default")
+    assert effective["mode"] == ("manual", "its text")
+    assert effective["enabled"] == (True, "default")
+    assert effective["model"] == ("offline", "the installation")
+    assert effective["loop.max_steps"] == (50, "default")
 
 
 def test_the_same_text_again_changes_nothing(api, person):
@@ -71,10 +71,10 @@ def test_detail_has_every_problem_with_line_and_key(api, person):
         api.put(address(agent), "mode: fast\n\nzone: Mars\n", content_type="application/yaml"),
         api.post(f"{AGENTS}/import", {"definition": "mode: fast\n\nzone: Mars\n"}, format="json"),
     ):
-        told = answer.json()
-        assert (answer.status_code, told["code"]) == (422, "invalid")
-        assert [(one["line"], one["key"]) for one in told["detail"]["problems"]] == [(1, "mode"), (3, "zone")]
-        assert told["detail"]["problems"][0]["message"] == (
+        result = answer.json()
+        assert (answer.status_code, result["code"]) == (422, "invalid")
+        assert [(one["line"], one["key"]) for one in result["detail"]["problems"]] == [(1, "mode"), (3, "zone")]
+        assert result["detail"]["problems"][0]["message"] == (
             'agent.yaml:1: mode: expected one of auto, semi, manual; got "fast"'
         )
     agent.refresh_from_db()
@@ -83,10 +83,10 @@ def test_detail_has_every_problem_with_line_and_key(api, person):
 
 def test_unknown_names_are_notes_and_broken_sensors_listed(api, person):
     text = "model: gpt-none\nskills: [no_such]\nsensors: [{name: s, type: poll, source: {tool: now}}]\n"
-    told = api.put(address(make_agent(owner=person)), text, content_type="application/yaml").json()
+    result = api.put(address(make_agent(owner=person)), text, content_type="application/yaml").json()
 
-    assert [(note["line"], note["key"]) for note in told["notes"]] == [(2, "skills[0]"), (1, "model")]
-    assert [sensor["name"] for sensor in told["broken_sensors"]] == ["s"]
+    assert [(note["line"], note["key"]) for note in result["notes"]] == [(2, "skills[0]"), (1, "model")]
+    assert [sensor["name"] for sensor in result["broken_sensors"]] == ["s"]
 
 
 @pytest.mark.parametrize("body", [{}, {"definition": ""}, {"definition": 5}, {"definition": TEXT, "by": "me"}])

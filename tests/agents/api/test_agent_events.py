@@ -44,18 +44,18 @@ def test_events_are_listed_in_order(api, person, agent):
     session = make_session(owner=person, agent=agent)
     first = emit(agent, sensor="door", field="open", key="sk-proj-1234567890abcdefghijklmnop")
     event_emit("autonomy:turn_started", session=session, now=NOW, turn=2)
-    told = api.get(EVENTS).json()["results"]
-    assert told[0] == {
+    events = api.get(EVENTS).json()["results"]
+    assert events[0] == {
         "id": first,
         "kind": KIND,
         "agent": str(agent.public_id),
         "session": None,
         "text": "The sensor door wrote open.",
-        "data": {"sensor": "door", "field": "open", "key": told[0]["data"]["key"]},
+        "data": {"sensor": "door", "field": "open", "key": events[0]["data"]["key"]},
         "created_at": NOW.isoformat(),
     }
-    assert "1234567890" not in told[0]["data"]["key"]
-    assert (told[1]["session"], told[1]["text"]) == (str(session.public_id), "Turn 2 began.")
+    assert "1234567890" not in events[0]["data"]["key"]
+    assert (events[1]["session"], events[1]["text"]) == (str(session.public_id), "Turn 2 began.")
 
 
 @pytest.mark.django_db
@@ -116,8 +116,10 @@ class Event:
 
 
 def served(script, monkeypatch, *listeners, **sizes):
-    """What listeners heard whose reader found what the script says, look by look, and who was cut off. An exception of
-    the script is raised by the look."""
+    """What listeners received, and who was cut off, when the reader finds the events of the script.
+
+    An exception in the script is raised by that read.
+    """
     looks, over = deque(script), threading.Event()
 
     def look(after, owner_ids):

@@ -69,15 +69,15 @@ def test_restarted_loop_links_the_previous_one(api, person):
 
 def test_heartbeat_starts_and_stops(api, person):
     agent = make_autonomous("heartbeat: {interval: 600, prompt: Look around.}", owner=person)
-    told = api.post(address(agent, "start")).json()
-    assert (told["loop"], told["heartbeat"]["status"]) == (None, "sleeping")
-    assert UUID(told["heartbeat"]["session"])
-    assert api.get(address(agent, "loop")).json() == told
+    body = api.post(address(agent, "start")).json()
+    assert (body["loop"], body["heartbeat"]["status"]) == (None, "sleeping")
+    assert UUID(body["heartbeat"]["session"])
+    assert api.get(address(agent, "loop")).json() == body
     assert api.post(address(agent, "stop")).json()["heartbeat"] is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"text": ""}, "does nothing by itself"),
         ({"text": "autonomy: {enabled: false}"}, "does nothing by itself"),
@@ -85,11 +85,11 @@ def test_heartbeat_starts_and_stops(api, person):
     ],
 )
 @pytest.mark.parametrize("verb", ["start", "restart"])
-def test_start_reports_why_it_is_impossible(api, person, fields, said, verb):
+def test_start_reports_why_it_is_impossible(api, person, fields, message, verb):
     agent = make_autonomous(owner=person, **fields)
     answer = api.post(address(agent, verb))
     assert refusal(answer) == (422, "invalid")
-    assert said in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert not loops(agent).exists()
 
 
@@ -137,15 +137,15 @@ def test_agent_of_another_user_is_not_found(verb):
 
 def test_loop_state_is_returned(api, person):
     going = make_going(make_autonomous(owner=person))
-    told = api.get(address(going.agent, "loop")).json()["loop"]
-    assert (told["turn"], told["alerts"], told["cost_usd"], told["next_wake_at"]) == (3, 1, "0.000000", None)
+    body = api.get(address(going.agent, "loop")).json()["loop"]
+    assert (body["turn"], body["alerts"], body["cost_usd"], body["next_wake_at"]) == (3, 1, "0.000000", None)
 
 
 def test_hot_state_shows_value_age_and_source(api, person):
     going = make_going(make_autonomous(owner=person))
-    told = api.get(address(going.agent, "hot-state")).json()
-    assert told["session"] == str(going.loop.public_id)
-    price, news, mood = told["fields"]
+    body = api.get(address(going.agent, "hot-state")).json()
+    assert body["session"] == str(going.loop.public_id)
+    price, news, mood = body["fields"]
     assert (price["name"], price["value"], price["stale"], price["source"]) == ("price", 31.5, True, "sensor")
     assert 300 <= price["age_seconds"] < 400
     assert (news["value"], news["stale"], news["source"]) == (["a", "b"], False, "agent")
@@ -210,13 +210,13 @@ def test_pending_alerts_are_listed(api, person):
 
 def test_turn_input_is_in_the_transcript_only_on_request(api, person):
     going = make_going(make_autonomous(owner=person))
-    shown = opening_of(going.turns[0], View("hot_state: price: 31.5", alerts=()))
-    for entry in shown:
+    values = opening_of(going.turns[0], View("hot_state: price: 31.5", alerts=()))
+    for entry in values:
         make_entry(going.loop, entry.role, entry.content, reason=entry.reason)
     make_entry(going.loop, "assistant", "Nothing.", stop="end_turn")
     transcript = f"/api/v1/sessions/{going.loop.public_id}/transcript"
     assert [entry["content"] for entry in api.get(transcript).json()["results"]] == ["Nothing."]
-    assert len(api.get(transcript, {"internal": "true"}).json()["results"]) == 1 + len(shown) == 3
+    assert len(api.get(transcript, {"internal": "true"}).json()["results"]) == 1 + len(values) == 3
 
 
 def test_statement_count_does_not_grow_with_turns(api, person, django_assert_max_num_queries):

@@ -18,13 +18,13 @@ ADDRESS = "/api/v1/asks"
 
 
 @pytest.fixture
-def said(api):
+def post_ask(api):
     return lambda text, **more: api.post(ADDRESS, {"text": text, **more}, format="json")
 
 
-def test_fast_path_is_answered_with_200(said, person):
+def test_fast_path_is_answered_with_200(post_ask, person):
     session = make_session(owner=person)
-    answer = said("Which sessions are running?")
+    answer = post_ask("Which sessions are running?")
     body = answer.json()
 
     assert answer.status_code == 200
@@ -32,9 +32,9 @@ def test_fast_path_is_answered_with_200(said, person):
     assert [row["id"] for row in body["data"]["sessions"]] == [str(session.public_id)]
 
 
-def test_session_is_answered_with_202(said, person):
+def test_session_is_answered_with_202(post_ask, person):
     agent = make_agent(owner=person)
-    answer = said("What is a break clause?", agent=str(agent.public_id))
+    answer = post_ask("What is a break clause?", agent=str(agent.public_id))
     session = AgentSession.objects.get()
 
     assert answer.status_code == 202
@@ -42,26 +42,26 @@ def test_session_is_answered_with_202(said, person):
     assert session.agent == agent
 
 
-def test_chat_continues_by_its_id(said):
-    first = said("What is a break clause?").json()
+def test_chat_continues_by_its_id(post_ask):
+    first = post_ask("What is a break clause?").json()
     session = AgentSession.objects.get()
     AgentSession.objects.update(status="completed", terminal_reason="completed", completed_at=clock())
-    second = said("And in Dutch law?", chat=first["data"]["chat"])
+    second = post_ask("And in Dutch law?", chat=first["data"]["chat"])
     assert second.json()["data"]["chat"] == str(session.public_id)
 
 
-def test_draft_is_answered_with_201(said, person):
+def test_draft_is_answered_with_201(post_ask, person):
     make_playbook(person, name="Lease")
     make_collection(person, name="Leases")
-    answer = said("every 6 hours run playbook Lease on collection Leases")
+    answer = post_ask("every 6 hours run playbook Lease on collection Leases")
 
     assert (answer.status_code, answer.json()["kind"]) == (201, "draft")
     assert Trigger.objects.get(public_id=answer.json()["data"]["trigger"]).enabled is False
 
 
-def test_act_carries_the_request_id(said, person):
+def test_act_carries_the_request_id(post_ask, person):
     session = make_session(owner=person)
-    answer = said(f"halt session {session.public_id}")
+    answer = post_ask(f"halt session {session.public_id}")
     event = AuditEvent.objects.get(kind="autonomous_session.halt_requested")
     assert (event.actor, event.request_id) == (f"user:{person.pk}", answer["X-Request-ID"])
 
@@ -107,7 +107,7 @@ def test_key_without_decide_cannot_approve_by_text():
     assert AuditEvent.objects.get(kind="approval.approved").details["key_id"] == str(key.public_id)
 
 
-def test_refusals_of_services_have_the_error_shape(said, person):
+def test_refusals_of_services_have_the_error_shape(post_ask, person):
     approval = make_approval(make_session(owner=person))
     cases = {
         f"halt session {make_session().public_id}": (404, "not_found"),
@@ -115,7 +115,7 @@ def test_refusals_of_services_have_the_error_shape(said, person):
         f"reject {approval.public_id} 000000000000": (403, "not_allowed"),
     }
     for text, expected in cases.items():
-        answer = said(text)
+        answer = post_ask(text)
         assert (answer.status_code, answer.json()["code"]) == expected, text
         assert answer.json().keys() == {"code", "message", "detail", "request_id"}
 
@@ -145,8 +145,8 @@ def test_text_that_cannot_be_stored_is_refused(api):
     assert (answer.status_code, AgentSession.objects.count()) == (400, 0)
 
 
-def test_agent_of_another_user_is_not_found(said):
-    answer = said("What is a break clause?", agent=str(make_agent().public_id))
+def test_agent_of_another_user_is_not_found(post_ask):
+    answer = post_ask("What is a break clause?", agent=str(make_agent().public_id))
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 

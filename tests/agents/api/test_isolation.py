@@ -171,7 +171,7 @@ def test_lists_hold_only_own_rows(role):
 
 
 def test_unknown_id_and_foreign_id_get_the_same_answer():
-    """What is somebody else's cannot be told from what is not there."""
+    """Rows of other users cannot be distinguished from missing ones."""
     world, client = make_world(), client_of(make_user())
     theirs = client.get(f"/api/v1/sessions/{world.rows['session'].public_id}").json()
     nobodys = client.get("/api/v1/sessions/00000000-0000-4000-8000-000000000000").json()

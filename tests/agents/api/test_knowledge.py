@@ -62,8 +62,8 @@ def test_document_gets_the_given_name(api):
 
 
 def test_file_name_cannot_leave_its_folder(api):
-    shown = upload(api, name="../../etc/passwd.txt").json()
-    assert "/" not in shown["name"]
+    result = upload(api, name="../../etc/passwd.txt").json()
+    assert "/" not in result["name"]
 
 
 def test_a_document_that_is_too_large_is_refused(api, monkeypatch):
@@ -163,8 +163,8 @@ def test_a_collection_is_made_renamed_and_deleted(api, world):
 def test_a_collection_counts_and_lists_its_documents(api, world):
     collection, document = world.rows["collection"], world.rows["document"]
     assert api.get(f"/api/v1/collections/{public(collection)}").json()["documents"] == 1
-    [shown] = api.get(f"/api/v1/collections/{public(collection)}/documents").json()["results"]
-    assert shown["id"] == public(document)
+    [result] = api.get(f"/api/v1/collections/{public(collection)}/documents").json()["results"]
+    assert result["id"] == public(document)
 
 
 def test_search_finds_only_own_documents(api, world):

@@ -36,7 +36,7 @@ def test_a_page_holds_fifty_rows_newest_first(api, many):
 
 
 def test_page_size_is_clamped(api, many):
-    for asked, size in [
+    for given, size in [
         ("1", 1),
         ("200", 200),
         ("201", 200),
@@ -46,23 +46,23 @@ def test_page_size_is_clamped(api, many):
         ("-" + "9" * 400, 1),
         (" 3 ", 3),
     ]:
-        answer = api.get(PROJECTS, {"page_size": asked})
-        assert answer.status_code == 200, asked
-        assert (answer.json()["page_size"], len(answer.json()["results"])) == (size, size), asked
+        answer = api.get(PROJECTS, {"page_size": given})
+        assert answer.status_code == 200, given
+        assert (answer.json()["page_size"], len(answer.json()["results"])) == (size, size), given
 
 
 def test_page_number_is_clamped_and_late_pages_are_empty(api, many):
-    for asked, page in [("0", 1), ("-1", 1), ("99999999999999999999", 1_000_000), ("7", 7)]:
-        answer = api.get(PROJECTS, {"page": asked})
-        assert (answer.status_code, answer.json()["page"]) == (200, page), (asked, page)
-        assert bool(answer.json()["results"]) == (page == 1), (asked, page)
+    for given, page in [("0", 1), ("-1", 1), ("99999999999999999999", 1_000_000), ("7", 7)]:
+        answer = api.get(PROJECTS, {"page": given})
+        assert (answer.status_code, answer.json()["page"]) == (200, page), (given, page)
+        assert bool(answer.json()["results"]) == (page == 1), (given, page)
 
 
 def test_page_that_is_no_number_is_refused(api):
     for name in ["page", "page_size"]:
-        for asked in ["x", "", "1.5", "1e3", "٣", "\x00", "1,2", "--1", "0x10"]:
-            answer = api.get(PROJECTS, {name: asked})
-            assert (answer.status_code, list(answer.json()["detail"])) == (422, [name]), (name, asked)
+        for given in ["x", "", "1.5", "1e3", "٣", "\x00", "1,2", "--1", "0x10"]:
+            answer = api.get(PROJECTS, {name: given})
+            assert (answer.status_code, list(answer.json()["detail"])) == (422, [name]), (name, given)
 
 
 def test_pages_return_every_row_once(api, many):

@@ -41,11 +41,11 @@ def test_pending_questions_come_first_oldest_first(api, person):
 
 def test_answer_resumes_the_run_and_records_the_key(api, person):
     question = waiting(person)
-    said = answer(api, question, "The second, with sk-proj-" + "a1B2" * 10)
+    response = answer(api, question, "The second, with sk-proj-" + "a1B2" * 10)
 
-    assert said.status_code == 200
-    assert (said.json()["status"], said.json()["answered_by"]) == ("answered", person.username)
-    assert "a1B2" not in said.json()["answer"]
+    assert response.status_code == 200
+    assert (response.json()["status"], response.json()["answered_by"]) == ("answered", person.username)
+    assert "a1B2" not in response.json()["answer"]
     assert AgentSession.objects.get().status == Status.QUEUED
     event = AuditEvent.objects.get(kind="question.closed")
     assert (event.actor, event.details["key_id"]) == (f"user:{person.pk}", str(ApiKey.objects.get().public_id))

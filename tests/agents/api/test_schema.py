@@ -71,8 +71,8 @@ def test_money_is_text(schema):
 
 def test_main_operations_have_examples(schema):
     bodies = [operation.get("requestBody", {}) for operation in operations(schema).values()]
-    shown = sum("examples" in kind for body in bodies for kind in body.get("content", {}).values())
-    assert shown >= 7
+    examples = sum("examples" in kind for body in bodies for kind in body.get("content", {}).values())
+    assert examples >= 7
 
 
 def test_lists_are_described_as_pages(schema):

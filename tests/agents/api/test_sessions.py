@@ -91,18 +91,18 @@ def test_session_has_no_internal_columns(api, world):
 
 
 def test_statement_count_does_not_grow_with_sessions(api, world):
-    def asked():
+    def query():
         with CaptureQueriesContext(
             connection,
         ) as queries:
             assert api.get("/api/v1/sessions").status_code == 200
             return len(queries)
 
-    asked()  # the first use of a key is written down
-    few = asked()
+    query()  # the first use of a key is written down
+    few = query()
     for _ in range(10):
         make_session(owner=world.owner, trigger=make_trigger(owner=world.owner))
-    assert asked() == few
+    assert query() == few
 
 
 def test_findings_and_artifacts_of_a_session(api, world):
@@ -348,8 +348,8 @@ def test_ids_are_public_ids(api, world):
 def test_session_has_a_purpose(api, world, fields, purpose):
     session = make_session(owner=world.owner, **fields)
 
-    for told in (api.get(at(session)).json(), api.get("/api/v1/sessions").json()["results"][0]):
-        assert (told["purpose"]["kind"], told["purpose"]["title"]) == purpose
+    for detail in (api.get(at(session)).json(), api.get("/api/v1/sessions").json()["results"][0]):
+        assert (detail["purpose"]["kind"], detail["purpose"]["title"]) == purpose
 
 
 def test_statement_count_of_purposes_does_not_grow(api, world, django_assert_max_num_queries):

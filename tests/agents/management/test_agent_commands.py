@@ -81,10 +81,10 @@ def test_load_agents_again_changes_nothing(capsys, ada, folder):
 def test_load_agents_prints_json(capsys, ada, folder):
     (folder / "watch.yaml").write_text(TEXT + "sensors: [{name: s, type: poll, source: {tool: now}}]\n")
 
-    told = json.loads(run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada", "--json"))
+    facts = json.loads(run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada", "--json"))
 
     agent = Agent.objects.get()
-    assert told["agents"] == [
+    assert facts["agents"] == [
         {
             "file": f"{folder}/watch.yaml",
             "agent_id": str(agent.public_id),
@@ -98,7 +98,7 @@ def test_load_agents_prints_json(capsys, ada, folder):
             "notes": [],
         }
     ]  # fmt: skip
-    assert (told["dry_run"], told["problems"]) == (False, [])
+    assert (facts["dry_run"], facts["problems"]) == (False, [])
 
 
 def test_dry_run_prints_the_plan_and_changes_nothing(capsys, ada, folder):
@@ -116,9 +116,9 @@ def test_one_problem_loads_nothing_and_all_are_listed(capsys, ada, folder):
     (folder / "worse.yaml").write_text("mode: fast\nzone: Mars\n")
     (folder / "wrong.yaml").write_text("name: Wrong\ntriggers: [{name: a, kind: event, playbook: none}]\n")
 
-    said = failed(capsys, "load_agents", folder, folder / "none.yaml", "--user", "ada")
+    output = failed(capsys, "load_agents", folder, folder / "none.yaml", "--user", "ada")
 
-    assert [line.partition(": expected")[0] for line in said.splitlines()] == [
+    assert [line.partition(": expected")[0] for line in output.splitlines()] == [
         f"PROBLEM {folder}/worse.yaml:1: mode",
         f"PROBLEM {folder}/worse.yaml:2: zone",
         f"PROBLEM {folder}/wrong.yaml:2: triggers[0].playbook",
@@ -167,10 +167,10 @@ def test_check_agents_lists_problems_of_skipped_sensors(capsys, folder):
     (folder / "long.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     (folder / "latin.yaml").write_bytes(b"name: \xe9\n")
 
-    said = failed(capsys, "check_agents", folder)
+    output = failed(capsys, "check_agents", folder)
 
     interval = "sensors[0].interval: expected a whole number of seconds, 1 or more"
-    assert [line for line in said.splitlines() if not line.startswith("NOTE")] == [
+    assert [line for line in output.splitlines() if not line.startswith("NOTE")] == [
         f"PROBLEM {folder}/copy.yaml:4: {interval}: a poll needs one; got nothing",
         f"PROBLEM {folder}/latin.yaml: expected UTF-8 text: byte 6 makes no character",
         f"PROBLEM {folder}/long.yaml: expected at most {MAX_BYTES} bytes",
@@ -181,10 +181,10 @@ def test_check_agents_lists_problems_of_skipped_sensors(capsys, folder):
 
 def test_check_agents_prints_json(capsys, folder):
     (folder / "watch.yaml").write_text("mode: fast\n")
-    told = json.loads(failed(capsys, "check_agents", folder, "--json").splitlines()[0])
+    facts = json.loads(failed(capsys, "check_agents", folder, "--json").splitlines()[0])
 
-    assert (told["ok"], told["files"]) == (False, [f"{folder}/trader.yml", f"{folder}/watch.yaml"])
-    assert (told["problems"][0]["line"], told["problems"][0]["key"], len(told["notes"])) == (1, "mode", 3)
+    assert (facts["ok"], facts["files"]) == (False, [f"{folder}/trader.yml", f"{folder}/watch.yaml"])
+    assert (facts["problems"][0]["line"], facts["problems"][0]["key"], len(facts["notes"])) == (1, "mode", 3)
 
 
 def test_folder_without_yaml_is_an_error(capsys, tmp_path):
@@ -195,8 +195,8 @@ def test_export_agent_writes_what_load_agents_reads(capsys, ada, folder):
     run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada")
 
     assert run(capsys, "export_agent", "Watch") == TEXT
-    told = json.loads(run(capsys, "export_agent", "Watch", "--owner", "ada", "--json"))
-    assert (told["yaml"], told["version"], told["owner"], told["drift"]) == (TEXT, 1, "ada", [])
+    facts = json.loads(run(capsys, "export_agent", "Watch", "--owner", "ada", "--json"))
+    assert (facts["yaml"], facts["version"], facts["owner"], facts["drift"]) == (TEXT, 1, "ada", [])
 
 
 def test_export_agent_notes_drift(capsys, ada, folder):

@@ -13,12 +13,12 @@ pytestmark = pytest.mark.django_db
 ID = "f6344a8c-17d0-4b5a-9d0c-1c2d3e4f5a6b"
 
 
-@pytest.mark.parametrize("said", ["Supply watcher", ID, ID[:8], ID[:13].upper()])
-def test_halt_takes_a_name_an_id_or_its_beginning(said):
+@pytest.mark.parametrize("text", ["Supply watcher", ID, ID[:8], ID[:13].upper()])
+def test_halt_takes_a_name_an_id_or_its_beginning(text):
     session = make_session(agent=make_agent(name="Supply watcher", public_id=UUID(ID)))
     other = make_session(agent=make_agent())
 
-    call_command("halt", "--agent", said)
+    call_command("halt", "--agent", text)
 
     for row, state in ((session, HaltState.HALT_REQUESTED), (other, HaltState.RUNNING)):
         row.refresh_from_db()

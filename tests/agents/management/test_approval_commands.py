@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def waiting(approver):
-    """A session that waits for a yes to one call."""
+    """A session that is waiting for approval of one call."""
     session = make_session(agent=make_agent())
     with tool(ToolIntent.RUN_SKILL, probe=Probe(), level=Level.RESTRICTED):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "a letter"}, key="step:1")
@@ -30,31 +30,31 @@ def waiting(approver):
     return Approval.objects.get(session=session)
 
 
-def said(*arguments):
+def output(*arguments):
     out = io.StringIO()
     call_command(*arguments, stdout=out)
     return out.getvalue()
 
 
 def test_pending_approvals_are_listed_with_digest(waiting):
-    [row] = json.loads(said("approvals", "--json"))
+    [row] = json.loads(output("approvals", "--json"))
 
     assert (row["approval"], row["digest"]) == (str(waiting.public_id), waiting.digest)
     assert row["arguments"] == {"to": "a letter"}
-    assert waiting.digest in said("approvals")
-    assert "1 waiting." in said("approvals")
+    assert waiting.digest in output("approvals")
+    assert "1 waiting." in output("approvals")
 
 
 def test_empty_list_says_nothing_is_waiting():
-    assert said("approvals") == "Nothing is waiting for a person.\n"
-    assert json.loads(said("approvals", "--json")) == []
+    assert output("approvals") == "Nothing is waiting for a person.\n"
+    assert json.loads(output("approvals", "--json")) == []
 
 
 def test_approvals_mentions_open_questions():
     make_question()
-    told = "Questions waiting for an answer: 1. `manage.py answer` lists them.\n"
-    assert said("approvals") == f"No call is waiting for approval.\n{told}"
-    assert json.loads(said("approvals", "--json")) == []
+    message = "Questions waiting for an answer: 1. `manage.py answer` lists them.\n"
+    assert output("approvals") == f"No call is waiting for approval.\n{message}"
+    assert json.loads(output("approvals", "--json")) == []
 
 
 def test_waiting_run_prints_the_next_command(waiting):
@@ -76,11 +76,11 @@ def test_waiting_run_prints_the_next_command(waiting):
 
 def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, approver):
     named = f"{waiting.public_id} --user {approver.username}"
-    shown = json.loads(said("approve", str(waiting.public_id), "--user", approver.username, "--json"))
-    text = said("approve", str(waiting.public_id), "--user", approver.username)
+    facts = json.loads(output("approve", str(waiting.public_id), "--user", approver.username, "--json"))
+    text = output("approve", str(waiting.public_id), "--user", approver.username)
 
-    assert shown["digest"] == waiting.digest
-    assert "pk" not in shown
+    assert facts["digest"] == waiting.digest
+    assert "pk" not in facts
     assert f"manage.py approve {named} --digest {waiting.digest}\n" in text
     assert f"manage.py deny {named} " in text
     waiting.refresh_from_db()
@@ -88,15 +88,17 @@ def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, ap
 
 
 def test_approve_of_a_decided_call_says_so(waiting, approver):
-    said("deny", str(waiting.public_id), "--user", approver.username)
-    text = said("approve", str(waiting.public_id), "--user", approver.username)
+    output("deny", str(waiting.public_id), "--user", approver.username)
+    text = output("approve", str(waiting.public_id), "--user", approver.username)
 
     assert text.endswith("There is nothing to decide: it is rejected.\n")
     assert "--digest" not in text
 
 
 def test_approve_with_digest_resumes_the_run(waiting, approver):
-    answer = said("approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json")
+    answer = output(
+        "approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json"
+    )
 
     assert json.loads(answer) == {"approval": str(waiting.public_id), "status": "approved"}
     assert AgentSession.objects.get(pk=waiting.session_id).status == Status.QUEUED
@@ -106,18 +108,18 @@ def test_approve_with_digest_resumes_the_run(waiting, approver):
 
 def test_approve_with_another_digest_is_refused(waiting, approver):
     with pytest.raises(CommandError, match="has changed since it was shown"):
-        said("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
+        output("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
 
 
 def test_decision_needs_the_permission(waiting):
     with pytest.raises(CommandError, match="may not decide"):
-        said("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
+        output("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
     with pytest.raises(CommandError, match="may not decide"):
-        said("deny", str(waiting.public_id), "--user", make_user().username)
+        output("deny", str(waiting.public_id), "--user", make_user().username)
 
 
 def test_deny_stores_the_note_and_resumes_the_run(waiting, approver):
-    line = said("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
+    line = output("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
 
     waiting.refresh_from_db()
     assert line == "Denied: send_letter.\n"
@@ -129,37 +131,37 @@ def test_deny_stores_the_note_and_resumes_the_run(waiting, approver):
 @pytest.mark.parametrize("name", ["4554cdd9", "00000000-0000-0000-0000-000000000000"])
 def test_unknown_approval_is_an_error(command, name, approver):
     with pytest.raises(CommandError, match=f"There is no approval '{name}'"):
-        said(command, name, "--user", approver.username)
+        output(command, name, "--user", approver.username)
 
 
 def test_decision_needs_a_user(waiting):
     with pytest.raises(CommandError, match="There is no active user"):
-        said("approve", str(waiting.public_id), "--user", "ghost")
+        output("approve", str(waiting.public_id), "--user", "ghost")
 
 
 def test_unique_beginning_of_an_id_is_enough(waiting, approver):
     by = ("--user", approver.username)
     short = str(waiting.public_id)[:8]
     with pytest.raises(CommandError, match="give at least 6 characters of its id"):
-        said("approve", short[:4], *by)
-    assert "Nothing is decided yet" in said("approve", short, *by)
+        output("approve", short[:4], *by)
+    assert "Nothing is decided yet" in output("approve", short, *by)
     twin = f"{short}-0000-4000-8000-000000000001"
     other = Approval.objects.get(pk=waiting.pk)
     other.pk, other.public_id, other.call_key = None, twin, "another"
     other.save(force_insert=True)
     with pytest.raises(CommandError, match="More than one approval begins with"):
-        said("deny", short, *by)
-    assert said("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
+        output("deny", short, *by)
+    assert output("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
 
 
 def test_answer_without_text_or_user_is_an_error():
     question = make_question()
     short = str(question.public_id)[:8]
     with pytest.raises(CommandError, match="Give the answer"):
-        said("answer", short)
+        output("answer", short)
     with pytest.raises(CommandError, match="Give the user who answers"):
-        said("answer", short, "The first.")
-    said("answer", short, "The first.", "--user", question.session.owner.get_username())
+        output("answer", short, "The first.")
+    output("answer", short, "The first.", "--user", question.session.owner.get_username())
     question.refresh_from_db()
     assert question.answer == "The first."
 

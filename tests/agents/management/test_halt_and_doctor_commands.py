@@ -133,18 +133,18 @@ def test_halt_all_and_release(capsys):
 def test_repeated_halt_all_prints_the_first_halt(capsys):
     make_user(username="ada")
     make_session(status=Status.QUEUED)
-    said = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
-    assert said == "All work is halted until `release`. Halt requested for sessions: 1.\n"
+    output = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
+    assert output == "All work is halted until `release`. Halt requested for sessions: 1.\n"
 
     again = run(capsys, "halt", "--all", "--reason", "another")
-    shown = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
+    facts = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
 
     halt = Halt.objects.get()
     assert again == (
         f"All work is already halted by ada since {halt.requested_at:%Y-%m-%d %H:%M} UTC: incident. "
         "Nothing more was to be stopped. The halt keeps its reason. `manage.py release` lets work start again.\n"
     )
-    assert shown == {
+    assert facts == {
         "halt_id": halt.pk,
         "halted": "all",
         "already_halted": True,

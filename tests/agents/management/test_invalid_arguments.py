@@ -52,7 +52,7 @@ EMPTY_IS_NONE = {("ask", "--chat=")}  # as if it were left out
 
 
 def refused(arguments):
-    """How the command refuses; anything but a CommandError is a traceback for whoever typed it."""
+    """The error of the command; anything but a CommandError would be a traceback."""
     with pytest.raises(CommandError) as caught:
         call_command(*arguments)
     return str(caught.value)
@@ -76,9 +76,9 @@ def test_invalid_option_is_quoted_shortened(capsys):
     ):
         with pytest.raises(SystemExit):
             execute_from_command_line(["manage.py", *given])
-        told = capsys.readouterr().err
-        assert "xxx…" in told
-        assert len(told) < BRIEF, given
+        error_text = capsys.readouterr().err
+        assert "xxx…" in error_text
+        assert len(error_text) < BRIEF, given
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_too_long_file_name_is_quoted_shortened(arguments, capsys):
 
 
 @pytest.mark.parametrize(
-    ("odd", "told"), [("\n" * 300, "\\n\\n…"), ("x" * 200, "x'"), (["y" * 300], "yyy…"), (7, "has nothing")]
+    ("odd", "error_text"), [("\n" * 300, "\\n\\n…"), ("x" * 200, "x'"), (["y" * 300], "yyy…"), (7, "has nothing")]
 )
-def test_every_form_of_quoting_is_shortened(odd, told):
+def test_every_form_of_quoting_is_shortened(odd, error_text):
     quoted = odd[0] if isinstance(odd, list) else odd
     message = brief(f"There is no {quoted!r}: 7 has nothing of it", [odd])
-    assert told in message
+    assert error_text in message
     assert len(message) < 300
 
 

@@ -99,9 +99,9 @@ def test_import_and_export_a_playbook(capsys, file):
     again = run(capsys, "import_playbook", str(file), "--owner", "bob")
     assert again == "No changes: Leases of bob is at version 1.\n"
     file.write_text(TEXT.replace("Two", "Three"))
-    said = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
+    output = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
     playbook = Playbook.objects.get()
-    assert said == {
+    assert output == {
         "playbook_id": str(playbook.public_id),
         "name": "Leases",
         "version": 2,

@@ -28,7 +28,7 @@ def run(capsys, *arguments):
 
 
 def ends_as(monkeypatch, **fields):
-    """A worker takes the session while the command sleeps."""
+    """A worker runs the session while the command waits."""
 
     def work(_seconds):
         AgentSession.objects.update(completed_at=NOW, **fields)
@@ -116,11 +116,11 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
 
     monkeypatch.setattr(base.time, "sleep", work)
     asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
-    told = run(capsys, *asked)
-    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in told
-    assert "info: Is unverified (lease.txt)\nSee there.\n" in told
-    assert "Never said" not in told
-    assert max(map(len, told.splitlines())) < 210
+    output = run(capsys, *asked)
+    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in output
+    assert "info: Is unverified (lease.txt)\nSee there.\n" in output
+    assert "Never said" not in output
+    assert max(map(len, output.splitlines())) < 210
 
     first, second = json.loads(run(capsys, *asked, "--json"))["findings"]
     assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
