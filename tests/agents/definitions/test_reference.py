@@ -50,7 +50,7 @@ def test_the_example_loads_and_names_nothing_of_its_own_that_is_missing():
 
 def test_the_sample_agents_can_be_checked_without_a_database(capsys):
     call_command("check_agents", str(ROOT / "samples" / "agents"))
-    assert re.fullmatch(r"\d+ files are fine\.\n", capsys.readouterr().out)
+    assert re.fullmatch(r"\d+ files without problems\.\n", capsys.readouterr().out)
 
 
 @every_row("section", SECTIONS)

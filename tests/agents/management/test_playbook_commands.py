@@ -39,7 +39,7 @@ def test_load_skills_loads_new_and_marks_changed_skills(capsys, write_skill):
     accepted = run(capsys, "load_skills", "--accept", "reader")
     assert accepted == "reader (version 1): nothing to accept: unchanged\n"
     write_skill(body="New text.")
-    assert "CHANGED; it does not run until it is accepted: look at its files, then --accept reader" in run(
+    assert "CHANGED; it does not run until it is accepted: review its files, then --accept reader" in run(
         capsys, "load_skills"
     )
 

@@ -199,7 +199,7 @@ def test_the_command_ends_loops_and_with_halt_all_every_run(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), [(["--halt-all"], "goes with --out"), (["--user", "eve"], "eve may not decide for bob")]
+    ("arguments", "says"), [(["--halt-all"], "needs --out"), (["--user", "eve"], "eve may not decide for bob")]
 )
 def test_the_command_says_what_it_cannot_do(arguments, says):
     make_user(username="bob")
