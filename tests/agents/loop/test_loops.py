@@ -156,7 +156,7 @@ def test_command_starts_tells_and_stops(agent):
     again = json.loads(run("restart", "Watcher", "--json", "--user", watcher.owner.get_username()))
     assert again["loop"]["session"] != told["loop"]["session"]
     assert run("stop", "Watcher").startswith("Stopped.\nWatcher has no loop and no heartbeat running.\n")
-    assert run("stop", "Watcher").startswith("There was nothing to stop.\nWatcher does nothing by itself")
+    assert run("stop", "Watcher").startswith("There was nothing to stop.\nWatcher has no loop and no heartbeat")
     assert json.loads(run("stop", "Watcher", "--json"))["stopped"] is False
     assert set(AgentSession.objects.values_list("status", flat=True)) == {Status.HALTED}
 
