@@ -19,6 +19,7 @@ from agents.api.fields import (
     RedactedDictField,
     RedactedField,
     RowSerializer,
+    RunOptionsBody,
     UsdField,
     WordField,
     ref,
@@ -26,7 +27,7 @@ from agents.api.fields import (
 from agents.api.knowledge import DocumentSerializer
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
 from agents.api.schema import described, detail_action, detail_list, list_action
-from agents.enums import AgentState, AnalysisMode, Outcome, Status, TriggerKind
+from agents.enums import AgentState, Outcome, Status, TriggerKind
 from agents.models import (
     Agent,
     AgentSession,
@@ -39,13 +40,14 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
+from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
 from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import INTERNAL
-from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from agents.triggers.firing import run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.rows import UnreadableRow
 
@@ -283,7 +285,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
 # Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt.
 
 
-class RunBody(Body):
+class RunBody(RunOptionsBody):
     playbook = OwnRow(
         Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
     )
@@ -300,13 +302,6 @@ class RunBody(Body):
     project = OwnRow(Project, required=False, allow_null=True)
     agent = OwnRow(Agent, required=False, allow_null=True)
     max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
-    emit_artifacts = serializers.BooleanField(required=False)
-    review_flagged = serializers.BooleanField(
-        required=False, help_text="A person is asked before a run with privilege or scope concerns tells of it."
-    )
-    analysis_mode = WordField(
-        choices=AnalysisMode.choices, required=False, help_text="agentic: in steps, in which the model may call skills."
-    )
 
 
 EXAMPLE = OpenApiExample(
@@ -332,7 +327,8 @@ class RunNow(ApiView):
         none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
         """
         said: dict[str, Any] = self.body(RunBody)
-        session = run_now(owner=self.user, **self.actor, **said)
+        bound = {name: said.pop(name) for name in ("agent", "project") if name in said}
+        session = run_now(RunSpec.of(**said), owner=self.user, **self.actor, **bound)
         return Response(SessionShown(session).data, status=201)
 
 

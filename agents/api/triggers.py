@@ -13,12 +13,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, RowSerializer, UsdField, WordField, ref
+from agents.api.fields import Body, CountField, OwnRow, RowSerializer, RunOptionsBody, UsdField, WordField, ref
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
 from agents.api.schema import described, detail_action, list_action
 from agents.api.sessions import SessionShown
-from agents.enums import AnalysisMode, EventOutcome, EventSeverity, TriggerKind
+from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
+from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
@@ -51,7 +52,7 @@ class TriggerSerializer(RowSerializer):
         model = Trigger
         fields = [
             "id", "kind", "name", "enabled", "agent", "project", "playbook", "skill", "collection", "query",
-            "emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails",
+            *OPTION_NAMES,
             "max_cost_usd", "max_cost_per_day_usd",
             "max_runs_per_hour", "pause_after", "cron", "zone", "catch_up_minutes", "next_run_at", "last_run_at",
             "source", "event_type", "category", "min_severity", "failed_in_a_row", "empty_in_a_row", "paused_at",
@@ -59,7 +60,7 @@ class TriggerSerializer(RowSerializer):
         ]  # fmt: skip
 
 
-class TriggerPatch(Body):
+class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
     agent = OwnRow(Agent, required=False, allow_null=True)
@@ -68,12 +69,6 @@ class TriggerPatch(Body):
     skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
     collection = OwnRow(Collection, required=False, allow_null=True, help_text="A watch keeps the one it was made for.")
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    emit_artifacts = serializers.BooleanField(required=False)
-    review_flagged = serializers.BooleanField(required=False)
-    judge_citations = serializers.BooleanField(required=False)
-    analysis_mode = WordField(choices=AnalysisMode.choices, required=False)
-    loop = serializers.DictField(required=False, help_text="Settings of the step loop, such as max_steps.")
-    guardrails = serializers.DictField(required=False, help_text="Guardrails, such as max_repeated_tool_steps.")
     max_cost_usd = UsdField(
         required=False, allow_null=True, help_text="For each session; null: the installation's default."
     )
@@ -176,7 +171,7 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
     @detail_action("triggers_run", {201: SessionShown})
     def run(self, request: Request, **_: Any) -> Response:
         """Run the trigger now, under its caps. 422 if it has nothing to read without an event."""
-        session = run_now(owner=self.user, **self.actor, trigger=self.get_object())
+        session = run_now(RunSpec(), owner=self.user, **self.actor, trigger=self.get_object())
         return Response(SessionShown(session).data, status=201)
 
     @list_action("triggers_set_cap", TriggerSerializer(many=True), body=CapBody)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+from agents.policy.backoff import backoff
 from agents.types import ModelReply, ModelRequest, Usage
 
 # How a provider fails, as facts that a retry policy can decide on. Messages say what to do and hold no secret.
@@ -130,4 +131,4 @@ def next_wait(error: ProviderError, tries: Tries, rng: random.Random) -> float |
         return min(error.retry_after * rng.uniform(1.0, 1.1), LONGEST_WAIT_SECONDS)
     if limited:
         return 30.0 * count * rng.uniform(0.8, 1.2)
-    return float(2 ** (count - 1)) * rng.uniform(0.5, 1.5)
+    return backoff(count, first=1.0, longest=LONGEST_WAIT_SECONDS) * rng.uniform(0.5, 1.5)

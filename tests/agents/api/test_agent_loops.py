@@ -79,8 +79,8 @@ def test_heartbeat_starts_and_stops(api, person):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"text": ""}, "does nothing by itself"),
-        ({"text": "autonomy: {enabled: false}"}, "does nothing by itself"),
+        ({"text": ""}, "has nothing to start"),
+        ({"text": "autonomy: {enabled: false}"}, "has nothing to start"),
         ({"enabled": False}, "is switched off"),
     ],
 )

@@ -62,7 +62,7 @@ def test_load_agents_loads_a_folder_and_records_the_user(capsys, ada, folder):
         f"  NOTE {folder}/trader.yml:7: sensors[0].source.tool: ",
         f"  NOTE {folder}/trader.yml:9: sensors[0].signals[0].model: ",
         f"{folder}/watch.yaml: Watch is at version 1.",
-        "  Trigger 'Ring' is made.",
+        "  Trigger 'Ring' created.",
     ]
     assert "expected the name of a skill that is installed and switched on; got get_market_data" in out
     assert set(AuditEvent.objects.values_list("actor", flat=True)) == {f"user:{ada.pk}"}
@@ -92,7 +92,7 @@ def test_load_agents_prints_json(capsys, ada, folder):
             "version": 1,
             "digest": agent.definition_digest,
             "changed": True,
-            "told": ["Trigger 'Ring' is made."],
+            "told": ["Trigger 'Ring' created."],
             "broken_sensors": [{"name": "s", "problem": definition_of(agent).broken_sensors[0].problem.replace(
                 "agent.yaml", f"{folder}/watch.yaml")}],
             "notes": [],
@@ -105,7 +105,7 @@ def test_dry_run_prints_the_plan_and_changes_nothing(capsys, ada, folder):
     out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
 
     assert out.startswith("Dry run. This would be done:\n")
-    assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' is made.\n" in out
+    assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' created.\n" in out
     assert out.endswith("Nothing was done.\n")
     assert not Agent.objects.exists()
     assert not Trigger.objects.exists()

@@ -176,7 +176,7 @@ def test_audit_log_and_receipt_name_the_command(arguments, actor, capsys):
         actor(operator)
     }
     session.refresh_from_db()
-    stopped = "It was stopped by a person." if arguments else "It was stopped from the command line."
+    stopped = "Halted by a person." if arguments else "Halted from the command line."
     assert outcome_sentence(session.result) == stopped
 
 

@@ -55,7 +55,7 @@ def test_a_loop_that_nobody_holds_ends_at_once(rest):
     opt_out(loop.owner)
     assert ended(loop) == OUT
     assert loop.result == build_receipt(loop.chain)
-    assert outcome_sentence(loop.result) == "It was stopped because its owner does not allow unattended runs."
+    assert outcome_sentence(loop.result) == "Halted: the owner does not allow unattended runs."
 
 
 def test_other_runs_are_left_to_finish_and_so_are_other_people_s_loops():
