@@ -25,7 +25,7 @@ from agents.api.fields import (
     ref,
 )
 from agents.api.operations import ReasonBody
-from agents.api.schema import described, detail_action, detail_list, list_action
+from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
 from agents.definitions.in_force import definition_drift, definition_of, effective_settings
 from agents.definitions.schema import DefinitionError
@@ -292,11 +292,11 @@ class AgentViewSet(OwnedViewSet[Agent]):
     always_allowed = frozenset({"halt"})
     starts = frozenset({"start", "restart", "define", "import_yaml"})  # a definition has triggers
 
-    @described("agents_create", {201: AgentDetailSerializer}, body=AgentBody)
+    @describe("agents_create", {201: AgentDetailSerializer}, body=AgentBody)
     def create(self, request: Request) -> Response:
         return self.make(agent_create, AgentBody)
 
-    @described("agents_edit", AgentDetailSerializer, body=AgentBody)
+    @describe("agents_edit", AgentDetailSerializer, body=AgentBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent.
 
@@ -309,7 +309,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
             demand_start(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
-    @described("agents_delete")
+    @describe("agents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete an agent that has never run. 409 for an agent with sessions: disable it instead."""
         return self.remove(agent_delete)
@@ -334,7 +334,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         """The agent's YAML and every setting in force."""
         return _definition(self.get_object())
 
-    @described("agents_define", DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
+    @describe("agents_define", DefinitionSerializer, body=VERSIONED_TEXTS, parameters=[IF_MATCH])
     @definition.mapping.put  # type: ignore[untyped-decorator]  # DRF's way to add a method
     def define(self, request: Request, **_: Any) -> Response:
         """Save the next version of the agent's YAML. The same text changes nothing. Problems are in `detail`, by line.

@@ -14,9 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.access import require_chat_scope, require_opt_in, require_scope
-from agents.api.base import ApiView, BaseView
-from agents.api.fields import Body, OwnRow, UsdField
-from agents.api.schema import described
+from agents.api.base import BaseView, SingleView
+from agents.api.fields import Body, OwnedRowField, UsdField
+from agents.api.schema import describe
 from agents.ask.chats import MAX_CHARS, chat_answer
 from agents.ask.entry import ask, ask_within, route, say
 from agents.ask.fast_paths import Scope, scope_of
@@ -36,7 +36,7 @@ STATUS: Final = {Kind.ANSWER: 200, Kind.DRAFT: 201, Kind.SESSION: 202}
 
 class AskBody(Body):
     text = serializers.CharField(max_length=MAX_CHARS, help_text="The request, in plain language.")
-    agent = OwnRow(
+    agent = OwnedRowField(
         Agent, required=False, allow_null=True, help_text="The agent that works on it, if it becomes a session."
     )
     chat = serializers.UUIDField(required=False, allow_null=True, help_text="Continues this chat.")
@@ -73,10 +73,10 @@ class RouteSerializer(serializers.Serializer[Any]):
 EXAMPLE = OpenApiExample("What runs?", {"text": "Which sessions are running?"}, request_only=True)
 
 
-class AskView(ApiView):
+class AskView(SingleView):
     serializer_class = AskSerializer
 
-    @described("ask", {200: AskSerializer, 201: AskSerializer, 202: AskSerializer}, body=AskBody, examples=[EXAMPLE])
+    @describe("ask", {200: AskSerializer, 201: AskSerializer, 202: AskSerializer}, body=AskBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
         """200: the answer. 201: a draft, not enabled yet. 202: a session that works on the answer.
 
@@ -107,11 +107,11 @@ class AskView(ApiView):
         return answer
 
 
-class AskDryRunView(ApiView):
+class AskDryRunView(SingleView):
     serializer_class = RouteSerializer
     changes_nothing = frozenset({"post"})
 
-    @described("ask_dry_run", RouteSerializer, body=AskBody, examples=[EXAMPLE])
+    @describe("ask_dry_run", RouteSerializer, body=AskBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
         """What this text would do. Nothing is done, stored or recorded, and no model is called."""
         return Response(RouteSerializer(route(**self.actor, **self.body(AskBody))).data)
@@ -125,7 +125,7 @@ HELLO = OpenApiExample("Ask", {"message": "Which of my leases end this year?"}, 
 
 class MessageBody(Body):
     message = serializers.CharField(max_length=MAX_CHARS, help_text="The message to the agent.")
-    agent = OwnRow(
+    agent = OwnedRowField(
         Agent,
         required=False,
         allow_null=True,
@@ -198,12 +198,12 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
     lookup_value_converter = "uuid"
     starts = frozenset({"create"})
 
-    @described("chats_list", ChatSerializer(many=True))
+    @describe("chats_list", ChatSerializer(many=True))
     def list(self, request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(chats_of(self.user.pk)))
         return self.get_paginated_response(ChatSerializer(conversations(rows or []), many=True).data)
 
-    @described("chats_retrieve", ChatDetailSerializer)
+    @describe("chats_retrieve", ChatDetailSerializer)
     def retrieve(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """One chat with its messages, in order."""
         found, left_out = exchanges(self.user.pk, id)
@@ -211,7 +211,7 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
             raise NotFound(f"There is no chat {id}.")
         return Response(ChatDetailSerializer({"id": id, "left_out": left_out, "messages": found}).data)
 
-    @described("chats_say", {200: SaidSerializer, 202: SaidSerializer}, body=MessageBody, examples=[HELLO])
+    @describe("chats_say", {200: SaidSerializer, 202: SaidSerializer}, body=MessageBody, examples=[HELLO])
     def create(self, request: Request) -> Response:
         """Send a message to an agent. A session works on the answer: follow its stream, or read the chat again.
 

@@ -85,7 +85,7 @@ class BaseView(views.APIView):
         return final
 
 
-class ApiView(BaseView, generics.GenericAPIView[Any]):
+class SingleView(BaseView, generics.GenericAPIView[Any]):
     """A resource without list and ids."""
 
     serializer_class: Any = serializers.Serializer

@@ -99,7 +99,7 @@ class NoteField(RedactedField):
         super().__init__(**{"max_length": NOTE_CHARS, "required": False, "allow_blank": True, "default": "", **kwargs})
 
 
-class OwnRow(serializers.UUIDField):
+class OwnedRowField(serializers.UUIDField):
     """The id of one of the user's rows, or of a shared row. Another user's row is not found."""
 
     def __init__(self, model: type[models.Model], *, shared: bool = False, **kwargs: Any) -> None:

@@ -12,11 +12,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import ApiView, OwnedViewSet
+from agents.api.base import OwnedViewSet, SingleView
 from agents.api.errors import TooLarge
-from agents.api.fields import Body, CountField, OwnRow, RowSerializer, UploadParser, ref
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, UploadParser, ref
 from agents.api.paging import FilterSet
-from agents.api.schema import described, detail_action, detail_list
+from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
 from agents.knowledge.documents import (
@@ -65,11 +65,11 @@ class DocumentDetailSerializer(DocumentSerializer):
 class UploadBody(Body):
     file = serializers.FileField(max_length=NAME_CHARS, allow_empty_file=True)
     name = serializers.CharField(max_length=NAME_CHARS, required=False, help_text="Default: the file's name.")
-    collection = OwnRow(Collection, required=False, help_text="Adds it to this collection.")
+    collection = OwnedRowField(Collection, required=False, help_text="Adds it to this collection.")
 
 
 class PlaceBody(Body):
-    collection = OwnRow(Collection)
+    collection = OwnedRowField(Collection)
 
 
 class DocumentFilter(FilterSet):
@@ -90,7 +90,7 @@ class DocumentViewSet(OwnedViewSet[Document]):
         creates = self.request is not None and getattr(self, "action_map", {}).get("post") == "create"
         return [UploadParser()] if creates and self.request.method == "POST" else super().get_parsers()
 
-    @described(
+    @describe(
         "documents_upload",
         {
             201: DocumentDetailSerializer,
@@ -115,7 +115,7 @@ class DocumentViewSet(OwnedViewSet[Document]):
         )
         return self.respond(document, created=new)
 
-    @described("documents_delete")
+    @describe("documents_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(document_delete)
 
@@ -185,15 +185,15 @@ class CollectionViewSet(OwnedViewSet[Collection]):
     def get_queryset(self) -> QuerySet[Collection]:
         return super().get_queryset().annotate(documents=Count("attachments", filter=ATTACHED))
 
-    @described("collections_create", {201: CollectionSerializer}, body=CollectionBody)
+    @describe("collections_create", {201: CollectionSerializer}, body=CollectionBody)
     def create(self, request: Request) -> Response:
         return self.make(collection_create, CollectionBody)
 
-    @described("collections_rename", CollectionSerializer, body=CollectionBody)
+    @describe("collections_rename", CollectionSerializer, body=CollectionBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(collection_rename, CollectionBody)
 
-    @described("collections_delete")
+    @describe("collections_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the collection. Its documents stay."""
         return self.remove(collection_delete)
@@ -214,7 +214,7 @@ MOST_HITS = 100
 
 class SearchQuery(Body):
     q = serializers.CharField(max_length=QUERY_CHARS, help_text="Words to search for.")
-    collection = OwnRow(Collection, required=False, help_text="Only in this collection.")
+    collection = OwnedRowField(Collection, required=False, help_text="Only in this collection.")
     limit = CountField(min_value=1, max_value=MOST_HITS, default=20)
 
 
@@ -230,10 +230,10 @@ class SearchSerializer(serializers.Serializer[Any]):
     results = HitSerializer(many=True)
 
 
-class SearchView(ApiView):
+class SearchView(SingleView):
     serializer_class = SearchSerializer
 
-    @described("search_retrieve", SearchSerializer, parameters=[SearchQuery])
+    @describe("search_retrieve", SearchSerializer, parameters=[SearchQuery])
     def get(self, request: Request) -> Response:
         """Full-text search in your documents. The best matches first."""
         data = self.query(SearchQuery)

@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.accounts import email_notices_set, profile_set
-from agents.api.base import ApiView
+from agents.api.base import SingleView
 from agents.api.fields import Body, NoteField, UsdField
-from agents.api.schema import described
+from agents.api.schema import describe
 from agents.enums import ApprovalStatus, BudgetScope, Outcome
 from agents.models import (
     Agent,
@@ -59,15 +59,15 @@ class MePatch(Body):
         return attrs
 
 
-class MeView(ApiView):
+class MeView(SingleView):
     serializer_class = MeSerializer
     always_allowed = frozenset({"patch"})  # opting in cannot need an opt-in
 
-    @described("me_retrieve", MeSerializer)
+    @describe("me_retrieve", MeSerializer)
     def get(self, request: Request) -> Response:
         return Response(self._me())
 
-    @described("me_edit", MeSerializer, body=MePatch)
+    @describe("me_edit", MeSerializer, body=MePatch)
     def patch(self, request: Request) -> Response:
         """Opt in or out, and switch e-mail notifications. After opting out nothing new starts, and loops end."""
         data = self.body(MePatch)
@@ -128,10 +128,10 @@ class CostsSerializer(serializers.Serializer[Any]):
     installation = SpendSerializer(help_text="All users together. Its cap also stops your sessions.")
 
 
-class CostsView(ApiView):
+class CostsView(SingleView):
     serializer_class = CostsSerializer
 
-    @described("costs_retrieve", CostsSerializer)
+    @describe("costs_retrieve", CostsSerializer)
     def get(self, request: Request) -> Response:
         today = self.now.astimezone(UTC).date()
         sessions = AgentSession.objects.filter(owner_id=self.user.pk, created_at__date=today)
@@ -205,11 +205,11 @@ class AllWorkSerializer(serializers.Serializer[Any]):
     sessions = serializers.IntegerField(help_text="Number of sessions that the halt was requested for.")
 
 
-class HaltView(ApiView):
+class HaltView(SingleView):
     serializer_class = AllWorkSerializer
     always_allowed = frozenset({"post"})
 
-    @described("halt_everything", AllWorkSerializer, body=ReasonBody)
+    @describe("halt_everything", AllWorkSerializer, body=ReasonBody)
     def post(self, request: Request) -> Response:
         """Halt every session of the installation. Nothing starts until the release.
 
@@ -221,11 +221,11 @@ class HaltView(ApiView):
         return _halt_response(organisation_halt(by=self.user, reason=reason, now=self.now).halt)
 
 
-class ReleaseView(ApiView):
+class ReleaseView(SingleView):
     serializer_class = AllWorkSerializer
     decisions = frozenset({"post"})  # releasing an emergency halt is a person's decision
 
-    @described("release_everything", AllWorkSerializer)
+    @describe("release_everything", AllWorkSerializer)
     def post(self, request: Request) -> Response:
         """Let new work start again. Halted sessions stay halted. 409 if work is not halted.
 
@@ -260,10 +260,10 @@ class HealthSerializer(serializers.Serializer[Any]):
     notifications_unread = serializers.IntegerField()
 
 
-class HealthView(ApiView):
+class HealthView(SingleView):
     serializer_class = HealthSerializer
 
-    @described("health_retrieve", HealthSerializer)
+    @describe("health_retrieve", HealthSerializer)
     def get(self, request: Request) -> Response:
         pk = self.user.pk
         active = AgentSession.objects.active().filter(owner_id=pk)

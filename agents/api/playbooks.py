@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from agents.api.base import ListView, OwnedViewSet
 from agents.api.fields import Body, CountField, RowSerializer, StrictJSONParser, WordField, YamlParser
 from agents.api.paging import BooleanFilter, FilterSet
-from agents.api.schema import described, detail_action, list_action
+from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
 from agents.exceptions import NotFound
@@ -109,18 +109,18 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
         rows = super().get_queryset().annotate(positions_count=Count("positions"))
         return rows if self.action == "list" else rows.prefetch_related("positions")
 
-    @described("playbooks_create", {201: PlaybookDetailSerializer}, body=PlaybookBody, examples=[EXAMPLE])
+    @describe("playbooks_create", {201: PlaybookDetailSerializer}, body=PlaybookBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
         data = _with_positions(self.body(PlaybookBody))
         return self.respond(playbook_create(owner=self.user, **self.actor, **data), created=True)
 
-    @described("playbooks_edit", PlaybookDetailSerializer, body=PlaybookBody)
+    @describe("playbooks_edit", PlaybookDetailSerializer, body=PlaybookBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the name, or replace all positions. Increases the version."""
         playbook, data = self.get_object(), _with_positions(self.body(PlaybookBody, partial=True))
         return self.respond(playbook_edit(playbook=playbook, **self.actor, **data))
 
-    @described("playbooks_delete")
+    @describe("playbooks_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(playbook_delete)
 
@@ -224,7 +224,7 @@ class CallableSkillViewSet(OwnedViewSet[SkillSetting]):
             raise NotFound(f"There is no callable skill {name[:64]}.")
         return Response(CallableSkillSerializer(listed.facts).data)
 
-    @described("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
+    @describe("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
     def partial_update(self, request: Request, name: str, **_: Any) -> Response:
         """Change the fields that are sent, from the next call on. Needs the permission to change skill settings."""
         skill = skill_to_set(name)
@@ -262,7 +262,7 @@ class SkillAuditView(ListView[SkillAudit]):
     serializer_class = SkillAuditSerializer
     filterset_class = SkillAuditFilter
 
-    @described("skill_audits_list", SkillAuditSerializer(many=True))
+    @describe("skill_audits_list", SkillAuditSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Calls of CONTROLLED and higher skills in your sessions, newest first, with refused and failed ones."""
         return self.page(self.get_queryset().filter(user_id=self.user.pk))

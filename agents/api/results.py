@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, RowSerializer, ref
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
-from agents.api.schema import described, detail_action, detail_list
+from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
     CONTENT_CHARS,
@@ -77,7 +77,7 @@ class MemoryViewSet(OwnedViewSet[Memory]):
         """Dismiss the memory: prompts no longer include it."""
         return self.act(memory_dismiss)
 
-    @described("memories_delete")
+    @describe("memories_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         return self.remove(memory_delete)
 
@@ -150,15 +150,15 @@ class ProjectViewSet(OwnedViewSet[Project]):
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
 
-    @described("projects_create", {201: ProjectSerializer}, body=ProjectBody, examples=[EXAMPLE])
+    @describe("projects_create", {201: ProjectSerializer}, body=ProjectBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(project_create, ProjectBody)
 
-    @described("projects_edit", ProjectSerializer, body=ProjectPatch)
+    @describe("projects_edit", ProjectSerializer, body=ProjectPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         return self.act(project_edit, ProjectPatch, partial=True)
 
-    @described("projects_delete")
+    @describe("projects_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the project with its proposals and versions. Runs and triggers stay, without a project."""
         return self.remove(project_delete)
@@ -233,7 +233,7 @@ class PrecedentSerializer(RowSerializer):
 
 
 class PromoteBody(Body):
-    project = OwnRow(Project)
+    project = OwnedRowField(Project)
 
 
 class PrecedentFilter(FilterSet):

@@ -56,7 +56,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {"type": "http", "scheme": "bearer", "bearerFormat": "lqk_<prefix>_<secret>"}
 
 
-def described(operation_id: str, answer: Any = None, *, body: Any = None, **more: Any) -> Decorator:
+def describe(operation_id: str, answer: Any = None, *, body: Any = None, **more: Any) -> Decorator:
     """Name an operation, its request body and its answer. Without an answer it returns 204."""
     responses = answer if isinstance(answer, dict) else ({204: None} if answer is None else {200: answer})
     decorate: Decorator = extend_schema(operation_id=operation_id, request=body, responses=responses, **more)
@@ -87,6 +87,6 @@ def _action(
 
     def decorate(function: Any) -> Any:
         routed = action(**options, url_path=path or function.__name__.replace("_", "-"))(function)
-        return described(operation_id, answer, **more)(routed)
+        return describe(operation_id, answer, **more)(routed)
 
     return decorate

@@ -11,11 +11,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import ApiView, ListView, OwnedViewSet
+from agents.api.base import ListView, OwnedViewSet, SingleView
 from agents.api.fields import (
     Body,
     NoteField,
-    OwnRow,
+    OwnedRowField,
     RedactedDictField,
     RedactedField,
     RowSerializer,
@@ -26,7 +26,7 @@ from agents.api.fields import (
 )
 from agents.api.knowledge import DocumentSerializer
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
-from agents.api.schema import described, detail_action, detail_list, list_action
+from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.enums import AgentState, Outcome, Status, TriggerKind
 from agents.models import (
     Agent,
@@ -115,7 +115,7 @@ class PurposeSerializer(serializers.Serializer[Any]):
     title = serializers.CharField(help_text="The title of its page.")
 
 
-class SessionShown(RowSerializer):
+class SessionSerializer(RowSerializer):
     state = serializers.SerializerMethodField()
     purpose = serializers.SerializerMethodField(help_text="Why the session exists.")
     agent = ref("agent")
@@ -152,13 +152,13 @@ class SessionShown(RowSerializer):
         )
 
 
-class SessionDetailSerializer(SessionShown):
+class SessionDetailSerializer(SessionSerializer):
     receipt = serializers.SerializerMethodField(
         help_text="Built from the audit log at request time, also while the session runs; null before it has started."
     )
 
-    class Meta(SessionShown.Meta):
-        fields = [*SessionShown.Meta.fields, "params", "context_version", "receipt"]
+    class Meta(SessionSerializer.Meta):
+        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "receipt"]
 
     def get_receipt(self, session: Any) -> dict[str, Any] | None:
         try:
@@ -192,7 +192,7 @@ class RestartBody(Body):
 
 class HaltSerializer(serializers.Serializer[Any]):
     answer = serializers.ChoiceField(choices=[str(answer) for answer in HaltAnswer])
-    session = SessionShown()
+    session = SessionSerializer()
 
 
 class HaltCountSerializer(serializers.Serializer[Any]):
@@ -217,7 +217,7 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
     """Your sessions, newest first."""
 
     queryset = AgentSession.objects.all()
-    serializer_class = SessionShown
+    serializer_class = SessionSerializer
     detail_serializer_class = SessionDetailSerializer
     filterset_class = SessionFilter
     joins = ("agent", "trigger", "project", "restarted_from")
@@ -282,26 +282,24 @@ class SessionViewSet(OwnedViewSet[AgentSession]):
         return self.respond(session, created=True)
 
 
-# Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt.
+# --- Run now ---
 
 
 class RunBody(RunOptionsBody):
-    playbook = OwnRow(
-        Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
-    )
-    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
+    playbook = OwnedRowField(Playbook, required=False, allow_null=True, help_text="The playbook to check against.")
+    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
     goal = serializers.CharField(
         max_length=GOAL_CHARS,
         required=False,
         allow_blank=True,
-        help_text="What is to be reached, in words: worked towards in steps, with skills. It needs nothing to read.",
+        help_text="A goal in plain language. The run works towards it in steps, with skills.",
     )
-    collection = OwnRow(Collection, required=False, allow_null=True, help_text="Reads all of it.")
-    document = OwnRow(Document, required=False, allow_null=True)
+    collection = OwnedRowField(Collection, required=False, allow_null=True, help_text="Reads all its documents.")
+    document = OwnedRowField(Document, required=False, allow_null=True)
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    project = OwnRow(Project, required=False, allow_null=True)
-    agent = OwnRow(Agent, required=False, allow_null=True)
-    max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
+    project = OwnedRowField(Project, required=False, allow_null=True)
+    agent = OwnedRowField(Agent, required=False, allow_null=True)
+    max_cost_usd = UsdField(required=False, allow_null=True, help_text="Cap; null: the installation's default.")
 
 
 EXAMPLE = OpenApiExample(
@@ -315,21 +313,21 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class RunNow(ApiView):
-    serializer_class = SessionShown
+class RunNowView(SingleView):
+    serializer_class = SessionSerializer
     starts = frozenset({"post"})
 
-    @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
+    @describe("run_now", {201: SessionSerializer}, body=RunBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill.
+        """Start a run. 422 unless there is a goal, or exactly one playbook or skill.
 
-        What is read is a document, a collection or what fits a query. A goal can have them, too. A run that is given
-        none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
+        A document, a collection or a query selects what is read; a goal may have one too. A run without any of them
+        and without a goal calls no model and says so. GET sessions/{id} follows the run.
         """
-        said: dict[str, Any] = self.body(RunBody)
-        bound = {name: said.pop(name) for name in ("agent", "project") if name in said}
-        session = run_now(RunSpec.of(**said), owner=self.user, **self.actor, **bound)
-        return Response(SessionShown(session).data, status=201)
+        data = self.body(RunBody)
+        bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
+        session = run_now(RunSpec.of(**data), owner=self.user, **self.actor, **bound)
+        return Response(SessionSerializer(session).data, status=201)
 
 
 # --- Transcripts: messages that lqops itself wrote are included on request ---
@@ -365,7 +363,7 @@ class TranscriptView(ListView[Message]):
     serializer_class = EntrySerializer
     filterset_class = TranscriptFilter
 
-    @described("sessions_transcript", EntrySerializer(many=True))
+    @describe("sessions_transcript", EntrySerializer(many=True))
     def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
         """The transcript of the session, in order: messages, the agent's replies, its calls and their results."""
         session = get_object_or_404(AgentSession, public_id=id, owner_id=self.user.pk)

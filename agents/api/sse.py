@@ -26,7 +26,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import ApiView
+from agents.api.base import SingleView
 from agents.models import AgentEvent
 from agents.people.activity import event_sentence, events_between, horizon
 from agents.process_end import process_ends
@@ -108,7 +108,7 @@ class IgnoreAccept(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class StreamView(ApiView):
+class StreamView(SingleView):
     """Authorise a stream: `get` returns a `StreamResponse`, or any other response."""
 
     http_method_names = ["get"]

@@ -26,9 +26,9 @@ from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from agents.api import sse
 from agents.api.base import BaseView
-from agents.api.fields import Body, CountField, OwnRow
+from agents.api.fields import Body, CountField, OwnedRowField
 from agents.api.paging import FilterSet, PagePagination, public_id_filter
-from agents.api.schema import described
+from agents.api.schema import describe
 from agents.api.sse import Listener, event_facts, event_message, in_thread, reader
 from agents.ask.chats import stream_events
 from agents.enums import EventKind, Status
@@ -100,7 +100,7 @@ class StreamQuery(Body):
 
 
 class SessionStreamView(sse.StreamView):
-    @described(
+    @describe(
         "sessions_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR, 204: None},
         parameters=[StreamQuery, sse.LAST_EVENT_ID],
@@ -174,7 +174,7 @@ class AgentEventViewSet(BaseView, viewsets.GenericViewSet[AgentEvent]):
     def get_queryset(self) -> QuerySet[AgentEvent]:
         return events_between(0, horizon.wait(), owner_ids=[self.user.pk])
 
-    @described("agent_events_list", AgentEventSerializer(many=True))
+    @describe("agent_events_list", AgentEventSerializer(many=True))
     def list(self, request: Request) -> Response:
         rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         return self.get_paginated_response(AgentEventSerializer(rows, many=True).data)
@@ -233,7 +233,7 @@ def _start(after: int, position: int) -> int:
 
 
 class AgentEventsQuery(Body):
-    agent = OwnRow(Agent, required=False, help_text="Only this agent.")
+    agent = OwnedRowField(Agent, required=False, help_text="Only this agent.")
     after = CountField(
         max_value=sse.LARGEST_ID,
         required=False,
@@ -242,7 +242,7 @@ class AgentEventsQuery(Body):
 
 
 class AgentEventStreamView(sse.StreamView):
-    @described(
+    @describe(
         "agent_events_stream",
         {(200, "text/event-stream"): OpenApiTypes.STR},
         parameters=[AgentEventsQuery, sse.LAST_EVENT_ID],

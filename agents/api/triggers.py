@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, RowSerializer, RunOptionsBody, UsdField, WordField, ref
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, RunOptionsBody, UsdField, WordField, ref
 from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
-from agents.api.schema import described, detail_action, list_action
-from agents.api.sessions import SessionShown
+from agents.api.schema import describe, detail_action, list_action
+from agents.api.sessions import SessionSerializer
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
@@ -63,16 +63,18 @@ class TriggerSerializer(RowSerializer):
 class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
-    agent = OwnRow(Agent, required=False, allow_null=True)
-    project = OwnRow(Project, required=False, allow_null=True, help_text="null takes the trigger out of its project.")
-    playbook = OwnRow(Playbook, required=False, allow_null=True)
-    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
-    collection = OwnRow(Collection, required=False, allow_null=True, help_text="A watch keeps the one it was made for.")
+    agent = OwnedRowField(Agent, required=False, allow_null=True)
+    project = OwnedRowField(Project, required=False, allow_null=True, help_text="null: no project.")
+    playbook = OwnedRowField(Playbook, required=False, allow_null=True)
+    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
+    collection = OwnedRowField(
+        Collection, required=False, allow_null=True, help_text="The collection of a watch cannot be changed."
+    )
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
     max_cost_usd = UsdField(
-        required=False, allow_null=True, help_text="For each session; null: the installation's default."
+        required=False, allow_null=True, help_text="Cap per session; null: the installation's default."
     )
-    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="null: no cap of its own.")
+    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="Cap per day; null: no cap of its own.")
     max_runs_per_hour = CountField(required=False)
     pause_after = CountField(required=False)
     cron = serializers.CharField(max_length=120, required=False, allow_blank=True)
@@ -95,7 +97,7 @@ class PauseBody(Body):
 
 
 class CapBody(Body):
-    triggers = serializers.ListField(child=OwnRow(Trigger), min_length=1, max_length=MOST_AT_ONCE)
+    triggers = serializers.ListField(child=OwnedRowField(Trigger), min_length=1, max_length=MOST_AT_ONCE)
     max_cost_usd = UsdField(allow_null=True, help_text="Cap per future session; null: the installation's default.")
 
 
@@ -136,16 +138,16 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
-    @described("triggers_create", {201: TriggerSerializer}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
+    @describe("triggers_create", {201: TriggerSerializer}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
     def create(self, request: Request) -> Response:
         return self.make(trigger_create, TriggerBody)
 
-    @described("triggers_edit", TriggerSerializer, body=TriggerPatch)
+    @describe("triggers_edit", TriggerSerializer, body=TriggerPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change the fields that are sent, for future sessions. null clears a binding or a cap."""
         return self.act(trigger_edit, TriggerPatch, partial=True)
 
-    @described("triggers_delete")
+    @describe("triggers_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete the trigger. Its sessions stay."""
         return self.remove(trigger_delete)
@@ -168,11 +170,11 @@ class TriggerViewSet(OwnedViewSet[Trigger]):
         found = {"generation": trigger.secret_generation, "old_secret_until": trigger.old_secret_until}
         return Response(SecretSerializer({"secret": secret, **found}).data)
 
-    @detail_action("triggers_run", {201: SessionShown})
+    @detail_action("triggers_run", {201: SessionSerializer})
     def run(self, request: Request, **_: Any) -> Response:
         """Run the trigger now, under its caps. 422 if it has nothing to read without an event."""
         session = run_now(RunSpec(), owner=self.user, **self.actor, trigger=self.get_object())
-        return Response(SessionShown(session).data, status=201)
+        return Response(SessionSerializer(session).data, status=201)
 
     @list_action("triggers_set_cap", TriggerSerializer(many=True), body=CapBody)
     def set_cap(self, request: Request) -> Response:
@@ -264,7 +266,7 @@ class EventViewSet(OwnedViewSet[InboundEvent]):
     changes_nothing = frozenset({"dry_run"})
     starts = frozenset({"create"})
 
-    @described("events_send", EventAnswerSerializer, body=EventBody, examples=[EVENT_EXAMPLE])
+    @describe("events_send", EventAnswerSerializer, body=EventBody, examples=[EVENT_EXAMPLE])
     def create(self, request: Request) -> Response:
         """Start a session of the trigger whose rule matches best. An event without a match is stored too."""
         return self._receive()

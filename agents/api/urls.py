@@ -11,12 +11,12 @@ from rest_framework.routers import SimpleRouter
 from agents.api.agents import AgentViewSet
 from agents.api.approvals import ApprovalViewSet, QuestionViewSet
 from agents.api.ask import AskDryRunView, AskView, ChatViewSet
-from agents.api.base import ApiView
+from agents.api.base import SingleView
 from agents.api.knowledge import CollectionViewSet, DocumentViewSet, SearchView
 from agents.api.operations import CostsView, HaltView, HealthView, MeView, ReleaseView
 from agents.api.playbooks import CallableSkillViewSet, PlaybookViewSet, SkillAuditView, SkillViewSet
 from agents.api.results import MemoryViewSet, NotificationViewSet, PrecedentViewSet, ProjectViewSet, ProposalViewSet
-from agents.api.sessions import RunNow, SessionViewSet, ToolCallViewSet, TranscriptView
+from agents.api.sessions import RunNowView, SessionViewSet, ToolCallViewSet, TranscriptView
 from agents.api.streams import AgentEventViewSet, agent_events_stream, session_stream
 from agents.api.triggers import EventViewSet, TriggerViewSet
 from agents.exceptions import NotFound
@@ -45,7 +45,7 @@ router.register("tool-calls", ToolCallViewSet, basename="tool-call")
 router.register("triggers", TriggerViewSet, basename="trigger")
 
 
-class NotFoundView(ApiView):
+class NotFoundView(SingleView):
     """Answer unknown paths with the API's error shape."""
 
     @extend_schema(exclude=True)
@@ -66,7 +66,7 @@ urlpatterns = [
     path("v1/health", HealthView.as_view(), name="health"),
     path("v1/me", MeView.as_view(), name="me"),
     path("v1/release", ReleaseView.as_view(), name="release"),
-    path("v1/run-now", RunNow.as_view(), name="run-now"),
+    path("v1/run-now", RunNowView.as_view(), name="run-now"),
     path("v1/search", SearchView.as_view(), name="search"),
     path("v1/sessions/<uuid:id>/stream", session_stream, name="stream"),
     path("v1/sessions/<uuid:id>/transcript", TranscriptView.as_view(), name="transcript"),

@@ -207,7 +207,7 @@ def _waiting_for(session: AgentSession) -> str:
     return ""
 
 
-def findings_told(session: AgentSession) -> str:
+def findings_text(session: AgentSession) -> str:
     """The findings, each with its document and its verified quote."""
     return "\n\n".join(map(_finding_text, session.findings.select_related("document")))
 
@@ -218,7 +218,7 @@ def _finding_text(finding: Finding) -> str:
     return "\n".join(filter(None, [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), quote]))
 
 
-def findings_shown(session: AgentSession) -> list[dict[str, Any]]:
+def findings_facts(session: AgentSession) -> list[dict[str, Any]]:
     return [
         {
             "severity": finding.severity,

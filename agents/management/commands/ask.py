@@ -13,7 +13,7 @@ from agents.ask.entry import Route, ask, route
 from agents.ask.naming import Answer, short
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
-from agents.management.base import JsonCommand, await_end, ended_as, findings_told, incomplete, named_user, wait_time
+from agents.management.base import JsonCommand, await_end, ended_as, findings_text, incomplete, named_user, wait_time
 from agents.models import Agent, AgentSession
 from agents.policy.transitions import TERMINAL
 
@@ -96,7 +96,7 @@ def _answer_text(session: AgentSession) -> str:
     """The answer of a chat, or the findings of a run."""
     if session.mode == Mode.CHAT:
         return chat_answer(session)
-    return findings_told(session)
+    return findings_text(session)
 
 
 def _agent(owner_pk: int, named: str) -> Agent:

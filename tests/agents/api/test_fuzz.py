@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rest_framework import serializers
 from rest_framework.test import APIClient
 
-from agents.api.fields import Body, OwnRow
+from agents.api.fields import Body, OwnedRowField
 from tests.factories import make_user
 
 from .test_audit_trail import ACTS
@@ -67,7 +67,7 @@ def shaped(field, ids):
     if isinstance(field, serializers.ChoiceField):
         return st.sampled_from([*field.choices])
     forms = {
-        OwnRow: st.sampled_from(ids),
+        OwnedRowField: st.sampled_from(ids),
         serializers.DictField: st.dictionaries(st.text(max_size=8), VALUES, max_size=4),
         serializers.BooleanField: st.booleans(),
         serializers.IntegerField: NUMBERS,
