@@ -1,4 +1,4 @@
-"""What `doctor` looks at: the brakes, and what the safety of this installation stands on besides them."""
+"""The checks of `doctor`: the brakes, and the other conditions of a safe installation."""
 
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
@@ -28,31 +28,31 @@ def _migrations() -> Check:
 
 def _append_only() -> Check:
     missing = models.missing(connection)
-    fault = f"triggers are missing: {', '.join(missing)}; run `manage.py migrate audit 0001`, then `manage.py migrate`"
-    return Check.of("the record is append-only", ok=not missing, fault=fault)
+    fault = f"missing triggers: {', '.join(missing)}; run `manage.py migrate audit 0001`, then `manage.py migrate`"
+    return Check.of("the audit log is append-only", ok=not missing, fault=fault)
 
 
 def _durable() -> Check:
-    """Committed must mean on disk: the guard's promise is that intent is recorded before effect."""
+    """A commit must be on disk: the guard records each call before it is made."""
     name = "a commit survives a crash"
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             cursor.execute("PRAGMA synchronous")
-            kept = cursor.fetchall()[0][0] >= SQLITE_NORMAL
-            return Check.of(name, ok=kept, fault="synchronous is off: a crash may lose rows or break the file")
+            is_durable = cursor.fetchall()[0][0] >= SQLITE_NORMAL
+            return Check.of(name, ok=is_durable, fault="synchronous is off: a crash may lose rows or corrupt the file")
         cursor.execute("SHOW synchronous_commit")
         value = cursor.fetchall()[0][0]
     return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")
 
 
 def _installation() -> Check:
-    there = Installation.objects.filter(pk=1).exists()
-    return Check.of("the installation's row is there", ok=there, fault="every call is refused; run `manage.py migrate`")
+    exists = Installation.objects.filter(pk=1).exists()
+    return Check.of("the installation's row exists", ok=exists, fault="every call is refused; run `manage.py migrate`")
 
 
 def _models() -> Check:
     names = sorted(SuspendedModel.objects.values_list("model", flat=True))
-    fault = f"suspended for billing beyond their bound: {', '.join(names)}"
+    fault = f"suspended because they cost more than their bound: {', '.join(names)}"
     return Check.of("no model is suspended", ok=not names, fault=fault)
 
 

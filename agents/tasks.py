@@ -1,4 +1,4 @@
-"""What the queue's workers are asked to do. Each takes one id; everything else stands in the rows."""
+"""The tasks of the queue. Each takes one id and reads everything else from the rows."""
 
 import os
 import socket

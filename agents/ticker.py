@@ -1,8 +1,8 @@
-"""What is due: triggers, wakes, expiries, leases, the watchdog, checkpoints. One process at a time does it.
+"""The ticker: periodic duties such as triggers, wakes, expiries, lost leases and checkpoints.
 
-Every duty reads what is due from the rows and decides by conditional writes, so two tickers at once, or none for a
-week, do no harm. A duty that fails is logged and tried again; it keeps no other from being done. How often a duty is
-done is measured by a clock that nobody can set; a wall clock that was set back is noticed by the lease.
+One process at a time runs them, under a lease. Every duty finds its work in the rows and decides by conditional writes,
+so two tickers at once, or none for a week, do no harm. A duty that fails is logged, retried, and stops no other duty.
+Intervals use the monotonic clock; the lease shows when the wall clock was set back.
 """
 
 import logging
@@ -37,48 +37,50 @@ from audit.checkpoints import checkpoint_due, write_checkpoint
 logger = logging.getLogger(__name__)
 
 
-# --- Whose turn it is to do a duty of which there is one in the installation, such as the ticker's ---
-#
-# Several processes may offer themselves; the row says who holds it, and until when. A duty done twice does no harm
-# (what it does is decided by rows of its own); the lease only keeps it from being done by everybody all the time.
-
-
-def duty_take(name: str, *, owner: str, lifetime: timedelta, now: datetime) -> bool:
-    """True while this process holds the duty. It is taken over when its holder was not heard of for a lifetime."""
-    Lease.objects.get_or_create(name=name)
-    mine_or_free = Q(owner=owner) | Q(until__isnull=True) | Q(until__lte=now) | _beyond(lifetime, now)
-    return Lease.objects.filter(mine_or_free, name=name).update(owner=owner, until=now + lifetime) == 1
-
-
-def duty_is_ahead(name: str, *, lifetime: timedelta, now: datetime) -> bool:
-    """True when the duty was taken, or done, at a time that is still to come: the clock was set back since."""
-    return Lease.objects.filter(_beyond(lifetime, now) | Q(done_at__gt=now), name=name).exists()
-
-
-def _beyond(lifetime: timedelta, now: datetime) -> Q:
-    """Nobody can have taken the duty for that long, unless the clock was later then than it is now."""
-    return Q(until__gt=now + lifetime)
-
-
-def duty_done(name: str, *, owner: str, now: datetime) -> None:
-    Lease.objects.filter(name=name, owner=owner).update(done_at=now)
-
-
-def duty_leave(name: str, *, owner: str) -> None:
-    """Lets the next one take over at once."""
-    Lease.objects.filter(name=name, owner=owner).update(owner="", until=None)
-
-
 NAME = "ticker"
 LEASE = timedelta(seconds=10)
 STREAMS_KEPT = timedelta(minutes=10)
 COPIES_AT_ONCE = 100
-MAIL_SECONDS = 10.0  # how long a ticker that ends waits for copies that are being sent
+MAIL_SECONDS = 10.0  # how long a stopping ticker waits for the mailer
+
+
+# --- Lease for work that only one process may do ---
+#
+# A duty done twice does no harm. The lease only keeps every process from doing it all the time.
+
+
+def acquire(name: str, *, owner: str, lifetime: timedelta, now: datetime) -> bool:
+    """Take or renew the lease. False while another process holds it and has renewed it within a lifetime."""
+    Lease.objects.get_or_create(name=name)
+    available = Q(owner=owner) | Q(until__isnull=True) | Q(until__lte=now) | _too_late(lifetime, now)
+    return Lease.objects.filter(available, name=name).update(owner=owner, until=now + lifetime) == 1
+
+
+def release(name: str, *, owner: str) -> None:
+    """Let the next process acquire the lease at once."""
+    Lease.objects.filter(name=name, owner=owner).update(owner="", until=None)
+
+
+def record_done(name: str, *, owner: str, now: datetime) -> None:
+    Lease.objects.filter(name=name, owner=owner).update(done_at=now)
+
+
+def clock_moved_back(name: str, *, lifetime: timedelta, now: datetime) -> bool:
+    """True if the lease was acquired, or its work done, at a time that is still to come."""
+    return Lease.objects.filter(_too_late(lifetime, now) | Q(done_at__gt=now), name=name).exists()
+
+
+def _too_late(lifetime: timedelta, now: datetime) -> Q:
+    """An end that no lease acquired by now can have."""
+    return Q(until__gt=now + lifetime)
+
+
+# --- Duties ---
 
 
 @dataclass(frozen=True)
 class Duty:
-    """Something to look after: how often, and by what. It returns how much there was to do."""
+    """Periodic work: its name, its interval and its function, which returns how much was done."""
 
     name: str
     every: timedelta
@@ -90,45 +92,6 @@ def _checkpoint(now: datetime) -> int:
         return 0
     write_checkpoint(now=now)
     return 1
-
-
-class Post:
-    """Sends copies by e-mail in a thread of its own: a mail server that hangs holds up neither ticks nor workers."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._over = threading.Event()
-
-    def go(self, now: datetime) -> int:
-        """Begins to send what is due, unless it is at it; returns how many copies it has begun with."""
-        if self._thread is not None and self._thread.is_alive():
-            return 0
-        due = copies_due(now=now, limit=COPIES_AT_ONCE)
-        if due:
-            self._thread = threading.Thread(target=self._send, args=(due,), daemon=True)
-            self._thread.start()
-        return len(due)
-
-    def hurry(self) -> None:
-        """Begins with no further copy."""
-        self._over.set()
-
-    def wait(self) -> None:
-        """For what is being sent. A copy that hangs is left behind: its row says when it is tried again."""
-        if self._thread is not None:
-            self._thread.join(MAIL_SECONDS)
-            self.hurry()
-
-    def _send(self, pks: list[int]) -> None:
-        try:
-            for pk in pks:
-                if self._over.is_set():
-                    return
-                copy_send(pk, now=clock())
-        except Exception:
-            logger.exception("copies could not be sent; they are tried again")
-        finally:
-            connection.close()
 
 
 def _seconds(number: float) -> timedelta:
@@ -156,30 +119,70 @@ DUTIES = (
 )
 
 
+class Mailer:
+    """Sends e-mail copies in a thread: a hanging mail server delays neither ticks nor workers."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def start(self, now: datetime) -> int:
+        """Start sending due copies, unless it is still sending. Returns their number."""
+        if self._thread is not None and self._thread.is_alive():
+            return 0
+        due = copies_due(now=now, limit=COPIES_AT_ONCE)
+        if due:
+            self._thread = threading.Thread(target=self._send, args=(due,), daemon=True)
+            self._thread.start()
+        return len(due)
+
+    def stop(self) -> None:
+        """Send no further copy."""
+        self._stopped.set()
+
+    def join(self) -> None:
+        """Wait for the copies being sent. A hanging one is abandoned; its row says when to retry."""
+        if self._thread is not None:
+            self._thread.join(MAIL_SECONDS)
+            self.stop()
+
+    def _send(self, pks: list[int]) -> None:
+        try:
+            for pk in pks:
+                if self._stopped.is_set():
+                    return
+                copy_send(pk, now=clock())
+        except Exception:
+            logger.exception("e-mail copies could not be sent; they are retried")
+        finally:
+            connection.close()
+
+
 class Ticker:
-    """Offers itself for the duty, and does what is due while it holds it."""
+    """Does the due duties while it holds the lease."""
 
     def __init__(self, duties: tuple[Duty, ...] = DUTIES, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"[-96:]
-        self._post = Post()
-        self._duties = (*duties, Duty("send copies", _seconds(1), self._post.go))
+        self._mailer = Mailer()
+        self._duties = (*duties, Duty("send copies", _seconds(1), self._mailer.start))
         self._monotonic = monotonic
         self._next: dict[str, float] = {}
 
     def tick(self, now: datetime) -> dict[str, int] | None:
-        """What was done, by duty; -1 for one that failed. None when another process holds the duty."""
-        if duty_is_ahead(NAME, lifetime=LEASE, now=now):
-            logger.warning("the clock was set back; schedules are planned anew")
+        """Counts by duty, -1 for one that failed. None if another process holds the lease."""
+        if clock_moved_back(NAME, lifetime=LEASE, now=now):
+            logger.warning("the clock was set back; schedules are planned again")
             schedules_replan(now=now)
-        if not duty_take(NAME, owner=self.owner, lifetime=LEASE, now=now):
+        if not acquire(NAME, owner=self.owner, lifetime=LEASE, now=now):
             return None
-        passed = self._monotonic()
-        done = {duty.name: self._do(duty, now) for duty in self._duties if self._next.get(duty.name, passed) <= passed}
-        duty_done(NAME, owner=self.owner, now=now)
-        return {name: count for name, count in done.items() if count}
+        elapsed = self._monotonic()
+        due = [duty for duty in self._duties if self._next.get(duty.name, elapsed) <= elapsed]
+        counts = {duty.name: self._do(duty, now) for duty in due}
+        record_done(NAME, owner=self.owner, now=now)
+        return {name: count for name, count in counts.items() if count}
 
     def run(self, over: Asked, *, every: float) -> None:
-        """Ticks until told to stop. A database that is away is waited for."""
+        """Tick until asked to stop, also through database outages."""
         try:
             while not over.is_set():
                 close_old_connections()
@@ -190,18 +193,18 @@ class Ticker:
                     connection.close()
                 over.wait(every)
         finally:
-            self._post.hurry()
+            self._mailer.stop()
             self.leave()
 
     def leave(self) -> None:
-        """Lets another process take the duty at once."""
-        self._post.wait()
-        duty_leave(NAME, owner=self.owner)
+        """Let another process acquire the lease at once."""
+        self._mailer.join()
+        release(NAME, owner=self.owner)
 
     def _do(self, duty: Duty, now: datetime) -> int:
         self._next[duty.name] = self._monotonic() + duty.every.total_seconds()
         try:
             return duty.do(now)
         except Exception:
-            logger.exception("could not %s; it is tried again", duty.name)
+            logger.exception("could not %s; it is retried", duty.name)
             return -1

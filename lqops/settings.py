@@ -207,14 +207,14 @@ REST_FRAMEWORK = {
         "agents.api.access.OptedIn",
         "agents.api.access.MayStart",
     ],
-    "DEFAULT_PARSER_CLASSES": ["agents.api.fields.StrictJSON"],
+    "DEFAULT_PARSER_CLASSES": ["agents.api.fields.StrictJSONParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "agents.api.paging.Pages",
-    "DEFAULT_FILTER_BACKENDS": ["agents.api.paging.StrictBackend"],
-    "DEFAULT_THROTTLE_CLASSES": ["agents.api.access.PerUser"],
-    "DEFAULT_SCHEMA_CLASS": "agents.api.schema.Described",
+    "DEFAULT_PAGINATION_CLASS": "agents.api.paging.PagePagination",
+    "DEFAULT_FILTER_BACKENDS": ["agents.api.paging.StrictFilterBackend"],
+    "DEFAULT_THROTTLE_CLASSES": ["agents.api.access.UserRateThrottle"],
+    "DEFAULT_SCHEMA_CLASS": "agents.api.schema.ApiSchema",
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "agents.api.errors.answer_error",
+    "EXCEPTION_HANDLER": "agents.api.errors.exception_handler",
     "UNICODE_JSON": False,  # invisible and direction-changing characters are sent as escapes
 }
 LQOPS_API_RATES = {"read": "1200/min", "write": "300/min", "events": "120/min"}  # per user and web process

@@ -1,1 +1,1 @@
-"""The API: one file per resource. Thin: parse, authorise, call one service, present. It writes no row by itself."""
+"""The REST API, one file per resource: parse, authorise, call one service, present. It writes no rows itself."""

@@ -1,6 +1,7 @@
-"""Who is asking: the user of an API key, or of a signed-in browser. A key that opens nothing is told nothing more.
+"""Who may call the API: API keys, permissions and rate limits.
 
-A wrong key is refused at once and never falls back to the browser's session.
+Whose rows a request may touch is not decided here: querysets hold only the user's own rows, so another user's id is
+not found.
 """
 
 from typing import Any, Final, cast
@@ -24,13 +25,13 @@ SCHEME: Final = b"bearer"
 
 
 class ApiKeyAuthentication(authentication.BaseAuthentication):
-    """`Authorization: Bearer lqk_…`."""
+    """`Authorization: Bearer lqk_…`. A wrong key is refused and never falls back to the browser's session."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
         scheme, _, given = authentication.get_authorization_header(request).partition(b" ")
         if scheme.lower() != SCHEME:
             return None
-        # latin-1 reads any byte; what is not ASCII is then refused like every other wrong key.
+        # latin-1 decodes any byte; a key that is not ASCII is then refused like every other wrong key.
         key = api_key_verify(given.strip().decode("latin-1"), now=clock())
         if key is None:
             raise AuthenticationFailed("The key is unknown, expired or revoked, or its user is not active.")
@@ -40,41 +41,35 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
         return 'Bearer realm="lqops"'
 
 
-# What a request needs before its view is entered: a user, the scope of its key, the user's opt-in and, to begin a
-# session or set up what begins some, the permission to.
-#
-# Whose rows it may touch is not decided here: querysets hold nobody else's, so a stranger's id is not found.
+# --- Permissions ---
 
 
 class SignedIn(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         if not request.user.is_authenticated:
-            raise NotAuthenticated("Show an API key in the header Authorization, or sign in.")
+            raise NotAuthenticated("Send an API key in the Authorization header, or sign in.")
         return True
 
 
 class InScope(BasePermission):
-    """A key does what its scopes say. A person in a browser is held by permissions alone."""
+    """A key needs the scope of the operation. A signed-in browser has all scopes."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        needed = scope_needed(request.method or "", view)
-        demand_scope(needed, request)
+        require_scope(scope_needed(request.method or "", view), request)
         return True
 
 
 class OptedIn(BasePermission):
-    """Who has opted out changes nothing, but reads everything, and can always halt."""
+    """Changes need the user's opt-in. Reading and halting never do."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        free = scope_needed(request.method or "", view) == Scope.READ or _act(view) in view.always_allowed
-        if not free:
-            demand_opt_in(request)
+        if scope_needed(request.method or "", view) != Scope.READ and _act(view) not in view.always_allowed:
+            require_opt_in(request)
         return True
 
 
 class MayStart(BasePermission):
-    """Sessions are begun, and triggers set up, by those whose role says so, as in the admin; to own what they would
-    read is not enough."""
+    """Starting sessions and setting up triggers needs the permission to, also for one's own rows."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _act(view) in view.starts:
@@ -85,44 +80,44 @@ class MayStart(BasePermission):
 def scope_needed(method: str, view: Any) -> Scope:
     if method in SAFE_METHODS or _act(view) in view.changes_nothing:
         return Scope.READ
-    if words := view.scope_of_words():
-        return Scope(words)
+    if scope := view.scope_of_text():
+        return Scope(scope)
     return Scope.DECIDE if _act(view) in view.decisions else Scope.WRITE
 
 
-def demand_scope(needed: Scope, request: Request) -> None:
+def require_scope(needed: Scope, request: Request) -> None:
     if isinstance(request.auth, ApiKey) and needed not in request.auth.scopes:
         raise ScopeMissing(needed)
 
 
-def demand_opt_in(request: Request) -> None:
+def require_opt_in(request: Request) -> None:
     if not Profile.objects.filter(user=request.user.pk, opted_in=True).exists():
         raise NotOptedIn
 
 
-def demand_scope_in_chat(text: str, request: Request) -> None:
-    """What a message asks for may need another scope than its address: to look, or to decide."""
-    demand_scope(Scope(scope_in_chat(text)), request)
+def require_chat_scope(text: str, request: Request) -> None:
+    """A chat message may ask for something that needs another scope than `write`."""
+    require_scope(Scope(scope_in_chat(text)), request)
 
 
 def _act(view: Any) -> str:
-    """The name of the action, or of the method on a view without actions."""
+    """The action of a viewset, or the HTTP method of a plain view."""
     act: str = getattr(view, "action", None) or view.request.method.lower()
     return act
 
 
-# How often one user may ask. Counted in the memory of each web process: with N processes a user gets up to N times
-# it.
-#
-# This keeps a client that runs wild from crowding out others. It guards no money and no approval: those are decided
-# in the database.
+# --- Rate limits ---
 
 
-class PerUser(SimpleRateThrottle):
-    """One rate for reading, one for everything else, and one for views that name their own in `throttle_kind`."""
+class UserRateThrottle(SimpleRateThrottle):
+    """Requests per user: one rate for reads, one for writes, one for POSTs to views with a `throttle_kind`.
+
+    Counted in the memory of each web process, so N processes allow up to N times the rate. This keeps one client from
+    crowding out the others; it protects no money and no approval.
+    """
 
     def __init__(self) -> None:
-        """The rate depends on the request, so it is read when there is one."""
+        """Set no rate yet: it depends on the request."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
         kind = getattr(view, "throttle_kind", "") if request.method == "POST" else ""

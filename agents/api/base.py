@@ -1,49 +1,50 @@
-"""What every view of the API stands on: its rows belong to the person who asks, and services do the writing.
+"""Base classes of the API's views. Each view parses, authorises, calls one service and presents the result.
 
-A queryset holds nobody else's rows, so a stranger's id is 404 on every route, also for staff: through the API nobody
-gets more than their own. What needs a person's permission beyond that is decided by the services.
+A queryset holds only the user's own rows, so another user's id is 404 on every route, also for staff. Further
+permissions are checked by the services.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db import models
 from django.db.models import QuerySet
-from rest_framework import generics, serializers, status, views, viewsets
+from rest_framework import generics, serializers, views, viewsets
 from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.errors import LengthMissing
-from agents.api.fields import Body
+from agents.api.fields import Body, has_field
 from agents.conf import clock
 from agents.models import ApiKey
-from agents.people.access import rows_list
+from agents.people.access import row_view, rows_list
 
 Row = TypeVar("Row", bound=models.Model)
 
 
-class Acting(views.APIView):
-    """The person, the moment and the words of a request. The sets name actions."""
+class BaseView(views.APIView):
+    """User, time and body of a request. The sets name actions, or HTTP methods of a plain view."""
 
     always_allowed: frozenset[str] = frozenset()  # also without opt-in
-    changes_nothing: frozenset[str] = frozenset()  # a POST that only asks
-    decisions: frozenset[str] = frozenset()  # needs the scope `decide`
-    starts: frozenset[str] = frozenset()  # begins sessions, or sets up what does: they cost money
+    changes_nothing: frozenset[str] = frozenset()  # POST requests that only read
+    decisions: frozenset[str] = frozenset()  # need the scope `decide`
+    starts: frozenset[str] = frozenset()  # start sessions, or set up what does: these cost money
 
-    def scope_of_words(self) -> str:
-        """The scope that the words of the body need, where a view goes by words; empty elsewhere."""
+    def scope_of_text(self) -> str:
+        """The scope that the text in the body needs, for views that act on text; empty elsewhere."""
         return ""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """A body that cannot be read is refused, also where nothing is read from it."""
+        """Refuse a body that cannot be parsed, also where no field of it is read."""
         super().initial(request, *args, **kwargs)
         if request.method == "POST":
             request.data  # noqa: B018 reading it is the check
 
     @property
-    def person(self) -> User:
+    def user(self) -> User:
         return cast("User", self.request.user)
 
     @property
@@ -51,80 +52,117 @@ class Acting(views.APIView):
         return clock()
 
     @property
+    def actor(self) -> dict[str, Any]:
+        """Who acts, and when: the arguments that every service takes."""
+        return {"by": self.user, "now": self.now}
+
+    @property
     def key_id(self) -> str:
-        """The API key that speaks for the person, for the record; empty in a browser."""
+        """The public id of the API key, for the audit log; empty in a browser."""
         key = self.request.auth
         return str(key.public_id) if isinstance(key, ApiKey) else ""
 
     def body(self, kind: type[Body], *, partial: bool = False) -> dict[str, Any]:
         if "HTTP_TRANSFER_ENCODING" in self.request.META and not self.request.META.get("CONTENT_LENGTH"):
             raise LengthMissing
-        return self._checked(kind, self.request.data, partial=partial)
+        return self._validated(kind, self.request.data, partial=partial)
 
     def query(self, kind: type[Body]) -> dict[str, Any]:
-        return self._checked(kind, self.request.query_params.dict(), partial=False)
+        return self._validated(kind, self.request.query_params.dict(), partial=False)
 
-    def _checked(self, kind: type[Body], data: Any, *, partial: bool) -> dict[str, Any]:
+    def _validated(self, kind: type[Body], data: Any, *, partial: bool) -> dict[str, Any]:
         serializer = kind(data=data, context={"request": self.request})
         if partial:
-            # Not `partial=True`: that would make the parts of what is inside a list optional, too.
+            # Not `partial=True`: that would make the fields of list items optional, too.
             for field in serializer.fields.values():
                 field.required, field.default = False, empty
         serializer.is_valid(raise_exception=True)
         return cast("dict[str, Any]", serializer.validated_data)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        answered = super().finalize_response(request, response, *args, **kwargs)
-        answered["Cache-Control"] = "no-store"
-        return answered
+        final = super().finalize_response(request, response, *args, **kwargs)
+        final["Cache-Control"] = "no-store"
+        return final
 
 
-class ApiView(Acting, generics.GenericAPIView[Any]):
-    """A thing of which there is one: no list, no id."""
+class SingleView(BaseView, generics.GenericAPIView[Any]):
+    """A resource without list and ids."""
 
     serializer_class: Any = serializers.Serializer
     pagination_class = None
     filter_backends = []
 
 
-class OwnedViewSet(Acting, viewsets.GenericViewSet[Row]):
-    """Rows of one kind that belong to the person who asks."""
+class ListView(BaseView, generics.GenericAPIView[Row]):
+    """One list, filtered and paged."""
+
+    def page(self, rows: QuerySet[Row]) -> Response:
+        page = self.paginate_queryset(self.filter_queryset(rows))
+        return self.get_paginated_response(self.get_serializer(page, many=True).data)
+
+
+class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
+    """Rows of one model that belong to the user."""
 
     lookup_field = "public_id"
     lookup_url_kwarg = "id"
     lookup_value_converter = "uuid"
-    owner_path = "owner_id"
+    detail_serializer_class: Any = None  # for everything but the list
+    row_name = ""  # what services call the row; by default the name of the model
     ordering: tuple[Any, ...] = ("-id",)
     joins: tuple[str, ...] = ()
-    reaches_others = False  # some people get rows of others here, which is on record
+    shows_others_rows = False  # to some users; then each view is recorded in the audit log
+
+    def get_serializer_class(self) -> Any:
+        is_detail = self.detail_serializer_class is not None and self.action != "list"
+        return self.detail_serializer_class if is_detail else super().get_serializer_class()
 
     def get_queryset(self) -> QuerySet[Row]:
         rows: QuerySet[Row] = super().get_queryset()
-        if any(field.name == "deleted_at" for field in rows.model._meta.fields):
+        if has_field(rows.model, "deleted_at"):
             rows = rows.filter(deleted_at__isnull=True)
-        return self.reachable(rows).select_related(*self.joins).order_by(*self.ordering)
+        return self.visible(rows).select_related(*self.joins).order_by(*self.ordering)
 
-    def reachable(self, rows: QuerySet[Row]) -> QuerySet[Row]:
-        return rows.filter(**{self.owner_path: self.person.pk})
+    def visible(self, rows: QuerySet[Row]) -> QuerySet[Row]:
+        return rows.filter(owner_id=self.user.pk)
 
     def list(self, request: Request) -> Response:
-        return self.listed(self.filter_queryset(self.get_queryset()), self.get_serializer_class())
+        return self.page(self.filter_queryset(self.get_queryset()), self.get_serializer_class())
 
     def retrieve(self, request: Request, **_: Any) -> Response:
-        """One of them, by its id."""
-        return Response(self.get_serializer(self.get_object()).data)
+        """One row, by its id."""
+        row = self.get_object()
+        if self.shows_others_rows:
+            row_view(row=row, **self.actor)
+        return Response(self.get_serializer(row).data)
 
-    def listed(self, rows: Any, kind: type[serializers.BaseSerializer[Any]]) -> Response:
+    def page(self, rows: Any, serializer: type[serializers.BaseSerializer[Any]]) -> Response:
         page = self.paginate_queryset(rows)
-        if self.reaches_others:
-            rows_list(page or (), by=self.person, now=self.now)
-        return self.get_paginated_response(kind(page, many=True, context=self.get_serializer_context()).data)
+        if self.shows_others_rows:
+            rows_list(page or (), **self.actor)
+        return self.get_paginated_response(serializer(page, many=True, context=self.get_serializer_context()).data)
 
-    def shown(self, row: Row, *, created: bool = False) -> Response:
-        """The row as it stands now, read again with everything that its answer names."""
+    def act(self, service: Callable[..., Row], body: type[Body] | None = None, *, partial: bool = False) -> Response:
+        """Call a service on the row with the request's body, and answer with the changed row."""
+        row = self.get_object()
+        data = self.body(body, partial=partial) if body else {}
+        return self.respond(service(**{self._row_name: row}, **self.actor, **data))
+
+    def make(self, service: Callable[..., Row], body: type[Body]) -> Response:
+        """Create a row of the user from the request's body."""
+        data = self.body(body)
+        return self.respond(service(owner=self.user, **self.actor, **data), created=True)
+
+    def remove(self, service: Callable[..., Any]) -> Response:
+        service(**{self._row_name: self.get_object()}, **self.actor)
+        return Response(status=204)
+
+    def respond(self, row: Row, *, created: bool = False) -> Response:
+        """The row after a change, read again with everything that its serializer needs."""
         fresh = self.get_queryset().get(pk=row.pk)
-        number = status.HTTP_201_CREATED if created else status.HTTP_200_OK
-        return Response(self.get_serializer(fresh).data, status=number)
+        return Response(self.get_serializer(fresh).data, status=201 if created else 200)
 
-    def gone(self) -> Response:
-        return Response(status=status.HTTP_204_NO_CONTENT)
+    @property
+    def _row_name(self) -> str:
+        """The name of the services' argument for the row."""
+        return self.row_name or str(self.get_queryset().model._meta.model_name)

@@ -1,4 +1,7 @@
-"""Fields that several resources share: money as text, ids of rows, and texts that are redacted as they come in."""
+"""Serializer fields, serializer base classes and strict parsers of request bodies.
+
+Nothing here reads a row of another user, and no parser lets through a value that the database cannot store.
+"""
 
 import json
 import math
@@ -21,7 +24,7 @@ from agents.models.fields import PLACES, MicroUSDField
 from agents.policy.costs import MOST_USD
 from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.text.formats import MAX_BYTES
-from audit.redaction import redact
+from audit.redaction import redact, redact_data
 
 LARGEST_COUNT: Final = 2**31 - 1
 NOTE_CHARS: Final = 2_000
@@ -44,7 +47,7 @@ class UsdField(serializers.DecimalField):
 
     def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
         if isinstance(data, str) and not data.strip():
-            self.fail("text")  # no amount, and not null: that has to be said
+            self.fail("text")  # an empty text is neither an amount nor null
         return super().validate_empty_values(data)
 
     def to_internal_value(self, data: Any) -> Decimal:
@@ -54,9 +57,9 @@ class UsdField(serializers.DecimalField):
 
 
 class WordField(serializers.ChoiceField):
-    """One of a few words; a refusal names them."""
+    """One of a few words; the error lists them."""
 
-    default_error_messages = {"invalid_choice": '"{input}" is not known here; known are: {known}.'}
+    default_error_messages = {"invalid_choice": '"{input}" is unknown. Known: {known}.'}
 
     def fail(self, key: str, **kwargs: Any) -> NoReturn:
         super().fail(key, known=", ".join(str(word) for word in self.choices), **kwargs)
@@ -75,10 +78,20 @@ class CountField(serializers.IntegerField):
 
 
 class RedactedField(serializers.CharField):
-    """Words of a person that others may read."""
+    """Text without secrets, both as it comes in and as it goes out."""
 
     def to_internal_value(self, data: Any) -> str:
         return redact(super().to_internal_value(data))
+
+    def to_representation(self, value: Any) -> str:
+        return redact(super().to_representation(value))
+
+
+class RedactedDictField(serializers.DictField):
+    """A stored object without secrets."""
+
+    def to_representation(self, value: Any) -> dict[str, Any]:
+        return dict(redact_data(value))
 
 
 class NoteField(RedactedField):
@@ -86,8 +99,8 @@ class NoteField(RedactedField):
         super().__init__(**{"max_length": NOTE_CHARS, "required": False, "allow_blank": True, "default": "", **kwargs})
 
 
-class OwnRow(serializers.UUIDField):
-    """The id of a row of the person who asks. Anybody else's is not found, like one that does not exist."""
+class OwnedRowField(serializers.UUIDField):
+    """The id of one of the user's rows, or of a shared row. Another user's row is not found."""
 
     def __init__(self, model: type[models.Model], *, shared: bool = False, **kwargs: Any) -> None:
         self.model = model
@@ -100,7 +113,7 @@ class OwnRow(serializers.UUIDField):
         wanted = {"public_id": UUID(str(super().to_internal_value(data)))}
         if not self.shared:
             wanted["owner_id"] = self.context["request"].user.pk
-        if any(field.name == "deleted_at" for field in self.model._meta.fields):
+        if has_field(self.model, "deleted_at"):
             wanted["deleted_at"] = None  # type: ignore[assignment]  # a filter for NULL
         row = models.QuerySet(self.model).filter(**wanted).first()
         if row is None:
@@ -109,20 +122,24 @@ class OwnRow(serializers.UUIDField):
 
 
 class Body(serializers.Serializer[Any]):
-    """What a request may say. A name that is not known is refused: a misspelt cap would otherwise be no cap. So is a
-    value of another kind: nothing is made of a number that stands for a text, or of a 0 that stands for false."""
+    """A request body, or query parameters.
+
+    Unknown names are refused: a misspelt cap would otherwise be no cap. So are values of another type: a number is not
+    taken for text, nor 0 for false.
+    """
 
     def run_validation(self, data: Any = empty) -> Any:
         if isinstance(data, Mapping):
             if unknown := set(data) - set(self.fields):
-                told = f"Not known here; known are: {', '.join(self.fields)}."
-                raise serializers.ValidationError({str(name): [told] for name in unknown})
-            if odd := {name: [why] for name, value in data.items() if (why := _oddity(self.fields[name], value))}:
-                raise serializers.ValidationError(odd)
+                message = f"Unknown. Known: {', '.join(self.fields)}."
+                raise serializers.ValidationError({str(name): [message] for name in unknown})
+            wrong = {name: [why] for name, value in data.items() if (why := _type_error(self.fields[name], value))}
+            if wrong:
+                raise serializers.ValidationError(wrong)
         return super().run_validation(data)
 
 
-def _oddity(field: Any, value: Any) -> str:
+def _type_error(field: Any, value: Any) -> str:
     if isinstance(field, serializers.BooleanField) and not isinstance(value, bool | None):
         return "Send true or false."
     if isinstance(field, serializers.CharField | serializers.UUIDField) and not isinstance(value, str | None):
@@ -145,8 +162,8 @@ def _option_field(each: Field[Any]) -> serializers.Field[Any, Any, Any, Any]:
     return serializers.BooleanField(**about) if is_flag else serializers.DictField(**about)
 
 
-class Shown(serializers.ModelSerializer[Any]):
-    """A row as it is shown: only the fields that are named, all read-only, `id` being the public id."""
+class RowSerializer(serializers.ModelSerializer[Any]):
+    """A row of a model, read-only: the fields named in Meta, `id` being the public id."""
 
     serializer_field_mapping = {**serializers.ModelSerializer.serializer_field_mapping, MicroUSDField: UsdField}
     id = serializers.UUIDField(source="public_id", read_only=True)
@@ -162,19 +179,22 @@ def ref(name: str) -> serializers.UUIDField:
     return serializers.UUIDField(source=f"{name}.public_id", read_only=True, allow_null=True)
 
 
-# What is taken from a request body, before any field is looked at: sizes, depth, and text that every database holds.
+def has_field(model: type[models.Model], name: str) -> bool:
+    return any(field.name == name for field in model._meta.fields)
+
+
+# --- Parsers ---
 #
-# One strict reading of JSON: a name stands once in an object, numbers are finite and fit 64 bits, text has no NUL and
-# no half characters. So no later layer meets a value that it cannot store.
+# JSON is read strictly: each name once in an object, finite numbers of 64 bits, no NUL and no lone surrogate in text.
 
 
 MAX_DEPTH: Final = 50
-LARGEST: Final = 2**63 - 1
+LARGEST_INTEGER: Final = 2**63 - 1
 FORM_OVERHEAD: Final = 64 * 1024
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-class StrictJSON(parsers.BaseParser):
+class StrictJSONParser(parsers.BaseParser):
     media_type = "application/json"
 
     def parse(
@@ -183,32 +203,36 @@ class StrictJSON(parsers.BaseParser):
         raw = _read(stream)
         try:
             value = json.loads(
-                raw.decode("utf-8"), object_pairs_hook=_once, parse_float=_finite, parse_constant=_no_constant
+                raw.decode("utf-8"),
+                object_pairs_hook=_unique_names,
+                parse_float=_finite,
+                parse_constant=_refuse_constant,
             )
         except RecursionError:
             raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.") from None
         except ValueError as error:
-            raise ParseError(f"The body is not JSON as it is taken here: {error}") from None
+            raise ParseError(f"The body is not valid JSON: {error}") from None
         _check(value)
         return value
 
 
-class YamlText(parsers.BaseParser):
-    """A playbook as it stands in a file: the text is handed on, and read by the service alone."""
+class YamlParser(parsers.BaseParser):
+    """A YAML file as text in `field`; the service parses it."""
 
     media_type = "application/yaml"
+    field = "yaml"
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
         try:
-            return {"yaml": _read(stream).decode("utf-8")}
+            return {self.field: _read(stream).decode("utf-8")}
         except UnicodeDecodeError:
             raise ParseError("The body is not UTF-8 text.") from None
 
 
-class Upload(parsers.MultiPartParser):
-    """A form with one file. What is plainly too large is refused before it is read."""
+class UploadParser(parsers.MultiPartParser):
+    """A form with one file. A form that is too large is refused before it is read."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -227,12 +251,12 @@ def _read(stream: IO[Any]) -> bytes:
     return raw
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two readers of an object that names a thing twice may see two different things."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name stands twice in one object.")
-    return found
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse an object that has a name twice: two readers may take different values from it."""
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("an object has the same name twice.")
+    return value
 
 
 def _finite(text: str) -> float:
@@ -242,12 +266,13 @@ def _finite(text: str) -> float:
     return value
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value.")
 
 
 def _check(value: Any) -> None:
-    level, depth = [value], 0
+    level = [value]
+    depth = 0
     while level:
         if depth > MAX_DEPTH:
             raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
@@ -264,6 +289,6 @@ def _check(value: Any) -> None:
 
 def _check_scalar(item: Any) -> None:
     if isinstance(item, str) and _UNSTORABLE.search(item):
-        raise ParseError("Text with a NUL, or with half of a character, cannot be stored.")
-    if isinstance(item, int) and abs(item) > LARGEST:
-        raise ParseError("A number does not fit into 64 bits; send it as text.")
+        raise ParseError("Text with a NUL character or a lone surrogate cannot be stored.")
+    if isinstance(item, int) and abs(item) > LARGEST_INTEGER:
+        raise ParseError("A number does not fit into 64 bits. Send it as text.")

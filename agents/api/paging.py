@@ -1,4 +1,4 @@
-"""Pages of a list: 50 rows unless asked otherwise, never more than 200. What is out of range is clamped."""
+"""Pages and filters of lists. Out-of-range pages are clamped; unknown filters are refused."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 import django_filters
 from django.db.models import QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
+from drf_spectacular.utils import extend_schema_field
 from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
@@ -15,17 +16,17 @@ from rest_framework.utils.urls import replace_query_param
 DEFAULT_SIZE: Final = 50
 LARGEST_SIZE: Final = 200
 LAST_PAGE: Final = 1_000_000
-PARAMETERS: Final = frozenset({"page", "page_size"})
+PAGE_PARAMETERS: Final = frozenset({"page", "page_size"})
 
 
-class Pages(BasePagination):
-    """`?page=2&page_size=100`. A page beyond the end is empty, not an error."""
+class PagePagination(BasePagination):
+    """`?page=2&page_size=100`. A page after the last one is empty, not an error."""
 
     def paginate_queryset(
         self, queryset: QuerySet[Any] | Sequence[Any], request: Request, view: Any = None
     ) -> list[Any]:
-        self.page = _whole(request, "page", default=1, most=LAST_PAGE)
-        self.size = _whole(request, "page_size", default=DEFAULT_SIZE, most=LARGEST_SIZE)
+        self.page = _integer(request, "page", default=1, maximum=LAST_PAGE)
+        self.size = _integer(request, "page_size", default=DEFAULT_SIZE, maximum=LARGEST_SIZE)
         self.url = request.build_absolute_uri()
         start = (self.page - 1) * self.size
         self.count = queryset.count() if isinstance(queryset, QuerySet) else len(queryset)
@@ -50,7 +51,7 @@ class Pages(BasePagination):
             "type": "object",
             "required": ["count", "page", "page_size", "next", "previous", "results"],
             "properties": {
-                "count": {**number, "description": "All rows, not only those of this page."},
+                "count": {**number, "description": "Rows on all pages."},
                 "page": number,
                 "page_size": number,
                 "next": link,
@@ -60,48 +61,55 @@ class Pages(BasePagination):
         }
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
-        size = f"Rows on a page: {DEFAULT_SIZE} by default, from 1 to {LARGEST_SIZE}."
+        size = f"Rows per page, 1 to {LARGEST_SIZE}. Default: {DEFAULT_SIZE}."
         return [
             {"name": name, "in": "query", "required": False, "description": text, "schema": {"type": "integer"}}
-            for name, text in (("page", "Which page, from 1."), ("page_size", size))
+            for name, text in (("page", "Page number, from 1."), ("page_size", size))
         ]
 
 
-def _whole(request: Request, name: str, *, default: int, most: int) -> int:
+def _integer(request: Request, name: str, *, default: int, maximum: int) -> int:
     given = request.query_params.get(name)
     if given is None:
         return default
     digits = given.strip()
     if not (digits.isascii() and digits.removeprefix("-").isdigit()):
         raise ValidationError({name: [f"{given[:40]!r} is not a whole number."]})
-    # More digits than the largest has: no need to read them all.
-    value = int(digits) if len(digits) <= len(str(most)) + 1 else (1 if digits.startswith("-") else most)
-    return max(1, min(value, most))
+    # A number with more digits than the maximum is not parsed.
+    value = int(digits) if len(digits) <= len(str(maximum)) + 1 else (1 if digits.startswith("-") else maximum)
+    return max(1, min(value, maximum))
 
 
-# Filters of lists. A parameter that is not known, or has no sense, is refused: a filter that does nothing misleads.
+# --- Filters ---
 
 
-YES_OR_NO = (("true", "yes"), ("false", "no"))
+class StrictFilterBackend(DjangoFilterBackend):  # type: ignore[misc]  # django-filter ships no types
+    """Refuse query parameters that the list does not know: a filter without effect misleads."""
 
-
-class StrictBackend(DjangoFilterBackend):  # type: ignore[misc]  # django-filter ships no types
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: Any) -> Any:
         filters = self.get_filterset_class(view, queryset)
-        known = PARAMETERS | set(filters.base_filters if filters else ())
+        known = PAGE_PARAMETERS | set(filters.base_filters if filters else ())
         if unknown := set(request.query_params) - known:
-            named = ", ".join(sorted(known))
-            raise ValidationError({name: [f"Not known here; known are: {named}."] for name in unknown})
+            message = f"Unknown. Known: {', '.join(sorted(known))}."
+            raise ValidationError({name: [message] for name in unknown})
         return super().filter_queryset(request, queryset, view)
 
 
-class YesOrNo(django_filters.ChoiceFilter):  # type: ignore[misc]  # django-filter ships no types
-    """true or false, and no third reading."""
+class FilterSet(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+    """The filters of one list."""
+
+
+@extend_schema_field({"type": "string", "enum": ["false", "true"]})
+class BooleanFilter(django_filters.ChoiceFilter):  # type: ignore[misc]  # django-filter ships no types
+    """`true` or `false`; anything else is refused, where django-filter's own would ignore it."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(choices=YES_OR_NO, **kwargs)
+        super().__init__(choices=(("true", "yes"), ("false", "no")), **kwargs)
+
+    def filter(self, qs: QuerySet[Any], value: str) -> Any:
+        return super().filter(qs, value == "true") if value else qs
 
 
-def public_id(field: str, label: str) -> django_filters.UUIDFilter:
-    """Rows that belong to the row of this id."""
-    return django_filters.UUIDFilter(field_name=f"{field}__public_id", label=label)
+def public_id_filter(relation: str) -> django_filters.UUIDFilter:
+    """Rows whose related row has this public id."""
+    return django_filters.UUIDFilter(field_name=f"{relation}__public_id", label=f"The id of the {relation}.")

@@ -1,4 +1,4 @@
-"""Playbooks: what runs check documents against. Each edit makes a new version; YAML comes in and goes out."""
+"""Playbooks, prompt skills, callable skills and the calls of skills."""
 
 from typing import Any
 
@@ -7,15 +7,14 @@ from django.db.models import Count, QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample
-from rest_framework import generics, serializers
-from rest_framework.decorators import action
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import Acting, OwnedViewSet
-from agents.api.fields import Body, CountField, Shown, StrictJSON, WordField, YamlText
-from agents.api.paging import YesOrNo
-from agents.api.schema import described
+from agents.api.base import ListView, OwnedViewSet
+from agents.api.fields import Body, CountField, RowSerializer, StrictJSONParser, WordField, YamlParser
+from agents.api.paging import BooleanFilter, FilterSet
+from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
 from agents.exceptions import NotFound
@@ -29,20 +28,24 @@ from audit.recorder import AUDITED_LEVELS
 MOST_POSITIONS = 500
 MOST_PHRASES = 100
 TEXT_CHARS = 20_000
+SKILL_NAME_CHARS = 128
+LEVELS = [(level, level) for level in sorted(AUDITED_LEVELS)]
 
 
-class PositionShown(serializers.ModelSerializer[PlaybookPosition]):
-    class Meta:
-        model = PlaybookPosition
-        fields = ["issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain"]
-        read_only_fields = fields
+# --- Playbooks: each edit makes a new version ---
 
+
+class PositionSerializer(RowSerializer):
     fallbacks = serializers.ListField(child=serializers.CharField(), read_only=True)
     must_contain = serializers.ListField(child=serializers.CharField(), read_only=True)
     must_not_contain = serializers.ListField(child=serializers.CharField(), read_only=True)
 
+    class Meta:
+        model = PlaybookPosition
+        fields = ["issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain"]
 
-class PlaybookShown(Shown):
+
+class PlaybookSerializer(RowSerializer):
     positions_count = serializers.IntegerField(read_only=True)
 
     class Meta:
@@ -50,14 +53,14 @@ class PlaybookShown(Shown):
         fields = ["id", "name", "version", "digest", "positions_count", "created_at", "updated_at"]
 
 
-class PlaybookDetail(PlaybookShown):
-    positions = PositionShown(many=True, read_only=True)
+class PlaybookDetailSerializer(PlaybookSerializer):
+    positions = PositionSerializer(many=True, read_only=True)
 
-    class Meta(PlaybookShown.Meta):
-        fields = [*PlaybookShown.Meta.fields, "positions"]
+    class Meta(PlaybookSerializer.Meta):
+        fields = [*PlaybookSerializer.Meta.fields, "positions"]
 
 
-class Phrases(serializers.ListField):
+class PhrasesField(serializers.ListField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
             child=serializers.CharField(max_length=TEXT_CHARS), max_length=MOST_PHRASES, required=False, **kwargs
@@ -68,10 +71,10 @@ class PositionBody(Body):
     issue = serializers.CharField(max_length=200)
     severity = serializers.CharField(max_length=32, required=False, help_text="info, warn or critical.")
     standard = serializers.CharField(max_length=TEXT_CHARS, required=False, allow_blank=True)
-    fallbacks = Phrases(help_text="Wordings that would still do, best first.")
+    fallbacks = PhrasesField(help_text="Acceptable wordings, best first.")
     guidance = serializers.CharField(max_length=TEXT_CHARS, required=False, allow_blank=True)
-    must_contain = Phrases()
-    must_not_contain = Phrases()
+    must_contain = PhrasesField()
+    must_not_contain = PhrasesField()
 
 
 class PlaybookBody(Body):
@@ -80,7 +83,7 @@ class PlaybookBody(Body):
 
 
 class YamlBody(Body):
-    yaml = serializers.CharField(trim_whitespace=False, help_text="A playbook as export gives it.")
+    yaml = serializers.CharField(trim_whitespace=False, help_text="A playbook as exported.")
 
 
 EXAMPLE = OpenApiExample(
@@ -95,76 +98,78 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class Playbooks(OwnedViewSet[Playbook]):
+class PlaybookViewSet(OwnedViewSet[Playbook]):
     """Your playbooks, newest first."""
 
     queryset = Playbook.objects.all()
+    serializer_class = PlaybookSerializer
+    detail_serializer_class = PlaybookDetailSerializer
 
     def get_queryset(self) -> QuerySet[Playbook]:
         rows = super().get_queryset().annotate(positions_count=Count("positions"))
         return rows if self.action == "list" else rows.prefetch_related("positions")
 
-    def get_serializer_class(self) -> type[PlaybookShown]:
-        return PlaybookShown if self.action == "list" else PlaybookDetail
-
-    @described("playbooks_create", {201: PlaybookDetail}, body=PlaybookBody, examples=[EXAMPLE])
+    @describe("playbooks_create", {201: PlaybookDetailSerializer}, body=PlaybookBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
-        said = _with_positions(self.body(PlaybookBody))
-        return self.shown(playbook_create(owner=self.person, by=self.person, now=self.now, **said), created=True)
+        data = _with_positions(self.body(PlaybookBody))
+        return self.respond(playbook_create(owner=self.user, **self.actor, **data), created=True)
 
-    @described("playbooks_edit", PlaybookDetail, body=PlaybookBody)
+    @describe("playbooks_edit", PlaybookDetailSerializer, body=PlaybookBody)
     def partial_update(self, request: Request, **_: Any) -> Response:
-        """Changes the name, or all positions at once; the version goes up."""
-        playbook, said = self.get_object(), _with_positions(self.body(PlaybookBody, partial=True))
-        return self.shown(playbook_edit(playbook=playbook, by=self.person, now=self.now, **said))
+        """Change the name, or replace all positions. Increases the version."""
+        playbook, data = self.get_object(), _with_positions(self.body(PlaybookBody, partial=True))
+        return self.respond(playbook_edit(playbook=playbook, **self.actor, **data))
 
-    @described("playbooks_delete")
+    @describe("playbooks_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        playbook_delete(playbook=self.get_object(), by=self.person, now=self.now)
-        return self.gone()
+        return self.remove(playbook_delete)
 
-    @described("playbooks_import", PlaybookDetail, body={"application/json": YamlBody, "application/yaml": str})
-    @action(detail=False, methods=["post"], url_path="import", parser_classes=[StrictJSON, YamlText])
+    @list_action(
+        "playbooks_import",
+        PlaybookDetailSerializer,
+        body={"application/json": YamlBody, "application/yaml": str},
+        path="import",
+        parsers=[StrictJSONParser, YamlParser],
+    )
     def import_yaml(self, request: Request) -> Response:
-        """A playbook from YAML: a new one, or the next version of the one of that name."""
+        """Import YAML: creates the playbook, or the next version of the playbook with that name."""
         text = self.body(YamlBody)["yaml"]
-        return self.shown(playbook_import(owner=self.person, text=text, by=self.person, now=self.now))
+        return self.respond(playbook_import(owner=self.user, text=text, **self.actor))
 
-    @described("playbooks_export", {(200, "application/yaml"): OpenApiTypes.STR})
-    @action(detail=True, methods=["get"], url_path="export")
+    @detail_action("playbooks_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         playbook = self.get_object()
         return yaml_file(playbook.name, playbook_export(playbook))
 
 
-def _with_positions(said: dict[str, Any]) -> dict[str, Any]:
-    if "positions" not in said:
-        return said
-    lists = ("fallbacks", "must_contain", "must_not_contain")
-    asked: list[dict[str, Any]] = [
-        {name: tuple(value) if name in lists else value for name, value in row.items()} for row in said["positions"]
+def _with_positions(data: dict[str, Any]) -> dict[str, Any]:
+    if "positions" not in data:
+        return data
+    rows: list[dict[str, Any]] = [
+        {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        for row in data["positions"]
     ]
-    return {**said, "positions": [Position(**row) for row in asked]}
+    return {**data, "positions": [Position(**row) for row in rows]}
 
 
-# Callable skills of the installation: what agents may call, at which level, how often; and the setting of it.
+# --- Callable skills of the installation ---
 #
-# Setting one needs the scope `decide`: who lowers a level, or switches a skill on, consents to its calls beforehand.
+# Changing one needs the scope `decide`: lowering a level or enabling a skill approves its calls in advance.
 
 
-class CallableSkillShown(serializers.Serializer[Any]):
-    """What its author declared, what holds here, and how often it was called. Hours and days are UTC."""
+class CallableSkillSerializer(serializers.Serializer[Any]):
+    """Declared and effective settings of a skill, and its number of calls. Hours and days are UTC."""
 
     name = serializers.CharField()
-    installed = serializers.BooleanField(help_text="False: it was set once and is not installed any more.")
+    installed = serializers.BooleanField(help_text="false: it has settings, but is no longer installed.")
     description = serializers.CharField()
     version = serializers.CharField(allow_null=True)
     enabled = serializers.BooleanField()
-    lacking = serializers.CharField(help_text="What has to be set before it can work; empty: nothing.")
-    declared_level = serializers.CharField(allow_null=True, help_text="The level that its author gave it.")
-    level = serializers.ChoiceField(choices=Level.choices, allow_null=True, help_text="The level that holds.")
-    hourly_limit = serializers.IntegerField(allow_null=True, help_text="As chosen; null: nobody has chosen one.")
-    hourly_limit_in_force = serializers.IntegerField(allow_null=True, help_text="As it holds; null: no limit.")
+    lacking = serializers.CharField(help_text="Missing configuration; empty: none.")
+    declared_level = serializers.CharField(allow_null=True, help_text="The level declared by its author.")
+    level = serializers.ChoiceField(choices=Level.choices, allow_null=True, help_text="The level in force.")
+    hourly_limit = serializers.IntegerField(allow_null=True, help_text="As set here; null: not set.")
+    hourly_limit_in_force = serializers.IntegerField(allow_null=True, help_text="The limit in force; null: no limit.")
     used_this_hour = serializers.IntegerField()
     refused_this_hour = serializers.IntegerField()
     used_today = serializers.IntegerField()
@@ -174,62 +179,68 @@ class CallableSkillShown(serializers.Serializer[Any]):
     requires_approval = serializers.BooleanField(allow_null=True)
     timeout_seconds = serializers.FloatField(allow_null=True)
     isolation = serializers.CharField(allow_null=True, help_text="thread or process.")
-    local = serializers.BooleanField(allow_null=True, help_text="It runs in the transaction of its record.")
+    local = serializers.BooleanField(
+        allow_null=True, help_text="Whether it runs in the transaction of its audit event."
+    )
     cooldown_seconds = serializers.FloatField(allow_null=True)
-    addresses = serializers.ListField(child=serializers.CharField(), help_text="Arguments that say where to go.")
+    addresses = serializers.ListField(child=serializers.CharField(), help_text="Arguments that hold an address.")
     arguments = serializers.DictField(allow_null=True, help_text="The JSON schema of its arguments.")
-    updated_at = serializers.DateTimeField(allow_null=True, help_text="When it was last set; null: never.")
+    updated_at = serializers.DateTimeField(
+        allow_null=True, help_text="When its settings were last changed; null: never."
+    )
 
 
 class CallableSkillPatch(Body):
     enabled = serializers.BooleanField(required=False)
     level = WordField(
-        choices=Level.choices, required=False, allow_null=True, help_text="null: as declared. Lowering: superusers."
+        choices=Level.choices,
+        required=False,
+        allow_null=True,
+        help_text="null: as declared. Only superusers can lower it.",
     )
     hourly_limit = CountField(
-        max_value=MOST_PER_HOUR, required=False, allow_null=True, help_text="null: no limit but that of its level."
+        max_value=MOST_PER_HOUR, required=False, allow_null=True, help_text="null: only the limit of its level."
     )
 
 
-class CallableSkills(OwnedViewSet[SkillSetting]):
-    """The callable skills of the installation, by name. They are the same for everybody who is signed in."""
+class CallableSkillViewSet(OwnedViewSet[SkillSetting]):
+    """The callable skills of the installation, by name. The same for all users."""
 
     queryset = SkillSetting.objects.all()
-    serializer_class = CallableSkillShown
+    serializer_class = CallableSkillSerializer
     lookup_field = "name"
     lookup_url_kwarg = "name"
     lookup_value_converter = "str"
     decisions = frozenset({"partial_update"})
 
     def list(self, request: Request) -> Response:
-        self.filter_queryset(self.queryset.none())  # refuses parameters that nobody knows
-        return self.listed([listed.facts for listed in skills_listed(now=self.now)], CallableSkillShown)
+        self.filter_queryset(self.queryset.none())  # refuses unknown parameters
+        return self.page([listed.facts for listed in skills_listed(now=self.now)], CallableSkillSerializer)
 
     def retrieve(self, request: Request, name: str = "", **_: Any) -> Response:
-        """One of them, by its name."""
+        """One callable skill, by its name."""
         listed = skill_listed(name, now=self.now)
         if listed is None:
             raise NotFound(f"There is no callable skill {name[:64]}.")
-        return Response(CallableSkillShown(listed.facts).data)
+        return Response(CallableSkillSerializer(listed.facts).data)
 
-    @described("callable_skills_edit", CallableSkillShown, body=CallableSkillPatch)
+    @describe("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
     def partial_update(self, request: Request, name: str, **_: Any) -> Response:
-        """Changes what is named, from the next call on; null clears. Needs the permission to change skill settings."""
-        skill, said = skill_to_set(name), self.body(CallableSkillPatch, partial=True)
-        skill_set(name=skill.name, declared=skill.level, by=self.person, now=self.now, **said)
+        """Change the fields that are sent, from the next call on. Needs the permission to change skill settings."""
+        skill = skill_to_set(name)
+        data = self.body(CallableSkillPatch, partial=True)
+        skill_set(name=skill.name, declared=skill.level, **self.actor, **data)
         return self.retrieve(request, name=name)
 
 
-# What skills were given and gave back in a person's own sessions, redacted and cut; newest first, never changed.
+# --- Calls of skills in the user's sessions ---
 
 
-NAME_CHARS = 128
-LEVELS = [(level, level) for level in sorted(AUDITED_LEVELS)]
-
-
-class SkillAuditShown(serializers.ModelSerializer[Any]):
+class SkillAuditSerializer(RowSerializer):
     skill = serializers.CharField(source="skill_name", read_only=True)
-    level = serializers.CharField(source="capability_level", read_only=True, help_text="When it was called.")
+    level = serializers.CharField(
+        source="capability_level", read_only=True, help_text="The level at the time of the call."
+    )
     risk = serializers.CharField(
         source="risk_level", read_only=True, allow_null=True, help_text="low, medium or high; null: not graded."
     )
@@ -238,58 +249,51 @@ class SkillAuditShown(serializers.ModelSerializer[Any]):
     class Meta:
         model = SkillAudit
         fields = ["skill", "level", "risk", "input_summary", "output_summary", "duration_ms", "session", "created_at"]
-        read_only_fields = fields
 
 
-class SkillAuditFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
-    skill = django_filters.CharFilter(field_name="skill_name", max_length=NAME_CHARS)
+class SkillAuditFilter(FilterSet):
+    skill = django_filters.CharFilter(field_name="skill_name", max_length=SKILL_NAME_CHARS)
     level = django_filters.ChoiceFilter(field_name="capability_level", choices=LEVELS)
     session = django_filters.UUIDFilter(field_name="session_id", label="The id of a session.")
 
 
-class SkillAudits(Acting, generics.GenericAPIView[SkillAudit]):
+class SkillAuditView(ListView[SkillAudit]):
     queryset = SkillAudit.objects.order_by("-created_at", "-id")
-    serializer_class = SkillAuditShown
+    serializer_class = SkillAuditSerializer
     filterset_class = SkillAuditFilter
 
-    @described("skill_audits_list", SkillAuditShown(many=True))
+    @describe("skill_audits_list", SkillAuditSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Calls of skills of level CONTROLLED and above in your sessions, newest first; refusals and failures, too."""
-        own = self.get_queryset().filter(user_id=self.person.pk)
-        page = self.paginate_queryset(self.filter_queryset(own))
-        return self.get_paginated_response(SkillAuditShown(page, many=True).data)
+        """Calls of CONTROLLED and higher skills in your sessions, newest first, with refused and failed ones."""
+        return self.page(self.get_queryset().filter(user_id=self.user.pk))
 
 
-# --- Prompt skills of the installation, to choose from. They are accepted by operators, and belong to nobody ---
+# --- Prompt skills of the installation ---
 
 
-class SkillShown(Shown):
+class SkillSerializer(RowSerializer):
     class Meta:
         model = PromptSkill
         fields = ["id", "name", "description", "version", "digest", "enabled", "has_changed", "loaded_at"]
 
 
-class SkillDetail(SkillShown):
-    class Meta(SkillShown.Meta):
-        fields = [*SkillShown.Meta.fields, "front_matter", "body"]
+class SkillDetailSerializer(SkillSerializer):
+    class Meta(SkillSerializer.Meta):
+        fields = [*SkillSerializer.Meta.fields, "front_matter", "body"]
 
 
-class SkillFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
-    enabled = YesOrNo(method="choose")
-
-    def choose(self, rows: QuerySet[PromptSkill], name: str, value: str) -> QuerySet[PromptSkill]:
-        return rows.filter(enabled=value == "true")
+class SkillFilter(FilterSet):
+    enabled = BooleanFilter(field_name="enabled")
 
 
-class Skills(OwnedViewSet[PromptSkill]):
-    """The skills of the installation, by name. They are the same for everybody who is signed in."""
+class SkillViewSet(OwnedViewSet[PromptSkill]):
+    """The prompt skills of the installation, by name. The same for all users."""
 
     queryset = PromptSkill.objects.all()
+    serializer_class = SkillSerializer
+    detail_serializer_class = SkillDetailSerializer
     filterset_class = SkillFilter
     ordering = ("name",)
 
-    def get_serializer_class(self) -> type[SkillShown]:
-        return SkillShown if self.action == "list" else SkillDetail
-
-    def reachable(self, rows: QuerySet[PromptSkill]) -> QuerySet[PromptSkill]:
+    def visible(self, rows: QuerySet[PromptSkill]) -> QuerySet[PromptSkill]:
         return rows

@@ -1,20 +1,18 @@
-"""Precedents: patterns that keep coming back. A person dismisses one, or proposes it for a project's context."""
+"""What runs leave behind: memories, notifications, projects, precedents and proposals."""
 
-from collections.abc import Callable
 from typing import Any
 
 import django_filters
 from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample
 from rest_framework import serializers
-from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, Shown, ref
-from agents.api.paging import YesOrNo, public_id
-from agents.api.schema import described
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, ref
+from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.schema import describe, detail_action, detail_list
 from agents.enums import NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
     CONTENT_CHARS,
@@ -37,13 +35,13 @@ from agents.knowledge.projects import (
 from agents.models import AgentSession, ContextProposal, Memory, Notification, Precedent, Project
 from agents.people.notifications import notice_read
 
-# --- Memories: notes that agents propose. Only what a person keeps is ever put into a prompt ---
-
-
 STATES = [(state, state) for state in ("proposed", "kept", "dismissed")]
 
 
-class MemoryShown(Shown):
+# --- Memories: agents propose them; only those that a person keeps get into prompts ---
+
+
+class MemorySerializer(RowSerializer):
     session = ref("session")
 
     class Meta:
@@ -53,45 +51,41 @@ class MemoryShown(Shown):
 
 class KeepBody(Body):
     content = serializers.CharField(
-        max_length=CONTENT_CHARS, required=False, help_text="Other words for it; without them it is kept as it is."
+        max_length=CONTENT_CHARS, required=False, help_text="A new wording. Default: kept as it is."
     )
 
 
-class MemoryFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class MemoryFilter(FilterSet):
     state = django_filters.ChoiceFilter(choices=STATES)
 
 
-class Memories(OwnedViewSet[Memory]):
-    """Notes that agents have proposed to you, newest first. Deleted ones are left out."""
+class MemoryViewSet(OwnedViewSet[Memory]):
+    """Memories that agents proposed to you, newest first."""
 
     queryset = Memory.objects.all()
-    serializer_class = MemoryShown
+    serializer_class = MemorySerializer
     filterset_class = MemoryFilter
     joins = ("session",)
 
-    @described("memories_keep", MemoryShown, body=KeepBody)
-    @action(detail=True, methods=["post"])
+    @detail_action("memories_keep", MemorySerializer, body=KeepBody)
     def keep(self, request: Request, **_: Any) -> Response:
-        """From now on prompts may hold it."""
-        memory, said = self.get_object(), self.body(KeepBody)
-        return self.shown(memory_keep(memory=memory, by=self.person, now=self.now, **said))
+        """Keep the memory: prompts may include it."""
+        return self.act(memory_keep, KeepBody)
 
-    @described("memories_dismiss", MemoryShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("memories_dismiss", MemorySerializer)
     def dismiss(self, request: Request, **_: Any) -> Response:
-        """No prompt holds it any more."""
-        return self.shown(memory_dismiss(memory=self.get_object(), by=self.person, now=self.now))
+        """Dismiss the memory: prompts no longer include it."""
+        return self.act(memory_dismiss)
 
-    @described("memories_delete")
+    @describe("memories_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        memory_delete(memory=self.get_object(), by=self.person, now=self.now)
-        return self.gone()
+        return self.remove(memory_delete)
 
 
-# --- Notices for the person who asks. Reading one is dismissing it, and needs no opt-in ---
+# --- Notifications: marking one as read needs no opt-in ---
 
 
-class NotificationShown(Shown):
+class NotificationSerializer(RowSerializer):
     session = ref("session")
 
     class Meta:
@@ -99,33 +93,29 @@ class NotificationShown(Shown):
         fields = ["id", "kind", "title", "body", "session", "read_at", "created_at"]
 
 
-class NotificationFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class NotificationFilter(FilterSet):
     kind = django_filters.ChoiceFilter(choices=NoticeKind.choices)
-    unread = YesOrNo(method="choose", label="true: only what was not read; false: only what was.")
-
-    def choose(self, rows: QuerySet[Notification], name: str, value: str) -> QuerySet[Notification]:
-        return rows.filter(read_at__isnull=value == "true")
+    unread = BooleanFilter(field_name="read_at", lookup_expr="isnull", label="true: only unread; false: only read.")
 
 
-class Notifications(OwnedViewSet[Notification]):
-    """Notices for you, newest first."""
+class NotificationViewSet(OwnedViewSet[Notification]):
+    """Your notifications, newest first."""
 
     queryset = Notification.objects.all()
-    serializer_class = NotificationShown
+    serializer_class = NotificationSerializer
     filterset_class = NotificationFilter
     joins = ("session",)
     always_allowed = frozenset({"read"})
 
-    @described("notifications_read", NotificationShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("notifications_read", NotificationSerializer)
     def read(self, request: Request, **_: Any) -> Response:
-        return self.shown(notice_read(notification=self.get_object(), by=self.person, now=self.now))
+        return self.act(notice_read)
 
 
-# --- Projects: what runs may know of the matter at hand ---
+# --- Projects: context for runs ---
 
 
-class ProjectShown(Shown):
+class ProjectSerializer(RowSerializer):
     class Meta:
         model = Project
         fields = ["id", "name", "context_md", "context_version", "parties", "created_at"]
@@ -141,46 +131,43 @@ class ProjectBody(Body):
         required=False,
         allow_blank=True,
         trim_whitespace=False,
-        help_text="Names of people and firms, one per line, to hide from models.",
+        help_text="Names of people and companies to hide from models, one per line.",
     )
 
 
 class ProjectPatch(ProjectBody):
     seen_version = CountField(
-        required=False, help_text="The version of the context that was edited; 409 if there is a newer one."
+        required=False, help_text="The version of the context that you edited. 409 if there is a newer one."
     )
 
 
 EXAMPLE = OpenApiExample("A matter", {"name": "Acme lease", "parties": "Acme Ltd\nJane Doe"}, request_only=True)
 
 
-class Projects(OwnedViewSet[Project]):
+class ProjectViewSet(OwnedViewSet[Project]):
     """Your projects, newest first."""
 
     queryset = Project.objects.all()
-    serializer_class = ProjectShown
+    serializer_class = ProjectSerializer
 
-    @described("projects_create", {201: ProjectShown}, body=ProjectBody, examples=[EXAMPLE])
+    @describe("projects_create", {201: ProjectSerializer}, body=ProjectBody, examples=[EXAMPLE])
     def create(self, request: Request) -> Response:
-        said = self.body(ProjectBody)
-        return self.shown(project_create(owner=self.person, by=self.person, now=self.now, **said), created=True)
+        return self.make(project_create, ProjectBody)
 
-    @described("projects_edit", ProjectShown, body=ProjectPatch)
+    @describe("projects_edit", ProjectSerializer, body=ProjectPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
-        project, said = self.get_object(), self.body(ProjectPatch, partial=True)
-        return self.shown(project_edit(project=project, by=self.person, now=self.now, **said))
+        return self.act(project_edit, ProjectPatch, partial=True)
 
-    @described("projects_delete")
+    @describe("projects_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        """Deletes the project with its proposals and versions. Runs and triggers stay, bound to none."""
-        project_delete(project=self.get_object(), by=self.person, now=self.now)
-        return self.gone()
+        """Delete the project with its proposals and versions. Runs and triggers stay, without a project."""
+        return self.remove(project_delete)
 
 
-# --- Proposals: precedents on their way into a project's context, decided on by the project's owner ---
+# --- Proposals: texts for a project's context; the project's owner decides ---
 
 
-class ProposalShown(Shown):
+class ProposalSerializer(RowSerializer):
     project = ref("project")
     precedent = ref("precedent")
 
@@ -192,56 +179,52 @@ class ProposalShown(Shown):
         ]  # fmt: skip
 
 
-class TracedRun(Shown):
+class TracedRun(RowSerializer):
     class Meta:
         model = AgentSession
         fields = ["id", "status", "context_version", "created_at"]
 
 
-class ProposalFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class ProposalFilter(FilterSet):
     status = django_filters.ChoiceFilter(choices=ProposalStatus.choices)
-    project = public_id("project", "The id of a project.")
+    project = public_id_filter("project")
 
 
-class Proposals(OwnedViewSet[ContextProposal]):
-    """Proposals for the contexts of your projects, newest first."""
+class ProposalViewSet(OwnedViewSet[ContextProposal]):
+    """Proposals for the context of your projects, newest first."""
 
     queryset = ContextProposal.objects.all()
-    serializer_class = ProposalShown
+    serializer_class = ProposalSerializer
     filterset_class = ProposalFilter
     joins = ("project", "precedent")
+    row_name = "proposal"
 
-    @described("proposals_accept", ProposalShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("proposals_accept", ProposalSerializer)
     def accept(self, request: Request, **_: Any) -> Response:
-        """Adds the text to the project's context, once."""
-        return self._decided(proposal_accept)
+        """Add the text to the project's context."""
+        return self.act(proposal_accept)
 
-    @described("proposals_reject", ProposalShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("proposals_reject", ProposalSerializer)
     def reject(self, request: Request, **_: Any) -> Response:
-        """Says no; the context stays as it is."""
-        return self._decided(proposal_reject)
+        """Reject the proposal. The context stays as it is."""
+        return self.act(proposal_reject)
 
-    @described("proposals_retire", ProposalShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("proposals_retire", ProposalSerializer)
     def retire(self, request: Request, **_: Any) -> Response:
-        """Takes the text out of the context again, in a new version."""
-        return self._decided(proposal_retire)
+        """Remove the text from the context, in a new version."""
+        return self.act(proposal_retire)
 
-    @described("proposals_trace", TracedRun(many=True), filters=False)
-    @action(detail=True, methods=["get"])
+    @detail_list("proposals_trace", TracedRun)
     def trace(self, request: Request, **_: Any) -> Response:
-        """Runs of yours that read a version of the context which held this text, newest first."""
-        runs = proposal_trace(self.get_object()).filter(owner_id=self.person.pk)
-        kind: type[serializers.BaseSerializer[Any]] = TracedRun
-        return self.listed(runs, kind)
-
-    def _decided(self, decide: Callable[..., ContextProposal]) -> Response:
-        return self.shown(decide(proposal=self.get_object(), by=self.person, now=self.now))
+        """Your runs whose context included this text, newest first."""
+        runs = proposal_trace(self.get_object()).filter(owner_id=self.user.pk)
+        return self.page(runs, TracedRun)
 
 
-class PrecedentShown(Shown):
+# --- Precedents ---
+
+
+class PrecedentSerializer(RowSerializer):
     class Meta:
         model = Precedent
         fields = [
@@ -250,18 +233,18 @@ class PrecedentShown(Shown):
 
 
 class PromoteBody(Body):
-    project = OwnRow(Project)
+    project = OwnedRowField(Project)
 
 
-class PrecedentFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class PrecedentFilter(FilterSet):
     kind = django_filters.CharFilter(field_name="pattern_kind", max_length=64)
 
 
-class Precedents(OwnedViewSet[Precedent]):
-    """What keeps coming back in your runs and was not dismissed, newest sighting first."""
+class PrecedentViewSet(OwnedViewSet[Precedent]):
+    """Repeated patterns in your runs, without dismissed ones, the most recently seen first."""
 
     queryset = Precedent.objects.all()
-    serializer_class = PrecedentShown
+    serializer_class = PrecedentSerializer
     filterset_class = PrecedentFilter
     ordering = ("-last_seen_at", "-id")
 
@@ -269,16 +252,15 @@ class Precedents(OwnedViewSet[Precedent]):
         rows = super().get_queryset()
         return rows.filter(dismissed_at__isnull=True) if self.action == "list" else rows
 
-    @described("precedents_dismiss", PrecedentShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("precedents_dismiss", PrecedentSerializer)
     def dismiss(self, request: Request, **_: Any) -> Response:
-        """Takes it off the list; the next sighting begins a new count."""
-        return self.shown(precedent_dismiss(precedent=self.get_object(), by=self.person, now=self.now))
+        """Remove it from the list. The next occurrence starts a new count."""
+        return self.act(precedent_dismiss)
 
-    @described("precedents_promote", {201: ProposalShown}, body=PromoteBody)
-    @action(detail=True, methods=["post"])
+    @detail_action("precedents_promote", {201: ProposalSerializer}, body=PromoteBody)
     def promote(self, request: Request, **_: Any) -> Response:
-        """Proposes it for the context of a project of yours. Nothing reaches the context until it is accepted."""
-        precedent, said = self.get_object(), self.body(PromoteBody)
-        proposal = precedent_promote(precedent=precedent, project=said["project"], by=self.person, now=self.now)
-        return Response(ProposalShown(proposal).data, status=201)
+        """Propose it for the context of one of your projects. It is added when the proposal is accepted."""
+        precedent = self.get_object()
+        data = self.body(PromoteBody)
+        proposal = precedent_promote(precedent=precedent, project=data["project"], **self.actor)
+        return Response(ProposalSerializer(proposal).data, status=201)

@@ -1,4 +1,4 @@
-"""Sessions: where each stands, its live receipt, what it found, wrote and called; and the levers: halt and restart."""
+"""Sessions: state, live receipt, findings, artifacts, calls and transcript; halt, restart and run now."""
 
 from typing import Any
 from uuid import UUID
@@ -7,16 +7,26 @@ import django_filters
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiExample, extend_schema_field
-from rest_framework import generics, serializers
-from rest_framework.decorators import action
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import Acting, ApiView, OwnedViewSet
-from agents.api.fields import Body, NoteField, OwnRow, RunOptionsBody, Shown, UsdField, WordField, ref
-from agents.api.knowledge import DocumentShown
-from agents.api.paging import YesOrNo, public_id
-from agents.api.schema import described
+from agents.api.base import ListView, OwnedViewSet, SingleView
+from agents.api.fields import (
+    Body,
+    NoteField,
+    OwnedRowField,
+    RedactedDictField,
+    RedactedField,
+    RowSerializer,
+    RunOptionsBody,
+    UsdField,
+    WordField,
+    ref,
+)
+from agents.api.knowledge import DocumentSerializer
+from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.enums import AgentState, Outcome, Status, TriggerKind
 from agents.models import (
     Agent,
@@ -30,7 +40,6 @@ from agents.models import (
     PromptSkill,
     ToolCall,
 )
-from agents.people.access import row_view
 from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import Decision, tool_call_resolve
@@ -40,18 +49,17 @@ from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import INTERNAL
 from agents.triggers.firing import run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
-from audit.redaction import redact, redact_data
 from audit.rows import UnreadableRow
 
-# Calls of sessions, from the journal; and a person's word on what became of a call that a crash left unknown.
+# --- Tool calls ---
 
 
-class CallShown(Shown):
-    """Arguments are redacted as they came in, and again as they go out. Results are content, and not shown."""
+class CallSerializer(RowSerializer):
+    """One call. Results are content and are not included."""
 
     session = ref("session")
-    arguments = serializers.SerializerMethodField()
-    error = serializers.SerializerMethodField()
+    arguments = RedactedDictField(read_only=True)
+    error = RedactedField(read_only=True)
 
     class Meta:
         model = ToolCall
@@ -61,63 +69,53 @@ class CallShown(Shown):
             "settled_at", "resolved_at",
         ]  # fmt: skip
 
-    def get_arguments(self, call: Any) -> dict[str, Any]:
-        return dict(redact_data(call.arguments))
-
-    def get_error(self, call: Any) -> str:
-        return redact(call.error)
-
 
 class ResolveBody(Body):
     decision = WordField(choices=[str(decision) for decision in Decision])
-    result = serializers.JSONField(required=False, default=None, help_text="What the run is told that it got back.")
+    result = serializers.JSONField(required=False, default=None, help_text="The result that the run gets.")
 
 
-class CallFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class CallFilter(FilterSet):
     outcome = django_filters.ChoiceFilter(choices=Outcome.choices)
 
 
-class ToolCalls(OwnedViewSet[ToolCall]):
-    """Calls of your sessions; who may resolve approvals also reaches everybody's calls of unknown outcome."""
+class ToolCallViewSet(OwnedViewSet[ToolCall]):
+    """Calls of your sessions; if you may resolve approvals, also all calls with unknown outcome."""
 
     queryset = ToolCall.objects.all()
-    serializer_class = CallShown
+    serializer_class = CallSerializer
     filterset_class = CallFilter
     joins = ("session",)
     decisions = frozenset({"resolve"})
-    reaches_others = True
+    shows_others_rows = True
 
-    def reachable(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
-        mine = Q(session__owner_id=self.person.pk)
-        if self.person.has_perm(PERMISSION):
-            mine |= Q(outcome=Outcome.UNKNOWN)
-        return rows.filter(mine)
+    def visible(self, rows: QuerySet[ToolCall]) -> QuerySet[ToolCall]:
+        visible = Q(session__owner_id=self.user.pk)
+        if self.user.has_perm(PERMISSION):
+            visible |= Q(outcome=Outcome.UNKNOWN)
+        return rows.filter(visible)
 
-    def retrieve(self, request: Request, **_: Any) -> Response:
-        call = self.get_object()
-        row_view(row=call, by=self.person, now=self.now)
-        return Response(CallShown(call).data)
-
-    @described("tool_calls_resolve", CallShown, body=ResolveBody)
-    @action(detail=True, methods=["post"])
+    @detail_action("tool_calls_resolve", CallSerializer, body=ResolveBody)
     def resolve(self, request: Request, **_: Any) -> Response:
-        """Says whether a call of unknown outcome happened. Needs the permission to resolve approvals."""
-        call, said = self.get_object(), self.body(ResolveBody)
-        decided = tool_call_resolve(
-            call.pk, Decision(said["decision"]), by=self.person, now=self.now, result=said["result"]
-        )
-        return Response(CallShown(decided).data)
+        """State whether a call with unknown outcome took place. Needs the permission to resolve approvals."""
+        call = self.get_object()
+        data = self.body(ResolveBody)
+        resolved = tool_call_resolve(call.pk, Decision(data["decision"]), result=data["result"], **self.actor)
+        return Response(CallSerializer(resolved).data)
 
 
-class PurposeShown(serializers.Serializer[Any]):
+# --- Sessions ---
+
+
+class PurposeSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(
         choices=PURPOSES,
-        help_text="`chat`: a message, also one that came as an ask; `run_now`: a person ran it by hand.",
+        help_text="`chat`: a message, also one sent as an ask; `run_now`: started by a person.",
     )
-    title = serializers.CharField(help_text="What it is for, in the words at the head of its page.")
+    title = serializers.CharField(help_text="The title of its page.")
 
 
-class SessionShown(Shown):
+class SessionSerializer(RowSerializer):
     state = serializers.SerializerMethodField()
     purpose = serializers.SerializerMethodField(help_text="Why the session exists.")
     agent = ref("agent")
@@ -135,12 +133,12 @@ class SessionShown(Shown):
         ]  # fmt: skip
         extra_kwargs = {
             "halt_state": {
-                "help_text": "The operator's lever, apart from the status. `running` means that nobody has pulled it, "
-                "and stays so when the session completes: `status` says whether it is over."
+                "help_text": "The operator's control, separate from the status. `running`: nobody halted or paused the "
+                "session. It stays `running` after the session has ended; see `status`."
             }
         }
 
-    @extend_schema_field(PurposeShown)
+    @extend_schema_field(PurposeSerializer)
     def get_purpose(self, session: Any) -> dict[str, str]:
         title = getattr(session, "title", None) or purposes([session])[session.pk]
         return {"kind": purpose_kind(session), "title": title}
@@ -154,13 +152,13 @@ class SessionShown(Shown):
         )
 
 
-class SessionDetail(SessionShown):
+class SessionDetailSerializer(SessionSerializer):
     receipt = serializers.SerializerMethodField(
-        help_text="Built from the record at this moment, also while the session runs; null before it has begun."
+        help_text="Built from the audit log at request time, also while the session runs; null before it has started."
     )
 
-    class Meta(SessionShown.Meta):
-        fields = [*SessionShown.Meta.fields, "params", "context_version", "receipt"]
+    class Meta(SessionSerializer.Meta):
+        fields = [*SessionSerializer.Meta.fields, "params", "context_version", "receipt"]
 
     def get_receipt(self, session: Any) -> dict[str, Any] | None:
         try:
@@ -169,7 +167,7 @@ class SessionDetail(SessionShown):
             return None
 
 
-class FindingShown(Shown):
+class FindingSerializer(RowSerializer):
     document = ref("document")
 
     class Meta:
@@ -181,42 +179,46 @@ class FindingShown(Shown):
 
 
 class HaltBody(Body):
-    reason = NoteField(help_text="For people; the record carries the id of the halt, not its words.")
+    reason = NoteField(help_text="For people. The audit log has the id of the halt, not its reason.")
 
 
 class RestartBody(Body):
     max_cost_usd = UsdField(
-        required=False, allow_null=True, help_text="A cap for the new run; null: what its trigger, or the old run, had."
+        required=False,
+        allow_null=True,
+        help_text="Cap for the new run; null: the cap of its trigger or of the old run.",
     )
 
 
-class HaltShown(serializers.Serializer[Any]):
+class HaltSerializer(serializers.Serializer[Any]):
     answer = serializers.ChoiceField(choices=[str(answer) for answer in HaltAnswer])
-    session = SessionShown()
+    session = SessionSerializer()
 
 
-class HaltCountShown(serializers.Serializer[Any]):
+class HaltCountSerializer(serializers.Serializer[Any]):
     requested = serializers.IntegerField()
     already_halted = serializers.IntegerField()
     terminal = serializers.IntegerField()
     failed = serializers.IntegerField()
 
 
-class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class SessionFilter(FilterSet):
     status = django_filters.MultipleChoiceFilter(choices=Status.choices)
     trigger_kind = django_filters.ChoiceFilter(choices=TriggerKind.choices)
-    trigger = public_id("trigger", "The id of a trigger.")
-    agent = public_id("agent", "The id of an agent.")
-    project = public_id("project", "The id of a project.")
+    trigger = public_id_filter("trigger")
+    agent = public_id_filter("agent")
+    project = public_id_filter("project")
 
 
 HALT = OpenApiExample("Halt", {"reason": "It reads the wrong folder."}, request_only=True)
 
 
-class Sessions(OwnedViewSet[AgentSession]):
+class SessionViewSet(OwnedViewSet[AgentSession]):
     """Your sessions, newest first."""
 
     queryset = AgentSession.objects.all()
+    serializer_class = SessionSerializer
+    detail_serializer_class = SessionDetailSerializer
     filterset_class = SessionFilter
     joins = ("agent", "trigger", "project", "restarted_from")
     always_allowed = frozenset({"halt", "halt_all"})
@@ -227,7 +229,7 @@ class Sessions(OwnedViewSet[AgentSession]):
         return super().get_queryset().annotate(calls_open=Exists(open_calls))
 
     def paginate_queryset(self, queryset: Any) -> Any:
-        """What the sessions of a page are for is looked up for all of them at once."""
+        """Look up the titles of all sessions of a page at once."""
         page = super().paginate_queryset(queryset)
         if self.action == "list" and page:
             titles = purposes(page)
@@ -235,77 +237,69 @@ class Sessions(OwnedViewSet[AgentSession]):
                 session.title = titles[session.pk]
         return page
 
-    def get_serializer_class(self) -> type[SessionShown]:
-        return SessionShown if self.action == "list" else SessionDetail
-
-    @described("sessions_findings", FindingShown(many=True), filters=False)
-    @action(detail=True, methods=["get"])
+    @detail_list("sessions_findings", FindingSerializer)
     def findings(self, request: Request, **_: Any) -> Response:
-        """In the order in which the run wrote them down."""
+        """The findings of the session, in order."""
         rows = self.get_object().findings.select_related("document").order_by("created_at", "id")
-        return self.listed(rows, FindingShown)
+        return self.page(rows, FindingSerializer)
 
-    @described("sessions_artifacts", DocumentShown(many=True), filters=False)
-    @action(detail=True, methods=["get"])
+    @detail_list("sessions_artifacts", DocumentSerializer)
     def artifacts(self, request: Request, **_: Any) -> Response:
-        rows = self.get_object().artifacts.filter(owner_id=self.person.pk, deleted_at__isnull=True)
-        return self.listed(rows.select_related("session").order_by("-id"), DocumentShown)
+        rows = self.get_object().artifacts.filter(owner_id=self.user.pk, deleted_at__isnull=True)
+        return self.page(rows.select_related("session").order_by("-id"), DocumentSerializer)
 
-    @described("sessions_calls", CallShown(many=True), filters=False)
-    @action(detail=True, methods=["get"])
+    @detail_list("sessions_calls", CallSerializer)
     def calls(self, request: Request, **_: Any) -> Response:
-        return self.listed(self.get_object().tool_calls.select_related("session").order_by("-id"), CallShown)
+        return self.page(self.get_object().tool_calls.select_related("session").order_by("-id"), CallSerializer)
 
-    @described("sessions_halt", HaltShown, body=HaltBody, examples=[HALT])
-    @action(detail=True, methods=["post"])
+    @detail_action("sessions_halt", HaltSerializer, body=HaltBody, examples=[HALT])
     def halt(self, request: Request, **_: Any) -> Response:
-        """Asks the session to stop: no call of it starts after this. Said again, it changes nothing."""
-        session, said = self.get_object(), self.body(HaltBody)
-        answer = session_halt(session.pk, by=self.person, reason=said["reason"], now=self.now)
+        """Request a halt: no further call of the session starts. A repeated request changes nothing."""
+        session = self.get_object()
+        data = self.body(HaltBody)
+        answer = session_halt(session.pk, reason=data["reason"], **self.actor)
         fresh = self.get_queryset().get(pk=session.pk)
-        return Response(HaltShown({"answer": answer, "session": fresh}, context=self.get_serializer_context()).data)
+        return Response(
+            HaltSerializer({"answer": answer, "session": fresh}, context=self.get_serializer_context()).data
+        )
 
-    @described("sessions_halt_all", HaltCountShown, body=HaltBody, filters=False)
-    @action(detail=False, methods=["post"], url_path="halt-all", pagination_class=None)
+    @list_action("sessions_halt_all", HaltCountSerializer, body=HaltBody)
     def halt_all(self, request: Request) -> Response:
-        """Halts every session of yours that is under way, each on its own."""
-        mine = AgentSession.objects.active().filter(owner_id=self.person.pk)
-        pks = list(mine.order_by("pk").values_list("pk", flat=True))
-        counted = sessions_halt(pks, by=self.person, reason=self.body(HaltBody)["reason"], now=self.now)
-        return Response(HaltCountShown(counted).data)
+        """Halt every unfinished session of yours."""
+        active = AgentSession.objects.active().filter(owner_id=self.user.pk)
+        pks = list(active.order_by("pk").values_list("pk", flat=True))
+        count = sessions_halt(pks, reason=self.body(HaltBody)["reason"], **self.actor)
+        return Response(HaltCountSerializer(count).data)
 
-    @described("sessions_restart", {201: SessionDetail}, body=RestartBody)
-    @action(detail=True, methods=["post"])
+    @detail_action("sessions_restart", {201: SessionDetailSerializer}, body=RestartBody)
     def restart(self, request: Request, **_: Any) -> Response:
-        """Runs the same work again as a new session, which names the one that it came from.
+        """Run the same work again as a new session, linked to this one.
 
-        A run that its cap has stopped needs a higher one, or it is stopped again.
+        A run that stopped at its cost cap needs a higher cap, or it stops again.
         """
-        said = self.body(RestartBody)
-        session = session_restart(session=self.get_object(), by=self.person, now=self.now, **said)
-        return self.shown(session, created=True)
+        data = self.body(RestartBody)
+        session = session_restart(session=self.get_object(), **self.actor, **data)
+        return self.respond(session, created=True)
 
 
-# Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt.
+# --- Run now ---
 
 
 class RunBody(RunOptionsBody):
-    playbook = OwnRow(
-        Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
-    )
-    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
+    playbook = OwnedRowField(Playbook, required=False, allow_null=True, help_text="The playbook to check against.")
+    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
     goal = serializers.CharField(
         max_length=GOAL_CHARS,
         required=False,
         allow_blank=True,
-        help_text="What is to be reached, in words: worked towards in steps, with skills. It needs nothing to read.",
+        help_text="A goal in plain language. The run works towards it in steps, with skills.",
     )
-    collection = OwnRow(Collection, required=False, allow_null=True, help_text="Reads all of it.")
-    document = OwnRow(Document, required=False, allow_null=True)
+    collection = OwnedRowField(Collection, required=False, allow_null=True, help_text="Reads all its documents.")
+    document = OwnedRowField(Document, required=False, allow_null=True)
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    project = OwnRow(Project, required=False, allow_null=True)
-    agent = OwnRow(Agent, required=False, allow_null=True)
-    max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
+    project = OwnedRowField(Project, required=False, allow_null=True)
+    agent = OwnedRowField(Agent, required=False, allow_null=True)
+    max_cost_usd = UsdField(required=False, allow_null=True, help_text="Cap; null: the installation's default.")
 
 
 EXAMPLE = OpenApiExample(
@@ -319,24 +313,24 @@ EXAMPLE = OpenApiExample(
 )
 
 
-class RunNow(ApiView):
-    serializer_class = SessionShown
+class RunNowView(SingleView):
+    serializer_class = SessionSerializer
     starts = frozenset({"post"})
 
-    @described("run_now", {201: SessionShown}, body=RunBody, examples=[EXAMPLE])
+    @describe("run_now", {201: SessionSerializer}, body=RunBody, examples=[EXAMPLE])
     def post(self, request: Request) -> Response:
-        """Starts a run; 422 unless there is a goal, or exactly one playbook or skill.
+        """Start a run. 422 unless there is a goal, or exactly one playbook or skill.
 
-        What is read is a document, a collection or what fits a query. A goal can have them, too. A run that is given
-        none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
+        A document, a collection or a query selects what is read; a goal may have one too. A run without any of them
+        and without a goal calls no model and says so. GET sessions/{id} follows the run.
         """
-        said: dict[str, Any] = self.body(RunBody)
-        bound = {name: said.pop(name) for name in ("agent", "project") if name in said}
-        session = run_now(RunSpec.of(**said), owner=self.person, by=self.person, now=self.now, **bound)
-        return Response(SessionShown(session).data, status=201)
+        data = self.body(RunBody)
+        bound = {name: data.pop(name) for name in ("agent", "project") if name in data}
+        session = run_now(RunSpec.of(**data), owner=self.user, **self.actor, **bound)
+        return Response(SessionSerializer(session).data, status=201)
 
 
-# Transcripts: what was said in a run that works in steps. What lqops itself wrote is shown only if it is asked for.
+# --- Transcripts: messages that lqops itself wrote are included on request ---
 
 
 class AskedCall(serializers.Serializer[Any]):
@@ -345,40 +339,32 @@ class AskedCall(serializers.Serializer[Any]):
     arguments = serializers.CharField(help_text="JSON, as the model wrote it.")
 
 
-class EntryShown(serializers.ModelSerializer[Message]):
-    """One entry. Redacted as it came in, and again as it goes out."""
-
-    content = serializers.SerializerMethodField()
-    calls = AskedCall(many=True, help_text="What the agent asked to have done.")
+class EntrySerializer(RowSerializer):
+    content = RedactedField(read_only=True)
+    calls = AskedCall(many=True, help_text="The calls that the agent requested.")
 
     class Meta:
         model = Message
         fields = ["seq", "turn", "role", "content", "calls", "call_id", "failed", "stop", "reason", "created_at"]
-        read_only_fields = fields
-        extra_kwargs = {"call_id": {"help_text": "Of a result: the call that it belongs to."}}
-
-    def get_content(self, entry: Any) -> str:
-        return redact(entry.content)
+        extra_kwargs = {"call_id": {"help_text": "For a result: the id of its call."}}
 
 
-class TranscriptFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
-    internal = YesOrNo(label="true: also what lqops itself wrote, such as requests to go on.")
+class TranscriptFilter(FilterSet):
+    internal = BooleanFilter(label="true: include messages that lqops wrote, such as requests to continue.")
 
     def filter_queryset(self, queryset: QuerySet[Message]) -> QuerySet[Message]:
         return queryset if self.form.cleaned_data["internal"] == "true" else queryset.exclude(INTERNAL)
 
 
-class Transcript(Acting, generics.GenericAPIView[Message]):
-    """What was said in one of your sessions, in order."""
+class TranscriptView(ListView[Message]):
+    """The transcript of one of your sessions."""
 
     queryset = Message.objects.none()
-    serializer_class = EntryShown
+    serializer_class = EntrySerializer
     filterset_class = TranscriptFilter
 
-    @described("sessions_transcript", EntryShown(many=True))
-    def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as the address has it
-        """What was said in the session, in order: messages, the agent's words, its calls and their results."""
-        session = get_object_or_404(AgentSession, public_id=id, owner_id=self.person.pk)
-        said = Message.objects.filter(session=session).order_by("seq")
-        rows = self.paginate_queryset(self.filter_queryset(said))
-        return self.get_paginated_response(EntryShown(rows, many=True).data)
+    @describe("sessions_transcript", EntrySerializer(many=True))
+    def get(self, request: Request, id: UUID) -> Response:  # noqa: A002 as in the URL
+        """The transcript of the session, in order: messages, the agent's replies, its calls and their results."""
+        session = get_object_or_404(AgentSession, public_id=id, owner_id=self.user.pk)
+        return self.page(Message.objects.filter(session=session).order_by("seq"))

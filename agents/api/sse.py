@@ -1,9 +1,8 @@
-"""Server-Sent Events: what the streams of the API share.
+"""Server-Sent Events: the parts that all streams of the API share.
 
-A stream is a plain asynchronous view, so that one that is open takes no worker thread between two looks. Who may enter
-is decided by the same authentication, permissions and throttles as everywhere in the API, in a `Door`, which answers
-everything but the stream itself. Few are open at once, and none for longer than some minutes: the client comes again,
-as browsers do by themselves, with the id of the last event that it has heard.
+A stream is a plain async view, so that an open one uses no worker thread between two reads. A `StreamView` applies the
+authentication, permissions and throttles of the API and answers every error. Few streams are open at once and none
+longer than some minutes: the client reconnects, as browsers do, with the id of the last event it received.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.api.base import ApiView
+from agents.api.base import SingleView
 from agents.models import AgentEvent
 from agents.people.activity import event_sentence, events_between, horizon
 from agents.process_end import process_ends
@@ -35,44 +34,48 @@ from audit.redaction import redact_data
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 LIFETIME_SECONDS: Final = 300.0
-GRACE_SECONDS: Final = 15.0  # until a stream is broken off whose client takes nothing any more
-COME_AGAIN_MS: Final = 1_000
-COME_LATER_SECONDS: Final = 2.0
-MOST_OPEN: Final = 60
-MOST_OF_ONE: Final = 8
+GRACE_SECONDS: Final = 15.0  # until a stream is cancelled whose client reads nothing any more
+RECONNECT_MS: Final = 1_000
+RETRY_AFTER_SECONDS: Final = 2.0
+MAX_OPEN: Final = 60
+MAX_OPEN_PER_USER: Final = 8
 LARGEST_ID: Final = 2**63 - 1
 
-HEARD = OpenApiParameter(
-    "Last-Event-ID", str, OpenApiParameter.HEADER, description="The id of the last event; goes before `after`."
+LAST_EVENT_ID = OpenApiParameter(
+    "Last-Event-ID", str, OpenApiParameter.HEADER, description="The id of the last event; overrides `after`."
 )
 
 
+# --- Open streams and their views ---
+
+
 class OpenStream:
-    """One open stream. It counts as open until it is closed, or nobody holds it any more."""
+    """One open stream. It counts as open until it is closed or garbage-collected."""
 
     def __init__(self, owner_id: int) -> None:
         self.owner_id = owner_id
 
     def events(self) -> AsyncGenerator[bytes, None]:
-        """What is sent."""
+        """The bytes to send."""
         raise NotImplementedError
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 it is iterated in the task of its request
-        broken_off = asyncio.get_running_loop().call_later(LIFETIME_SECONDS + GRACE_SECONDS, task.cancel)
+        assert task is not None  # noqa: S101 Django iterates it in the request's task
+        timeout = asyncio.get_running_loop().call_later(LIFETIME_SECONDS + GRACE_SECONDS, task.cancel)
         try:
             async with aclosing(self.events()) as events:
                 async for sent in events:
                     yield sent
         finally:
-            broken_off.cancel()
+            timeout.cancel()
 
     def close(self) -> None:
-        """Called by Django when the answer is over, however it ended."""
+        """Called by Django when the response has ended, however it ended."""
         with _counting:
             _open.discard(self)
 
@@ -81,48 +84,22 @@ _open: WeakSet[OpenStream] = WeakSet()
 _counting = threading.Lock()
 
 
-class Admitted(Response):
-    """Whoever asked may listen, if there is a place."""
+class StreamResponse(Response):
+    """The client may listen. Refused if too many streams are open."""
 
     def __init__(self, stream: OpenStream) -> None:
         super().__init__()
         self.stream = stream
         with _counting:
-            mine = sum(other.owner_id == stream.owner_id for other in _open)
-            if mine >= MOST_OF_ONE or len(_open) >= MOST_OPEN:
-                told = f"{mine} streams of yours are open here, of {len(_open)} in all."
-                raise Throttled(wait=COME_LATER_SECONDS, detail=told)
+            own = sum(other.owner_id == stream.owner_id for other in _open)
+            if own >= MAX_OPEN_PER_USER or len(_open) >= MAX_OPEN:
+                message = f"{own} of your streams are open here, {len(_open)} in total."
+                raise Throttled(wait=RETRY_AFTER_SECONDS, detail=message)
             _open.add(stream)
 
 
-def opening(*, number: str = "") -> bytes:
-    """The first words of a stream: when to come again, and from where if nothing is heard until then."""
-    numbered = f"id: {number}\n" if number else ""
-    return f"retry: {COME_AGAIN_MS}\n{numbered}\n".encode()
-
-
-def still_here(*, number: str = "") -> bytes:
-    numbered = f"id: {number}\n" if number else ""
-    return f": still here\n{numbered}\n".encode()
-
-
-def message(data: dict[str, Any], *, name: str = "", number: str = "") -> bytes:
-    """One event. JSON without line breaks: what somebody wrote cannot begin an event of its own."""
-    numbered = f"id: {number}\n" if number else ""
-    named = f"event: {name}\n" if name else ""
-    return f"{numbered}{named}data: {json.dumps(data)}\n\n".encode()
-
-
-def heard_id(request: Request) -> int | None:
-    """What a client that comes again says that it has heard."""
-    heard = request.headers.get("Last-Event-ID", "")
-    if not (heard.isascii() and heard.isdigit()):
-        return None
-    return min(int(heard[: len(str(LARGEST_ID))]), LARGEST_ID)
-
-
-class WhateverIsAccepted(BaseContentNegotiation):
-    """Clients of streams ask for text/event-stream; refusals are JSON as everywhere."""
+class IgnoreAccept(BaseContentNegotiation):
+    """Stream clients accept text/event-stream; errors are JSON as everywhere."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
         return parsers[0]
@@ -131,47 +108,63 @@ class WhateverIsAccepted(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class Door(ApiView):
-    """Lets in or refuses: its `get` returns `Admitted`, or an answer as any other."""
+class StreamView(SingleView):
+    """Authorise a stream: `get` returns a `StreamResponse`, or any other response."""
 
     http_method_names = ["get"]
-    content_negotiation_class = WhateverIsAccepted
+    content_negotiation_class = IgnoreAccept
 
 
-def stream_behind(door: type[Door]) -> Callable[..., Any]:
-    """The view of a stream."""
-    enter = door.as_view()
+def stream_view(authorise: type[StreamView]) -> Callable[..., Any]:
+    """The async view of a stream."""
+    enter = authorise.as_view()
 
     @csrf_exempt
-    async def view(request: HttpRequest, **named: Any) -> HttpResponse | StreamingHttpResponse:
-        entered = await sync_to_async(enter)(request, **named)
-        if not isinstance(entered, Admitted):
-            return entered
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second: for a proxy that would collect
-        return StreamingHttpResponse(entered.stream, content_type="text/event-stream; charset=utf-8", headers=headers)
+    async def view(request: HttpRequest, **kwargs: Any) -> HttpResponse | StreamingHttpResponse:
+        response = await sync_to_async(enter)(request, **kwargs)
+        if not isinstance(response, StreamResponse):
+            return response
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second: proxies must not buffer
+        return StreamingHttpResponse(response.stream, content_type="text/event-stream; charset=utf-8", headers=headers)
 
-    # The schema, and whoever looks for the routes of the API, finds the view that describes this one.
-    view.cls = view.view_class = door  # type: ignore[attr-defined]
+    # drf-spectacular finds the class that describes this view here.
+    view.cls = view.view_class = authorise  # type: ignore[attr-defined]
     view.initkwargs = {}  # type: ignore[attr-defined]
     return view
 
 
-# --- One reader for each web process: it reads new events once, and gives them to everybody who listens ---
-#
-# It reads while somebody listens and rests otherwise. A client that takes them too slowly is cut off, and comes again
-# with the id of the last one that it has: what is still stored is not lost. Nothing that goes wrong here reaches
-# those who write events.
+def last_event_id(request: Request) -> int | None:
+    """The id that a reconnecting client received last; None if there is no valid one."""
+    header = request.headers.get("Last-Event-ID", "")
+    if not (header.isascii() and header.isdigit()):
+        return None
+    return min(int(header[: len(str(LARGEST_ID))]), LARGEST_ID)
 
 
-LOOK_EVERY_SECONDS: Final = 0.4
-REST_SECONDS: Final = 2.0  # after a database that did not answer
-READ_AT_ONCE: Final = 200
-MOST_WAITING: Final = 1_000  # events for one client that it has not taken yet
-Found = TypeVar("Found")
+# --- The bytes of a stream ---
 
 
-def event_shown(event: AgentEvent) -> dict[str, Any]:
-    """An event as the API tells it. Redacted when it was written, and again as it goes out."""
+def opening(*, number: str = "") -> bytes:
+    """The start of a stream: when to reconnect and, if nothing is received until then, after which id."""
+    return f"retry: {RECONNECT_MS}\n{_id(number)}\n".encode()
+
+
+def keep_alive(*, number: str = "") -> bytes:
+    return f": still here\n{_id(number)}\n".encode()
+
+
+def message(data: dict[str, Any], *, name: str = "", number: str = "") -> bytes:
+    """One event. JSON has no line breaks, so text in it cannot start an event of its own."""
+    event = f"event: {name}\n" if name else ""
+    return f"{_id(number)}{event}data: {json.dumps(data)}\n\n".encode()
+
+
+def _id(number: str) -> str:
+    return f"id: {number}\n" if number else ""
+
+
+def event_facts(event: AgentEvent) -> dict[str, Any]:
+    """An activity event as JSON. Redacted when it was written, and again here."""
     data = dict(redact_data(event.data))
     return {
         "id": event.pk,
@@ -184,52 +177,65 @@ def event_shown(event: AgentEvent) -> dict[str, Any]:
     }
 
 
-def event_bytes(event: AgentEvent) -> bytes:
-    return message(event_shown(event), number=str(event.pk))
+def event_message(event: AgentEvent) -> bytes:
+    return message(event_facts(event), number=str(event.pk))
+
+
+# --- One reader per web process: it reads new events once and gives them to every listener ---
+#
+# It reads only while somebody listens. A client that reads too slowly is disconnected and reconnects with the id of its
+# last event; stored events are not lost. No error here reaches the code that writes events.
+
+
+POLL_SECONDS: Final = 0.4
+RETRY_SECONDS: Final = 2.0  # after a database error
+READ_LIMIT: Final = 200
+MAX_PENDING: Final = 1_000  # events that one client has not read yet
 
 
 class Listener:
-    """One client that listens: to all that its owner's agents tell, or to one agent."""
+    """One client: for all activity of its owner, or of one agent."""
 
     def __init__(self, owner_id: int, agent_id: int | None = None) -> None:
-        self.owner_id, self.agent_id = owner_id, agent_id
+        self.owner_id = owner_id
+        self.agent_id = agent_id
         self.is_cut = False
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._pending: deque[tuple[int, bytes]] = deque()
         self._news = asyncio.Event()
 
     @property
-    def has_heard_all(self) -> bool:
-        """It was cut off, and has taken what it was given before."""
-        return self.is_cut and not self._waiting
+    def is_finished(self) -> bool:
+        """It was cut off and has received everything that was sent before."""
+        return self.is_cut and not self._pending
 
     def wants(self, event: AgentEvent) -> bool:
         return event.owner_id == self.owner_id and self.agent_id in (None, event.agent_id)
 
-    def hear(self, number: int, told: bytes) -> None:
-        if len(self._waiting) < MOST_WAITING:
-            self._waiting.append((number, told))
+    def send(self, number: int, message: bytes) -> None:
+        if len(self._pending) < MAX_PENDING:
+            self._pending.append((number, message))
             self._news.set()
         else:
             self.cut()
 
     def cut(self) -> None:
-        """It is given nothing more."""
+        """Send it nothing more."""
         self.is_cut = True
         self._news.set()
 
-    async def heard(self, seconds: float) -> list[tuple[int, bytes]]:
-        """What waits, as soon as something does; nothing, if nothing comes in so many seconds."""
+    async def receive(self, seconds: float) -> list[tuple[int, bytes]]:
+        """Everything pending, as soon as there is something; nothing after so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-        taken = list(self._waiting)
-        self._waiting.clear()
+        received = list(self._pending)
+        self._pending.clear()
         self._news.clear()
-        return taken
+        return received
 
 
 class Reader:
-    """Everything up to `position` was given to those who listen."""
+    """Everything up to `position` was sent to the listeners."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -238,13 +244,13 @@ class Reader:
         self._task: asyncio.Task[None] | None = None
 
     async def join(self, listener: Listener) -> int:
-        """The id behind which the listener hears everything; what came before is stored."""
+        """Add a listener. It receives everything after the returned id; earlier events are stored."""
         async with self._step:
             if not self._listeners:
                 self.position = await in_thread(horizon.look)
             self._listeners.add(listener)
             if self._task is None or self._task.done():
-                # Nothing of the request at hand goes with it: the reader outlives it.
+                # An empty context: the reader outlives the request that starts it.
                 self._task = asyncio.get_running_loop().create_task(self._read(), context=Context())
             return self.position
 
@@ -255,50 +261,50 @@ class Reader:
         try:
             while self._listeners and not process_ends.is_set():
                 try:
-                    rest = 0.0 if await self._give() else LOOK_EVERY_SECONDS
+                    pause = 0.0 if await self._send_new() else POLL_SECONDS
                 except DatabaseError as error:
                     logger.warning("events could not be read: %s", type(error).__name__)
-                    rest = REST_SECONDS
-                await asyncio.sleep(rest)
+                    pause = RETRY_SECONDS
+                await asyncio.sleep(pause)
         except Exception:
-            logger.exception("the reader of events failed; those who listen come again")
+            logger.exception("the reader of events failed; its clients reconnect")
         finally:
             for listener in self._listeners:
                 listener.cut()
             self._listeners.clear()
 
-    async def _give(self) -> bool:
-        """Whether there may be more at once."""
+    async def _send_new(self) -> bool:
+        """Send new events. True if there may be more at once."""
         async with self._step:
             owner_ids = {listener.owner_id for listener in self._listeners}
-            found, self.position = await in_thread(_new_events, self.position, owner_ids)
-            for event, told in found:
+            events, self.position = await in_thread(_new_events, self.position, owner_ids)
+            for event, sent in events:
                 for listener in self._listeners:
                     if not listener.is_cut and listener.wants(event):
-                        listener.hear(event.pk, told)
+                        listener.send(event.pk, sent)
             self._listeners = {listener for listener in self._listeners if not listener.is_cut}
-            return len(found) == READ_AT_ONCE
+            return len(events) == READ_LIMIT
 
 
 def _new_events(after: int, owner_ids: Collection[int]) -> tuple[list[tuple[AgentEvent, bytes]], int]:
-    """What can be handed out, ready to be sent, and how far that is."""
+    """New events with their messages, and the id up to which they are complete."""
     until = horizon.look()
     if until <= after or not owner_ids:
         return [], until
-    rows = list(events_between(after, until, owner_ids=owner_ids)[:READ_AT_ONCE])
-    return [(row, event_bytes(row)) for row in rows], rows[-1].pk if len(rows) == READ_AT_ONCE else until
+    rows = list(events_between(after, until, owner_ids=owner_ids)[:READ_LIMIT])
+    return [(row, event_message(row)) for row in rows], rows[-1].pk if len(rows) == READ_LIMIT else until
 
 
-async def in_thread(read: Callable[..., Found], *given: Any) -> Found:
-    """Reads in a thread of its own, which holds no connection afterwards."""
+async def in_thread(function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function in a thread that keeps no database connection."""
 
-    def reading() -> Found:
+    def call() -> Result:
         try:
-            return read(*given)
+            return function(*args)
         finally:
             close_old_connections()
 
-    return await sync_to_async(reading, thread_sensitive=False)()
+    return await sync_to_async(call, thread_sensitive=False)()
 
 
 reader: Final = Reader()

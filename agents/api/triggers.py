@@ -1,6 +1,7 @@
-"""Triggers: what spawns sessions, with the caps that bound them. A patch with an explicit null clears a binding.
+"""Triggers, which start sessions under caps, and inbound events.
 
-Who may not start sessions may look at triggers, pause them and delete them.
+Users without the permission to start sessions can still read, pause and delete their triggers. The content of an event
+is data: it selects a trigger by its rules, and nothing else.
 """
 
 from typing import Any
@@ -8,15 +9,14 @@ from typing import Any
 import django_filters
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import exceptions, serializers
-from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, RunOptionsBody, Shown, UsdField, WordField, ref
-from agents.api.paging import YesOrNo, public_id
-from agents.api.schema import described
-from agents.api.sessions import SessionShown
+from agents.api.fields import Body, CountField, OwnedRowField, RowSerializer, RunOptionsBody, UsdField, WordField, ref
+from agents.api.paging import BooleanFilter, FilterSet, public_id_filter
+from agents.api.schema import describe, detail_action, list_action
+from agents.api.sessions import SessionSerializer
 from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
 from agents.policy.run_spec import OPTION_NAMES, RunSpec
@@ -35,9 +35,13 @@ from agents.triggers.triggers import (
 
 MOST_AT_ONCE = 200
 KINDS_TO_MAKE = [(kind.value, kind.label) for kind in KINDS]
+REFUSED_FROM = 400
 
 
-class TriggerShown(Shown):
+# --- Triggers ---
+
+
+class TriggerSerializer(RowSerializer):
     agent = ref("agent")
     project = ref("project")
     playbook = ref("playbook")
@@ -59,22 +63,24 @@ class TriggerShown(Shown):
 class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
-    agent = OwnRow(Agent, required=False, allow_null=True)
-    project = OwnRow(Project, required=False, allow_null=True, help_text="null takes the trigger out of its project.")
-    playbook = OwnRow(Playbook, required=False, allow_null=True)
-    skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
-    collection = OwnRow(Collection, required=False, allow_null=True, help_text="A watch keeps the one it was made for.")
+    agent = OwnedRowField(Agent, required=False, allow_null=True)
+    project = OwnedRowField(Project, required=False, allow_null=True, help_text="null: no project.")
+    playbook = OwnedRowField(Playbook, required=False, allow_null=True)
+    skill = OwnedRowField(PromptSkill, shared=True, required=False, allow_null=True)
+    collection = OwnedRowField(
+        Collection, required=False, allow_null=True, help_text="The collection of a watch cannot be changed."
+    )
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
     max_cost_usd = UsdField(
-        required=False, allow_null=True, help_text="For each session; null: the installation's default."
+        required=False, allow_null=True, help_text="Cap per session; null: the installation's default."
     )
-    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="null: no cap of its own.")
+    max_cost_per_day_usd = UsdField(required=False, allow_null=True, help_text="Cap per day; null: no cap of its own.")
     max_runs_per_hour = CountField(required=False)
     pause_after = CountField(required=False)
     cron = serializers.CharField(max_length=120, required=False, allow_blank=True)
     zone = serializers.CharField(max_length=64, required=False)
     catch_up_minutes = CountField(required=False)
-    source = serializers.CharField(  # type: ignore[assignment]  # the column of that name, no place to read from
+    source = serializers.CharField(  # type: ignore[assignment]  # a field, not where to read from
         max_length=120, required=False, allow_blank=True
     )
     event_type = serializers.CharField(max_length=120, required=False, allow_blank=True)
@@ -91,24 +97,21 @@ class PauseBody(Body):
 
 
 class CapBody(Body):
-    triggers = serializers.ListField(child=OwnRow(Trigger), min_length=1, max_length=MOST_AT_ONCE)
-    max_cost_usd = UsdField(allow_null=True, help_text="For each session to come; null: the installation's default.")
+    triggers = serializers.ListField(child=OwnedRowField(Trigger), min_length=1, max_length=MOST_AT_ONCE)
+    max_cost_usd = UsdField(allow_null=True, help_text="Cap per future session; null: the installation's default.")
 
 
-class SecretShown(serializers.Serializer[Any]):
-    secret = serializers.CharField(help_text="Shown this once. Messages are signed with it as Standard Webhooks says.")
+class SecretSerializer(serializers.Serializer[Any]):
+    secret = serializers.CharField(help_text="Shown once. Signs messages as defined by Standard Webhooks.")
     generation = serializers.IntegerField()
-    old_secret_until = serializers.DateTimeField(help_text="Until then the secret before this one counts too.")
+    old_secret_until = serializers.DateTimeField(help_text="The old secret stays valid until then.")
 
 
-class TriggerFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class TriggerFilter(FilterSet):
     kind = django_filters.ChoiceFilter(choices=TriggerKind.choices)
-    agent = public_id("agent", "The id of an agent.")
-    project = public_id("project", "The id of a project.")
-    paused = YesOrNo(method="choose")
-
-    def choose(self, rows: Any, name: str, value: str) -> Any:
-        return rows.filter(paused_at__isnull=value == "false")
+    agent = public_id_filter("agent")
+    project = public_id_filter("project")
+    paused = BooleanFilter(field_name="paused_at", lookup_expr="isnull", exclude=True)
 
 
 TRIGGER_EXAMPLE = OpenApiExample(
@@ -126,80 +129,66 @@ TRIGGER_EXAMPLE = OpenApiExample(
 )
 
 
-class Triggers(OwnedViewSet[Trigger]):
-    """Your triggers, newest first. Deleted ones are left out."""
+class TriggerViewSet(OwnedViewSet[Trigger]):
+    """Your triggers, newest first."""
 
     queryset = Trigger.objects.all()
-    serializer_class = TriggerShown
+    serializer_class = TriggerSerializer
     filterset_class = TriggerFilter
     joins = ("agent", "project", "playbook", "skill", "collection")
     starts = frozenset({"create", "partial_update", "resume", "rotate_secret", "run", "set_cap"})
 
-    @described("triggers_create", {201: TriggerShown}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
+    @describe("triggers_create", {201: TriggerSerializer}, body=TriggerBody, examples=[TRIGGER_EXAMPLE])
     def create(self, request: Request) -> Response:
-        said = self.body(TriggerBody)
-        return self.shown(trigger_create(owner=self.person, by=self.person, now=self.now, **said), created=True)
+        return self.make(trigger_create, TriggerBody)
 
-    @described("triggers_edit", TriggerShown, body=TriggerPatch)
+    @describe("triggers_edit", TriggerSerializer, body=TriggerPatch)
     def partial_update(self, request: Request, **_: Any) -> Response:
-        """Changes what is named, for sessions to come; an explicit null clears a binding or a cap."""
-        trigger, said = self.get_object(), self.body(TriggerPatch, partial=True)
-        return self.shown(trigger_edit(trigger=trigger, by=self.person, now=self.now, **said))
+        """Change the fields that are sent, for future sessions. null clears a binding or a cap."""
+        return self.act(trigger_edit, TriggerPatch, partial=True)
 
-    @described("triggers_delete")
+    @describe("triggers_delete")
     def destroy(self, request: Request, **_: Any) -> Response:
-        """It never fires again; its sessions stay."""
-        trigger_delete(trigger=self.get_object(), by=self.person, now=self.now)
-        return self.gone()
+        """Delete the trigger. Its sessions stay."""
+        return self.remove(trigger_delete)
 
-    @described("triggers_pause", TriggerShown, body=PauseBody)
-    @action(detail=True, methods=["post"])
+    @detail_action("triggers_pause", TriggerSerializer, body=PauseBody)
     def pause(self, request: Request, **_: Any) -> Response:
-        trigger, said = self.get_object(), self.body(PauseBody)
-        return self.shown(trigger_pause(trigger=trigger, by=self.person, now=self.now, **said))
+        return self.act(trigger_pause, PauseBody)
 
-    @described("triggers_resume", TriggerShown)
-    @action(detail=True, methods=["post"])
+    @detail_action("triggers_resume", TriggerSerializer)
     def resume(self, request: Request, **_: Any) -> Response:
-        """Lets it fire again from now on; what the pause left out is not made up for."""
-        return self.shown(trigger_resume(trigger=self.get_object(), by=self.person, now=self.now))
+        """Resume the trigger. Runs that the pause skipped are not made up for."""
+        return self.act(trigger_resume)
 
-    @described("triggers_rotate_secret", SecretShown)
-    @action(detail=True, methods=["post"], url_path="rotate-secret")
+    @detail_action("triggers_rotate_secret", SecretSerializer)
     def rotate_secret(self, request: Request, **_: Any) -> Response:
-        """A new signing secret, shown this once; event triggers only. The one before it counts for a day more."""
+        """Create a new signing secret, shown once; event triggers only. The old secret stays valid for 24 hours."""
         trigger = self.get_object()
-        secret = trigger_rotate_secret(trigger=trigger, by=self.person, now=self.now)
+        secret = trigger_rotate_secret(trigger=trigger, **self.actor)
         trigger.refresh_from_db()
         found = {"generation": trigger.secret_generation, "old_secret_until": trigger.old_secret_until}
-        return Response(SecretShown({"secret": secret, **found}).data)
+        return Response(SecretSerializer({"secret": secret, **found}).data)
 
-    @described("triggers_run", {201: SessionShown})
-    @action(detail=True, methods=["post"])
+    @detail_action("triggers_run", {201: SessionSerializer})
     def run(self, request: Request, **_: Any) -> Response:
-        """Runs what the trigger would, now, under its caps; 422 if without an event it has nothing to read."""
-        session = run_now(RunSpec(), owner=self.person, by=self.person, now=self.now, trigger=self.get_object())
-        return Response(SessionShown(session).data, status=201)
+        """Run the trigger now, under its caps. 422 if it has nothing to read without an event."""
+        session = run_now(RunSpec(), owner=self.user, **self.actor, trigger=self.get_object())
+        return Response(SessionSerializer(session).data, status=201)
 
-    @described("triggers_set_cap", TriggerShown(many=True), body=CapBody, filters=False)
-    @action(detail=False, methods=["post"], url_path="set-cap", pagination_class=None)
+    @list_action("triggers_set_cap", TriggerSerializer(many=True), body=CapBody)
     def set_cap(self, request: Request) -> Response:
-        """Sets the cap of the sessions to come of all the triggers that are named, or of none."""
-        said = self.body(CapBody)
-        rows = triggers_set_cap(triggers=said["triggers"], cap=said["max_cost_usd"], by=self.person, now=self.now)
+        """Set the cap of future sessions of all these triggers, or, on an error, of none."""
+        data = self.body(CapBody)
+        rows = triggers_set_cap(triggers=data["triggers"], cap=data["max_cost_usd"], **self.actor)
         fresh = self.get_queryset().filter(pk__in=[row.pk for row in rows])
-        return Response(TriggerShown(fresh, many=True).data)
+        return Response(TriggerSerializer(fresh, many=True).data)
 
 
-# Events: sent in by integrations, judged by the rules of the person's own triggers, and kept with what came of them.
-#
-# What an event says is data: it chooses a trigger by rules that people wrote, and nothing else.
+# --- Inbound events ---
 
 
-REFUSED_FROM = 400
-
-
-class EventShown(Shown):
+class EventSerializer(RowSerializer):
     trigger = ref("trigger")
     session = ref("session")
 
@@ -211,48 +200,48 @@ class EventShown(Shown):
         ]  # fmt: skip
 
 
-class EventDetail(EventShown):
-    class Meta(EventShown.Meta):
-        fields = [*EventShown.Meta.fields, "data"]
+class EventDetailSerializer(EventSerializer):
+    class Meta(EventSerializer.Meta):
+        fields = [*EventSerializer.Meta.fields, "data"]
 
 
 class EventBody(Body):
-    source = serializers.CharField(  # type: ignore[assignment]  # the column of that name, no place to read from
+    source = serializers.CharField(  # type: ignore[assignment]  # a field, not where to read from
         max_length=WORD_CHARS, required=False, allow_blank=True
     )
     event_type = serializers.CharField(max_length=WORD_CHARS, required=False, allow_blank=True)
     category = serializers.CharField(max_length=WORD_CHARS, required=False, allow_blank=True)
     severity = WordField(choices=EventSeverity.choices, required=False)
     title = serializers.CharField(max_length=TITLE_CHARS, required=False, allow_blank=True)
-    data = serializers.DictField(required=False)  # type: ignore[assignment]  # the event's, not the serializer's
+    data = serializers.DictField(required=False)  # type: ignore[assignment]  # a field, not the serializer's
     target_agent = serializers.CharField(
         max_length=WORD_CHARS,
         required=False,
         allow_blank=True,
-        help_text="The name or the id of an agent of yours: the event goes to it, even if none of its rules fits.",
+        help_text="Name or id of one of your agents: the event goes to it, even if none of its rules match.",
     )
 
 
-class EventAnswerShown(serializers.Serializer[Any]):
+class EventAnswerSerializer(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="spawned, no_match, or would_spawn for a dry run.")
     message = serializers.CharField()
     event = serializers.UUIDField(source="event_id", allow_null=True)
     session = serializers.UUIDField(source="session_id", allow_null=True)
     trigger = serializers.UUIDField(source="trigger_id", allow_null=True)
-    score = serializers.IntegerField(allow_null=True, help_text="How well the rule of the trigger fits.")
+    score = serializers.IntegerField(allow_null=True, help_text="How well the trigger's rule matches.")
 
 
 class EventRefused(exceptions.APIException):
-    """The trigger that the event is for does not fire now; the answer says why and, if known, when to ask again."""
+    """The trigger of the event does not fire now; the message says why and, if known, when to retry."""
 
     def __init__(self, answer: EventAnswer) -> None:
         self.status_code, self.default_code, self.wait = answer.status, answer.code, answer.retry_after
         super().__init__(answer.message)
 
 
-class EventFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-filter ships no types
+class EventFilter(FilterSet):
     outcome = django_filters.ChoiceFilter(choices=EventOutcome.choices)
-    trigger = public_id("trigger", "The id of a trigger.")
+    trigger = public_id_filter("trigger")
 
 
 EVENT_EXAMPLE = OpenApiExample(
@@ -265,34 +254,31 @@ EVENT_EXAMPLE = OpenApiExample(
 @extend_schema_view(
     list=extend_schema(operation_id="events_list"), retrieve=extend_schema(operation_id="events_retrieve")
 )
-class Events(OwnedViewSet[InboundEvent]):
-    """Events that came in for you, newest first, with what came of each."""
+class EventViewSet(OwnedViewSet[InboundEvent]):
+    """Events received for you, newest first, each with its outcome."""
 
     queryset = InboundEvent.objects.all()
+    serializer_class = EventSerializer
+    detail_serializer_class = EventDetailSerializer
     filterset_class = EventFilter
     joins = ("trigger", "session")
     throttle_kind = "events"
     changes_nothing = frozenset({"dry_run"})
     starts = frozenset({"create"})
 
-    def get_serializer_class(self) -> type[EventShown]:
-        return EventShown if self.action == "list" else EventDetail
-
-    @described("events_send", EventAnswerShown, body=EventBody, examples=[EVENT_EXAMPLE])
+    @describe("events_send", EventAnswerSerializer, body=EventBody, examples=[EVENT_EXAMPLE])
     def create(self, request: Request) -> Response:
-        """Spawns a session of the trigger whose rule fits best. That none fits is remembered, and is no error."""
-        return self._answered(event_receive(owner=self.person, event=self._event(), now=self.now))
+        """Start a session of the trigger whose rule matches best. An event without a match is stored too."""
+        return self._receive()
 
-    @described("events_dry_run", EventAnswerShown, body=EventBody, filters=False)
-    @action(detail=False, methods=["post"], url_path="dry-run", pagination_class=None)
+    @list_action("events_dry_run", EventAnswerSerializer, body=EventBody)
     def dry_run(self, request: Request) -> Response:
-        """Says which trigger it would be. Nothing is spawned, stored or recorded."""
-        return self._answered(event_receive(owner=self.person, event=self._event(), now=self.now, dry_run=True))
+        """Which trigger would fire. Nothing is started, stored or recorded."""
+        return self._receive(dry_run=True)
 
-    def _event(self) -> EventIn:
-        return EventIn(**self.body(EventBody))
-
-    def _answered(self, answer: EventAnswer) -> Response:
+    def _receive(self, *, dry_run: bool = False) -> Response:
+        event = EventIn(**self.body(EventBody))
+        answer = event_receive(owner=self.user, event=event, now=self.now, dry_run=dry_run)
         if answer.status >= REFUSED_FROM:
             raise EventRefused(answer)
-        return Response(EventAnswerShown(answer).data, status=answer.status)
+        return Response(EventAnswerSerializer(answer).data, status=answer.status)

@@ -1,5 +1,6 @@
-"""What acting commands share: who acts, the user that is named or nobody (the machine itself); on what; waiting."""
+"""Shared parts of the commands: common options, the rows that arguments name, and printed runs and files."""
 
+import json
 import math
 import time
 from argparse import ArgumentParser, ArgumentTypeError
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.db import models
@@ -16,176 +16,134 @@ from django.db import models
 from agents.ask.naming import SHORTEST, rows_by_id
 from agents.definitions.schema import Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
+from agents.exceptions import LqopsError
 from agents.models import Agent, AgentSession, Approval, Finding
 from agents.policy.transitions import TERMINAL
 from agents.text.clean import one_line
 from agents.text.strict_yaml import MAX_BYTES
-from audit.management.base import cut, not_empty
+from audit.management.base import ActingCommand, cut, not_empty
 
 Row = TypeVar("Row", bound=models.Model)
-LOOK_EVERY_SECONDS = 0.2
+POLL_SECONDS = 0.2
 QUOTE_CHARS = 200
+AGENTS_LISTED = 10
+YAML_SUFFIXES: Final = frozenset({".yaml", ".yml"})
+AGENT_HELP = "The agent's name, its public id, or the beginning of its public id."
+
+
+class JsonCommand(ActingCommand):
+    """A command with `--json`. Refusals of services become errors of the command."""
+
+    json_help = "Print one JSON object instead of text."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help=self.json_help)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self.run(options)
+        except LqopsError as error:
+            raise CommandError(str(error)) from error
+
+    def run(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def print(self, facts: Any, text: str, options: dict[str, Any]) -> None:
+        """The facts as JSON if asked for, otherwise the text."""
+        self.stdout.write(json.dumps(facts) if options["json"] else text)
+
+
+# --- Users ---
 
 
 def add_acting_user(parser: ArgumentParser) -> None:
-    parser.add_argument("--user", help="The username that the record names as the one who did this.")
+    parser.add_argument(
+        "--user", help="Username to record in the audit log. Default: the command line, without a user."
+    )
 
 
 def acting_user(username: str | None) -> User | None:
     return None if username is None else named_user(username)
 
 
-def named_user(username: str) -> User:
-    user = get_user_model().objects.filter(username=username, is_active=True).first()
+def named_user(username: str, *, active: bool = True) -> User:
+    users = User.objects.filter(is_active=True) if active else User.objects.all()
+    user = users.filter(username=username).first()
     if user is None:
-        raise CommandError(f"There is no active user {username!r}.")
+        raise CommandError(f"There is no {'active ' if active else ''}user {username!r}.")
     return user
 
 
-def row_named(rows: models.QuerySet[Row], said: str, what: str, listed_by: str = "") -> Row:
-    """The one row whose public id begins so; where there is none, a command that lists them is named."""
-    found = rows_by_id(rows, said.lower())
+# --- Rows that an argument names ---
+
+
+def row_named(rows: models.QuerySet[Row], text: str, kind: str, listed_by: str = "") -> Row:
+    """The one row whose public id begins with the text."""
+    found = rows_by_id(rows, text.lower())
     if len(found) > 1:
-        raise CommandError(f"More than one {what} begins with {said}: say more of its id.")
+        raise CommandError(f"More than one {kind} begins with {text}. Give more of the id.")
     if not found:
-        least = f" (say {SHORTEST} characters of its id, or more)" if len(said) < SHORTEST else ""
-        listed = f"; `manage.py {listed_by}` lists what waits" if listed_by else ""
-        raise CommandError(f"There is no {what} {said!r}{least}{listed}.")
+        least = f" (give at least {SHORTEST} characters of its id)" if len(text) < SHORTEST else ""
+        listed = f" `manage.py {listed_by}` lists the pending ones." if listed_by else ""
+        raise CommandError(f"There is no {kind} {text!r}{least}.{listed}")
     return found[0]
 
 
-def wait_time(text: str) -> float:
-    """A time to wait, as an argument."""
+def agent_named(text: str, *, owner: User | None = None) -> Agent:
+    """The one agent with this public id or name, or whose public id begins with the text.
+
+    A whole public id wins: nobody can take another agent's place by using its id as a name.
+    """
+    rows = Agent.objects.select_related("owner").order_by("pk")
+    if owner is not None:
+        rows = rows.filter(owner=owner)
+    found = list(rows.filter(public_id=text)) if _is_uuid(text) else []
+    found = found or list(rows.filter(name=text)) or rows_by_id(rows, text.lower())
+    if not found:
+        raise CommandError(f"{owner} has no agent {text!r}." if owner else f"There is no agent {text!r}.")
+    if len(found) > 1:
+        listed = "".join(f"\n  {agent.public_id}  {agent.name}  of {agent.owner}" for agent in found[:AGENTS_LISTED])
+        raise CommandError(f"Several agents match {text!r}. Give the public id of one.{listed}")
+    return found[0]
+
+
+def _is_uuid(text: str) -> bool:
     try:
-        number = float(text)
+        UUID(text)
     except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
-    return number
-
-
-def await_end(session: AgentSession, seconds: float) -> None:
-    over_at = time.monotonic() + seconds
-    while session.status not in TERMINAL and time.monotonic() < over_at:
-        time.sleep(LOOK_EVERY_SECONDS)
-        session.refresh_from_db()
-
-
-def ended_as(session: AgentSession) -> str:
-    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status
-
-
-def incomplete(session: AgentSession) -> str:
-    """Why a run that was waited for has not completed and, if it waits for a person, what that person can do."""
-    return f"did not complete: {_awaited(session) or f'{ended_as(session)}.'}"
-
-
-def _awaited(session: AgentSession) -> str:
-    if session.status != Status.WAITING:
-        return ""
-    approval = session.approvals.filter(status=ApprovalStatus.PENDING).order_by("created_at", "pk").first()
-    if approval is not None:
-        return f"it waits for an approval. Look at the call with: manage.py approve {approval.public_id} --user NAME"
-    question = session.questions.filter(status=QuestionStatus.PENDING).order_by("asked_at", "pk").first()
-    if question is not None:
-        return f'it waits for an answer: {question.text}\nmanage.py answer {question.public_id} "…" --user NAME'
-    if session.waiting_on == WaitingOn.OPERATOR:
-        return "it waits until a person says, on its page, what became of a call."
-    return ""
-
-
-def findings_told(session: AgentSession) -> str:
-    """Each with the document that it is about and, if it stands there, what it quotes."""
-    return "\n\n".join(map(_finding_told, session.findings.select_related("document")))
-
-
-def _finding_told(finding: Finding) -> str:
-    about = f" ({finding.document.name})" if finding.document else ""
-    quote = f"“{one_line(finding.quote, QUOTE_CHARS)}”" if finding.quote_check == QuoteCheck.VERIFIED else ""
-    return "\n".join(filter(None, [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), quote]))
-
-
-def findings_shown(session: AgentSession) -> list[dict[str, Any]]:
-    """The same as data."""
-    return [
-        {
-            "severity": finding.severity,
-            "title": finding.title,
-            "content": finding.content,
-            "document": finding.document.name if finding.document else None,
-            "document_id": str(finding.document.public_id) if finding.document else None,
-            "quote": one_line(finding.quote, QUOTE_CHARS),
-            "quote_check": finding.quote_check or None,
-        }
-        for finding in session.findings.select_related("document")
-    ]
-
-
-# --- agent.yaml files on disk: the ones that paths name, in order, and what stands in them ---
-
-
-ENDINGS: Final = frozenset({".yaml", ".yml"})
-
-
-def agent_paths(paths: Iterable[Path]) -> list[Path]:
-    """Files as they are named; of a folder all its YAML files, by name."""
-    found: list[Path] = []
-    for path in paths:
-        if not _is_folder(path):
-            found.append(path)
-            continue
-        inside = sorted(one for one in path.iterdir() if one.suffix in ENDINGS and one.is_file())
-        if not inside:
-            raise CommandError(f"There is no YAML file in {path}.")
-        found += inside
-    return found
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that no file can have; reading it says why
         return False
+    return True
 
 
-def agent_text(path: Path) -> str | Problem:
-    """What the file says, or why it cannot be read."""
-    try:
-        if path.exists() and not path.is_file():
-            return Problem(str(path), 0, "", "a file: this is none")
-        with path.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            return Problem(str(path), 0, "", f"at most {MAX_BYTES} bytes")
-        return content.decode("utf-8-sig")
-    except OSError as error:
-        return Problem(cut(str(path)), 0, "", f"a file that can be read: {error.strerror}")
-    except UnicodeDecodeError as error:
-        return Problem(str(path), 0, "", f"UTF-8 text: byte {error.start} makes no character")
+# --- Decisions on approvals ---
 
 
-def counted(found: Sized, one: str) -> str:
-    """How many there are: 1 file, 2 files."""
-    return f"{len(found)} {one}{'' if len(found) == 1 else 's'}"
+class DecisionCommand(JsonCommand):
+    """Decides on one approval: parse, look it up, decide, print."""
+
+    verb = ""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("approval", help="The public id of the approval, or its beginning.")
+        parser.add_argument("--user", required=True, help="Who decides; needs the permission agents.resolve_approval.")
+        parser.add_argument("--digest", type=not_empty, help="The digest of the call that was reviewed.")
+        parser.add_argument("--note", default="", help="Stored with the decision. After a denial the run gets it.")
+        super().add_arguments(parser)
+
+    def run(self, options: dict[str, Any]) -> None:
+        rows = Approval.objects.select_related("session", "session__owner")
+        approval = row_named(rows, options["approval"], "approval", "approvals")
+        decided = self.decide(approval, by=named_user(options["user"]), options=options)
+        if decided is not None:
+            facts = {"approval": str(decided.public_id), "status": decided.status}
+            self.print(facts, f"{self.verb}: {decided.action}.", options)
+
+    def decide(self, approval: Approval, *, by: User, options: dict[str, Any]) -> Approval | None:
+        """The decided approval; None if nothing was decided."""
+        raise NotImplementedError
 
 
-# --- What the commands that decide and answer share: who does, and on what exactly ---
-
-
-def add_decision(parser: ArgumentParser) -> None:
-    parser.add_argument("approval", help="The public id of the approval, or enough of its beginning.")
-    parser.add_argument("--user", required=True, help="Who decides; needs the permission agents.resolve_approval.")
-    parser.add_argument("--digest", type=not_empty, help="The digest of the call that was looked at.")
-    parser.add_argument("--note", default="", help="Kept with the decision; the run is told a denial's note.")
-    parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
-
-
-def named_approval(said: str) -> Approval:
-    return row_named(Approval.objects.select_related("session", "session__owner"), said, "approval", "approvals")
-
-
-def shown_approval(approval: Approval) -> dict[str, Any]:
+def approval_facts(approval: Approval) -> dict[str, Any]:
     return {
         "approval": str(approval.public_id),
         "status": approval.status,
@@ -203,34 +161,118 @@ def shown_approval(approval: Approval) -> dict[str, Any]:
     }
 
 
-# --- Which agent a command means: one lookup for all of them ---
+# --- Waiting for a run, and its findings ---
 
 
-SHOWN = 10
-AGENT_HELP = "The agent's name, its public id, or enough of the beginning of that."
-
-
-def agent_named(said: str, *, owner: User | None = None) -> Agent:
-    """The one agent of that public id, or of that name, or whose public id begins so; the owner's, if one is given.
-
-    A whole public id goes first: nobody takes another agent's place by naming his own like it.
-    """
-    rows = Agent.objects.select_related("owner").order_by("pk")
-    if owner is not None:
-        rows = rows.filter(owner=owner)
-    found = list(rows.filter(public_id=said)) if _is_whole_id(said) else []
-    found = found or list(rows.filter(name=said)) or rows_by_id(rows, said.lower())
-    if not found:
-        raise CommandError(f"{owner} has no agent {said!r}." if owner else f"There is no agent {said!r}.")
-    if len(found) > 1:
-        listed = "".join(f"\n  {agent.public_id}  {agent.name}  of {agent.owner}" for agent in found[:SHOWN])
-        raise CommandError(f"Several agents are meant by {said!r}: say the public id of one.{listed}")
-    return found[0]
-
-
-def _is_whole_id(said: str) -> bool:
+def wait_time(text: str) -> float:
+    """Parse a number of seconds."""
     try:
-        UUID(said)
+        number = float(text)
     except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
+    return number
+
+
+def await_end(session: AgentSession, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while session.status not in TERMINAL and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        session.refresh_from_db()
+
+
+def ended_as(session: AgentSession) -> str:
+    return f"{session.status} ({session.terminal_reason})" if session.terminal_reason else session.status
+
+
+def incomplete(session: AgentSession) -> str:
+    """Why a run did not complete and, if it is waiting for a person, what that person can do."""
+    return f"did not complete: {_waiting_for(session) or f'{ended_as(session)}.'}"
+
+
+def _waiting_for(session: AgentSession) -> str:
+    if session.status != Status.WAITING:
+        return ""
+    approval = session.approvals.filter(status=ApprovalStatus.PENDING).order_by("created_at", "pk").first()
+    if approval is not None:
+        return (
+            f"it is waiting for an approval. Review the call with: manage.py approve {approval.public_id} --user NAME"
+        )
+    question = session.questions.filter(status=QuestionStatus.PENDING).order_by("asked_at", "pk").first()
+    if question is not None:
+        return f'it is waiting for an answer: {question.text}\nmanage.py answer {question.public_id} "…" --user NAME'
+    if session.waiting_on == WaitingOn.OPERATOR:
+        return "a call has an unknown outcome. Resolve it on the run's page."
+    return ""
+
+
+def findings_text(session: AgentSession) -> str:
+    """The findings, each with its document and its verified quote."""
+    return "\n\n".join(map(_finding_text, session.findings.select_related("document")))
+
+
+def _finding_text(finding: Finding) -> str:
+    about = f" ({finding.document.name})" if finding.document else ""
+    quote = f"“{one_line(finding.quote, QUOTE_CHARS)}”" if finding.quote_check == QuoteCheck.VERIFIED else ""
+    return "\n".join(filter(None, [f"{finding.severity}: {finding.title}{about}", finding.content.strip(), quote]))
+
+
+def findings_facts(session: AgentSession) -> list[dict[str, Any]]:
+    return [
+        {
+            "severity": finding.severity,
+            "title": finding.title,
+            "content": finding.content,
+            "document": finding.document.name if finding.document else None,
+            "document_id": str(finding.document.public_id) if finding.document else None,
+            "quote": one_line(finding.quote, QUOTE_CHARS),
+            "quote_check": finding.quote_check or None,
+        }
+        for finding in session.findings.select_related("document")
+    ]
+
+
+# --- YAML files ---
+
+
+def agent_paths(paths: Iterable[Path]) -> list[Path]:
+    """Files as named; for a folder, all its YAML files by name."""
+    found: list[Path] = []
+    for path in paths:
+        if not _is_folder(path):
+            found.append(path)
+            continue
+        inside = sorted(file for file in path.iterdir() if file.suffix in YAML_SUFFIXES and file.is_file())
+        if not inside:
+            raise CommandError(f"There is no YAML file in {path}.")
+        found += inside
+    return found
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # an impossible file name; reading it gives the error
         return False
-    return True
+
+
+def agent_text(path: Path) -> str | Problem:
+    """The content of the file, or why it cannot be read."""
+    try:
+        if path.exists() and not path.is_file():
+            return Problem(str(path), 0, "", "a file: this is none")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            return Problem(str(path), 0, "", f"at most {MAX_BYTES} bytes")
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        return Problem(cut(str(path)), 0, "", f"a file that can be read: {error.strerror}")
+    except UnicodeDecodeError as error:
+        return Problem(str(path), 0, "", f"UTF-8 text: byte {error.start} makes no character")
+
+
+def counted(items: Sized, noun: str) -> str:
+    """The number of items: 1 file, 2 files."""
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""What runs inside a child of `up`: the web process, the queue's workers or the ticker, ending with the parent.
+"""The program of a supervised child: the web process, the workers or the ticker. It ends with its parent.
 
-Standard input is a pipe from the parent; nothing is ever written to it. When the parent is gone, however it ended, the
-read returns and the child stops: first as if it had been asked to, then with everything that it started.
+Standard input is a pipe from the parent, which never writes to it. When the parent ends, however it ends, the read
+returns: the child gets SIGTERM and, some seconds later, it and everything that it started are killed.
 """
 
 import os
@@ -25,13 +25,13 @@ def end_with_parent(pipe: int) -> None:
     os.read(pipe, 1)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
-    os.killpg(os.getpgid(0), signal.SIGKILL)  # its own process group: `up` starts each child in a session of its own
+    os.killpg(os.getpgid(0), signal.SIGKILL)  # its own group: the supervisor starts each child in a session of its own
 
 
 def serve(listening: int, application: str) -> None:
     import uvicorn
 
-    # Django's logging speaks for the server too; a line per request would only push the address off the screen.
+    # Django logs errors for the server too. No access log: it would push the address off the screen.
     config = uvicorn.Config(
         application,
         log_config=None,
@@ -43,7 +43,7 @@ def serve(listening: int, application: str) -> None:
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            process_ends.set()  # open streams end by themselves, and their clients come again
+            process_ends.set()  # open streams end, and their clients reconnect
             super().handle_exit(sig, frame)
 
     Server(config).run(sockets=[socket.socket(fileno=listening)])

@@ -1,7 +1,7 @@
-"""What a new installation has to show: agents with something to do, and one walk that proves the whole way.
+"""Sample content of a new installation, and the run of `up --check`.
 
-The agents stand in samples/agents, as files that people can read, change and load again. Rows are made by the same
-services that people use. Nothing is made twice, and nothing in an installation that people have begun to use.
+The sample agents are files in samples/agents. Everything is created by the services that people use, once, and never in
+an installation that is already in use.
 """
 
 import time
@@ -38,65 +38,65 @@ def samples_folder() -> Path:
 
 
 def samples_install(owner: User, *, now: datetime) -> str:
-    """Agents, playbooks, triggers and documents for a newcomer; says what was made."""
+    """Create sample agents, playbooks, triggers and documents. Returns a summary."""
     folder = samples_folder()
     if not (folder / "playbooks").is_dir():
         return "Samples: none in this installation"
-    made: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
-    project_create(name="Supplier contracts", context_md=CONTEXT, **made)
-    contracts = collection_create(name="Contracts", **made)
-    reports = collection_create(name="Weekly reports", **made)
-    playbooks = [_playbook(path, made) for path in sorted((folder / "playbooks").glob("*.yaml"))]
-    agents, left_out = _agents(folder / "agents", made)
+    common: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
+    project_create(name="Supplier contracts", context_md=CONTEXT, **common)
+    contracts = collection_create(name="Contracts", **common)
+    reports = collection_create(name="Weekly reports", **common)
+    playbooks = [_playbook(path, common) for path in sorted((folder / "playbooks").glob("*.yaml"))]
+    agents, skipped = _agents(folder / "agents", common)
     added = 0
-    for beginning, home in {"supplier": contracts, "policy": contracts, "weekly": reports}.items():
-        for path in sorted((folder / "documents").glob(f"{beginning}*")):
-            document_add(name=path.name, data=path.read_bytes(), collection=home, **made)
+    for prefix, collection in {"supplier": contracts, "policy": contracts, "weekly": reports}.items():
+        for path in sorted((folder / "documents").glob(f"{prefix}*")):
+            document_add(name=path.name, data=path.read_bytes(), collection=collection, **common)
             added += 1
     inbox = sensor_roots()[0] / "inbox"
     inbox.mkdir(parents=True, exist_ok=True)
     triggers = Trigger.objects.filter(owner=owner).count()
     counts = f"{agents} agents, {triggers} triggers, {len(playbooks)} playbooks, {added} documents"
-    return "\n".join([f"Samples: {counts}, and a folder to watch: {inbox}", *left_out])
+    return "\n".join([f"Samples: {counts}, and a folder to watch: {inbox}", *skipped])
 
 
-def _agents(folder: Path, made: dict[str, Any]) -> tuple[int, list[str]]:
-    """Every file of the folder, by name. One that this installation cannot take keeps no other from being loaded."""
-    left_out = []
+def _agents(folder: Path, common: dict[str, Any]) -> tuple[int, list[str]]:
+    """Load every file of the folder. Returns the number of agents, and a line for each skipped file."""
+    skipped = []
     paths = sorted(folder.glob("*.yaml"))
     for path in paths:
         try:
             text = path.read_text(encoding="utf-8").replace(PLACE_IN_SAMPLE, place())
-            agent_import(text=text, file=path.name, **made)
+            agent_import(text=text, file=path.name, **common)
         except LqopsError as error:
-            left_out.append(f"Sample left out: {error}")
-    return len(paths) - len(left_out), left_out
+            skipped.append(f"Sample skipped: {error}")
+    return len(paths) - len(skipped), skipped
 
 
-def _playbook(path: Path, made: dict[str, Any]) -> Playbook:
-    return playbook_import(text=path.read_text(encoding="utf-8"), **made)
+def _playbook(path: Path, common: dict[str, Any]) -> Playbook:
+    return playbook_import(text=path.read_text(encoding="utf-8"), **common)
 
 
-def walk_once(*, now: datetime, look: Callable[[], None]) -> dict[str, Any]:
-    """One run over the queue, from asking for it to its receipt, with its chain verified."""
+def walk_once(*, now: datetime, check: Callable[[], None]) -> dict[str, Any]:
+    """Run one sample session through the queue and verify its audit chain."""
     owner = User.objects.filter(is_superuser=True, lqops_profile__opted_in=True).order_by("pk").first()
     if owner is None:
         return {"ok": False, "error": "No superuser has opted in: run `manage.py opt_in <user>`."}
-    made: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
+    common: dict[str, Any] = {"owner": owner, "by": owner, "now": now}
     folder = samples_folder()
-    playbook = _playbook(folder / "playbooks" / "contract-review.yaml", made)
+    playbook = _playbook(folder / "playbooks" / "contract-review.yaml", common)
     text = (folder / "documents" / CHECKED).read_bytes()
-    document: Document = document_add(name=CHECKED, data=text, **made)[0]
-    session = run_now(RunSpec.of(playbook=playbook, document=document), **made)
+    document: Document = document_add(name=CHECKED, data=text, **common)[0]
+    session = run_now(RunSpec.of(playbook=playbook, document=document), **common)
     started = time.monotonic()
     while session.status not in TERMINAL and time.monotonic() - started < WALK_SECONDS:
-        look()
+        check()
         time.sleep(0.1)
         session.refresh_from_db()
-    return _told(session, clock() - now)
+    return _facts(session, clock() - now)
 
 
-def _told(session: AgentSession, took: timedelta) -> dict[str, Any]:
+def _facts(session: AgentSession, took: timedelta) -> dict[str, Any]:
     verified = verify_chain(session.chain).verified
     findings = session.findings.count()
     connection.close()

@@ -1,4 +1,4 @@
-"""What `up --check` prints as its last line: one shape, however far the check came. It needs no settings."""
+"""The last line of `up --check`: the same JSON shape however far the check came. Needs no settings."""
 
 import json
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ def summary_line(
     audit: Mapping[str, Any] | None = None,
     pages: Mapping[str, int] | None = None,
 ) -> str:
-    """One line of JSON. All is well when there is no error to tell; what was not reached is empty."""
-    found: dict[str, Any] = {
+    """One line of JSON. `ok` without an error; parts that were not reached are empty."""
+    summary: dict[str, Any] = {
         "ok": not error,
         "error": " ".join(error.split()),
         "database": database,
@@ -24,16 +24,16 @@ def summary_line(
         "audit": audit or {"verified": False},
         "pages": pages or {},
     }
-    return json.dumps(found)
+    return json.dumps(summary)
 
 
 def fault_of(walk: Mapping[str, Any], audit: Mapping[str, Any], pages: Mapping[str, int]) -> str:
-    """What a check that came to its end has found wrong, in words; empty when nothing is."""
+    """What a complete check found wrong; empty if nothing."""
     faults = []
     if not walk["ok"]:
-        faults.append(walk.get("error") or f"The walk ended as {walk['status']} ({walk['terminal_reason']}).")
+        faults.append(walk.get("error") or f"The run ended as {walk['status']} ({walk['terminal_reason']}).")
     if not audit["verified"]:
-        faults.append(audit.get("error") or "The record does not verify.")
+        faults.append(audit.get("error") or "The audit log does not verify.")
     if refused := [f"{path}: {status}" for path, status in pages.items() if status != 200]:  # noqa: PLR2004 HTTP's OK
-        faults.append(f"Pages were not shown: {', '.join(refused)}.")
+        faults.append(f"Pages failed: {', '.join(refused)}.")
     return " ".join(faults)

@@ -1,7 +1,7 @@
-"""The processes that `up` runs: started in sessions of their own, watched, started again when they end, stopped.
+"""Supervisor of the processes of one machine: web, workers, ticker and, while there are any, sensors.
 
-A child that ends is a fault, whatever its exit code: the queue's main process leaves with 0 when its guard was killed.
-What is watched of the workers is progress, not that they are alive: a wedged cluster looks well and does nothing.
+Each child runs in a session of its own, is restarted when it ends, and is stopped with everything that it started. A
+child that ends is a fault whatever its exit code. Workers are judged by progress: a stuck cluster is alive and idle.
 """
 
 import http.client
@@ -28,15 +28,38 @@ from agents.sensors.rows import sensors_unheld, sensors_wanted, slices_alive
 
 START_SECONDS = 60
 STOP_SECONDS = 20
-SOUND_AFTER_SECONDS = 10
-LONGEST_PAUSE = 30.0
-LOOK_SECONDS = 0.5
+HEALTHY_AFTER_SECONDS = 10
+MAX_PAUSE_SECONDS = 30.0
+WATCH_SECONDS = 0.5
+DEMAND_SECONDS = 1.0
+PROGRESS_SECONDS = 2.0
+MAX_PATIENCE = 8
+IDLE_SECONDS = 60.0  # how long an on-demand child stays when it is no longer needed
 
 Say = Callable[[str], None]
 
 
+class Stopped(BaseException):
+    """Ctrl-C was pressed, or the process manager asked the supervisor to end."""
+
+
+def stop_on_signals() -> None:
+    """Raise `Stopped` at the first SIGINT or SIGTERM, and ignore further ones."""
+
+    def stop(number: int, frame: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)  # stopping the children has time limits of its own
+        raise Stopped
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+# --- One process ---
+
+
 class ChildError(RuntimeError):
-    """A child ended, or never did what it was started for."""
+    """A child ended, or did not start properly."""
 
 
 class Child:
@@ -58,7 +81,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = 1.0
         self.started_at = 0.0
-        self.start_again_at = 0.0
+        self.restart_at = 0.0
 
     def start(self) -> None:
         self.started_at = time.monotonic()
@@ -74,31 +97,31 @@ class Child:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    def ended(self) -> int | None:
-        """Its exit code; None while it runs, and before it was started."""
+    def exit_code(self) -> int | None:
+        """Its exit code; None while it runs and before it was started."""
         return self._process.poll() if self._process else None
 
     def restart(self) -> None:
-        """Ends it at once with everything that it started, and starts it anew."""
+        """Kill it with everything that it started, and start it again."""
         self._kill_group()
         self.start()
 
-    def give_up(self) -> None:
-        """Ends what is left of it, and says when it may be started again: later each time that it ends early."""
+    def schedule_restart(self) -> None:
+        """Kill what is left of it and set when it may start again: later after each early end."""
         self._kill_group()
         lived = time.monotonic() - self.started_at
-        self._pause = 1.0 if lived > SOUND_AFTER_SECONDS else min(self._pause * 2, LONGEST_PAUSE)
-        self.start_again_at = time.monotonic() + self._pause
+        self._pause = 1.0 if lived > HEALTHY_AFTER_SECONDS else min(self._pause * 2, MAX_PAUSE_SECONDS)
+        self.restart_at = time.monotonic() + self._pause
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         if self._process and self._process.poll() is None:
             self._process.terminate()
 
     def stop(self) -> None:
-        """Asks, waits, and then ends the whole group: workers that outlived their main process too."""
+        """Terminate it, wait, then kill its process group: workers may outlive their main process."""
         if self._process is None:
             return
-        self.ask_to_stop()
+        self.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
         self._kill_group()
@@ -107,212 +130,10 @@ class Child:
         process, self._process = self._process, None
         if process is None:
             return
-        with suppress(ProcessLookupError):  # nothing of it is left
+        with suppress(ProcessLookupError):  # the group has ended
             os.killpg(process.pid, signal.SIGKILL)
-        with process:  # whose exit closes the pipe and waits
+        with process:  # closes the pipe and waits
             pass
-
-
-class Children:
-    """`with Children(…) as children:` runs them inside the block; `watch` keeps them going."""
-
-    def __init__(self, children: Sequence[Child], *, say: Say, stalled: Callable[[], str] = lambda: "") -> None:
-        self._children = list(children)
-        self._say = say
-        self._stalled = stalled
-
-    def __enter__(self) -> "Children":
-        for child in self._children:
-            child.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for child in reversed(self._children):
-            child.ask_to_stop()  # all at once, so that they end side by side
-        for child in reversed(self._children):
-            child.stop()
-
-    def watch(self) -> None:
-        """Never returns: starts again what ends, and the workers when they make no progress."""
-        while True:
-            self.look()
-            time.sleep(LOOK_SECONDS)
-
-    def look(self) -> None:
-        now = time.monotonic()
-        for child in self._children:
-            if child.pid is None and now >= child.start_again_at:
-                child.start()
-                self._say(f"{child.name}: started again")
-            elif (code := child.ended()) is not None:
-                child.give_up()
-                self._say(
-                    f"{child.name}: ended with code {code}; starting it again in {child.start_again_at - now:.0f} s"
-                )
-        if why := self._stalled():
-            for child in self._children:
-                if child.name == "workers" and child.pid is not None:
-                    self._say(f"workers: {why}; started again")
-                    child.restart()
-
-
-# Children that run while there is something for them to do: started when they are wanted, stopped when no longer.
-#
-# A part that nobody needs costs nobody anything. Otherwise they are as all children: started again when they end, and
-# when they make no progress.
-
-
-ASK_EVERY_SECONDS = 1.0
-
-
-class Demanded:
-    """A child, what it is wanted for, and how long it stays when it is not wanted any more."""
-
-    def __init__(
-        self,
-        child: Child,
-        *,
-        wanted: Callable[[], bool],
-        stalled: Callable[[], str] = lambda: "",
-        lingers: float = 0.0,
-    ) -> None:
-        self.child = child
-        self._wanted, self._stalled, self._lingers = wanted, stalled, lingers
-        self._asked_at = self._wanted_at = float("-inf")
-        self._leaves = False
-
-    def look(self, say: Say) -> None:
-        now = time.monotonic()
-        if now - self._asked_at >= ASK_EVERY_SECONDS:
-            self._asked_at = now
-            self._wanted_at = now if self._is_wanted() else self._wanted_at
-        needed = now - self._wanted_at <= self._lingers + ASK_EVERY_SECONDS
-        if self.child.pid is None:
-            if needed and now >= self.child.start_again_at:
-                self.child.start()
-                say(f"{self.child.name}: started")
-        elif (code := self.child.ended()) is not None:
-            self.child.give_up()
-            said = "stopped" if self._leaves else f"ended with code {code}"
-            say(f"{self.child.name}: {said}")
-            self._leaves = False
-        elif not needed and not self._leaves:
-            self.child.ask_to_stop()
-            self._leaves = True
-        elif needed and (why := self._stalled()):
-            say(f"{self.child.name}: {why}; started again")
-            self.child.restart()
-
-    def _is_wanted(self) -> bool:
-        try:
-            return self._wanted()
-        except DatabaseError:
-            connection.close()  # the database is away; what runs goes on
-            return self.child.pid is not None
-
-
-class Parts(Children):
-    """The children that always run, and those that are wanted now and then."""
-
-    def __init__(
-        self,
-        children: Sequence[Child],
-        *,
-        say: Say,
-        demanded: Sequence[Demanded] = (),
-        stalled: Callable[[], str] = lambda: "",
-    ) -> None:
-        super().__init__(children, say=say, stalled=stalled)
-        self._demanded = list(demanded)
-
-    def look(self) -> None:
-        super().look()
-        for one in self._demanded:
-            one.look(self._say)
-
-    def __exit__(self, *_: object) -> None:
-        for one in self._demanded:
-            one.child.ask_to_stop()
-        super().__exit__()
-        for one in self._demanded:
-            one.child.stop()
-
-
-# --- Do the queue's workers get on? Judged by what waits and what runs, never by whether processes are alive ---
-
-
-LOOK_EVERY_SECONDS = 2.0
-MOST_PATIENCE = 8
-
-
-class Progress:
-    """`look()` says what is wrong when tasks keep waiting although workers are free.
-
-    After it has said so it is more patient each time, until something is taken: workers that are slow to start on a
-    loaded machine must not be started again and again.
-    """
-
-    def __init__(self) -> None:
-        self._looked_at = 0.0
-        self._stuck_since: float | None = None
-        self._patience = 1
-        self._oldest: int | None = None
-
-    def look(self) -> str:
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY_SECONDS:
-            return ""
-        self._looked_at = now
-        try:
-            stuck = self._waits_in_vain()
-        except DatabaseError:
-            connection.close()  # the database is away; that is not the workers' fault
-            stuck = False
-        if not stuck:
-            self._stuck_since, self._patience = None, 1
-            return ""
-        self._stuck_since = self._stuck_since or now
-        limit = settings.LQOPS_STALL_SECONDS * self._patience
-        if now - self._stuck_since < limit:
-            return ""
-        self._stuck_since, self._patience = now, min(self._patience * 2, MOST_PATIENCE)
-        return f"tasks have waited for {limit:g} seconds and nobody takes them"
-
-    def _waits_in_vain(self) -> bool:
-        """Something waits for longer than between two looks, and not every worker has something to do.
-
-        A task that a wedged cluster has taken in waits nowhere; the session that it is about still does.
-        """
-        now = clock()
-        queued = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=False)
-        oldest = queued.order_by("pk").values_list("pk", flat=True).first()
-        same, self._oldest = oldest is not None and oldest == self._oldest, oldest
-        found = waiting(now)
-        young = found.oldest_at and (now - found.oldest_at).total_seconds() < LOOK_EVERY_SECONDS
-        if not same and (not found.count or young):
-            return False
-        here = AgentSession.objects.filter(lease_owner__startswith=f"{platform.node()}:"[-96:])
-        here = here.exclude(mode=Mode.SENSOR)  # those are held by slices, which have workers of their own
-        busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
-        return busy < int(str(settings.Q_CLUSTER["workers"]))
-
-
-class SensorProgress(Progress):
-    """The same for the workers of the sensors: nobody holds sensors that may look, although workers are free."""
-
-    def __init__(self, workers: int) -> None:
-        super().__init__()
-        self._workers = workers
-
-    def _waits_in_vain(self) -> bool:
-        now = clock()
-        return sensors_unheld(now) and slices_alive(host=platform.node(), now=now) < self._workers
-
-
-# The web process as a child of `up`: started on a socket that is already open, and asked until it answers.
-#
-# The socket is opened by the parent and kept, so a taken port is known before anything else happens, nobody can take
-# it in between, and a web process that is started again finds it.
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -320,13 +141,19 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 class Web(Child):
+    """The web server, on a socket that the supervisor opened.
+
+    The supervisor keeps the socket: a taken port is noticed first, nobody else can take it, and a restarted web process
+    finds it again.
+    """
+
     def __init__(self, listening: socket.socket, application: str = "") -> None:
         handle = listening.fileno()
         module, _, name = str(settings.ASGI_APPLICATION).rpartition(".")
         super().__init__("web", ["web", str(handle), application or f"{module}:{name}"], pass_fds=[handle])
         self._listening = listening
         host, self.port = listening.getsockname()[:2]
-        self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 recognised, not opened
+        self.host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 compared, not opened
 
     @property
     def address(self) -> str:
@@ -335,10 +162,10 @@ class Web(Child):
     def wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            if (code := self.ended()) is not None:
+            if (code := self.exit_code()) is not None:
                 raise ChildError(f"The web process ended with code {code}.")
             try:
-                self.get("/healthz", timeout=0.5)  # the parent keeps the socket, so nobody refuses: ask again
+                self.get("/healthz", timeout=0.5)  # the open socket accepts, so a request may time out
             except OSError:
                 time.sleep(0.05)
             else:
@@ -359,43 +186,215 @@ class Web(Child):
             connection.close()
 
 
-# The parts of an installation on one machine, as processes: web, workers, ticker; and sensors, while there are any.
+# --- Progress of the workers ---
 
 
-LINGERS = 60.0  # seconds that the workers of sensors stay when there is nothing to mind
+class Progress:
+    """Detect tasks that keep waiting although workers are free.
+
+    After each report it waits longer, until a task is taken: workers that start slowly on a loaded machine must not be
+    restarted again and again.
+    """
+
+    def __init__(self) -> None:
+        self._checked_at = 0.0
+        self._stuck_since: float | None = None
+        self._patience = 1
+        self._oldest: int | None = None
+
+    def check(self) -> str:
+        """What is wrong; empty if nothing is."""
+        now = time.monotonic()
+        if now - self._checked_at < PROGRESS_SECONDS:
+            return ""
+        self._checked_at = now
+        try:
+            stuck = self._is_stuck()
+        except DatabaseError:
+            connection.close()  # an unreachable database is not the workers' fault
+            stuck = False
+        if not stuck:
+            self._stuck_since = None
+            self._patience = 1
+            return ""
+        self._stuck_since = self._stuck_since or now
+        limit = settings.LQOPS_STALL_SECONDS * self._patience
+        if now - self._stuck_since < limit:
+            return ""
+        self._stuck_since = now
+        self._patience = min(self._patience * 2, MAX_PATIENCE)
+        return f"no task was taken for {limit:g} seconds"
+
+    def _is_stuck(self) -> bool:
+        """A task has waited since the last check, and not every worker is busy.
+
+        A task that a stuck cluster has taken is no longer in the queue, but its session is still queued.
+        """
+        now = clock()
+        queued = AgentSession.objects.filter(status=Status.QUEUED, enqueued_at__isnull=False)
+        oldest = queued.order_by("pk").values_list("pk", flat=True).first()
+        is_unchanged = oldest is not None and oldest == self._oldest
+        self._oldest = oldest
+        tasks = waiting(now)
+        is_new = tasks.oldest_at and (now - tasks.oldest_at).total_seconds() < PROGRESS_SECONDS
+        if not is_unchanged and (not tasks.count or is_new):
+            return False
+        here = AgentSession.objects.filter(lease_owner__startswith=f"{platform.node()}:"[-96:])
+        here = here.exclude(mode=Mode.SENSOR)  # sensors have workers of their own
+        busy = here.filter(status=Status.RUNNING, lease_until__gt=now).count()
+        return busy < int(str(settings.Q_CLUSTER["workers"]))
+
+
+class SensorProgress(Progress):
+    """The same for sensor workers: sensors without a holder, although workers are free."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__()
+        self._workers = workers
+
+    def _is_stuck(self) -> bool:
+        now = clock()
+        return sensors_unheld(now) and slices_alive(host=platform.node(), now=now) < self._workers
+
+
+# --- All processes ---
+
+
+class OnDemand:
+    """A child that runs only while it is needed, and some time longer."""
+
+    def __init__(
+        self,
+        child: Child,
+        *,
+        needed: Callable[[], bool],
+        stalled: Callable[[], str] = lambda: "",
+        idle_seconds: float = 0.0,
+    ) -> None:
+        self.child = child
+        self._needed = needed
+        self._stalled = stalled
+        self._idle_seconds = idle_seconds
+        self._checked_at = float("-inf")
+        self._needed_at = float("-inf")
+        self._is_stopping = False
+
+    def check(self, say: Say) -> None:
+        """Start, stop or restart the child as needed."""
+        now = time.monotonic()
+        if now - self._checked_at >= DEMAND_SECONDS:
+            self._checked_at = now
+            self._needed_at = now if self._is_needed() else self._needed_at
+        is_needed = now - self._needed_at <= self._idle_seconds + DEMAND_SECONDS
+        if self.child.pid is None:
+            if is_needed and now >= self.child.restart_at:
+                self.child.start()
+                say(f"{self.child.name}: started")
+        elif (code := self.child.exit_code()) is not None:
+            self.child.schedule_restart()
+            say(f"{self.child.name}: {'stopped' if self._is_stopping else f'ended with code {code}'}")
+            self._is_stopping = False
+        elif not is_needed and not self._is_stopping:
+            self.child.terminate()
+            self._is_stopping = True
+        elif is_needed and (why := self._stalled()):
+            say(f"{self.child.name}: {why}; restarted")
+            self.child.restart()
+
+    def _is_needed(self) -> bool:
+        try:
+            return self._needed()
+        except DatabaseError:
+            connection.close()  # without a database nothing is started or stopped
+            return self.child.pid is not None
+
+
+class Children:
+    """`with Children(…) as children:` runs them inside the block; `watch` keeps them running."""
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        say: Say,
+        on_demand: Sequence[OnDemand] = (),
+        stalled: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._children = list(children)
+        self._on_demand = list(on_demand)
+        self._say = say
+        self._stalled = stalled
+
+    def __enter__(self) -> "Children":
+        for child in self._children:
+            child.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        all_children = [*(part.child for part in self._on_demand), *reversed(self._children)]
+        for child in all_children:
+            child.terminate()  # all at once, so that they end in parallel
+        for child in all_children:
+            child.stop()
+
+    def watch(self) -> None:
+        """Restart children that end, and workers without progress. Never returns."""
+        while True:
+            self.check()
+            time.sleep(WATCH_SECONDS)
+
+    def check(self) -> None:
+        now = time.monotonic()
+        for child in self._children:
+            if child.pid is None and now >= child.restart_at:
+                child.start()
+                self._say(f"{child.name}: restarted")
+            elif (code := child.exit_code()) is not None:
+                child.schedule_restart()
+                self._say(f"{child.name}: ended with code {code}; restarting in {child.restart_at - now:.0f} s")
+        if why := self._stalled():
+            for child in self._children:
+                if child.name == "workers" and child.pid is not None:
+                    self._say(f"workers: {why}; restarted")
+                    child.restart()
+        for part in self._on_demand:
+            part.check(self._say)
+
+
+# --- The processes of an installation ---
 
 
 def everything(web: Web, *, say: Say) -> Children:
-    demanded = [_sensors(_reaching_sample_source()), _sample_source()]
-    return Parts([web, *_workers_and_ticker()], say=say, demanded=demanded, stalled=Progress().look)
+    on_demand = [_sensors(_sample_host_allowed()), _sample_source()]
+    return Children([web, *_workers_and_ticker()], say=say, on_demand=on_demand, stalled=Progress().check)
 
 
 def without_web(*, say: Say, ticker: bool = True) -> Children:
     children = _workers_and_ticker()
-    return Parts(children if ticker else children[:1], say=say, demanded=[_sensors({})], stalled=Progress().look)
+    return Children(children if ticker else children[:1], say=say, on_demand=[_sensors({})], stalled=Progress().check)
 
 
 def _workers_and_ticker() -> list[Child]:
-    workers = Child("workers", ["qcluster", "--skip-checks"], environment=_kept())
-    return [workers, Child("ticker", ["tick"], environment=_kept())]
+    workers = Child("workers", ["qcluster", "--skip-checks"], environment=_persistent_connections())
+    return [workers, Child("ticker", ["tick"], environment=_persistent_connections())]
 
 
-def _sensors(environment: dict[str, str]) -> Demanded:
-    child = Child("sensors", ["sense"], environment=_kept() | environment)
-    return Demanded(child, wanted=sensors_wanted, stalled=SensorProgress(WORKERS).look, lingers=LINGERS)
+def _sensors(environment: dict[str, str]) -> OnDemand:
+    child = Child("sensors", ["sense"], environment=_persistent_connections() | environment)
+    return OnDemand(child, needed=sensors_wanted, stalled=SensorProgress(WORKERS).check, idle_seconds=IDLE_SECONDS)
 
 
-def _sample_source() -> Demanded:
-    """What the sample agent for figures listens to, while it listens."""
+def _sample_source() -> OnDemand:
+    """The source of the sample metrics, while the sample agent listens to it."""
     listening = Sensor.objects.filter(wanted=True, agent__enabled=True, config__source__url=url())
-    return Demanded(Child("sample figures", ["sample_metrics"]), wanted=listening.exists, lingers=LINGERS)
+    return OnDemand(Child("sample figures", ["sample_metrics"]), needed=listening.exists, idle_seconds=IDLE_SECONDS)
 
 
-def _reaching_sample_source() -> dict[str, str]:
-    """This one place on this machine, for the sensors alone: what listens there is a part of ours."""
+def _sample_host_allowed() -> dict[str, str]:
+    """Let the sensors, and nothing else, reach the sample source on this machine."""
     return {"LQOPS_NET_ALLOW_HOSTS": ",".join([*settings.LQOPS_NET_ALLOW_HOSTS, place()])}
 
 
-def _kept() -> dict[str, str]:
-    """A connection is kept by those who use it all the time; the web process opens one for each request."""
+def _persistent_connections() -> dict[str, str]:
+    """Workers and ticker keep their database connections; the web process opens one per request."""
     return {"LQOPS_CONN_MAX_AGE": "600" if connection.vendor == "sqlite" else "60"}

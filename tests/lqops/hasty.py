@@ -1,4 +1,4 @@
-"""The real application with streams that poll often and allow few listeners; tests set their lifetime."""
+"""The application with streams that poll often and few open streams; tests set the lifetime."""
 
 from importlib import import_module
 
@@ -7,18 +7,18 @@ from tests.lqops.applications import polite
 
 # Imported after the application, which sets Django up.
 sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams"))
-streams.LOOK_EVERY_SECONDS = streams.REST_SECONDS = sse.LOOK_EVERY_SECONDS = 0.05
-sse.MOST_WAITING = 5
-sse.READ_AT_ONCE = 10
+streams.POLL_SECONDS = streams.IDLE_POLL_SECONDS = sse.POLL_SECONDS = 0.05
+sse.MAX_PENDING = 5
+sse.READ_LIMIT = 10
 sse.KEEP_ALIVE_SECONDS = 0.2
 sse.GRACE_SECONDS = 0.5
-sse.MOST_OF_ONE = 2
+sse.MAX_OPEN_PER_USER = 2
 
 LIFETIME = "/lifetime/"
 
 
 async def application(scope, receive, send):
-    """Serve lqops; `/lifetime/7` sets the lifetime of later streams to seven seconds."""
+    """`/lifetime/7` sets the lifetime of new streams to seven seconds."""
     if scope["path"].startswith(LIFETIME):
         sse.LIFETIME_SECONDS = float(scope["path"].removeprefix(LIFETIME))
         await polite(scope, receive, send)

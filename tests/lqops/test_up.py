@@ -1,4 +1,4 @@
-"""`manage.py up` as a newcomer runs it: real processes, a real port, a var folder of its own."""
+"""`manage.py up` on a new installation: real processes, a real port and a var folder of its own."""
 
 import http.client
 import json
@@ -22,13 +22,13 @@ RUNNING = re.compile(r"lqops is running +http://127\.0\.0\.1:(\d+)/")
 
 @pytest.fixture(scope="module")
 def var(tmp_path_factory):
-    """One installation for the tests below: the later ones find what the first has made."""
+    """One installation for the tests below: later tests use what the first one created."""
     return tmp_path_factory.mktemp("var")
 
 
 @contextmanager
 def running(env, *arguments):
-    """Yields the process, its port and everything that it printed until it was ready."""
+    """The process, its port and everything that it printed until it was ready."""
     process = subprocess.Popen(
         command("up", "--port", "0", *arguments),
         env=env,
@@ -79,12 +79,12 @@ def open_stream(port, *, cookies):
 
 
 def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
-    with running(environment(var)) as (process, port, printed):
+    with running(environment(var, LQOPS_WORKERS="1")) as (process, port, printed):
         password = re.search(r"password +(\S+)", printed)[1]
         login = sign_in(port, password)
         page, text = ask(port, "/admin/login/")
         style, _ = ask(port, re.search(r'href="(/static/[^"]+\.css)"', text)[1])
-        health, told = ask(port, "/healthz")
+        health, health_text = ask(port, "/healthz")
         parts = children_of(process.pid)
         listening = open_stream(port, cookies=login.headers.get_all("Set-Cookie"))
         process.send_signal(signal.SIGINT)
@@ -93,7 +93,7 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
 
     assert (login.status, login.headers["Location"]) == (302, "/admin/")
     assert page.status == style.status == health.status == 200
-    assert json.loads(told)["ok"] is True
+    assert json.loads(health_text)["ok"] is True
     assert "/admin/password_change/" in printed
     assert process.returncode == 0, rest
     assert "Traceback" not in printed + rest
@@ -102,8 +102,12 @@ def test_first_run_prints_a_password_that_signs_in_and_stops_at_ctrl_c(var):
     assert not any(is_alive(pid) for pid in parts)
 
 
-def test_later_run_with_check_makes_no_user_and_tells_what_it_found_also_behind_tls_and_another_name(var):
-    done = run("up", "--check", env=environment(var, LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org"))
+def test_later_check_behind_tls_reports_and_creates_no_user(var):
+    done = run(
+        "up",
+        "--check",
+        env=environment(var, LQOPS_WORKERS="1", LQOPS_HTTPS="1", LQOPS_ALLOWED_HOSTS="lqops.example.org"),
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "password" not in done.stdout
@@ -132,7 +136,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("what", UNFIT)
-def test_a_check_that_cannot_begin_ends_with_its_line_of_json_as_well(what, tmp_path):
+def test_check_that_cannot_start_prints_its_json(what, tmp_path):
     values, words = UNFIT[what]
     done = run("up", "--check", env=environment(tmp_path, **values))
 
@@ -145,7 +149,7 @@ def test_a_check_that_cannot_begin_ends_with_its_line_of_json_as_well(what, tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_other_commands_say_what_is_wrong_on_stderr_alone(tmp_path):
+def test_other_errors_go_only_to_stderr(tmp_path):
     done = run("up", env=environment(tmp_path, LQOPS_WORKERS="many"))
 
     assert (done.returncode, done.stdout) == (1, "")

@@ -70,12 +70,12 @@ def test_ended_process_is_restarted_on_the_same_port():
         first = serving.web.pid
         with pytest.raises(OSError):  # noqa: PT011 however the connection breaks
             serving.web.get("/")
-        until(lambda: serving.web.ended() == 7)
-        serving.children.look()
+        until(lambda: serving.web.exit_code() == 7)
+        serving.children.check()
         assert "web: ended with code 7" in serving.said[0]
-        until(lambda: serving.children.look() or serving.web.pid not in {None, first})
+        until(lambda: serving.children.check() or serving.web.pid not in {None, first})
 
-    assert serving.said[-1] == "web: started again"
+    assert serving.said[-1] == "web: restarted"
 
 
 def test_process_that_does_not_stop_is_killed(monkeypatch):

@@ -1,6 +1,5 @@
-"""`api_key`: makes, lists and revokes the keys with which integrations use the API."""
+"""`api_key`: create, list and revoke API keys."""
 
-import json
 from argparse import ArgumentParser
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,56 +9,52 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.exceptions import LqopsError
-from agents.management.base import acting_user, add_acting_user
+from agents.management.base import JsonCommand, acting_user, add_acting_user, named_user
 from agents.models import ApiKey
 from agents.people.keys import Scope, api_key_create, api_key_revoke
-from audit.management.base import ActingCommand
 
 MOST_DAYS = 3_650
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Makes, lists and revokes API keys. A key is shown once, when it is made; only its hash is kept. A key without "
-        "the scope `decide` can never approve anything, whatever its user may: give agents no other. Whoever runs this "
-        "may make any key; with --user, no other than that user may."
+        "Creates, lists and revokes API keys. A key is printed once; only its hash is stored. A key without the scope "
+        "`decide` cannot approve anything, whatever its user may do: give agents no other. This command can create any "
+        "key; with --user, only keys that this user may create."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         acts = parser.add_subparsers(dest="act", required=True, help="What to do.")
-        create = acts.add_parser("create", help="Makes a key for a user and shows it, once.")
-        create.add_argument("username", help="Whose rows the key sees, and in whose name it acts.")
-        create.add_argument("--name", required=True, help="What the key is for.")
+        create = acts.add_parser("create", help="Creates a key for a user and prints it once.")
+        create.add_argument("username", help="The user whose rows the key reads and for whom it acts.")
+        create.add_argument("--name", required=True, help="The purpose of the key.")
         create.add_argument(
             "--scope",
             action="append",
             choices=[scope.value for scope in Scope],
-            help="read, write or decide; may be given several times. Without it: read.",
+            help="read, write or decide; repeatable. Default: read.",
         )
         create.add_argument(
-            "--days", type=int, default=90, help=f"The key ends after this many days (90; at most {MOST_DAYS})."
+            "--days", type=int, default=90, help=f"Days until the key expires. Default: 90; at most {MOST_DAYS}."
         )
-        listing = acts.add_parser("list", help="Lists keys, never the secrets.")
+        listing = acts.add_parser("list", help="Lists keys without their secrets.")
         listing.add_argument("username", nargs="?", help="Only the keys of this user.")
-        revoke = acts.add_parser("revoke", help="Ends a key for good, at once.")
-        revoke.add_argument("key", help="The key's id or its prefix, as `list` shows them.")
+        revoke = acts.add_parser("revoke", help="Revokes a key immediately. This cannot be undone.")
+        revoke.add_argument("key", help="The key's id or prefix, as printed by `list`.")
         for act in (create, listing, revoke):
-            act.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+            super().add_arguments(act)
             add_acting_user(act)
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        now, by = clock(), acting_user(options["user"])
-        try:
-            found, line = getattr(self, f"_{options['act']}")(options, by, now)
-        except LqopsError as error:
-            raise CommandError(str(error)) from None
-        self.stdout.write(json.dumps(found) if options["json"] else line)
+    def run(self, options: dict[str, Any]) -> None:
+        acts = {"create": self._create, "list": self._list, "revoke": self._revoke}
+        facts, text = acts[options["act"]](options, acting_user(options["user"]), clock())
+        self.print(facts, text, options)
 
     def _create(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
-        user, days = _user(options["username"]), options["days"]
+        user = named_user(options["username"], active=False)
+        days = options["days"]
         if not 1 <= days <= MOST_DAYS:
-            raise CommandError(f"--days {days} is not from 1 to {MOST_DAYS}.")
+            raise CommandError(f"--days {days} is not between 1 and {MOST_DAYS}.")
         key, secret = api_key_create(
             user=user,
             name=options["name"],
@@ -68,26 +63,19 @@ class Command(ActingCommand):
             by=by,
             now=now,
         )
-        line = f"{secret}\nKeep it now: it is not shown again. {_line(key)}"
-        return {**_described(key), "secret": secret}, line
+        text = f"{secret}\nSave it now: it is not shown again. {_line(key)}"
+        return {**_facts(key), "secret": secret}, text
 
     def _list(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
         keys = ApiKey.objects.select_related("user").order_by("-pk")
         if options["username"] is not None:
-            keys = keys.filter(user=_user(options["username"]))
+            keys = keys.filter(user=named_user(options["username"], active=False))
         lines = "\n".join(map(_line, keys)) or "There are no keys."
-        return {"keys": [_described(key) for key in keys]}, lines
+        return {"keys": [_facts(key) for key in keys]}, lines
 
     def _revoke(self, options: dict[str, Any], by: User | None, now: datetime) -> tuple[dict[str, Any], str]:
         key = api_key_revoke(key=_key(options["key"]), by=by, now=now)
-        return _described(key), f"Revoked: {_line(key)}"
-
-
-def _user(username: str) -> User:
-    user = User.objects.filter(username=username).first()
-    if user is None:
-        raise CommandError(f"There is no user {username!r}.")
-    return user
+        return _facts(key), f"Revoked: {_line(key)}"
 
 
 def _key(text: str) -> ApiKey:
@@ -96,11 +84,11 @@ def _key(text: str) -> ApiKey:
     except ValueError:
         found = ApiKey.objects.filter(prefix=text).first()
     if found is None:
-        raise CommandError(f"There is no key {text!r}: give its id or its prefix, as `api_key list` shows them.")
+        raise CommandError(f"There is no key {text!r}. Give its id or prefix, as printed by `api_key list`.")
     return found
 
 
-def _described(key: ApiKey) -> dict[str, Any]:
+def _facts(key: ApiKey) -> dict[str, Any]:
     return {
         "id": str(key.public_id),
         "user": key.user.username,
@@ -116,7 +104,7 @@ def _moment(at: datetime | None) -> str | None:
 
 
 def _line(key: ApiKey) -> str:
-    end = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "never ends"
+    end = f"revoked {key.revoked_at:%Y-%m-%d}" if key.revoked_at else "never expires"
     if key.expires_at and not key.revoked_at:
-        end = f"ends {key.expires_at:%Y-%m-%d}"
+        end = f"expires {key.expires_at:%Y-%m-%d}"
     return f"{key.public_id}  {key.prefix}  {key.user}  {key.name}  {','.join(key.scopes)}  {end}"

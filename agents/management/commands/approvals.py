@@ -1,31 +1,27 @@
-"""`approvals`: lists the calls that wait for a person, oldest first."""
+"""`approvals`: list the calls that are waiting for approval, oldest first."""
 
-import json
-from argparse import ArgumentParser
 from typing import Any
 
 from agents.enums import ApprovalStatus, QuestionStatus
-from agents.management.base import shown_approval
+from agents.management.base import JsonCommand, approval_facts
 from agents.models import Approval, Question
-from audit.management.base import ActingCommand
 
 
-class Command(ActingCommand):
-    help = "Lists the calls that wait for a person, oldest first; `approve` and `deny` decide on one of them."
+class Command(JsonCommand):
+    help = "Lists the calls that are waiting for approval, oldest first. `approve` and `deny` decide on one of them."
+    json_help = "Print a JSON list instead of text."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="A JSON list instead of lines.")
-
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         pending = Approval.objects.filter(status=ApprovalStatus.PENDING).select_related("session", "session__owner")
-        rows = [shown_approval(approval) for approval in pending.order_by("created_at", "pk")]
-        if options["json"]:
-            self.stdout.write(json.dumps(rows))
-            return
-        for row in rows:
-            self.stdout.write(f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}  {row['digest']}")
-        asked = Question.objects.filter(status=QuestionStatus.PENDING).count()
-        nothing = "No call waits for a person." if asked else "Nothing waits for a person."
-        self.stdout.write(f"{len(rows)} waiting." if rows else nothing)
-        if asked:
-            self.stdout.write(f"Questions that wait for an answer: {asked}. `manage.py answer` lists them.")
+        rows = [approval_facts(approval) for approval in pending.order_by("created_at", "pk")]
+        self.print(rows, _text(rows), options)
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    lines = [f"{row['approval']}  {row['action']} ({row['level']})  {row['owner']}  {row['digest']}" for row in rows]
+    questions = Question.objects.filter(status=QuestionStatus.PENDING).count()
+    nothing = "No call is waiting for approval." if questions else "Nothing is waiting for a person."
+    lines.append(f"{len(rows)} waiting." if rows else nothing)
+    if questions:
+        lines.append(f"Questions waiting for an answer: {questions}. `manage.py answer` lists them.")
+    return "\n".join(lines)

@@ -1,6 +1,5 @@
-"""`check_agents`: says everything that is wrong with agent.yaml files, and what they name that is not here."""
+"""`check_agents`: check agent.yaml files. Needs no database."""
 
-import json
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -10,23 +9,22 @@ from django.core.management.base import CommandError
 from agents.definitions.in_force import definition_checked
 from agents.definitions.loader import in_order
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
-from agents.management.base import agent_paths, agent_text, counted
+from agents.management.base import JsonCommand, agent_paths, agent_text, counted
 from agents.sensors.validation import never_fit
 from agents.skills.registry import installed_skills, not_among
-from audit.management.base import ActingCommand
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Checks agent.yaml files; needs no database. Every problem is named with file, line and key; notes tell what "
-        "a file names that this installation does not have. Fails when there is a problem; a note is none."
+        "Checks agent.yaml files; needs no database. Problems have a file, line and key. Notes are names that this "
+        "installation does not have. Fails if there is a problem; notes do not count."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", type=Path, help="Files, or folders whose YAML files are checked.")
-        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+        super().add_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         paths = agent_paths(options["paths"])
         problems: list[Problem] = []
         notes: list[Problem] = []
@@ -41,13 +39,13 @@ class Command(ActingCommand):
                 notes += in_order([*definition.notes, *named])
                 names |= {definition.name} if is_named else set()
             problems += in_order(found)
-        self.stdout.write(_json(paths, problems, notes) if options["json"] else _lines(paths, problems, notes))
+        self.print(_facts(paths, problems, notes), _text(paths, problems, notes), options)
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}.")
 
 
 def _read(path: Path) -> tuple[list[Problem], AgentDefinition | None]:
-    """What is wrong with the text, and what can be read of it all the same."""
+    """The problems of the text, and what can be read of it nevertheless."""
     text = agent_text(path)
     if isinstance(text, Problem):
         return [text], None
@@ -58,19 +56,23 @@ def _read(path: Path) -> tuple[list[Problem], AgentDefinition | None]:
 
 
 def _doubtful(definition: AgentDefinition, names: set[str], file: str) -> list[Problem]:
-    """What an import would take, and a person would not want: sensors that are skipped, and one name in two files."""
+    """Problems that an import would accept: skipped sensors, and the same name in two files."""
     found = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
     if definition.name in names:
-        wanted = "a name that no other file has"
-        found.append(Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"'))
+        expected = "a name that no other file has"
+        found.append(Problem(file, definition.line_of("name"), "name", expected, f'"{definition.name}"'))
     return found
 
 
-def _json(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
-    told = {"problems": [one.to_json() for one in problems], "notes": [one.to_json() for one in notes]}
-    return json.dumps({"ok": not problems, "files": [str(path) for path in paths], **told})
+def _facts(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> dict[str, Any]:
+    return {
+        "ok": not problems,
+        "files": [str(path) for path in paths],
+        "problems": [problem.to_json() for problem in problems],
+        "notes": [note.to_json() for note in notes],
+    }
 
 
-def _lines(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
-    good = [] if problems else [f"{counted(paths, 'file')} {'is' if len(paths) == 1 else 'are'} fine."]
-    return "\n".join([*(f"PROBLEM {one}" for one in problems), *(f"NOTE {one}" for one in notes), *good])
+def _text(paths: list[Path], problems: list[Problem], notes: list[Problem]) -> str:
+    ok = [] if problems else [f"{counted(paths, 'file')} without problems."]
+    return "\n".join([*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes), *ok])

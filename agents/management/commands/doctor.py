@@ -1,4 +1,4 @@
-"""`doctor`: proves that the brakes refuse, and says what else keeps this installation from working safely."""
+"""`doctor`: check that the brakes work and that the installation is safe."""
 
 import json
 from argparse import ArgumentParser
@@ -14,18 +14,18 @@ from audit.management.base import BriefCommand
 
 class Command(BriefCommand):
     help = (
-        "Calls the guard on a throw-away session with a probe in place of a handler and proves that each brake "
-        "refuses; then looks at the database, the record and the models, and says so if all work is halted. Leaves no "
-        "row behind. Exit code 1 when something is wrong; a halt is not."
+        "Calls the guard on a temporary session, with a probe as its handler, and proves that each brake refuses. "
+        "Then checks the database, the audit log and the models, and prints whether all work is halted. Leaves no row "
+        "behind. Exit code 1 if a check fails; a halt is not a failure."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+        parser.add_argument("--json", action="store_true", help="Print one JSON object instead of text.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         checks = diagnose()
         failed = [check for check in checks if not check.ok]
-        halted = _halted() if checks[0].ok else ""  # the first is whether the database is migrated
+        halted = _halted() if checks[0].ok else ""  # the first check: the database is migrated
         if options["json"]:
             found = [{"name": check.name, "ok": check.ok, "found": check.found} for check in checks]
             self.stdout.write(json.dumps({"ok": not failed, "checks": found, "halted": halted or None}))
@@ -36,10 +36,10 @@ class Command(BriefCommand):
             if halted:
                 self.stdout.write(f"{self.style.WARNING('note')} {halted} `manage.py release` lets work start again.")
         if failed:
-            braked = " While a brake fails, workers do not start." if any(check.brake for check in failed) else ""
-            raise CommandError(f"{len(failed)} of {len(checks)} checks failed.{braked}")
+            brake = " Workers do not start while a brake fails." if any(check.brake for check in failed) else ""
+            raise CommandError(f"{len(failed)} of {len(checks)} checks failed.{brake}")
 
 
 def _halted() -> str:
-    found = Installation.objects.select_related("halt__requested_by").filter(pk=1).first()
-    return halt_told(found.halt) if found and found.halt else ""
+    installation = Installation.objects.select_related("halt__requested_by").filter(pk=1).first()
+    return halt_told(installation.halt) if installation and installation.halt else ""

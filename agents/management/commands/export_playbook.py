@@ -1,32 +1,29 @@
-"""`export_playbook`: writes a playbook to standard output as YAML that `import_playbook` reads."""
+"""`export_playbook`: print a playbook as YAML for `import_playbook`."""
 
-import json
 from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from agents.knowledge.playbooks import playbook_export
-from agents.management.base import named_user
+from agents.management.base import JsonCommand, named_user
 from agents.models import Playbook
-from audit.management.base import ActingCommand
 
 
-class Command(ActingCommand):
-    help = "Writes a playbook to standard output as YAML; import_playbook reads it. Changes nothing."
+class Command(JsonCommand):
+    help = "Prints a playbook as YAML for import_playbook. Changes nothing."
+    json_help = "Print one JSON object with the YAML and its version."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="The playbook's name.")
         parser.add_argument("--owner", required=True, help="The username of the playbook's owner.")
-        parser.add_argument(
-            "--json", action="store_true", help="One JSON object that holds the YAML, with its version."
-        )
+        super().add_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         owner = named_user(options["owner"])
         playbook = Playbook.objects.filter(owner=owner, name=options["name"], deleted_at__isnull=True).first()
         if playbook is None:
             raise CommandError(f"{owner.username} has no playbook named {options['name']!r}.")
         text = playbook_export(playbook)
-        found = {"name": playbook.name, "version": playbook.version, "digest": playbook.digest, "yaml": text}
-        self.stdout.write(json.dumps(found) if options["json"] else text)
+        facts = {"name": playbook.name, "version": playbook.version, "digest": playbook.digest, "yaml": text}
+        self.print(facts, text, options)

@@ -1,6 +1,5 @@
-"""`load_agents`: makes agents from agent.yaml files, or the next version of those that have their names."""
+"""`load_agents`: create agents from agent.yaml files, or the next version of agents with their names."""
 
-import json
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -13,32 +12,43 @@ from agents.conf import clock
 from agents.definitions.loader import in_order
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import LqopsError
-from agents.management.base import acting_user, add_acting_user, agent_paths, agent_text, counted, named_user
+from agents.management.base import (
+    JsonCommand,
+    acting_user,
+    add_acting_user,
+    agent_paths,
+    agent_text,
+    counted,
+    named_user,
+)
 from agents.roster.files import Defined, agent_import
 from agents.sensors.validation import never_fit
 from agents.skills.registry import unresolved
-from audit.management.base import ActingCommand
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Makes agents from agent.yaml files or, where their owner has one of that name, its next version. A file that "
-        "says what its agent says already changes nothing. All are loaded, or, if one has a problem, none."
+        "Creates agents from agent.yaml files or, if their owner has one of that name, its next version. A file "
+        "without changes changes nothing. If one file has a problem, none is loaded."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "paths", nargs="+", type=Path, help="Files, or folders whose YAML files are loaded by name."
+            "paths",
+            nargs="+",
+            type=Path,
+            help="Files, or folders whose YAML files are loaded in the order of their names.",
         )
-        parser.add_argument("--owner", help="The username of the agents' owner; by default the one of --user.")
-        parser.add_argument("--dry-run", action="store_true", help="Say what would be done, and do nothing.")
-        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+        parser.add_argument("--owner", help="The username of the agents' owner. Default: --user.")
+        parser.add_argument("--dry-run", action="store_true", help="Print what would be done, and do nothing.")
+        super().add_arguments(parser)
         add_acting_user(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         by = acting_user(options["user"])
         owner = named_user(options["owner"]) if options["owner"] is not None else by or _only_user()
-        paths, dry = agent_paths(options["paths"]), options["dry_run"]
+        paths = agent_paths(options["paths"])
+        dry = options["dry_run"]
         problems: list[Problem] = []
         notes: list[Problem] = []  # of files that have problems
         loaded: list[tuple[Path, Defined]] = []
@@ -54,10 +64,9 @@ class Command(ActingCommand):
             if problems or dry:
                 transaction.set_rollback(True)
         done = [] if problems else loaded
-        tell = _json if options["json"] else _lines
-        self.stdout.write(tell(done, problems, notes, dry=dry))
+        self.print(_facts(done, problems, notes, dry=dry), _text(done, problems, notes, dry=dry), options)
         if problems:
-            raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}: nothing was loaded.")
+            raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}. Nothing was loaded.")
 
 
 def _load(path: Path, owner: User, by: User | None) -> Defined:
@@ -69,14 +78,16 @@ def _load(path: Path, owner: User, by: User | None) -> Defined:
 
 
 def _only_user() -> User:
-    """Where there is one person, it is plain whose agents these are."""
+    """The owner, if the installation has only one user."""
     users = list(User.objects.filter(is_active=True)[:2])
     if len(users) != 1:
-        raise CommandError("Say whose agents these are: --user, or --owner.")
+        raise CommandError("Give the owner of the agents: --user or --owner.")
     return users[0]
 
 
-def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
+def _facts(
+    loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool
+) -> dict[str, Any]:
     agents = [
         {
             "file": str(path),
@@ -93,23 +104,27 @@ def _json(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: li
         }
         for path, defined in loaded
     ]
-    told = {"problems": [one.to_json() for one in problems], "notes": [one.to_json() for one in notes]}
-    return json.dumps({"dry_run": dry, "agents": agents, **told})
+    return {
+        "dry_run": dry,
+        "agents": agents,
+        "problems": [problem.to_json() for problem in problems],
+        "notes": [note.to_json() for note in notes],
+    }
 
 
-def _lines(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
+def _text(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
     lines = [*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes)]
     if dry and not problems:
-        lines.append("This is what would be done:")
+        lines.append("Dry run. This would be done:")
     for path, defined in loaded:
-        stays = "" if defined.changed else "nothing has changed: "
-        stands = "would be" if dry and defined.changed else "is"
-        lines.append(f"{path}: {stays}{defined.agent.name} {stands} at version {defined.agent.definition_version}.")
-        lines += [f"  {told}" for told in defined.told]
+        unchanged = "" if defined.changed else "no changes: "
+        verb = "would be" if dry and defined.changed else "is"
+        lines.append(f"{path}: {unchanged}{defined.agent.name} {verb} at version {defined.agent.definition_version}.")
+        lines += [f"  {line}" for line in defined.told]
         lines += [f"  SKIPPED {sensor.name}: {sensor.problem}" for sensor in defined.definition.broken_sensors]
         lines += [f"  NOTE {note}" for note in _notes(path, defined.definition)]
     if dry and not problems:
-        lines.append("Nothing was done: this was a dry run.")
+        lines.append("Nothing was done.")
     return "\n".join(lines)
 
 

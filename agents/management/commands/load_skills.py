@@ -1,6 +1,5 @@
-"""`load_skills`: looks through the skill folders, takes new skills and marks changed ones."""
+"""`load_skills`: read the skill folders, load new skills and mark changed ones."""
 
-import json
 from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
@@ -8,50 +7,45 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.exceptions import LqopsError
 from agents.knowledge.playbooks import Loaded, LoadReport, skills_load
-from agents.management.base import acting_user, add_acting_user
-from audit.management.base import ActingCommand
+from agents.management.base import JsonCommand, acting_user, add_acting_user
 
-SAID = {
-    "loaded": "new, taken as it is",
-    "unchanged": "as it was accepted",
-    "changed": "CHANGED; it does not run until it is accepted: look at its files, then --accept {name}",
+STATES = {
+    "loaded": "new, loaded",
+    "unchanged": "unchanged",
+    "changed": "CHANGED; it does not run until it is accepted: review its files, then --accept {name}",
     "accepted": "accepted as it is now",
     "missing": "MISSING or unreadable; it does not run",
 }
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Looks for folders with a SKILL.md in LQOPS_SKILL_FOLDERS. New skills are taken as they are; one whose files "
-        "have changed does not run until it is accepted. Fails when a folder could not be read; the others are loaded."
+        "Reads the folders with a SKILL.md in LQOPS_SKILL_FOLDERS. New skills are loaded. A skill whose files have "
+        "changed does not run until it is accepted. Fails if a folder cannot be read; the others are loaded."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--accept", action="append", default=[], metavar="NAME", nargs="+", help="Accept these skills as they are."
         )
-        parser.add_argument("--json", action="store_true", help="One JSON object instead of lines.")
+        super().add_arguments(parser)
         add_acting_user(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         accept = [name for names in options["accept"] for name in names]
-        try:
-            report = skills_load(by=acting_user(options["user"]), now=clock(), accept=accept)
-        except LqopsError as refusal:
-            raise CommandError(str(refusal)) from None
-        self.stdout.write(json.dumps(asdict(report)) if options["json"] else _lines(report, accept))
+        report = skills_load(by=acting_user(options["user"]), now=clock(), accept=accept)
+        self.print(asdict(report), _text(report, accept), options)
         if report.problems:
-            raise CommandError(f"{len(report.problems)} could not be loaded or accepted; the others were.")
+            raise CommandError(f"{len(report.problems)} could not be loaded or accepted. The others were.")
 
 
-def _lines(report: LoadReport, accept: list[str]) -> str:
-    lines = [f"{one.name} (version {one.version}): {_state(one, accept)}" for one in report.skills]
+def _text(report: LoadReport, accept: list[str]) -> str:
+    lines = [f"{skill.name} (version {skill.version}): {_state(skill, accept)}" for skill in report.skills]
     return "\n".join([*lines, *(f"PROBLEM {problem}" for problem in report.problems)]) or "There are no skills."
 
 
-def _state(one: Loaded, accept: list[str]) -> str:
-    if one.state == "unchanged" and one.name in accept:
-        return "nothing to accept: it is as it was accepted"
-    return SAID[one.state].format(name=one.name)
+def _state(skill: Loaded, accept: list[str]) -> str:
+    if skill.state == "unchanged" and skill.name in accept:
+        return "nothing to accept: unchanged"
+    return STATES[skill.state].format(name=skill.name)

@@ -20,8 +20,8 @@ from agents.management.base import (
     agent_named,
     await_end,
     ended_as,
-    findings_shown,
-    findings_told,
+    findings_facts,
+    findings_text,
     incomplete,
     wait_time,
 )
@@ -94,13 +94,13 @@ class Command(ActingCommand):
             "cost_usd": str(session.cost_total_usd),
             "actual_usd": str(session.cost_actual_usd),
             "max_cost_usd": str(session.max_cost_usd),
-            "findings": findings_shown(session),
+            "findings": findings_facts(session),
         }
         cost = both_usd(session.cost_total_usd, session.cost_actual_usd)
         line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
         if session.result and session.status != Status.COMPLETED:
             line = f"{line} {outcome_sentence(session.result)}"
-        told = findings_told(session) if session.status in TERMINAL else ""
+        told = findings_text(session) if session.status in TERMINAL else ""
         self.stdout.write(json.dumps(found) if options["json"] else "\n".join(filter(None, [line, told])))
 
 

@@ -1,4 +1,4 @@
-"""`sense`: the workers of the sensors' queue. A cluster of its own, which lets go of its sensors when it is stopped."""
+"""`sense`: the workers of the sensor queue. They release their sensors when they are stopped."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ WORKERS = 2
 
 class Command(ActingCommand):
     help = (
-        "Runs the workers that mind sensors until it is stopped: two of them, 250 sensors each. `up` and `work` start "
-        "it by themselves while there are sensors to mind. Run it on as many machines as you like."
+        "Runs two sensor workers, with up to 250 sensors each, until it is stopped. `up` and `work` start it "
+        "automatically while there are sensors. It may run on any number of machines."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`skills`: lists the callable skills with their levels, limits and counters, and sets one of them."""
+"""`skills`: list the callable skills with their levels, limits and counters, and change one."""
 
 import json
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
@@ -9,8 +9,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from agents.conf import clock
 from agents.enums import Level
-from agents.exceptions import LqopsError
-from agents.management.base import named_user
+from agents.management.base import JsonCommand, named_user
 from agents.skills.registry import (
     Changes,
     ListedSkill,
@@ -20,35 +19,37 @@ from agents.skills.registry import (
     skills_left_out,
     skills_listed,
 )
-from audit.management.base import ActingCommand
 
 USAGE = 2
 DECLARED = "declared"
 NO_LIMIT = "none"
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Lists the callable skills: level, state, limit, and how often each was called in this clock hour (UTC). "
+        "Lists the callable skills: level, state, limit, and calls in this clock hour (UTC). "
         "`skills set NAME` changes one, from its next call on; only a superuser may lower a level."
     )
+    json_help = "Print JSON instead of text."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--json", action="store_true", help="JSON instead of lines.")
-        acts = parser.add_subparsers(dest="act", help="What to do; without it they are listed.")
-        setting = acts.add_parser("set", help="Sets the level of a skill, its limit, or whether it is on.")
+        super().add_arguments(parser)
+        acts = parser.add_subparsers(dest="act", help="What to do. Default: list the skills.")
+        setting = acts.add_parser("set", help="Changes the level, the limit or the state of a skill.")
         setting.add_argument("name", help="The name of the skill.")
-        setting.add_argument("--user", required=True, help="Who sets it; needs agents.change_skillsetting.")
-        setting.add_argument("--level", choices=[*Level.values, DECLARED], help="A level; declared: as its author did.")
-        switch = setting.add_mutually_exclusive_group()
-        switch.add_argument("--enabled", action="store_const", const=True, help="Switches it on.")
-        switch.add_argument("--disabled", dest="enabled", action="store_const", const=False, help="Switches it off.")
         setting.add_argument(
-            "--hourly-limit", type=_limit, metavar="N", help="Calls in a clock hour; none takes the limit away."
+            "--user", required=True, help="Who changes it; needs the permission agents.change_skillsetting."
         )
-        setting.add_argument("--json", action="store_true", default=SUPPRESS, help="JSON instead of a line.")
+        setting.add_argument(
+            "--level", choices=[*Level.values, DECLARED], help="A level; declared: the level declared by its author."
+        )
+        switch = setting.add_mutually_exclusive_group()
+        switch.add_argument("--enabled", action="store_const", const=True, help="Enables the skill.")
+        switch.add_argument("--disabled", dest="enabled", action="store_const", const=False, help="Disables the skill.")
+        setting.add_argument("--hourly-limit", type=_limit, metavar="N", help="Calls per clock hour; none: no limit.")
+        setting.add_argument("--json", action="store_true", default=SUPPRESS, help=self.json_help)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         found = self._set(options) if options["act"] == "set" else skills_listed(now=clock())
         if options["json"]:
             facts = [listed.facts for listed in found]
@@ -62,13 +63,13 @@ class Command(ActingCommand):
     def _set(self, options: dict[str, Any]) -> list[ListedSkill]:
         changes = _changes(options)
         if not changes:
-            raise CommandError("Say what to set: --level, --enabled, --disabled or --hourly-limit.", returncode=USAGE)
-        by, now = named_user(options["user"]), clock()
-        try:
-            skill = skill_to_set(options["name"])
-            skill_set(name=skill.name, declared=skill.level, by=by, now=now, **changes)
-        except LqopsError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(
+                "Give at least one change: --level, --enabled, --disabled or --hourly-limit.", returncode=USAGE
+            )
+        by = named_user(options["user"])
+        now = clock()
+        skill = skill_to_set(options["name"])
+        skill_set(name=skill.name, declared=skill.level, by=by, now=now, **changes)
         listed = skill_listed(skill.name, now=now)
         return [listed] if listed else []
 
@@ -88,7 +89,7 @@ def _limit(text: str) -> int | str:
     if text == NO_LIMIT:
         return text
     if not (text.isascii() and text.isdecimal()):
-        raise ArgumentTypeError(f"{text!r} is neither a number from 0 on nor {NO_LIMIT}")
+        raise ArgumentTypeError(f"{text!r} is neither a number, 0 or more, nor {NO_LIMIT}")
     return int(text)
 
 

@@ -1,6 +1,5 @@
-"""`tick`: does what is due until it is stopped. Several may run; one of them at a time does the work."""
+"""`tick`: run the ticker. Several may run; one at a time does the work."""
 
-import json
 import signal
 from argparse import ArgumentParser
 from typing import Any
@@ -8,40 +7,40 @@ from typing import Any
 from django.conf import settings
 
 from agents.conf import clock
+from agents.management.base import JsonCommand
 from agents.process_end import Asked
 from agents.ticker import Ticker
-from audit.management.base import ActingCommand
 
 
-class Command(ActingCommand):
+class Command(JsonCommand):
     help = (
-        "Does what is due: fires triggers, wakes sessions, takes over lost ones, expires approvals, watches for idle "
-        "runs, writes checkpoints. Run it beside the workers; several may run, and one at a time holds the duty."
+        "Runs periodic work: fires triggers, wakes sessions, recovers lost ones, expires approvals, watches for idle "
+        "runs, writes checkpoints. Run it beside the workers. Several may run; one at a time holds the lease."
     )
+    json_help = "With --once: print one JSON object instead of text."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--once", action="store_true", help="Do what is due now, say what it was, and end.")
-        parser.add_argument("--json", action="store_true", help="With --once: one JSON object instead of lines.")
+        parser.add_argument("--once", action="store_true", help="Do the due work once, print what was done, and exit.")
+        super().add_arguments(parser)
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         if options["once"]:
-            self._once(as_json=options["json"])
+            self._once(options)
             return
         over = Asked()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())
         Ticker().run(over, every=settings.LQOPS_TICK_SECONDS)
 
-    def _once(self, *, as_json: bool) -> None:
+    def _once(self, options: dict[str, Any]) -> None:
         ticker = Ticker()
         done = ticker.tick(clock())
         if done is None:
-            said = {"ticked": False, "done": {}}
-            line = "Another process holds the duty; nothing was done."
-        else:
-            ticker.leave()
-            said = {"ticked": True, "done": done}
-            line = "\n".join(f"{name}: {count}" for name, count in done.items()) or "Nothing was due."
-        self.stdout.write(json.dumps(said) if as_json else line)
-        if done is not None and -1 in done.values():
+            text = "Another process holds the lease. Nothing was done."
+            self.print({"ticked": False, "done": {}}, text, options)
+            return
+        ticker.leave()
+        text = "\n".join(f"{name}: {count}" for name, count in done.items()) or "Nothing was due."
+        self.print({"ticked": True, "done": done}, text, options)
+        if -1 in done.values():
             raise SystemExit(1)

@@ -1,14 +1,13 @@
-"""`manage.py up`: everything that a new installation needs, in order, and then all its parts until it is stopped.
+"""`up`: set up the installation, then run all its processes until it is stopped.
 
-It starts nothing that has not proven its brakes. `--check` does the same once, on a free port, runs one whole walk
-through the real queue, and reports as JSON, also when it fails before its end.
+Nothing starts unless the brakes pass their checks. `--check` does the same once, on a free port, runs one whole run
+through the queue, and prints a JSON summary, also when it fails early.
 """
 
 import io
 import json
 import re
 import secrets
-import signal
 import socket
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from agents.guard import selftest
 from agents.knowledge.playbooks import skills_load
 from agents.management.samples import samples_install, walk_once
 from agents.management.summary import fault_of, summary_line
-from agents.management.supervisor import ChildError, Web, everything, open_socket
+from agents.management.supervisor import ChildError, Stopped, Web, everything, open_socket, stop_on_signals
 from audit.management.base import BriefCommand
 
 HIGHEST_PORT = 65_535
@@ -37,52 +36,47 @@ STYLE_SHEET = re.compile(r'href="(/[^"]+\.css)"')
 LINE = "-" * 72
 
 
-class _Stop(BaseException):
-    """Somebody pressed Ctrl-C, or the process manager asked for the end."""
-
-
 class Command(BriefCommand):
     help = (
-        "Starts lqops on this machine: brings the database up to date, proves the brakes, makes the first admin and "
-        "sample agents, and runs the web process, the workers and the ticker until Ctrl-C."
+        "Starts lqops on this machine: migrates the database, checks the brakes, creates the first admin and sample "
+        "agents, and runs the web process, the workers and the ticker until Ctrl-C."
     )
     _checks: Sequence[selftest.Check] = ()
-    _known = ""
+    _admin_hint = ""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", help="address to listen on; by default this machine only")
+        parser.add_argument("--host", default="127.0.0.1", help="Address to listen on. Default: this machine only.")
         parser.add_argument(
-            "--port", type=_port, default=8000, help="port to listen on (default 8000; 0 picks a free one)"
+            "--port", type=_port, default=8000, help="Port to listen on. Default: 8000; 0: a free port."
         )
         parser.add_argument(
             "--check",
             action="store_true",
-            help="do everything once on a free port, run a whole walk, print JSON as the last line, exit with 0 or 1",
+            help="Do everything once on a free port, run one run, print JSON as the last line, and exit with 0 or 1.",
         )
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Whatever keeps a check from its end is its summary, too; the words go to stderr as well."""
+        """Print the summary of a check also when it fails early."""
         try:
             return super().execute(*args, **options)
         except Exception as error:
             if options["check"]:
-                told = f"{error}" if isinstance(error, CommandError) else f"{type(error).__name__}: {error}"
-                self._say(summary_line(error=told, database=connection.vendor, brakes=self._brakes()))
+                message = f"{error}" if isinstance(error, CommandError) else f"{type(error).__name__}: {error}"
+                self._say(summary_line(error=message, database=connection.vendor, brakes=self._brakes()))
             if isinstance(error, ImproperlyConfigured):
                 raise CommandError(str(error)) from error
             raise
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _stop)
+        stop_on_signals()
         try:
             if options["check"]:
                 self._check()
             else:
                 self._serve(_listen(options["host"], options["port"]))
-        except _Stop:
+        except Stopped:
             if options["check"]:
-                raise CommandError("Stopped before the check had come to its end.") from None
+                raise CommandError("Stopped before the check was complete.") from None
             self.stdout.write("Stopped.")
         except ChildError as error:
             raise CommandError(str(error)) from error
@@ -97,19 +91,19 @@ class Command(BriefCommand):
                 children.watch()
 
     def _check(self) -> None:
-        if self._prepare():  # what a check prints is kept in logs: it holds no password
-            self._say(f"The first admin was made; `manage.py changepassword {FIRST_ADMIN}` gives it a password")
+        if self._prepare():  # the output of a check ends up in logs: no password in it
+            self._say(f"Created the first admin; `manage.py changepassword {FIRST_ADMIN}` sets its password")
         listening = _listen("127.0.0.1", 0)
         web = Web(listening)
         with listening, everything(web, say=self._say) as children:
             web.wait_until_it_answers()
             pages = _fetch_pages(web)
-            self._say("Running one walk through the queue …")
-            walked = walk_once(now=clock(), look=children.look)
+            self._say("Running one run through the queue …")
+            walk = walk_once(now=clock(), check=children.check)
         audit = _verify_audit()
-        fault = fault_of(walked, audit, pages)
-        found: dict[str, Any] = {"brakes": self._brakes(), "walk": walked, "audit": audit, "pages": pages}
-        self._say(summary_line(error=fault, database=connection.vendor, **found))
+        fault = fault_of(walk, audit, pages)
+        results: dict[str, Any] = {"brakes": self._brakes(), "walk": walk, "audit": audit, "pages": pages}
+        self._say(summary_line(error=fault, database=connection.vendor, **results))
         if fault:
             raise SystemExit(1)
 
@@ -117,21 +111,21 @@ class Command(BriefCommand):
         return {check.name: check.found for check in self._checks}
 
     def _prepare(self) -> str:
-        """Everything that has to be there before anything runs. The first admin's password, if one was made."""
+        """Set up the installation. Returns the first admin's password, if it was created."""
         self._say(self._migrate())
-        self._checks = self._prove_brakes()
+        self._checks = self._check_brakes()
         failed = [check for check in self._checks if not check.ok]
         if failed:
             raise CommandError("Not started: " + "; ".join(f"{check.name}: {check.found}" for check in failed))
         password = secrets.token_urlsafe(12)
-        made = first_admin_create(password=password, now=clock())
-        self._known = _known_admin()
+        admin = first_admin_create(password=password, now=clock())
+        self._admin_hint = _existing_admin()
         skills_load(by=None, now=clock())
-        if made is not None:
-            self._say(samples_install(made, now=clock()))
+        if admin is not None:
+            self._say(samples_install(admin, now=clock()))
         connection.close()
         self._say("Starting the web process, the workers and the ticker …")
-        return password if made is not None else ""
+        return password if admin is not None else ""
 
     def _migrate(self) -> str:
         try:
@@ -142,11 +136,11 @@ class Command(BriefCommand):
             call_command("migrate", interactive=False, verbosity=0)
         except DatabaseError as error:
             raise CommandError(
-                f"The database cannot be used: {str(error).strip()}. LQOPS_DATABASE_URL says which one it is."
+                f"The database cannot be used: {str(error).strip()}. It is set by LQOPS_DATABASE_URL."
             ) from error
         return f"Database: {connection.vendor}, up to date"
 
-    def _prove_brakes(self) -> list[selftest.Check]:
+    def _check_brakes(self) -> list[selftest.Check]:
         checks = selftest.run_checks()
         self._say(f"Brakes: {sum(check.ok for check in checks)} of {len(checks)} checks passed")
         return checks
@@ -157,9 +151,9 @@ class Command(BriefCommand):
             change = address.rstrip("/") + reverse("admin:password_change")
             lines += [f"user                 {FIRST_ADMIN}"]
             lines += [f"password             {password}"]
-            lines += [f"                     shown this once; change it at {change}"]
+            lines += [f"                     shown once; change it at {change}"]
         else:
-            lines += [f"user                 {self._known}"]
+            lines += [f"user                 {self._admin_hint}"]
         lines += ["stop                 Ctrl-C"]
         self._say("\n".join(["", LINE, *(f"  {line}" for line in lines), LINE]))
 
@@ -168,26 +162,20 @@ class Command(BriefCommand):
         self.stdout.flush()
 
 
-def _stop(number: int, frame: object) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)  # once is enough: what follows has time limits of its own
-    raise _Stop
-
-
-def _known_admin() -> str:
-    """Who can sign in from an earlier start, and what to do without the password."""
+def _existing_admin() -> str:
+    """Who can sign in after an earlier start, and how to set a new password."""
     names = list(
         User.objects.filter(is_superuser=True, is_active=True).order_by("pk").values_list("username", flat=True)
     )
     if not names:
-        return "no active superuser; `manage.py createsuperuser` makes one"
+        return "no active superuser; `manage.py createsuperuser` creates one"
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]}{more}, from before; `manage.py changepassword {names[0]}` sets a new password"
+    return f"{names[0]}{more}, created earlier; `manage.py changepassword {names[0]}` sets a new password"
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > HIGHEST_PORT:
-        raise ArgumentTypeError(f"{text!r} is not a port: use a number from 0 to {HIGHEST_PORT}.")
+        raise ArgumentTypeError(f"{text!r} is not a port. Use a number from 0 to {HIGHEST_PORT}.")
     return int(text)
 
 
@@ -208,13 +196,13 @@ def _verify_audit() -> dict[str, Any]:
     except CommandError as error:
         return {"verified": False, "error": str(error)}
     except SystemExit:
-        pass  # tampering: the summary says what was found
-    found: dict[str, Any] = json.loads(printed.getvalue())
-    return found
+        pass  # verification failed; the JSON has the details
+    result: dict[str, Any] = json.loads(printed.getvalue())
+    return result
 
 
 def _fetch_pages(web: Web) -> dict[str, int]:
-    """The sign-in page and its style sheets, asked for as the proxy in front would ask."""
+    """The HTTP status of the sign-in page and its style sheets, requested as a proxy would."""
     hosts = [host for host in settings.ALLOWED_HOSTS if host != "*"] or ["127.0.0.1"]
     headers = {"Host": hosts[0].lstrip("."), "X-Forwarded-Proto": "https"}
     login = reverse("admin:login")

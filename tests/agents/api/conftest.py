@@ -1,4 +1,4 @@
-"""What the tests of the API share: people with keys, and counters of requests that start at nothing."""
+"""Fixtures of the API tests: users with keys, and empty rate counters."""
 
 import pytest
 from django.core.cache import cache
@@ -15,7 +15,7 @@ def _nobody_has_asked_yet():
 
 
 def key_of(user, *scopes, expires_at=None):
-    """The key itself, as a client would send it; with every scope unless some are named."""
+    """A key as a client sends it; with all scopes by default."""
     _, secret = api_key_create(
         user=user, name="test", scopes=scopes or list(Scope), expires_at=expires_at, by=None, now=clock()
     )
@@ -39,5 +39,5 @@ def person():
 
 @pytest.fixture
 def api(person):
-    """A client with a key of `person` that may do everything."""
+    """A client with a key of `person` that has all scopes."""
     return client_of(person)

@@ -1,4 +1,4 @@
-"""Who gets in: good keys and no others, scopes, the opt-in, and a signed-in browser with its CSRF token."""
+"""Authentication and permissions: API keys, scopes, the opt-in, and a browser session with its CSRF token."""
 
 from datetime import timedelta
 
@@ -33,11 +33,11 @@ ALWAYS = {
 }
 
 
-def test_a_key_gets_in(api, person):
+def test_valid_key_is_accepted(api, person):
     assert api.get("/api/v1/me").json()["username"] == person.username
 
 
-def test_wrong_keys_do_not_get_in_and_all_hear_the_same(person):
+def test_invalid_keys_all_get_the_same_401(person):
     secret = key_of(person)
     expired = key_of(person)
     ApiKey.objects.filter(prefix=expired.split("_")[1]).update(expires_at=clock() - timedelta(seconds=1))
@@ -53,21 +53,21 @@ def test_wrong_keys_do_not_get_in_and_all_hear_the_same(person):
     assert client_with(secret).get(SESSIONS).status_code == 200
 
 
-def test_a_wrong_key_does_not_fall_back_to_the_browser(person):
+def test_invalid_key_does_not_fall_back_to_the_session(person):
     client = client_with("lqk_0_0")
     client.force_login(person)
     assert client.get(SESSIONS).status_code == 401
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer "])
-def test_the_scheme_is_read_as_http_has_it(person, scheme):
+def test_bearer_scheme_is_case_insensitive(person, scheme):
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"{scheme} {key_of(person)}")
     assert client.get(SESSIONS).status_code == 200
 
 
 @pytest.mark.parametrize("header", ["Basic YWRtaW46YWRtaW4=", "Token x", "Bearer", "nonsense"])
-def test_other_schemes_do_not_get_in(header):
+def test_other_schemes_are_refused(header):
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=header)
     assert client.get(SESSIONS).status_code == 401
@@ -81,7 +81,7 @@ def send(client, route, world):
 
 
 @pytest.mark.parametrize("scope", ["read", "write", "decide"])
-def test_a_key_does_what_its_scopes_say_and_nothing_else(scope):
+def test_key_is_limited_to_its_scopes(scope):
     world = make_world()
     client = client_of(world.owner, scope)
     for route in routes():
@@ -94,7 +94,7 @@ def test_a_key_does_what_its_scopes_say_and_nothing_else(scope):
 
 
 @pytest.mark.parametrize("verb", ["approve", "deny", "approve-edited", "approve-for-session"])
-def test_a_key_without_decide_never_decides_whatever_its_user_may(verb):
+def test_key_without_decide_cannot_decide_for_any_user(verb):
     world = make_world()
     admin = make_user(is_superuser=True)
     approval = world.rows["approval"]
@@ -108,7 +108,7 @@ def test_a_key_without_decide_never_decides_whatever_its_user_may(verb):
     assert client_of(admin, "decide").post(address, body, format="json").status_code == 200
 
 
-def test_decide_without_the_permission_decides_nothing():
+def test_decide_scope_needs_the_users_permission():
     world = make_world()
     approval = world.rows["approval"]
     address = f"/api/v1/approvals/{approval.public_id}/approve"
@@ -116,7 +116,7 @@ def test_decide_without_the_permission_decides_nothing():
     assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
 
 
-def test_four_eyes_hold_through_the_api(settings):
+def test_own_call_cannot_be_approved_under_four_eyes(settings):
     settings.LQOPS_FOUR_EYES = True
     world = make_world()
     approval = world.rows["approval"]
@@ -133,7 +133,7 @@ def test_four_eyes_hold_through_the_api(settings):
 # --- opt-in ---
 
 
-def test_who_has_not_opted_in_changes_nothing_and_reads_everything():
+def test_user_without_opt_in_can_only_read():
     world = make_world()
     Profile.objects.filter(user=world.owner).update(opted_in=False)
     client = client_of(world.owner)
@@ -143,14 +143,14 @@ def test_who_has_not_opted_in_changes_nothing_and_reads_everything():
         assert (answer.status_code == 403 and answer.json()["code"] == "not_opted_in") != free, route
 
 
-def test_who_has_no_profile_has_not_opted_in():
+def test_user_without_profile_is_not_opted_in():
     user = make_user()
     Profile.objects.all().delete()
     assert client_of(user).post("/api/v1/projects", {"name": "x"}, format="json").json()["code"] == "not_opted_in"
     assert client_of(user).get("/api/v1/me").json()["opted_in"] is False
 
 
-def test_opting_in_and_out_by_the_api():
+def test_user_opts_in_and_out():
     user = make_user(opted_in=False)
     client = client_of(user)
     assert client.patch("/api/v1/me", {"opted_in": True}, format="json").json()["opted_in"] is True
@@ -162,13 +162,13 @@ def test_opting_in_and_out_by_the_api():
     assert client.get(SESSIONS).json()["count"] == 1
 
 
-def test_notices_by_mail_are_switched_by_the_api(api, person):
+def test_user_switches_email_notifications(api, person):
     assert api.patch("/api/v1/me", {"email_notices": False}, format="json").json()["email_notices"] is False
     assert Profile.objects.get(user=person).email_notices is False
     assert Profile.objects.get(user=person).opted_in is True
 
 
-def test_halting_all_goes_with_opting_out_only(api):
+def test_halt_all_is_refused_without_opting_out(api):
     for body in ({"halt_all": True}, {"halt_all": True, "opted_in": True}):
         answer = api.patch("/api/v1/me", body, format="json")
         assert (answer.status_code, list(answer.json()["detail"])) == (422, ["halt_all"])
@@ -177,14 +177,14 @@ def test_halting_all_goes_with_opting_out_only(api):
 # --- a signed-in browser ---
 
 
-def test_a_signed_in_browser_reads(person):
+def test_browser_session_can_read(person):
     client = APIClient()
     client.force_login(person)
     me = client.get("/api/v1/me").json()
     assert (me["username"], me["key_expires_at"]) == (person.username, None)
 
 
-def test_a_signed_in_browser_needs_its_csrf_token(person):
+def test_browser_session_needs_a_csrf_token(person):
     client = APIClient(enforce_csrf_checks=True)
     client.force_login(person)
     refused = client.post("/api/v1/projects", {"name": "x"}, format="json")
@@ -194,7 +194,7 @@ def test_a_signed_in_browser_needs_its_csrf_token(person):
     assert client.post("/api/v1/projects", {"name": "x"}, format="json", HTTP_X_CSRFTOKEN=token).status_code == 201
 
 
-def test_a_key_needs_no_csrf_token(person):
+def test_key_needs_no_csrf_token(person):
     client = APIClient(enforce_csrf_checks=True)
     client.credentials(HTTP_AUTHORIZATION=f"Bearer {key_of(person)}")
     assert client.post("/api/v1/projects", {"name": "x"}, format="json").status_code == 201
@@ -206,14 +206,14 @@ def test_a_key_needs_no_csrf_token(person):
 @pytest.mark.parametrize(
     "name", ["owner", "id", "public_id", "next_run_at", "secret_generation", "deleted_at", "edited_by"]
 )
-def test_columns_that_services_own_cannot_be_written(api, person, name):
+def test_internal_columns_cannot_be_written(api, person, name):
     trigger = Trigger.objects.create(owner=person, kind="manual", name="x")
     answer = api.patch(f"/api/v1/triggers/{trigger.public_id}", {name: 7}, format="json")
     assert (answer.status_code, list(answer.json()["detail"])) == (422, [name])
 
 
 @pytest.mark.parametrize("method", ["put", "patch", "delete"])
-def test_a_session_cannot_be_written(api, person, method):
+def test_session_cannot_be_written(api, person, method):
     session = make_session(owner=person)
     answer = getattr(api, method)(f"{SESSIONS}/{session.public_id}", {"status": "completed"}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")

@@ -18,42 +18,42 @@ def address(agent, what="definition"):
 
 
 @pytest.mark.parametrize("media_type", ["application/yaml", "text/yaml"])
-def test_an_import_takes_yaml_as_it_stands_in_a_file(api, person, media_type):
+def test_import_accepts_a_yaml_body(api, person, media_type):
     answer = api.post(f"{AGENTS}/import", TEXT, content_type=media_type)
 
     assert answer.status_code == 200
     agent = Agent.objects.get(owner=person)
-    told = answer.json()
-    assert (told["id"], told["name"], told["mode"], told["definition"]) == (
+    result = answer.json()
+    assert (result["id"], result["name"], result["mode"], result["definition"]) == (
         str(agent.public_id),
         "Watch",
         "manual",
         TEXT,
     )
-    assert (told["definition_version"], told["definition_digest"]) == (1, agent.definition_digest)
+    assert (result["definition_version"], result["definition_digest"]) == (1, agent.definition_digest)
     assert Trigger.objects.get().agent == agent
 
 
-def test_an_import_takes_json_and_the_same_name_is_the_next_version(api):
+def test_json_import_of_a_known_name_makes_a_new_version(api):
     api.post(f"{AGENTS}/import", {"definition": TEXT}, format="json")
-    told = api.post(f"{AGENTS}/import", {"definition": TEXT + "zone: Europe/Paris\n"}, format="json").json()
-    assert told["definition_version"] == 2
+    result = api.post(f"{AGENTS}/import", {"definition": TEXT + "zone: Europe/Paris\n"}, format="json").json()
+    assert result["definition_version"] == 2
 
 
-def test_a_definition_is_put_and_read_back_with_what_holds(api, person):
+def test_saved_definition_returns_effective_settings(api, person):
     agent = make_agent(owner=person, name="Clerk")
 
-    told = api.put(address(agent), {"definition": TEXT.replace("Watch", "Clerk")}, format="json").json()
+    result = api.put(address(agent), {"definition": TEXT.replace("Watch", "Clerk")}, format="json").json()
 
-    assert told == api.get(address(agent)).json()
-    assert (told["version"], told["drift"], told["broken_sensors"], told["notes"]) == (1, [], [], [])
-    holds = {setting["key"]: (setting["value"], setting["said_by"]) for setting in told["effective"]}
-    assert holds["autonomy.idle_timeout"] == (60, "its text")
-    assert holds["autonomy.max_sleep"] == (86_400, "default")
-    assert holds["mode"] == ("manual", "its text")
-    assert holds["enabled"] == (True, "default")
-    assert holds["model"] == ("offline", "the installation")
-    assert holds["loop.max_steps"] == (50, "default")
+    assert result == api.get(address(agent)).json()
+    assert (result["version"], result["drift"], result["broken_sensors"], result["notes"]) == (1, [], [], [])
+    effective = {setting["key"]: (setting["value"], setting["said_by"]) for setting in result["effective"]}
+    assert effective["autonomy.idle_timeout"] == (60, "its text")
+    assert effective["autonomy.max_sleep"] == (86_400, "default")
+    assert effective["mode"] == ("manual", "its text")
+    assert effective["enabled"] == (True, "default")
+    assert effective["model"] == ("offline", "the installation")
+    assert effective["loop.max_steps"] == (50, "default")
 
 
 def test_the_same_text_again_changes_nothing(api, person):
@@ -65,57 +65,57 @@ def test_the_same_text_again_changes_nothing(api, person):
     assert AuditEvent.objects.count() == rows
 
 
-def test_every_problem_stands_in_detail_with_its_line_and_key(api, person):
+def test_detail_has_every_problem_with_line_and_key(api, person):
     agent = make_agent(owner=person)
     for answer in (
         api.put(address(agent), "mode: fast\n\nzone: Mars\n", content_type="application/yaml"),
         api.post(f"{AGENTS}/import", {"definition": "mode: fast\n\nzone: Mars\n"}, format="json"),
     ):
-        told = answer.json()
-        assert (answer.status_code, told["code"]) == (422, "invalid")
-        assert [(one["line"], one["key"]) for one in told["detail"]["problems"]] == [(1, "mode"), (3, "zone")]
-        assert told["detail"]["problems"][0]["message"] == (
+        result = answer.json()
+        assert (answer.status_code, result["code"]) == (422, "invalid")
+        assert [(one["line"], one["key"]) for one in result["detail"]["problems"]] == [(1, "mode"), (3, "zone")]
+        assert result["detail"]["problems"][0]["message"] == (
             'agent.yaml:1: mode: expected one of auto, semi, manual; got "fast"'
         )
     agent.refresh_from_db()
     assert agent.definition_version == 0
 
 
-def test_what_is_named_and_not_here_is_noted_and_what_is_broken_is_said(api, person):
+def test_unknown_names_are_notes_and_broken_sensors_listed(api, person):
     text = "model: gpt-none\nskills: [no_such]\nsensors: [{name: s, type: poll, source: {tool: now}}]\n"
-    told = api.put(address(make_agent(owner=person)), text, content_type="application/yaml").json()
+    result = api.put(address(make_agent(owner=person)), text, content_type="application/yaml").json()
 
-    assert [(note["line"], note["key"]) for note in told["notes"]] == [(2, "skills[0]"), (1, "model")]
-    assert [sensor["name"] for sensor in told["broken_sensors"]] == ["s"]
+    assert [(note["line"], note["key"]) for note in result["notes"]] == [(2, "skills[0]"), (1, "model")]
+    assert [sensor["name"] for sensor in result["broken_sensors"]] == ["s"]
 
 
 @pytest.mark.parametrize("body", [{}, {"definition": ""}, {"definition": 5}, {"definition": TEXT, "by": "me"}])
-def test_what_is_no_definition_is_refused(api, person, body):
+def test_body_without_a_definition_is_refused(api, person, body):
     assert api.put(address(make_agent(owner=person)), body, format="json").status_code == 422
 
 
-def test_a_mode_that_cannot_be_loosened_now_is_a_conflict(api, person):
+def test_loosening_the_mode_during_a_run_is_a_conflict(api, person):
     agent = make_agent(owner=person, mode="manual")
     make_session(owner=person, agent=agent)
     answer = api.put(address(agent), "mode: auto\n", content_type="text/yaml")
     assert (answer.status_code, answer.json()["code"]) == (409, "invalid_transition")
 
 
-def test_a_stranger_s_agent_is_not_there(api):
+def test_agent_of_another_user_is_not_found(api):
     agent = make_agent()
     assert api.get(address(agent)).status_code == 404
     assert api.put(address(agent), TEXT, content_type="text/yaml").status_code == 404
     assert api.get(address(agent, "export")).status_code == 404
 
 
-def test_reading_takes_no_more_than_the_scope_to_read(person):
+def test_reading_needs_only_the_read_scope(person):
     agent, reader = make_agent(owner=person, name="Watch"), client_of(person, "read")
     assert reader.get(address(agent)).json()["definition"] == "name: Watch\nmode: semi\nenabled: true\n"
     assert reader.put(address(agent), TEXT, content_type="text/yaml").status_code == 403
     assert reader.post(f"{AGENTS}/import", TEXT, content_type="text/yaml").status_code == 403
 
 
-def test_an_export_is_the_text_as_a_file(api, person):
+def test_export_returns_the_text_as_a_file(api, person):
     api.post(f"{AGENTS}/import", TEXT.replace("Watch", "Wächter"), content_type="text/yaml")
     answer = api.get(address(Agent.objects.get(), "export"))
 
@@ -124,25 +124,25 @@ def test_an_export_is_the_text_as_a_file(api, person):
     assert answer.headers["Content-Disposition"] == "attachment; filename*=utf-8''W%C3%A4chter.yaml"
 
 
-def test_a_list_shows_no_texts(api, person):
+def test_list_has_no_definitions(api, person):
     make_agent(owner=person, definition=TEXT)
     assert "definition" not in api.get(AGENTS).json()["results"][0]
 
 
-def test_a_text_that_can_no_longer_be_read_says_why(api, person):
+def test_unreadable_stored_definition_reports_why(api, person):
     agent = make_agent(owner=person, definition="mode: fast\n", definition_version=3)
     answer = api.get(address(agent))
     assert (answer.status_code, answer.json()["detail"]["problems"][0]["key"]) == (422, "mode")
     assert api.put(address(agent), "mode: auto\n", content_type="text/yaml").json()["version"] == 4
 
 
-def test_an_import_makes_no_agent_for_somebody_else(api, person):
+def test_import_cannot_create_an_agent_for_another_user(api, person):
     make_agent(owner=make_user(), name="Watch")
     api.post(f"{AGENTS}/import", TEXT, content_type="text/yaml")
     assert Agent.objects.get(definition_version=1).owner == person
 
 
-def test_a_text_made_from_an_older_version_is_a_conflict(api, person):
+def test_text_based_on_an_older_version_is_a_conflict(api, person):
     agent = make_agent(owner=person, name="Watch")
     api.put(address(agent), TEXT, content_type="text/yaml")
     newer = f"{TEXT}zone: Europe/Paris\n"
@@ -160,7 +160,7 @@ def test_a_text_made_from_an_older_version_is_a_conflict(api, person):
     assert api.put(address(agent), TEXT, content_type="text/yaml", headers={"If-Match": "x"}).status_code == 422
 
 
-def test_what_nobody_has_set_is_a_default(api, person):
+def test_unset_settings_have_the_source_default(api, person):
     agent = make_agent(owner=person, name="Watch")
 
     def said_by():

@@ -1,4 +1,4 @@
-"""Events through the API: one's own, in order, behind a cursor; and how those who listen are served."""
+"""Activity through the API: the user's own events in order, with a cursor; and how listeners are served."""
 
 import asyncio
 import logging
@@ -40,26 +40,26 @@ def ids(api, **query):
 
 
 @pytest.mark.django_db
-def test_events_are_listed_in_the_order_in_which_they_happened(api, person, agent):
+def test_events_are_listed_in_order(api, person, agent):
     session = make_session(owner=person, agent=agent)
     first = emit(agent, sensor="door", field="open", key="sk-proj-1234567890abcdefghijklmnop")
     event_emit("autonomy:turn_started", session=session, now=NOW, turn=2)
-    told = api.get(EVENTS).json()["results"]
-    assert told[0] == {
+    events = api.get(EVENTS).json()["results"]
+    assert events[0] == {
         "id": first,
         "kind": KIND,
         "agent": str(agent.public_id),
         "session": None,
         "text": "The sensor door updated open.",
-        "data": {"sensor": "door", "field": "open", "key": told[0]["data"]["key"]},
+        "data": {"sensor": "door", "field": "open", "key": events[0]["data"]["key"]},
         "created_at": NOW.isoformat(),
     }
-    assert "1234567890" not in told[0]["data"]["key"]
-    assert (told[1]["session"], told[1]["text"]) == (str(session.public_id), "Turn 2 started.")
+    assert "1234567890" not in events[0]["data"]["key"]
+    assert (events[1]["session"], events[1]["text"]) == (str(session.public_id), "Turn 2 started.")
 
 
 @pytest.mark.django_db
-def test_events_are_asked_for_behind_a_cursor_page_by_page(api, agent):
+def test_events_are_paged_with_a_cursor(api, agent):
     sent = [emit(agent) for _ in range(5)]
     assert ids(api, after=sent[1]) == sent[2:]
     assert ids(api, after=0) == sent
@@ -72,7 +72,7 @@ def test_events_are_asked_for_behind_a_cursor_page_by_page(api, agent):
 
 
 @pytest.mark.django_db
-def test_events_are_narrowed_by_agent_session_and_kind(api, person, agent):
+def test_events_are_filtered_by_agent_session_and_kind(api, person, agent):
     other, session = make_agent(owner=person), make_session(owner=person)
     one, two = emit(agent), emit(other)
     event_emit("session:error", session=session, now=NOW, message="x")
@@ -85,7 +85,7 @@ def test_events_are_narrowed_by_agent_session_and_kind(api, person, agent):
 
 
 @pytest.mark.django_db
-def test_nobody_hears_of_anybody_else_s_agents(agent):
+def test_events_of_other_users_are_not_listed(agent):
     emit(agent)
     for stranger in (make_user(), make_user(is_superuser=True)):
         assert ids(client_of(stranger), agent=str(agent.public_id)) == ids(client_of(stranger)) == []
@@ -93,14 +93,14 @@ def test_nobody_hears_of_anybody_else_s_agents(agent):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("query", [{"after": "x"}, {"after": -1}, {"after": 2**63}, {"kind": "x"}, {"before": 1}])
-def test_a_question_without_sense_is_refused(api, query):
+def test_invalid_query_is_refused(api, query):
     answer = api.get(EVENTS, query)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert list(answer.json()["detail"]) == list(query)
 
 
 @pytest.mark.django_db
-def test_a_list_costs_as_many_statements_for_many_events_as_for_few(api, agent, django_assert_max_num_queries):
+def test_statement_count_does_not_grow_with_events(api, agent, django_assert_max_num_queries):
     for _ in range(30):
         emit(agent)
     with django_assert_max_num_queries(9):
@@ -116,8 +116,10 @@ class Event:
 
 
 def served(script, monkeypatch, *listeners, **sizes):
-    """What listeners heard whose reader found what the script says, look by look, and who was cut off. An exception of
-    the script is raised by the look."""
+    """What listeners received, and who was cut off, when the reader finds the events of the script.
+
+    An exception in the script is raised by that read.
+    """
     looks, over = deque(script), threading.Event()
 
     def look(after, owner_ids):
@@ -128,7 +130,7 @@ def served(script, monkeypatch, *listeners, **sizes):
             raise found
         return [(event, b"") for event in found], max([after, *(event.pk for event in found)])
 
-    for name, value in {"LOOK_EVERY_SECONDS": 0, "REST_SECONDS": 0, **sizes}.items():
+    for name, value in {"POLL_SECONDS": 0, "RETRY_SECONDS": 0, **sizes}.items():
         monkeypatch.setattr(sse, name, value)
     monkeypatch.setattr(sse, "_new_events", look)
     monkeypatch.setattr(sse.horizon, "look", lambda: 0)
@@ -142,31 +144,31 @@ def served(script, monkeypatch, *listeners, **sizes):
                 await asyncio.sleep(0)
         for listener in joined:
             reader.leave(listener)
-        heard = [[number for number, _ in await listener.heard(0)] for listener in joined]
+        heard = [[number for number, _ in await listener.receive(0)] for listener in joined]
         return heard, [listener.is_cut for listener in joined]
 
     return asyncio.run(listen())
 
 
-def test_events_reach_those_whose_they_are(monkeypatch):
+def test_listeners_get_their_own_events(monkeypatch):
     found = [Event(1), Event(2, owner_id=2), Event(3, agent_id=7)]
     heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(1, 7), lambda: Listener(2))
     assert (heard, cut) == ([[1, 3], [3], [2]], [False] * 3)
 
 
-def test_who_does_not_keep_up_is_cut_off_and_the_others_are_not(monkeypatch):
+def test_slow_listener_is_cut_off_alone(monkeypatch):
     found = [Event(number) for number in range(1, 6)] + [Event(6, owner_id=2)]
-    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(2), MOST_WAITING=3)
+    heard, cut = served([found], monkeypatch, lambda: Listener(1), lambda: Listener(2), MAX_PENDING=3)
     assert (heard, cut) == ([[1, 2, 3], [6]], [True, False])
 
 
-def test_a_database_that_is_away_for_a_moment_cuts_nobody_off(monkeypatch, caplog):
+def test_database_outage_cuts_no_listener_off(monkeypatch, caplog):
     heard, cut = served([DatabaseError("away"), [Event(1)]], monkeypatch, lambda: Listener(1))
     assert (heard, cut) == ([[1]], [False])
     assert "could not be read: DatabaseError" in caplog.text
 
 
-def test_a_reader_that_fails_is_logged_and_lets_its_listeners_go(monkeypatch, caplog):
+def test_failed_reader_is_logged_and_cuts_listeners_off(monkeypatch, caplog):
     caplog.set_level(logging.ERROR)
     _, cut = served([ZeroDivisionError()], monkeypatch, lambda: Listener(1))
     assert cut == [True]

@@ -1,4 +1,4 @@
-"""POST asks: the answer, the session or the draft, each with its status; scopes, refusals and errors of the house."""
+"""POST asks: answers, sessions and drafts with their status codes; scopes and errors."""
 
 import pytest
 
@@ -18,13 +18,13 @@ ADDRESS = "/api/v1/asks"
 
 
 @pytest.fixture
-def said(api):
+def post_ask(api):
     return lambda text, **more: api.post(ADDRESS, {"text": text, **more}, format="json")
 
 
-def test_fast_path_is_answered_with_200(said, person):
+def test_fast_path_is_answered_with_200(post_ask, person):
     session = make_session(owner=person)
-    answer = said("Which sessions are running?")
+    answer = post_ask("Which sessions are running?")
     body = answer.json()
 
     assert answer.status_code == 200
@@ -32,9 +32,9 @@ def test_fast_path_is_answered_with_200(said, person):
     assert [row["id"] for row in body["data"]["sessions"]] == [str(session.public_id)]
 
 
-def test_session_is_answered_with_202(said, person):
+def test_session_is_answered_with_202(post_ask, person):
     agent = make_agent(owner=person)
-    answer = said("What is a break clause?", agent=str(agent.public_id))
+    answer = post_ask("What is a break clause?", agent=str(agent.public_id))
     session = AgentSession.objects.get()
 
     assert answer.status_code == 202
@@ -42,26 +42,26 @@ def test_session_is_answered_with_202(said, person):
     assert session.agent == agent
 
 
-def test_chat_goes_on_by_its_id(said):
-    first = said("What is a break clause?").json()
+def test_chat_continues_by_its_id(post_ask):
+    first = post_ask("What is a break clause?").json()
     session = AgentSession.objects.get()
     AgentSession.objects.update(status="completed", terminal_reason="completed", completed_at=clock())
-    second = said("And in Dutch law?", chat=first["data"]["chat"])
+    second = post_ask("And in Dutch law?", chat=first["data"]["chat"])
     assert second.json()["data"]["chat"] == str(session.public_id)
 
 
-def test_draft_is_answered_with_201(said, person):
+def test_draft_is_answered_with_201(post_ask, person):
     make_playbook(person, name="Lease")
     make_collection(person, name="Leases")
-    answer = said("every 6 hours run playbook Lease on collection Leases")
+    answer = post_ask("every 6 hours run playbook Lease on collection Leases")
 
     assert (answer.status_code, answer.json()["kind"]) == (201, "draft")
     assert Trigger.objects.get(public_id=answer.json()["data"]["trigger"]).enabled is False
 
 
-def test_act_carries_the_request_id(said, person):
+def test_act_carries_the_request_id(post_ask, person):
     session = make_session(owner=person)
-    answer = said(f"halt session {session.public_id}")
+    answer = post_ask(f"halt session {session.public_id}")
     event = AuditEvent.objects.get(kind="autonomous_session.halt_requested")
     assert (event.actor, event.request_id) == (f"user:{person.pk}", answer["X-Request-ID"])
 
@@ -75,19 +75,19 @@ def test_act_carries_the_request_id(said, person):
         ("hello, how is life?", ("read", "decide"), "write"),
     ],
 )
-def test_key_needs_the_scope_of_what_is_asked(person, text, scopes, missing):
+def test_key_needs_the_scope_of_the_request(person, text, scopes, missing):
     answer = client_of(person, *scopes).post(ADDRESS, {"text": text}, format="json")
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
     assert answer.json()["message"].endswith(f"{missing}.")
 
 
 @pytest.mark.parametrize("text", ["list sessions", "help", "what did today cost?"])
-def test_key_that_only_reads_may_ask_for_what_only_looks(person, text):
+def test_read_key_may_ask_to_read(person, text):
     answer = client_of(person, "read").post(ADDRESS, {"text": text}, format="json")
     assert (answer.status_code, answer.json()["kind"]) == (200, "answer")
 
 
-def test_in_a_chat_where_the_answer_is_kept_a_key_needs_write_besides(person):
+def test_ask_in_a_chat_also_needs_write(person):
     body = {"text": "list sessions", "chat": str(make_chat(person).public_id)}
     for scopes, missing in ((("read",), "write"), (("write",), "read")):
         answer = client_of(person, *scopes).post(ADDRESS, body, format="json")
@@ -95,7 +95,7 @@ def test_in_a_chat_where_the_answer_is_kept_a_key_needs_write_besides(person):
     assert client_of(person, "read", "write").post(ADDRESS, body, format="json").status_code == 200
 
 
-def test_key_without_decide_approves_nothing_by_words():
+def test_key_without_decide_cannot_approve_by_text():
     admin = make_user(is_superuser=True)
     approval = make_approval(make_session(owner=admin))
     text = f"approve {approval.public_id} {approval.digest[:12]}"
@@ -107,7 +107,7 @@ def test_key_without_decide_approves_nothing_by_words():
     assert AuditEvent.objects.get(kind="approval.approved").details["key_id"] == str(key.public_id)
 
 
-def test_refusals_of_services_are_errors_of_the_house(said, person):
+def test_refusals_of_services_have_the_error_shape(post_ask, person):
     approval = make_approval(make_session(owner=person))
     cases = {
         f"halt session {make_session().public_id}": (404, "not_found"),
@@ -115,7 +115,7 @@ def test_refusals_of_services_are_errors_of_the_house(said, person):
         f"reject {approval.public_id} 000000000000": (403, "not_allowed"),
     }
     for text, expected in cases.items():
-        answer = said(text)
+        answer = post_ask(text)
         assert (answer.status_code, answer.json()["code"]) == expected, text
         assert answer.json().keys() == {"code", "message", "detail", "request_id"}
 
@@ -145,12 +145,12 @@ def test_text_that_cannot_be_stored_is_refused(api):
     assert (answer.status_code, AgentSession.objects.count()) == (400, 0)
 
 
-def test_agent_of_somebody_else_is_not_found(said):
-    answer = said("What is a break clause?", agent=str(make_agent().public_id))
+def test_agent_of_another_user_is_not_found(post_ask):
+    answer = post_ask("What is a break clause?", agent=str(make_agent().public_id))
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_who_has_not_opted_in_may_look_and_nothing_else():
+def test_user_without_opt_in_may_only_ask_to_read():
     client = client_of(make_user(opted_in=False))
     assert client.post(ADDRESS, {"text": "help"}, format="json").status_code == 200
     for text in ("What is a lease?", "list sessions 0", "approve 1f2e3d4c"):
@@ -158,7 +158,7 @@ def test_who_has_not_opted_in_may_look_and_nothing_else():
         assert (answer.status_code, answer.json()["code"]) == (403, "not_opted_in"), text
 
 
-def test_dry_run_says_what_a_text_would_do_and_needs_only_to_read(person):
+def test_dry_run_needs_only_the_read_scope(person):
     reader = client_of(person, "read")
     answer = reader.post(f"{ADDRESS}/dry-run", {"text": "Create an agent that watches prices"}, format="json")
 
@@ -178,6 +178,6 @@ def test_dry_run_says_what_a_text_would_do_and_needs_only_to_read(person):
     assert not Agent.objects.exists()
 
 
-def test_dry_run_does_not_find_an_agent_of_somebody_else(person):
+def test_dry_run_does_not_find_another_users_agent(person):
     body = {"text": "help", "agent": str(make_agent().public_id)}
     assert client_of(person).post(f"{ADDRESS}/dry-run", body, format="json").status_code in {404, 422}

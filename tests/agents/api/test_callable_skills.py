@@ -1,4 +1,4 @@
-"""Callable skills and their calls through the API: what is shown to whom, and who may set what."""
+"""Callable skills and their calls through the API: who sees and who changes what."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -46,7 +46,7 @@ def skills_of(answer):
 # --- Reading ---
 
 
-def test_everybody_sees_every_installed_skill_by_name(api):
+def test_all_users_see_all_installed_skills(api):
     answer = api.get(SKILLS).json()
 
     assert [row["name"] for row in answer["results"]] == list(installed_skills())
@@ -55,7 +55,7 @@ def test_everybody_sees_every_installed_skill_by_name(api):
     assert one["name"] == list(installed_skills())[1]
 
 
-def test_a_skill_tells_what_it_declares_what_holds_and_how_often_it_ran(api):
+def test_skill_has_declared_and_effective_settings_and_counts(api):
     SkillSetting.objects.create(name="send_email", level="PRIVILEGED", hourly_limit=3, updated_at=NOW)
     SkillCount.objects.create(skill="send_email", hour=hour_of(clock()), used=2, refused=1)
     found = api.get(f"{SKILLS}/send_email").json()
@@ -69,7 +69,7 @@ def test_a_skill_tells_what_it_declares_what_holds_and_how_often_it_ran(api):
     assert found["lacking"] == "no mail server is configured (LQOPS_SMTP_HOST)"
 
 
-def test_setting_whose_skill_is_gone_is_shown_as_such(api):
+def test_setting_of_a_removed_skill_is_marked(api):
     SkillSetting.objects.create(name="bygone", enabled=False)
     found = api.get(f"{SKILLS}/bygone").json()
 
@@ -77,16 +77,16 @@ def test_setting_whose_skill_is_gone_is_shown_as_such(api):
 
 
 @pytest.mark.parametrize("name", ["nothing", "7", "%00", "send_email%20", "x" * 500])
-def test_what_is_no_skill_is_not_found(api, name):
+def test_unknown_skill_is_not_found(api, name):
     answer = api.get(f"{SKILLS}/{name}")
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_a_parameter_that_does_nothing_is_refused(api):
+def test_unknown_parameter_is_refused(api):
     assert api.get(SKILLS, {"enabled": "true"}).status_code == 422
 
 
-def test_list_takes_as_many_statements_whatever_is_set(api, django_assert_max_num_queries):
+def test_statement_count_does_not_depend_on_settings(api, django_assert_max_num_queries):
     for name in installed_skills():
         SkillSetting.objects.create(name=name, updated_by=make_user())
     with django_assert_max_num_queries(5):  # key, its last use; settings, counts
@@ -96,7 +96,7 @@ def test_list_takes_as_many_statements_whatever_is_set(api, django_assert_max_nu
 # --- Setting ---
 
 
-def test_operator_sets_what_is_named_and_null_clears(operator):
+def test_operator_changes_sent_fields_and_null_clears(operator):
     client = client_of(operator)
     found = patch(client, "now", enabled=False, level="PRIVILEGED", hourly_limit=4).json()
     assert (found["enabled"], found["level"], found["hourly_limit"]) == (False, "PRIVILEGED", 4)
@@ -116,7 +116,7 @@ def test_only_a_superuser_lowers_a_level(operator):
     assert patch(client, "send_email", level=None).json()["level"] == "RESTRICTED"
 
 
-def test_who_has_no_permission_sets_nothing(api):
+def test_change_needs_the_permission(api):
     refused = patch(api, "now", enabled=False)
 
     assert (refused.status_code, refused.json()["code"]) == (403, "not_allowed")
@@ -124,14 +124,14 @@ def test_who_has_no_permission_sets_nothing(api):
     assert not SkillSetting.objects.exists()
 
 
-def test_a_key_without_decide_sets_nothing_whatever_its_user_may():
+def test_change_needs_the_decide_scope():
     refused = patch(client_of(make_user(is_superuser=True), "read", "write"), "send_email", level="SAFE")
 
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
     assert not SkillSetting.objects.exists()
 
 
-def test_who_has_not_opted_in_sets_nothing():
+def test_change_needs_the_opt_in():
     client = client_of(make_user(is_superuser=True, opted_in=False))
     assert patch(client, "now", enabled=False).json()["code"] == "not_opted_in"
 
@@ -142,13 +142,13 @@ def test_who_has_not_opted_in_sets_nothing():
      {"hourly_limit": 10**12}, {"enabled": None}, {"enabled": 0},
      {"enabled": "false"}, {"limit": 3}, {"level": "PRIVILEGED", "hourly_limit": 21}],
 )  # fmt: skip
-def test_values_without_sense_are_refused(operator, body):
+def test_invalid_values_are_refused(operator, body):
     answer = patch(client_of(operator), "now", **body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
     assert not SkillSetting.objects.exists()
 
 
-def test_what_is_not_installed_is_not_set(operator):
+def test_removed_skill_cannot_be_changed(operator):
     SkillSetting.objects.create(name="bygone")
     for name in ("bygone", "nothing"):
         assert patch(client_of(operator), name, enabled=False).status_code == 404
@@ -171,7 +171,7 @@ def test_calls_of_own_sessions_are_listed_newest_first(api, person):
     }  # fmt: skip
 
 
-def test_nobody_sees_calls_of_others_whatever_they_may(person):
+def test_calls_of_other_users_are_never_listed(person):
     note(person)
     assert skills_of(client_of(make_user(is_staff=True, is_superuser=True)).get(AUDITS)) == []
 
@@ -189,11 +189,11 @@ def test_calls_are_filtered(api, person):
 
 
 @pytest.mark.parametrize("query", ["level=SAFE", "session=1", "skill=%00", "user=1", f"skill={'x' * 129}"])
-def test_filters_without_sense_are_refused(api, query):
+def test_invalid_filters_are_refused(api, query):
     assert api.get(f"{AUDITS}?{query}").status_code == 422
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete"])
-def test_calls_on_record_are_never_written(api, method):
+def test_recorded_calls_cannot_be_written(api, method):
     assert getattr(api, method)(AUDITS, {}, format="json").status_code == 405
     assert getattr(api, method)(SKILLS, {}, format="json").status_code == 405

@@ -1,4 +1,4 @@
-"""Chats through the API: a message is a session, a chat is what was said, and all of it is its owner's alone."""
+"""Chats through the API: each message is a session, and a chat belongs to its owner alone."""
 
 from uuid import uuid4
 
@@ -18,13 +18,13 @@ CHATS = "/api/v1/chats"
 
 
 @pytest.fixture
-def said(api):
+def message(api):
     return lambda text="What is a break clause?", **more: api.post(CHATS, {"message": text, **more}, format="json")
 
 
-def test_message_is_a_session_that_works_on_an_answer(said, person):
+def test_message_starts_a_session(message, person):
     agent = make_agent(owner=person)
-    answer = said(agent=str(agent.public_id), max_cost_usd="0.25")
+    answer = message(agent=str(agent.public_id), max_cost_usd="0.25")
     session = AgentSession.objects.get()
 
     assert answer.status_code == 202
@@ -48,41 +48,41 @@ def test_message_is_a_session_that_works_on_an_answer(said, person):
     ("text", "way"),
     [("hello", "answer"), ("Review all my leases, one by one", "goal"), ("calculate 17 * 23 for me", "script")],
 )
-def test_how_a_message_is_worked_on_is_decided_by_rules(said, text, way):
-    assert said(text).status_code == 202
+def test_settings_of_a_message_come_from_rules(message, text, way):
+    assert message(text).status_code == 202
     assert AgentSession.objects.get().params["way"] == way
 
 
-def test_chat_goes_on_with_its_agent_one_message_at_a_time(said, person):
+def test_chat_keeps_its_agent_one_message_at_a_time(message, person):
     agent = make_agent(owner=person)
     first = make_chat(person, agent=agent)
-    second = said("And the next year?", chat=str(first.public_id))
+    second = message("And the next year?", chat=str(first.public_id))
     assert second.json()["chat"] == str(first.public_id)
     assert AgentSession.objects.latest("pk").agent == agent
 
-    third = said("Well?", chat=str(first.public_id))
+    third = message("Well?", chat=str(first.public_id))
     assert (third.status_code, third.json()["code"]) == (409, "invalid_transition")
     assert AgentSession.objects.count() == 2
 
 
-def test_what_a_fast_path_answers_is_answered_in_the_request(said, api, person):
+def test_fast_path_answers_in_the_response(message, api, person):
     first = make_chat(person, "Hi", answer="Hi.")
-    answer = said("help", chat=str(first.public_id))
+    answer = message("help", chat=str(first.public_id))
 
     assert (answer.status_code, answer.json()["path"], answer.json()["chat"]) == (200, "help", str(first.public_id))
-    shown = api.get(f"{CHATS}/{first.public_id}").json()["messages"][-1]
-    assert (shown["message"], shown["answer"], shown["status"]) == ("help", answer.json()["answer"], "completed")
-    assert shown["cost_total_usd"] == "0.000000"
+    detail = api.get(f"{CHATS}/{first.public_id}").json()["messages"][-1]
+    assert (detail["message"], detail["answer"], detail["status"]) == ("help", answer.json()["answer"], "completed")
+    assert detail["cost_total_usd"] == "0.000000"
 
 
 @pytest.mark.parametrize(("text", "needed"), [("list sessions", "read"), ("approve 1f2e3d4c", "decide")])
-def test_key_needs_the_scope_of_what_a_message_asks_for(person, text, needed):
+def test_key_needs_the_scope_of_the_message(person, text, needed):
     refused = client_of(person, "write").post(CHATS, {"message": text}, format="json")
     assert (refused.status_code, needed in refused.json()["message"]) == (403, True)
     assert not AgentSession.objects.exists()
 
 
-def test_chats_are_listed_by_when_they_were_last_spoken_in(api, person):
+def test_chats_are_listed_by_their_last_message(api, person):
     old = make_chat(person, "The first")
     new = make_chat(person, "The second", answer="Yes.")
     make_chat(person, "More of the first", chat=old.public_id, agent=make_agent(owner=person))
@@ -99,7 +99,7 @@ def test_chats_are_listed_by_when_they_were_last_spoken_in(api, person):
     assert api.get(CHATS, {"nmae": "x"}).status_code == 422
 
 
-def test_chat_holds_its_messages_in_order_with_what_came_of_them(api, person):
+def test_chat_has_messages_and_answers_in_order(api, person):
     first = make_chat(person, "What time is it?")
     make_entry(first, "assistant", "I look.", stop="tool_use", calls=[CALL])
     make_entry(first, "tool", "09:26", call_id="call_1_1")
@@ -113,8 +113,8 @@ def test_chat_holds_its_messages_in_order_with_what_came_of_them(api, person):
 
     body = api.get(f"{CHATS}/{first.public_id}").json()
     assert (body["id"], body["left_out"]) == (str(first.public_id), 0)
-    shown = [(row["message"], row["answer"], row["status"], row["terminal_reason"]) for row in body["messages"]]
-    assert shown == [
+    detail = [(row["message"], row["answer"], row["status"], row["terminal_reason"]) for row in body["messages"]]
+    assert detail == [
         ("What time is it?", "Half past nine.", "completed", "completed"),
         ("And now?", "", "failed", "provider_error"),
         ("Where?", "", "waiting", None),
@@ -123,13 +123,13 @@ def test_chat_holds_its_messages_in_order_with_what_came_of_them(api, person):
     assert [row["question"] for row in body["messages"]] == [None, None, str(question.public_id)]
 
 
-def test_chat_of_somebody_else_is_not_found(api, said):
+def test_chat_of_another_user_is_not_found(api, message):
     theirs = make_chat(make_user())
     for answer in (
         api.get(f"{CHATS}/{theirs.public_id}"),
         api.get(f"{CHATS}/{uuid4()}"),
-        said(chat=str(theirs.public_id)),
-        said(agent=str(make_agent().public_id)),
+        message(chat=str(theirs.public_id)),
+        message(agent=str(make_agent().public_id)),
     ):
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
     assert AgentSession.objects.count() == 1
@@ -155,14 +155,14 @@ def test_bad_bodies_are_refused_by_field(api, body, field):
     assert (answer.status_code, list(answer.json()["detail"])) == (422, [field])
 
 
-def test_agent_that_is_switched_off_does_not_answer(said, person):
+def test_disabled_agent_does_not_answer(message, person):
     agent = make_agent(owner=person, enabled=False)
     began = make_chat(person, agent=agent)
     for more in ({"agent": str(agent.public_id)}, {"chat": str(began.public_id)}):
-        answer = said(**more)
+        answer = message(**more)
         assert (answer.status_code, "switched off" in answer.json()["message"]) == (422, True)
 
 
-def test_key_that_only_reads_says_nothing(person):
+def test_read_key_cannot_send_a_message(person):
     refused = client_of(person, "read").post(CHATS, {"message": "Hi"}, format="json")
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")

@@ -1,4 +1,4 @@
-"""What today has cost: the greatest first, never more than a page of them, with totals over all."""
+"""Costs of today: the most expensive first, at most a page, with totals over all."""
 
 from decimal import Decimal
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 MANY = MOST_LISTED + 30
 
 
-def test_many_triggers_and_agents_give_a_page_of_those_that_spent_most(api, person, django_assert_max_num_queries):
+def test_only_the_most_expensive_rows_are_listed(api, person, django_assert_max_num_queries):
     Trigger.objects.bulk_create(Trigger(owner=person, kind="manual", name=f"t{number}") for number in range(MANY))
     Agent.objects.bulk_create(Agent(owner=person, name=f"a{number}") for number in range(MANY))
     pks = list(Trigger.objects.order_by("pk").values_list("pk", flat=True))
@@ -41,7 +41,7 @@ def test_many_triggers_and_agents_give_a_page_of_those_that_spent_most(api, pers
     assert len(answer.content) < 60_000
 
 
-def test_those_that_spent_nothing_come_after_those_that_did(api, person):
+def test_rows_without_costs_come_last(api, person):
     old, new = (Trigger.objects.create(owner=person, kind="manual", name=name) for name in ("old", "new"))
     Budget.objects.create(scope="trigger", subject_id=old.pk, day=clock().date(), charged_usd=Decimal(1))
 

@@ -1,4 +1,4 @@
-"""Everything that goes wrong has one shape, says nothing that it should not, and is never a traceback."""
+"""Every error has one shape, reveals no internals and is never a traceback."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from django.test import override_settings
 from rest_framework.exceptions import ValidationError
 
 from agents.api import errors
-from agents.api.results import Projects
+from agents.api.results import ProjectViewSet
 from agents.exceptions import (
     AutonomousBrake,
     BudgetExceeded,
@@ -37,7 +37,7 @@ SHAPE = {"code", "message", "detail", "request_id"}
 
 
 def raising(error):
-    return patch.object(Projects, "list", side_effect=error)
+    return patch.object(ProjectViewSet, "list", side_effect=error)
 
 
 def answer_to(api, error):
@@ -51,7 +51,7 @@ BRAKES = [
 ]  # fmt: skip
 
 
-def test_a_brake_is_a_conflict(api):
+def test_refusal_by_a_brake_is_409(api):
     for error in BRAKES:
         assert isinstance(error, AutonomousBrake), error
         answer = answer_to(api, error)
@@ -60,7 +60,7 @@ def test_a_brake_is_a_conflict(api):
         assert answer.json()["message"] == str(error), error
 
 
-def test_each_error_has_its_status_and_the_one_shape(api):
+def test_each_error_has_its_status_and_shape(api):
     for error, status in [
         (InvalidTransition("x"), 409),
         (TicketRefused("x"), 409),
@@ -78,7 +78,7 @@ def test_each_error_has_its_status_and_the_one_shape(api):
         assert answer.json()["request_id"] == answer["X-Request-ID"], (error, status)
 
 
-def test_the_request_id_of_a_proxy_is_kept(api):
+def test_request_id_of_a_proxy_is_kept(api):
     answer = api.get(f"{PROJECTS}/nonsense", HTTP_X_REQUEST_ID="proxy-7")
     assert answer.json()["request_id"] == "proxy-7"
 
@@ -86,7 +86,7 @@ def test_the_request_id_of_a_proxy_is_kept(api):
 @pytest.mark.parametrize(
     "error", [RuntimeError("boom"), KeyError("boom"), IntentUnavailable("notify"), LqopsError("boom")]
 )
-def test_a_fault_tells_nothing_but_its_request_id(api, caplog, error):
+def test_server_error_reveals_only_its_request_id(api, caplog, error):
     with caplog.at_level(logging.ERROR, logger=errors.__name__):
         answer = answer_to(api, error)
     assert answer.status_code == 500
@@ -96,20 +96,20 @@ def test_a_fault_tells_nothing_but_its_request_id(api, caplog, error):
     assert type(error).__name__ in caplog.text
 
 
-def test_a_fault_that_quotes_a_secret_is_masked(api):
+def test_secret_in_a_server_error_is_redacted(api):
     answer = answer_to(api, Invalid("The key sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789 is no name."))
     assert "abcdefghijkl" not in answer.content.decode()
     assert "[redacted:" in answer.json()["message"]
 
 
 @pytest.mark.parametrize("address", ["/api/v1/", "/api/v1/nothing"])
-def test_an_address_that_does_not_exist_leads_to_the_list_of_those_that_do(api, address):
+def test_unknown_path_names_the_api_documentation(api, address):
     answer = api.get(address)
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    assert answer.json()["message"] == "Not found: /api/docs/ lists the addresses of the API."
+    assert answer.json()["message"] == "Not found: /api/docs/ lists the routes of the API."
 
 
-def test_a_bad_definition_is_told_by_its_first_problem(api, person):
+def test_message_is_the_first_problem_of_a_definition(api, person):
     address = f"/api/v1/agents/{make_agent(owner=person).public_id}/definition"
     told = api.put(address, {"definition": "mode: loud\nzone: Nowhere\n"}, format="json").json()
     assert told["message"] == f"{told['detail']['problems'][0]['message']} (and 1 more)"
@@ -117,7 +117,7 @@ def test_a_bad_definition_is_told_by_its_first_problem(api, person):
     assert told["message"] == told["detail"]["problems"][0]["message"]
 
 
-def test_a_validation_error_names_its_fields(api):
+def test_validation_error_names_its_fields(api):
     body = api.post(PROJECTS, {"nme": "x"}, format="json")
     assert body.status_code == 422
     assert body.json()["code"] == "invalid"
@@ -125,19 +125,19 @@ def test_a_validation_error_names_its_fields(api):
     assert "name" in api.post(PROJECTS, {}, format="json").json()["detail"]
 
 
-def test_a_validation_error_of_the_whole_names_the_whole(api):
+def test_validation_error_without_field_is_non_field(api):
     answer = answer_to(api, ValidationError("They do not fit together."))
     assert answer.status_code == 422
     assert answer.json()["detail"] == {"non_field_errors": ["They do not fit together."]}
 
 
-def test_a_body_that_is_no_object_is_invalid(api):
+def test_body_that_is_no_object_is_invalid(api):
     for body in ["[]", "1", '"x"', "null", "true"]:
         answer = api.post(PROJECTS, body, content_type="application/json")
         assert (answer.status_code, list(answer.json()["detail"])) == (422, ["non_field_errors"]), body
 
 
-def test_odd_json_is_refused_in_the_one_shape(api):
+def test_unusual_json_is_refused(api):
     for body in [
         b"{",
         b"\xff\xfe",
@@ -161,18 +161,18 @@ def test_odd_json_is_refused_in_the_one_shape(api):
 
 
 @pytest.mark.parametrize("act", ["start", "stop", "restart"])
-def test_a_body_that_cannot_be_read_is_refused_also_where_none_is_needed(api, person, act):
+def test_unreadable_body_is_refused_where_none_is_needed(api, person, act):
     agent = make_agent(owner=person)
     answer = api.post(f"/api/v1/agents/{agent.public_id}/{act}", b"{bad", content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
 
 
-def test_a_body_in_chunks_is_refused_and_not_taken_for_none(api):
+def test_chunked_body_is_refused(api):
     answer = api.post(PROJECTS, HTTP_TRANSFER_ENCODING="chunked", CONTENT_LENGTH="")
     assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
 
 
-def test_a_body_that_is_too_large_is_refused(api):
+def test_too_large_body_is_refused(api):
     with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=1_000):
         answer = api.post(PROJECTS, json.dumps({"name": "x" * 2_000}), content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
@@ -190,7 +190,7 @@ def test_another_type_of_answer_is_refused(api):
     assert (answer.status_code, answer.json()["code"]) == (406, "not_acceptable")
 
 
-def test_an_address_that_does_not_exist_is_not_found(api):
+def test_unknown_path_is_404(api):
     for path in [
         "nonsense",
         "sessions/",
@@ -208,22 +208,22 @@ def test_an_address_that_does_not_exist_is_not_found(api):
             assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (path, method)
 
 
-def test_an_address_that_does_not_exist_tells_nothing_to_strangers(client):
+def test_unknown_path_without_key_is_401(client):
     assert client.get("/api/v1/nonsense").status_code == 401
 
 
-def test_a_method_that_is_not_there_is_refused(api):
+def test_unknown_method_is_refused(api):
     for method in ["put", "options", "trace"]:
         answer = api.generic(method.upper(), PROJECTS)
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed"), method
 
 
-def test_answers_are_kept_nowhere(api):
+def test_responses_are_not_cached(api):
     for address in (PROJECTS, f"{PROJECTS}/nonsense", "/api/v1/me"):
         assert api.get(address)["Cache-Control"] == "no-store"
 
 
-def test_characters_that_nobody_sees_are_shown_as_escapes(api, person):
+def test_invisible_characters_are_escaped(api, person):
     from agents.models import Project
 
     Project.objects.create(owner=person, name="pay \u202e0001")

@@ -1,4 +1,4 @@
-"""Halting an agent's sessions, and all work, through the API; and letting work start again."""
+"""Halt of an agent's sessions and of all work through the API, and the release."""
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -50,7 +50,7 @@ def test_halting_an_agent_halts_its_sessions_and_no_others(person):
     assert post(person, halt_of(agent), WHY).json()["already_halted"] == 1
 
 
-def test_halting_an_agent_leaves_it_switched_on(person):
+def test_halted_agent_stays_enabled(person):
     agent = make_agent(owner=person)
     assert post(person, halt_of(agent), WHY).status_code == 200
     agent.refresh_from_db()
@@ -58,7 +58,7 @@ def test_halting_an_agent_leaves_it_switched_on(person):
 
 
 @pytest.mark.parametrize("body", [{}, {"reason": ""}, {"reason": "  "}, {"reason": None}])
-def test_a_halt_of_several_sessions_needs_its_reason(operator, body):
+def test_halt_of_several_sessions_needs_a_reason(operator, body):
     session = make_session(owner=operator, agent=make_agent(owner=operator))
     for address in (HALT, halt_of(session.agent)):
         answer = post(operator, address, body)
@@ -67,7 +67,7 @@ def test_a_halt_of_several_sessions_needs_its_reason(operator, body):
     assert Installation.objects.get().halt is None
 
 
-def test_who_has_opted_out_still_halts_and_does_not_release(operator):
+def test_user_without_opt_in_may_halt_but_not_release(operator):
     session = make_session(owner=operator, agent=make_agent(owner=operator))
     Profile.objects.filter(user=operator).update(opted_in=False)
     assert post(operator, halt_of(session.agent), WHY).json()["requested"] == 1
@@ -79,7 +79,7 @@ def test_who_has_opted_out_still_halts_and_does_not_release(operator):
 # --- all work ---
 
 
-def test_halting_all_work_reaches_everybody_s_sessions_until_it_is_released(operator, person):
+def test_halt_of_all_work_reaches_all_users_until_release(operator, person):
     session = make_session(owner=person)
     halted = post(operator, HALT, WHY).json()
     assert (halted["halted"], halted["requested_by"], halted["sessions"]) == (True, operator.username, 1)
@@ -92,19 +92,19 @@ def test_halting_all_work_reaches_everybody_s_sessions_until_it_is_released(oper
     assert post(person, "/api/v1/run-now", {"goal": "Read on"}).status_code == 201
 
 
-def test_halting_all_work_twice_is_one_halt_with_the_first_reason(operator):
+def test_repeated_halt_of_all_work_keeps_the_first_reason(operator):
     organisation_halt(by=None, reason="Maintenance.", now=NOW)
     again = post(operator, HALT, WHY).json()
     assert (again["reason"], again["requested_by"]) == ("Maintenance.", None)
     assert Halt.objects.count() == 1
 
 
-def test_releasing_what_is_not_halted_is_a_conflict(operator):
+def test_release_without_a_halt_is_a_conflict(operator):
     answer = post(operator, RELEASE)
     assert (answer.status_code, answer.json()["code"]) == (409, "invalid_transition")
 
 
-def test_all_work_is_halted_and_released_by_those_who_may_alone():
+def test_halt_and_release_of_all_work_need_the_permission():
     session = make_session()
     for user in (make_user(), make_starter(), session.owner):
         for address in (HALT, RELEASE):
@@ -113,7 +113,7 @@ def test_all_work_is_halted_and_released_by_those_who_may_alone():
     assert states() == {session.pk: "running"}
 
 
-def test_a_key_that_writes_halts_all_work_and_cannot_release_it(operator):
+def test_write_key_may_halt_all_work_but_not_release(operator):
     assert post(operator, HALT, WHY, "write").status_code == 200
     answer = post(operator, RELEASE, None, "read", "write")
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")

@@ -56,7 +56,7 @@ def send(client, route, world):
     return getattr(client, route.method)(route.address(world), {}, format="json" if route.method != "get" else None)
 
 
-def test_every_kind_of_thing_has_a_row_in_the_table():
+def test_every_resource_has_a_row():
     assert {route.basename for route in DETAIL} == set(make_world().rows)
 
 
@@ -71,7 +71,7 @@ def test_the_routes_are_found():
     } <= found
 
 
-def test_nobody_enters_without_a_key():
+def test_every_route_needs_a_key():
     world, client = make_world(), APIClient()
     for route in routes():
         answer = send(client, route, world)
@@ -80,7 +80,7 @@ def test_nobody_enters_without_a_key():
 
 
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
-def test_a_row_of_somebody_else_is_not_found(role):
+def test_row_of_another_user_is_not_found(role):
     world, client = make_world(), client_of(somebody(role))
     for route in DETAIL:
         answer = send(client, route, world)
@@ -93,7 +93,7 @@ def test_a_row_of_somebody_else_is_not_found(role):
 
 
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
-def test_only_who_may_start_sessions_starts_any(role):
+def test_starting_sessions_needs_the_permission(role):
     person = somebody(role)
     world, client = make_world(person), client_of(person)
     before = AgentSession.objects.count()
@@ -109,7 +109,7 @@ def test_only_who_may_start_sessions_starts_any(role):
 
 
 @pytest.mark.parametrize("role", ["stranger", "viewer", "approver"])
-def test_who_may_not_start_sessions_reads_pauses_halts_and_deletes_what_is_theirs(role):
+def test_user_without_start_may_read_pause_halt_and_delete(role):
     person = somebody(role)
     world, client = make_world(person), client_of(person)
     trigger = f"/api/v1/triggers/{world.rows['trigger'].public_id}"
@@ -125,7 +125,7 @@ def test_who_may_not_start_sessions_reads_pauses_halts_and_deletes_what_is_their
 
 
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
-def test_only_who_may_start_sessions_sets_up_what_starts_them(role):
+def test_setting_up_triggers_needs_the_permission(role):
     person = somebody(role)
     world, client = make_world(person), client_of(person)
     rows = {name: str(row.public_id) for name, row in world.rows.items()}
@@ -150,7 +150,7 @@ def test_only_who_may_start_sessions_sets_up_what_starts_them(role):
         assert not Agent.objects.filter(enabled=True).exists()
 
 
-def test_the_owner_is_found():
+def test_owner_reaches_every_row():
     """Without this, a table of wrong ids would make every other test here pass."""
     world = make_world()
     client = client_of(world.owner)
@@ -160,7 +160,7 @@ def test_the_owner_is_found():
 
 
 @pytest.mark.parametrize("role", ["stranger", "superuser", *ROLES])
-def test_lists_hold_the_person_s_own_rows_alone(role):
+def test_lists_hold_only_own_rows(role):
     make_world()
     client = client_of(somebody(role))
     for route in routes():
@@ -170,15 +170,15 @@ def test_lists_hold_the_person_s_own_rows_alone(role):
         assert bool(found) == ((route.basename, role) in REACHED), route.name
 
 
-def test_the_same_id_without_a_row_answers_alike():
-    """What is somebody else's cannot be told from what is not there."""
+def test_unknown_id_and_foreign_id_get_the_same_answer():
+    """Rows of other users cannot be distinguished from missing ones."""
     world, client = make_world(), client_of(make_user())
     theirs = client.get(f"/api/v1/sessions/{world.rows['session'].public_id}").json()
     nobodys = client.get("/api/v1/sessions/00000000-0000-4000-8000-000000000000").json()
     assert (theirs["code"], theirs["message"]) == (nobodys["code"], nobodys["message"])
 
 
-def test_a_look_at_somebody_else_s_approval_is_on_record():
+def test_viewing_another_users_approval_is_recorded():
     world, approver = make_world(), somebody("approver")
     address = f"/api/v1/approvals/{world.rows['approval'].public_id}"
     assert client_of(approver).get(address).status_code == 200
@@ -188,7 +188,7 @@ def test_a_look_at_somebody_else_s_approval_is_on_record():
     assert seen.details == {"session_id": str(world.waiting.public_id)}
 
 
-def test_who_resolves_reaches_calls_of_unknown_outcome_and_no_others():
+def test_approver_reaches_only_calls_with_unknown_outcome():
     world, client = make_world(), client_of(somebody("approver"))
     call = world.rows["tool-call"]
     assert client.get("/api/v1/tool-calls").json()["count"] == 0
@@ -213,7 +213,7 @@ BINDINGS = [
 ]
 
 
-def test_binding_to_what_is_somebody_else_s_is_not_found():
+def test_binding_to_another_users_row_is_not_found():
     theirs, mine = make_world(), make_world()
     client = client_of(mine.owner)
 
@@ -228,7 +228,7 @@ def test_binding_to_what_is_somebody_else_s_is_not_found():
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (address, body)
 
 
-def test_patching_a_trigger_onto_what_is_somebody_else_s_is_not_found():
+def test_patch_cannot_bind_a_trigger_to_foreign_rows():
     theirs, mine = make_world(), make_world()
     address = f"/api/v1/triggers/{mine.rows['trigger'].public_id}"
     client = client_of(mine.owner)
@@ -241,7 +241,7 @@ def test_patching_a_trigger_onto_what_is_somebody_else_s_is_not_found():
 
 
 @pytest.mark.parametrize("kind", ["watch", "schedule"])
-def test_a_trigger_is_neither_made_in_nor_moved_to_somebody_else_s_project(kind):
+def test_trigger_cannot_join_another_users_project(kind):
     theirs, mine = make_world(), make_world()
     client, project = client_of(mine.owner), str(theirs.rows["project"].public_id)
     body = {"kind": kind, "name": "x", "collection": str(mine.rows["collection"].public_id)}

@@ -51,7 +51,7 @@ def test_a_document_is_uploaded_once_and_attached(api, world):
     assert (again.status_code, again.json()["id"], again.json()["name"]) == (200, first.json()["id"], "new.txt")
 
 
-def test_a_document_takes_the_name_that_is_given(api):
+def test_document_gets_the_given_name(api):
     assert upload(api, name="a.txt").json()["name"] == "a.txt"
     answer = api.post(
         DOCUMENTS,
@@ -61,9 +61,9 @@ def test_a_document_takes_the_name_that_is_given(api):
     assert answer.json()["name"] == "lease.txt"
 
 
-def test_a_name_cannot_leave_its_folder(api):
-    shown = upload(api, name="../../etc/passwd.txt").json()
-    assert "/" not in shown["name"]
+def test_file_name_cannot_leave_its_folder(api):
+    result = upload(api, name="../../etc/passwd.txt").json()
+    assert "/" not in result["name"]
 
 
 def test_a_document_that_is_too_large_is_refused(api, monkeypatch):
@@ -86,7 +86,7 @@ def test_an_upload_as_json_is_refused(api):
     assert api.post(DOCUMENTS, {"file": "x"}, format="json").status_code == 415
 
 
-def test_an_upload_into_somebody_else_s_collection_is_not_found_and_keeps_nothing(api):
+def test_upload_into_a_foreign_collection_stores_nothing(api):
     theirs = make_world()
     before = Document.objects.count()
     assert upload(api, collection=public(theirs.rows["collection"])).status_code == 404
@@ -100,7 +100,7 @@ def test_a_broken_form_is_refused(api):
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
 
 
-def test_a_download_is_saved_and_never_shown(api, world):
+def test_download_is_an_attachment(api, world):
     html = make_document(
         world.owner, data=b"<script>alert(1)</script>", name='a"\r\nX: y\u202e.html', media_type="text/html"
     )
@@ -119,7 +119,7 @@ def test_a_download_whose_bytes_are_gone_is_not_found(api, world):
     assert api.get(f"{DOCUMENTS}/{public(document)}/download").status_code == 404
 
 
-def test_a_document_is_taken_out_and_put_back(api, world):
+def test_document_is_detached_and_attached(api, world):
     document, collection = world.rows["document"], world.rows["collection"]
     body = {"collection": public(collection)}
     address = f"{DOCUMENTS}/{public(document)}"
@@ -129,7 +129,7 @@ def test_a_document_is_taken_out_and_put_back(api, world):
     assert Attachment.objects.count() == 2
 
 
-def test_a_deleted_document_is_gone_everywhere(api, world):
+def test_deleted_document_is_gone_from_all_lists(api, world):
     document = world.rows["document"]
     address = f"{DOCUMENTS}/{public(document)}"
     assert api.get("/api/v1/search?q=lease").json()["results"]
@@ -163,11 +163,11 @@ def test_a_collection_is_made_renamed_and_deleted(api, world):
 def test_a_collection_counts_and_lists_its_documents(api, world):
     collection, document = world.rows["collection"], world.rows["document"]
     assert api.get(f"/api/v1/collections/{public(collection)}").json()["documents"] == 1
-    [shown] = api.get(f"/api/v1/collections/{public(collection)}/documents").json()["results"]
-    assert shown["id"] == public(document)
+    [result] = api.get(f"/api/v1/collections/{public(collection)}/documents").json()["results"]
+    assert result["id"] == public(document)
 
 
-def test_search_finds_my_documents_alone(api, world):
+def test_search_finds_only_own_documents(api, world):
     make_world()
     [hit] = api.get("/api/v1/search?q=lease").json()["results"]
     assert hit["document"] == public(world.rows["document"])
@@ -194,7 +194,7 @@ def test_a_playbook_is_made_and_edited_into_a_new_version(api):
     assert api.get(address).status_code == 404
 
 
-def test_a_playbook_without_sense_is_refused(api):
+def test_invalid_playbook_is_refused(api):
     for body in [
         {"name": "x"},
         {"name": "", "positions": []},
@@ -214,7 +214,7 @@ def test_a_patch_with_half_a_position_is_refused(api, world):
         assert api.patch(address, {"positions": [position]}, format="json").status_code == 422, position
 
 
-def test_a_playbook_goes_out_as_yaml_and_comes_back_the_same(api, world):
+def test_exported_playbook_imports_unchanged(api, world):
     out = api.get(f"{PLAYBOOKS}/{public(world.rows['playbook'])}/export")
     assert out["Content-Type"].startswith("application/yaml")
     assert out["Content-Disposition"] == 'attachment; filename="Lease.yaml"'
@@ -250,7 +250,7 @@ def test_yaml_that_is_no_text_is_refused(api):
 # --- projects, agents, precedents, proposals, memories ---
 
 
-def test_a_project_that_somebody_else_changed_meanwhile_is_not_overwritten(api, world):
+def test_newer_project_context_is_not_overwritten(api, world):
     address = f"{PROJECTS}/{public(world.rows['project'])}"
     assert api.patch(address, {"context_md": "One.", "seen_version": 0}, format="json").json()["context_version"] == 1
     answer = api.patch(address, {"context_md": "Two.", "seen_version": 0}, format="json")
@@ -258,7 +258,7 @@ def test_a_project_that_somebody_else_changed_meanwhile_is_not_overwritten(api, 
     assert Project.objects.get(pk=world.rows["project"].pk).context_md == "One."
 
 
-def test_an_agent_with_a_history_is_switched_off_instead_of_deleted(api, world):
+def test_agent_with_sessions_cannot_be_deleted(api, world):
     from tests.factories import make_session
 
     agent = world.rows["agent"]
@@ -272,7 +272,7 @@ def test_an_agent_with_a_history_is_switched_off_instead_of_deleted(api, world):
     assert api.post("/api/v1/agents", {"name": agent.name}, format="json").status_code == 422
 
 
-def test_a_precedent_becomes_context_only_when_its_proposal_is_accepted(api, world):
+def test_precedent_reaches_context_when_accepted(api, world):
     precedent, project = world.rows["precedent"], world.rows["project"]
     answer = api.post(f"/api/v1/precedents/{public(precedent)}/promote", {"project": public(project)}, format="json")
     assert (answer.status_code, answer.json()["status"]) == (201, "proposed")
@@ -286,7 +286,7 @@ def test_a_precedent_becomes_context_only_when_its_proposal_is_accepted(api, wor
     assert api.post(f"{address}/accept").status_code == 409
 
 
-def test_a_precedent_is_not_promoted_into_somebody_else_s_project(api, world):
+def test_precedent_cannot_go_to_a_foreign_project(api, world):
     theirs = make_world().rows["project"]
     address = f"/api/v1/precedents/{public(world.rows['precedent'])}/promote"
     assert api.post(address, {"project": public(theirs)}, format="json").status_code == 404
@@ -304,7 +304,7 @@ def test_a_proposal_is_traced_to_the_runs_that_read_it(api, world):
     assert [row["id"] for row in found] == [public(read)]
 
 
-def test_a_memory_is_kept_in_other_words_dismissed_and_deleted(api, world):
+def test_memory_is_kept_reworded_dismissed_and_deleted(api, world):
     memory = world.rows["memory"]
     address = f"/api/v1/memories/{public(memory)}"
     kept = api.post(f"{address}/keep", {"content": "Prefers two years."}, format="json").json()

@@ -1,4 +1,4 @@
-"""Lists: pages, their limits, order and filters; and how often one may ask."""
+"""Lists: pages, limits, order, filters and rate limits."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -35,8 +35,8 @@ def test_a_page_holds_fifty_rows_newest_first(api, many):
     assert names(api.get(first.json()["next"])) == [f"{number:03}" for number in range(154, 104, -1)]
 
 
-def test_the_size_of_a_page_is_clamped(api, many):
-    for asked, size in [
+def test_page_size_is_clamped(api, many):
+    for given, size in [
         ("1", 1),
         ("200", 200),
         ("201", 200),
@@ -46,26 +46,26 @@ def test_the_size_of_a_page_is_clamped(api, many):
         ("-" + "9" * 400, 1),
         (" 3 ", 3),
     ]:
-        answer = api.get(PROJECTS, {"page_size": asked})
-        assert answer.status_code == 200, asked
-        assert (answer.json()["page_size"], len(answer.json()["results"])) == (size, size), asked
+        answer = api.get(PROJECTS, {"page_size": given})
+        assert answer.status_code == 200, given
+        assert (answer.json()["page_size"], len(answer.json()["results"])) == (size, size), given
 
 
-def test_the_number_of_a_page_is_clamped_and_beyond_the_end_is_nothing(api, many):
-    for asked, page in [("0", 1), ("-1", 1), ("99999999999999999999", 1_000_000), ("7", 7)]:
-        answer = api.get(PROJECTS, {"page": asked})
-        assert (answer.status_code, answer.json()["page"]) == (200, page), (asked, page)
-        assert bool(answer.json()["results"]) == (page == 1), (asked, page)
+def test_page_number_is_clamped_and_late_pages_are_empty(api, many):
+    for given, page in [("0", 1), ("-1", 1), ("99999999999999999999", 1_000_000), ("7", 7)]:
+        answer = api.get(PROJECTS, {"page": given})
+        assert (answer.status_code, answer.json()["page"]) == (200, page), (given, page)
+        assert bool(answer.json()["results"]) == (page == 1), (given, page)
 
 
-def test_a_page_that_is_no_number_is_refused_clearly(api):
+def test_page_that_is_no_number_is_refused(api):
     for name in ["page", "page_size"]:
-        for asked in ["x", "", "1.5", "1e3", "٣", "\x00", "1,2", "--1", "0x10"]:
-            answer = api.get(PROJECTS, {name: asked})
-            assert (answer.status_code, list(answer.json()["detail"])) == (422, [name]), (name, asked)
+        for given in ["x", "", "1.5", "1e3", "٣", "\x00", "1,2", "--1", "0x10"]:
+            answer = api.get(PROJECTS, {name: given})
+            assert (answer.status_code, list(answer.json()["detail"])) == (422, [name]), (name, given)
 
 
-def test_pages_walk_over_every_row_once(api, many):
+def test_pages_return_every_row_once(api, many):
     seen, address = [], f"{PROJECTS}?page_size=100"
     while address:
         answer = api.get(address)
@@ -74,12 +74,12 @@ def test_pages_walk_over_every_row_once(api, many):
     assert seen == [f"{number:03}" for number in range(204, -1, -1)]
 
 
-def test_a_parameter_that_does_nothing_is_refused(api):
+def test_unknown_parameter_is_refused(api):
     answer = api.get(PROJECTS, {"nmae": "x"})
     assert (answer.status_code, list(answer.json()["detail"])) == (422, ["nmae"])
 
 
-def test_a_filter_without_sense_is_refused(api):
+def test_invalid_filter_value_is_refused(api):
     for address, query in [
         ("sessions", "status=nonsense"),
         ("sessions", "trigger=nonsense"),
@@ -123,7 +123,7 @@ def test_unread_notices_are_filtered(api, person):
     assert found("") == ["new", "old"]
 
 
-def test_precedents_show_what_was_not_dismissed_newest_sighting_first(api, person):
+def test_precedents_are_ordered_without_dismissed_ones(api, person):
     def seen(summary, days, **fields):
         at = NOW + timedelta(days=days)
         Precedent.objects.create(
@@ -138,7 +138,7 @@ def test_precedents_show_what_was_not_dismissed_newest_sighting_first(api, perso
     assert [row["summary"] for row in answer["results"]] == ["late", "early"]
 
 
-def test_approvals_wait_first_and_oldest_first(approver):
+def test_pending_approvals_come_first_oldest_first(approver):
     session = make_world().waiting
     Approval.objects.all().delete()
     for number, status in enumerate(["rejected", "pending", "approved", "pending"]):
@@ -158,7 +158,7 @@ def test_lists_inside_a_session_have_pages_too(api, person, sub):
 # --- how often ---
 
 
-def test_who_asks_too_often_is_told_to_wait(api, settings):
+def test_too_many_requests_get_retry_after(api, settings):
     settings.LQOPS_API_RATES = {"read": "2/min", "write": "1/min", "events": "1/min"}
     assert [api.get(PROJECTS).status_code for _ in range(3)] == [200, 200, 429]
     answer = api.get(PROJECTS)
@@ -167,13 +167,13 @@ def test_who_asks_too_often_is_told_to_wait(api, settings):
     assert [api.post(PROJECTS, {"name": "x"}, format="json").status_code for _ in range(2)] == [201, 429]
 
 
-def test_events_have_a_rate_of_their_own(api, settings):
+def test_events_have_their_own_rate(api, settings):
     settings.LQOPS_API_RATES = {"read": "9/min", "write": "9/min", "events": "1/min"}
     assert [api.post("/api/v1/triggers/events", {}, format="json").status_code for _ in range(2)] == [200, 429]
     assert api.post(PROJECTS, {"name": "x"}, format="json").status_code == 201
 
 
-def test_the_rate_is_per_user_and_not_per_key(api, person, settings):
+def test_rate_is_per_user_not_per_key(api, person, settings):
     settings.LQOPS_API_RATES = {"read": "1/min", "write": "1/min", "events": "1/min"}
     assert api.get(PROJECTS).status_code == 200
     assert client_of(person).get(PROJECTS).status_code == 429
@@ -181,7 +181,7 @@ def test_the_rate_is_per_user_and_not_per_key(api, person, settings):
 
 
 @pytest.mark.parametrize("noun", ["approvals", "questions", "tool-calls"])
-def test_a_list_that_reaches_others_rows_is_on_record_once(noun):
+def test_list_with_other_users_rows_is_recorded_once(noun):
     world, approver = make_world(), make_user(is_superuser=True)
     ToolCall.objects.update(outcome=Outcome.UNKNOWN, settled_at=NOW)
     listed = AuditEvent.objects.filter(kind="row.listed")

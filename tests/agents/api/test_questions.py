@@ -1,4 +1,4 @@
-"""Questions of agents through the API: what waits first, who may answer, and that it is answered once."""
+"""Questions of agents through the API: order, who may answer, and that one answer is final."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ def answer(client, question, text="The second."):
     return client.post(f"{QUESTIONS}/{question.public_id}/answer", {"answer": text}, format="json")
 
 
-def test_what_waits_stands_first_and_the_oldest_of_it(api, person):
+def test_pending_questions_come_first_oldest_first(api, person):
     session = open_chat(person)
     statuses = ["answered", "pending", "expired", "pending"]
     rows = [make_question(session, call_key=str(place), status=status) for place, status in enumerate(statuses)]
@@ -39,19 +39,19 @@ def test_what_waits_stands_first_and_the_oldest_of_it(api, person):
     assert api.get(QUESTIONS, {"status": "nonsense"}).status_code == 422
 
 
-def test_answer_lets_the_run_go_on_and_names_the_key(api, person):
+def test_answer_resumes_the_run_and_records_the_key(api, person):
     question = waiting(person)
-    said = answer(api, question, "The second, with sk-proj-" + "a1B2" * 10)
+    response = answer(api, question, "The second, with sk-proj-" + "a1B2" * 10)
 
-    assert said.status_code == 200
-    assert (said.json()["status"], said.json()["answered_by"]) == ("answered", person.username)
-    assert "a1B2" not in said.json()["answer"]
+    assert response.status_code == 200
+    assert (response.json()["status"], response.json()["answered_by"]) == ("answered", person.username)
+    assert "a1B2" not in response.json()["answer"]
     assert AgentSession.objects.get().status == Status.QUEUED
     event = AuditEvent.objects.get(kind="question.closed")
     assert (event.actor, event.details["key_id"]) == (f"user:{person.pk}", str(ApiKey.objects.get().public_id))
 
 
-def test_what_is_closed_is_answered_no_more(api, person):
+def test_closed_question_cannot_be_answered(api, person):
     answered, expired, halted = (waiting(person) for _ in range(3))
     answer(api, answered)
     Question.objects.filter(pk=expired.pk).update(expires_at=clock() - timedelta(seconds=1))
@@ -62,7 +62,7 @@ def test_what_is_closed_is_answered_no_more(api, person):
     assert Question.objects.get(pk=answered.pk).answer == "The second."
 
 
-def test_strangers_find_nothing_and_who_decides_may_answer(person, approver):
+def test_only_owner_and_approver_may_answer(person, approver):
     question = waiting(person)
     assert answer(client_of(make_user(is_staff=True)), question).status_code == 404
     assert client_of(make_user()).get(f"{QUESTIONS}/{question.public_id}").status_code == 404
@@ -73,7 +73,7 @@ def test_strangers_find_nothing_and_who_decides_may_answer(person, approver):
     assert answer(client, question).status_code == 200
 
 
-def test_key_without_decide_answers_nothing(person):
+def test_answer_needs_the_decide_scope(person):
     question = waiting(person)
     refused = answer(client_of(person, "read", "write"), question)
     assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
@@ -81,6 +81,6 @@ def test_key_without_decide_answers_nothing(person):
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 4_001, 5, True, ["x"]])
-def test_answer_is_a_text_of_a_sane_length(api, person, text):
+def test_answer_has_a_length_limit(api, person, text):
     refused = answer(api, waiting(person), text)
     assert (refused.status_code, list(refused.json()["detail"])) == (422, ["answer"])

@@ -1,4 +1,4 @@
-"""The API describes itself without a single warning, names its operations for good, and shows them on a page."""
+"""The OpenAPI schema has no warnings and stable operation names, and has a page."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def test_every_route_is_described_and_no_other(schema):
     assert described == {(route.method, re.sub(r"<\w+:(\w+)>", r"{\1}", route.path)) for route in routes()}
 
 
-def test_operations_have_names_that_stay(schema):
+def test_operation_names_are_stable(schema):
     names = [operation["operationId"] for operation in operations(schema).values()]
     assert len(names) == len(set(names))
     assert {
@@ -46,14 +46,14 @@ def test_operations_have_names_that_stay(schema):
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
 
 
-def test_every_operation_says_what_an_error_looks_like(schema):
+def test_every_operation_describes_errors(schema):
     for operation in operations(schema).values():
         error = operation["responses"]["default"]["content"]["application/json"]["schema"]
         assert error == {"$ref": "#/components/schemas/ErrorShown"}
     assert set(schema["components"]["schemas"]["ErrorShown"]["required"]) == {"code", "message", "detail", "request_id"}
 
 
-def test_every_operation_asks_for_a_key_or_a_browser(schema):
+def test_every_operation_needs_a_key_or_session(schema):
     for operation in operations(schema).values():
         assert operation["security"] == [{"apiKey": []}, {"cookieAuth": []}]
 
@@ -69,10 +69,10 @@ def test_money_is_text(schema):
     assert all(shape["type"] == "string" for shape in amounts)
 
 
-def test_the_main_operations_show_examples(schema):
+def test_main_operations_have_examples(schema):
     bodies = [operation.get("requestBody", {}) for operation in operations(schema).values()]
-    shown = sum("examples" in kind for body in bodies for kind in body.get("content", {}).values())
-    assert shown >= 7
+    examples = sum("examples" in kind for body in bodies for kind in body.get("content", {}).values())
+    assert examples >= 7
 
 
 def test_lists_are_described_as_pages(schema):
@@ -81,18 +81,18 @@ def test_lists_are_described_as_pages(schema):
     assert set(shape["required"]) == {"count", "page", "page_size", "next", "previous", "results"}
 
 
-def test_the_schema_is_for_who_is_signed_in(client):
+def test_schema_needs_sign_in(client):
     assert client.get(reverse("api:schema")).status_code == 401
     answer = client_of(make_user(), "read").get(reverse("api:schema"))
     assert answer.status_code == 200
     assert b"sessions_halt" in answer.content
 
 
-def test_the_page_sends_strangers_to_sign_in(client):
+def test_page_redirects_to_sign_in(client):
     assert client.get(reverse("api:docs")).headers["Location"].startswith("/login/")
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_runs_nothing_inline(client):
+def test_page_has_no_external_or_inline_script(client):
     client.force_login(make_user())
     page = client.get(reverse("api:docs"))
     text = page.content.decode()

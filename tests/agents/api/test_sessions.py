@@ -1,4 +1,4 @@
-"""Sessions, their calls and approvals through the API: what is shown, and what the levers do."""
+"""Sessions, their calls and approvals through the API."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -42,7 +42,7 @@ def post(api, row, verb, body=None):
 # --- what is shown ---
 
 
-def test_a_running_session_has_a_live_receipt_without_an_end(api, world):
+def test_running_session_has_an_open_receipt(api, world):
     shown = api.get(at(world.rows["session"])).json()
     assert shown["receipt"]["session_id"] == shown["id"]
     assert shown["receipt"]["terminal_reason"] is None
@@ -51,11 +51,11 @@ def test_a_running_session_has_a_live_receipt_without_an_end(api, world):
     assert api.get(at(world.rows["session"])).json()["receipt"]["rows"] == 2
 
 
-def test_a_session_that_has_not_begun_has_no_receipt(api, world):
+def test_queued_session_has_no_receipt(api, world):
     assert api.get(at(make_session(owner=world.owner, status=Status.QUEUED))).json()["receipt"] is None
 
 
-def test_a_receipt_that_cannot_be_read_does_not_hide_the_session(api, world, monkeypatch):
+def test_unreadable_receipt_does_not_hide_the_session(api, world, monkeypatch):
     from agents.api import sessions
     from audit.rows import UnreadableRow
 
@@ -67,7 +67,7 @@ def test_a_receipt_that_cannot_be_read_does_not_hide_the_session(api, world, mon
     assert (answer.status_code, answer.json()["receipt"]) == (200, None)
 
 
-def test_the_state_tells_a_call_under_way(api, world):
+def test_state_shows_a_call_in_flight(api, world):
     session = world.rows["session"]
     assert api.get(at(session)).json()["state"] == "waiting_for_tool"
     session.tool_calls.update(name="run_skill", intent="run_skill", model="offline")
@@ -79,30 +79,30 @@ def test_the_state_tells_a_call_under_way(api, world):
     assert api.get(at(world.waiting)).json()["state"] == "waiting_for_approval"
 
 
-def test_money_is_shown_as_exact_text(api, world):
+def test_money_is_exact_text(api, world):
     session = make_session(owner=world.owner, cost_total_usd=Decimal("0.000001"), max_cost_usd=None)
     shown = api.get(at(session)).json()
     assert (shown["cost_total_usd"], shown["max_cost_usd"]) == ("0.000001", None)
 
 
-def test_a_session_shows_no_inner_columns(api, world):
+def test_session_has_no_internal_columns(api, world):
     shown = api.get(at(world.rows["session"])).json()
     assert not {"fencing", "lease_owner", "lease_until", "metadata", "owner", "owner_id", "public_id"} & set(shown)
 
 
-def test_the_list_asks_the_database_as_often_for_many_as_for_few(api, world):
-    def asked():
+def test_statement_count_does_not_grow_with_sessions(api, world):
+    def query():
         with CaptureQueriesContext(
             connection,
         ) as queries:
             assert api.get("/api/v1/sessions").status_code == 200
             return len(queries)
 
-    asked()  # the first use of a key is written down
-    few = asked()
+    query()  # the first use of a key is written down
+    few = query()
     for _ in range(10):
         make_session(owner=world.owner, trigger=make_trigger(owner=world.owner))
-    assert asked() == few
+    assert query() == few
 
 
 def test_findings_and_artifacts_of_a_session(api, world):
@@ -115,7 +115,7 @@ def test_findings_and_artifacts_of_a_session(api, world):
     assert (artifact["id"], artifact["session"]) == (str(written.public_id), str(session.public_id))
 
 
-def test_findings_come_in_the_order_in_which_they_were_written_down(api, world):
+def test_findings_are_listed_in_order(api, world):
     session = make_session(owner=world.owner)
     for title, minutes in (("third", 2), ("first", 0), ("second", 0)):
         Finding.objects.create(session=session, title=title, created_at=NOW + timedelta(minutes=minutes))
@@ -123,7 +123,7 @@ def test_findings_come_in_the_order_in_which_they_were_written_down(api, world):
     assert [row["title"] for page in pages for row in page] == ["first", "second", "third"]
 
 
-def test_calls_are_shown_without_secrets_and_results(api, world):
+def test_calls_have_no_secrets_and_no_results(api, world):
     session = world.rows["session"]
     make_call(
         session, key="k2", arguments={"header": f"Bearer {SECRET}"}, result={"text": "the whole lease"},
@@ -138,7 +138,7 @@ def test_calls_are_shown_without_secrets_and_results(api, world):
 # --- levers ---
 
 
-def test_a_halt_keeps_its_reason_without_secrets(api, world):
+def test_halt_reason_is_redacted(api, world):
     session = world.rows["session"]
     answer = post(api, session, "halt", {"reason": f"It sends {SECRET} around."})
     assert answer.json()["session"]["halt_state"] == HaltState.HALT_REQUESTED
@@ -148,7 +148,7 @@ def test_a_halt_keeps_its_reason_without_secrets(api, world):
     assert "It sends" in halt.reason
 
 
-def test_halting_all_halts_what_is_under_way_of_mine_alone(api, world):
+def test_halt_all_halts_own_unfinished_sessions(api, world):
     other = make_session()
     assert api.post("/api/v1/sessions/halt-all").json() == {
         "requested": 2, "already_halted": 0, "terminal": 0, "failed": 0
@@ -157,7 +157,7 @@ def test_halting_all_halts_what_is_under_way_of_mine_alone(api, world):
     assert other.halt_state == HaltState.RUNNING
 
 
-def test_a_restart_runs_the_same_and_names_where_it_came_from(api, world):
+def test_restart_repeats_the_run_and_links_it(api, world):
     answer = post(api, world.over, "restart")
     assert answer.status_code == 201
     again = AgentSession.objects.get(public_id=answer.json()["id"])
@@ -167,7 +167,7 @@ def test_a_restart_runs_the_same_and_names_where_it_came_from(api, world):
     assert again.max_cost_usd == world.over.max_cost_usd
 
 
-def test_a_restart_of_a_trigger_s_run_is_held_by_the_trigger(api, world):
+def test_restart_of_a_trigger_run_obeys_the_trigger(api, world):
     trigger = world.rows["trigger"]
     AgentSession.objects.filter(pk=world.over.pk).update(trigger=trigger)
     Trigger.objects.filter(pk=trigger.pk).update(max_cost_usd=Decimal("0.25"))
@@ -175,7 +175,7 @@ def test_a_restart_of_a_trigger_s_run_is_held_by_the_trigger(api, world):
     assert (answer["trigger"], answer["max_cost_usd"]) == (str(trigger.public_id), "0.250000")
 
 
-def test_a_restart_after_the_trigger_is_gone_goes_by_what_the_session_knew(api, world):
+def test_restart_without_its_trigger_uses_session_params(api, world):
     trigger = world.rows["trigger"]
     AgentSession.objects.filter(pk=world.over.pk).update(trigger=trigger)
     Trigger.objects.filter(pk=trigger.pk).update(deleted_at=NOW)
@@ -198,7 +198,7 @@ def test_a_restarted_run_reads_its_event_again(api, world):
     assert post(api, world.over, "restart").json()["params"]["event"] == event
 
 
-def test_a_restart_of_what_is_under_way_or_lost_its_playbook_is_refused(api, world):
+def test_restart_of_running_or_incomplete_run_is_refused(api, world):
     under_way = post(api, world.rows["session"], "restart")
     assert (under_way.status_code, under_way.json()["code"]) == (409, "invalid_transition")
     Playbook.objects.update(deleted_at=NOW)
@@ -206,7 +206,7 @@ def test_a_restart_of_what_is_under_way_or_lost_its_playbook_is_refused(api, wor
     assert post(api, world.over, "restart", {"max_cost": "1"}).status_code == 422
 
 
-def test_a_restart_keeps_the_cap_of_the_run_unless_another_is_given(api, world):
+def test_restart_keeps_the_cap_by_default(api, world):
     AgentSession.objects.filter(pk=world.over.pk).update(max_cost_usd=Decimal("0.01"))
     assert post(api, world.over, "restart").json()["max_cost_usd"] == "0.010000"
     assert post(api, world.over, "restart", {"max_cost_usd": None}).json()["max_cost_usd"] == "0.010000"
@@ -214,7 +214,7 @@ def test_a_restart_keeps_the_cap_of_the_run_unless_another_is_given(api, world):
     assert post(api, world.over, "restart", {"max_cost_usd": "-1"}).status_code == 422
 
 
-def test_a_restart_under_another_cap_goes_before_that_of_the_trigger(api, world):
+def test_restart_cap_overrides_the_trigger_cap(api, world):
     trigger = world.rows["trigger"]
     Trigger.objects.filter(pk=trigger.pk).update(max_cost_usd=Decimal("0.01"))
     AgentSession.objects.filter(pk=world.over.pk).update(trigger=trigger)
@@ -222,7 +222,7 @@ def test_a_restart_under_another_cap_goes_before_that_of_the_trigger(api, world)
     assert (answer["trigger"], answer["max_cost_usd"]) == (str(trigger.public_id), "0.500000")
 
 
-def test_a_restart_through_the_service_needs_the_owner_or_the_permission(world):
+def test_restart_needs_the_owner_or_the_permission(world):
     from agents.exceptions import NotFound
     from agents.triggers.firing import session_restart
 
@@ -233,7 +233,7 @@ def test_a_restart_through_the_service_needs_the_owner_or_the_permission(world):
 # --- approvals ---
 
 
-def test_an_approval_shows_what_would_be_done_and_lets_the_run_go_on(api, world):
+def test_approval_shows_the_call_and_resumes_the_run(api, world):
     approval = world.rows["approval"]
     shown = api.get(at(approval)).json()
     assert shown["arguments"] == {"to": "Jane", "text": "Hello"}
@@ -245,18 +245,18 @@ def test_an_approval_shows_what_would_be_done_and_lets_the_run_go_on(api, world)
     assert world.waiting.status == Status.QUEUED
 
 
-def test_the_list_of_approvals_shows_no_arguments(api):
+def test_approval_list_has_no_arguments(api):
     [shown] = api.get("/api/v1/approvals").json()["results"]
     assert "arguments" not in shown
 
 
-def test_an_approval_without_its_session_s_cap_has_no_rest(api, world):
+def test_approval_without_a_cap_has_no_remaining_amount(api, world):
     AgentSession.objects.filter(pk=world.waiting.pk).update(max_cost_usd=None)
     assert api.get(at(world.rows["approval"])).json()["left_usd"] is None
 
 
 @pytest.mark.parametrize("verb", ["approve", "deny", "approve-edited", "approve-for-session"])
-def test_a_decision_needs_the_digest_of_what_was_seen(api, world, verb):
+def test_decision_needs_the_digest(api, world, verb):
     approval = world.rows["approval"]
     more = {"arguments": {}} if verb == "approve-edited" else {}
     assert post(api, approval, verb, more).json()["detail"].keys() == {"digest"}
@@ -266,14 +266,14 @@ def test_a_decision_needs_the_digest_of_what_was_seen(api, world, verb):
     assert approval.status == "pending"
 
 
-def test_a_decision_is_made_once(api, world):
+def test_decision_is_final(api, world):
     approval = world.rows["approval"]
     assert post(api, approval, "deny", {"digest": approval.digest}).json()["status"] == "rejected"
     again = post(api, approval, "approve", {"digest": approval.digest})
     assert (again.status_code, again.json()["code"]) == (409, "invalid_transition")
 
 
-def test_an_edited_approval_keeps_what_was_asked_for(api, world):
+def test_edited_approval_keeps_original_arguments(api, world):
     approval = world.rows["approval"]
     body = {"digest": approval.digest, "arguments": {"to": "Jo", "text": "Hello"}}
     refused = post(api, approval, "approve-edited", body)  # a question to a model that names none
@@ -304,7 +304,7 @@ def test_a_privileged_call_is_not_approved_for_a_session(api, world):
     assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed")
 
 
-def test_an_approval_that_has_expired_cannot_be_given(api, world):
+def test_expired_approval_cannot_be_approved(api, world):
     late = make_approval(world.waiting, call_key="late", expires_at=NOW)
     assert post(api, late, "approve", {"digest": late.digest}).status_code == 409
 
@@ -345,16 +345,14 @@ def test_ids_are_public_ids(api, world):
         ({"mode": "loop", "params": {}}, ("loop", "loop run")),
     ],
 )
-def test_a_session_says_why_it_exists(api, world, fields, purpose):
+def test_session_has_a_purpose(api, world, fields, purpose):
     session = make_session(owner=world.owner, **fields)
 
-    for told in (api.get(at(session)).json(), api.get("/api/v1/sessions").json()["results"][0]):
-        assert (told["purpose"]["kind"], told["purpose"]["title"]) == purpose
+    for detail in (api.get(at(session)).json(), api.get("/api/v1/sessions").json()["results"][0]):
+        assert (detail["purpose"]["kind"], detail["purpose"]["title"]) == purpose
 
 
-def test_purposes_of_a_page_take_as_many_statements_for_many_sessions_as_for_few(
-    api, world, django_assert_max_num_queries
-):
+def test_statement_count_of_purposes_does_not_grow(api, world, django_assert_max_num_queries):
     make_session(owner=world.owner, params={"document": str(make_document(world.owner, data=b"first").public_id)})
     with django_assert_max_num_queries(20) as few:
         api.get("/api/v1/sessions")

@@ -1,4 +1,4 @@
-"""Transcripts through the API: in order, in pages, without what lqops itself wrote unless it is asked for."""
+"""Transcripts through the API: in order, paged, without internal entries by default."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def read(api, session):
     return read_with
 
 
-def test_internal_entries_are_hidden_unless_they_are_asked_for(read):
+def test_internal_entries_are_hidden_by_default(read):
     def contents(**query):
         return [entry["content"] for entry in read(**query).json()["results"]]
 
@@ -32,7 +32,7 @@ def test_internal_entries_are_hidden_unless_they_are_asked_for(read):
     assert contents(internal="true")[::3] == ["You are careful.", "Write on.", "Half past nine."]
 
 
-def test_calls_stand_with_their_entry_and_results_name_their_call(read):
+def test_entries_have_calls_and_results_name_their_call(read):
     _, _, asks, result, _ = read().json()["results"]
     assert asks["calls"] == [{"id": "call_1_1", "name": "now", "arguments": '{"zone": "UTC"}'}]
     assert (result["role"], result["call_id"], result["failed"]) == ("tool", "call_1_1", False)
@@ -40,22 +40,22 @@ def test_calls_stand_with_their_entry_and_results_name_their_call(read):
     assert written["reason"] == "max_tokens_recovery"
 
 
-def test_transcript_comes_in_pages(read):
+def test_transcript_is_paged(read):
     page = read(page=2, page_size=2).json()
     assert (page["count"], [entry["content"] for entry in page["results"]]) == (5, ["ee.", "09:26"])
 
 
-def test_what_is_said_is_redacted_on_the_way_out_too(read, session):
+def test_transcript_is_redacted_on_output(read, session):
     make_entry(session, "assistant", "The key is sk-proj-" + "a1B2" * 10, stop="end_turn")
     assert "a1B2" not in read(page_size=200).content.decode()
 
 
 @pytest.mark.parametrize("query", [{"internal": "maybe"}, {"intern": "true"}])
-def test_odd_questions_are_refused(read, query):
+def test_invalid_queries_are_refused(read, query):
     assert read(**query).status_code == 422
 
 
-def test_transcript_of_somebody_else_is_not_found(api):
+def test_transcript_of_another_user_is_not_found(api):
     theirs = open_chat(make_user())
     make_transcript(theirs)
     answer = api.get(f"/api/v1/sessions/{theirs.public_id}/transcript")

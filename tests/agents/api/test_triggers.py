@@ -55,7 +55,7 @@ def test_a_schedule_is_made_changed_and_deleted(api, world):
     assert Trigger.objects.get(public_id=made.json()["id"]).deleted_at is not None
 
 
-def test_a_trigger_without_sense_is_refused(api):
+def test_invalid_trigger_is_refused(api):
     for body, names in [
         ({"kind": "schedule", "name": "x", "cron": "0 0 30 2 *"}, "30"),
         ({"kind": "schedule", "name": "x"}, ""),
@@ -80,7 +80,7 @@ def test_a_trigger_without_sense_is_refused(api):
         assert names in answer.content.decode(), (body, names)
 
 
-def test_how_the_runs_of_a_trigger_think_is_set_and_cleared(api):
+def test_analysis_settings_are_set_and_cleared(api):
     think = {"analysis_mode": "agentic", "loop": {"max_steps": 9}, "guardrails": {"reserve_cost_fraction": 0.2}}
     made = post(api, TRIGGERS, {"kind": "manual", "name": "x", **think}).json()
     assert {name: made[name] for name in think} == think
@@ -142,7 +142,7 @@ def test_caps_of_several_triggers_are_set_at_once(api, world):
     assert post(api, f"{TRIGGERS}/set-cap", {"triggers": body["triggers"]}).status_code == 422
 
 
-def test_one_strange_trigger_keeps_all_caps_as_they_are(api, world):
+def test_set_cap_changes_nothing_with_a_foreign_trigger(api, world):
     mine, theirs = make_trigger(owner=world.owner), make_trigger()
     body = {"triggers": [public(mine), public(theirs)], "max_cost_usd": "0.10"}
     assert post(api, f"{TRIGGERS}/set-cap", body).status_code == 404
@@ -224,18 +224,19 @@ def test_run_now_takes_a_playbook_or_a_skill_alone(api, world):
         assert (answer.status_code, answer.json()["status"]) == (201, "queued")
 
 
-def test_a_severity_that_is_not_known_is_answered_with_those_that_are(api):
+def test_unknown_severity_error_lists_the_known_ones(api):
     for address, name in [(EVENTS, "severity"), (TRIGGERS, "min_severity")]:
         answer = post(api, address, {name: "high"})
-        assert answer.json()["detail"][name] == [
-            '"high" is not known here; known are: info, caution, warning, critical.'
-        ], (address, name)
+        assert answer.json()["detail"][name] == ['"high" is unknown. Known: info, caution, warning, critical.'], (
+            address,
+            name,
+        )
 
 
 # --- events ---
 
 
-def test_an_event_spawns_the_trigger_that_fits_best(api, world):
+def test_event_starts_the_best_matching_trigger(api, world):
     closer = make_trigger(owner=world.owner, kind="event", source="monitor", event_type="uploaded")
     answer = post(api, EVENTS, {"source": "monitor", "event_type": "uploaded", "title": "New", "data": {"n": 1}}).json()
     assert (answer["code"], answer["trigger"], answer["score"]) == ("spawned", public(closer), 15)
@@ -245,7 +246,7 @@ def test_an_event_spawns_the_trigger_that_fits_best(api, world):
     assert api.get(f"{EVENTS}?outcome=no_match").json()["count"] == 1
 
 
-def test_an_event_that_fits_nothing_is_remembered(api, world):
+def test_event_without_a_match_is_stored(api, world):
     answer = post(api, EVENTS, {"source": "nobody"})
     assert (answer.status_code, answer.json()["code"]) == (200, "no_match")
     assert InboundEvent.objects.filter(source="nobody", outcome="no_match").count() == 1
@@ -260,20 +261,20 @@ def test_a_dry_run_spawns_and_stores_nothing(api, world):
     assert (InboundEvent.objects.count(), AgentSession.objects.count()) == before
 
 
-def test_an_event_reaches_the_sender_s_own_triggers_alone(world):
+def test_event_reaches_only_own_triggers(world):
     stranger = client_of(make_starter())
     assert post(stranger, EVENTS, {"source": "monitor"}).json()["code"] == "no_match"
     assert post(stranger, EVENTS, {"target_agent": world.rows["agent"].name}).status_code == 404
 
 
-def test_a_target_agent_gets_the_event_whatever_its_rule_says(api, world):
+def test_target_agent_gets_the_event_without_a_match(api, world):
     agent = make_agent(owner=world.owner)
     theirs = make_trigger(owner=world.owner, kind="event", agent=agent, source="elsewhere")
     answer = post(api, EVENTS, {"source": "monitor", "target_agent": agent.name}).json()
     assert answer["trigger"] == public(theirs)
 
 
-def test_a_trigger_without_room_in_this_hour_says_when(api, world):
+def test_full_trigger_returns_retry_after(api, world):
     Trigger.objects.update(max_runs_per_hour=1)
     assert post(api, EVENTS, {"source": "monitor"}).json()["code"] == "spawned"
     answer = post(api, EVENTS, {"source": "monitor"})
@@ -282,7 +283,7 @@ def test_a_trigger_without_room_in_this_hour_says_when(api, world):
     assert answer.json().keys() == {"code", "message", "detail", "request_id"}
 
 
-def test_an_event_without_sense_is_refused(api):
+def test_invalid_event_is_refused(api):
     for body in [
         {"severity": "fatal"},
         {"data": []},
@@ -319,7 +320,7 @@ def test_costs_of_today_and_their_caps(api, world):
     assert found["agents"][0]["charged_usd"] == "0.000000"
 
 
-def test_health_counts_what_is_mine(api, world):
+def test_health_counts_own_rows(api, world):
     make_world()
     found = api.get("/api/v1/health").json()
     assert found == {
@@ -335,7 +336,7 @@ def test_health_says_that_all_work_is_halted(api, world):
     assert api.get("/api/v1/health").json()["ok"] is False
 
 
-def test_skills_are_shown_without_their_place_on_disk(api):
+def test_skills_have_no_file_paths(api):
     make_skill("off", enabled=False)
     found = api.get("/api/v1/skills").json()["results"]
     assert [row["name"] for row in found] == ["nda-review", "off"]

@@ -1,4 +1,4 @@
-"""One row of everything that the API shows, for one owner; and the routes of the API, found from its addresses."""
+"""One row of every resource of the API for one owner, and the routes of the API."""
 
 import hashlib
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ TEXT = b"The term of this lease is two years. Notice is three months."
 
 @dataclass(frozen=True)
 class Route:
-    """One act at one address: GET sessions/<uuid:id>, for example, is `session-retrieve`."""
+    """One method of one path: GET sessions/<uuid:id>, for example, is `session-retrieve`."""
 
     name: str
     method: str
@@ -132,7 +132,7 @@ def make_skill(name="nda-review", **fields):
 
 
 def make_world(owner=None):
-    """Everything that one owner can have, each row as young as it can be."""
+    """A row of every resource, each in its earliest state."""
     owner = owner or make_starter()
     project = Project.objects.create(owner=owner, name="Acme lease", created_at=NOW)
     collection = Collection.objects.create(owner=owner, name="Leases", created_at=NOW)
@@ -183,7 +183,7 @@ def make_world(owner=None):
 
 @contextmanager
 def undone():
-    """What is done to the rows is undone at the end: the next attempt finds the world as it was made."""
+    """Roll back all changes at the end of the block."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

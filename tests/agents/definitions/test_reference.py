@@ -76,7 +76,7 @@ def test_example_in_the_reference_loads():
 
 def test_sample_agents_are_checked_without_a_database(capsys):
     call_command("check_agents", str(ROOT / "samples" / "agents"))
-    assert re.fullmatch(r"\d+ files are fine\.\n", capsys.readouterr().out)
+    assert re.fullmatch(r"\d+ files without problems\.\n", capsys.readouterr().out)
 
 
 @every_row("heading", SECTIONS)

@@ -76,7 +76,7 @@ def test_invalid_sample_does_not_stop_the_others(settings, tmp_path):
 
     said = samples_install(make_user(), now=NOW).splitlines()
 
-    left_out = "Sample left out: weekly-scanner.yaml:14: triggers[0].skill: expected the name of a skill"
+    left_out = "Sample skipped: weekly-scanner.yaml:14: triggers[0].skill: expected the name of a skill"
     assert any(line.startswith(left_out) for line in said[1:])
     assert Agent.objects.filter(name="Contract reviewer").exists()
     assert not Agent.objects.filter(name="Weekly scanner").exists()

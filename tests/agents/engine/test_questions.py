@@ -135,14 +135,14 @@ def test_command_lists_and_answers(waiting, session):
     call_command("answer", told["question"], "The first.", "--user", session.owner.get_username(), stdout=out)
     assert Question.objects.get().status == QuestionStatus.ANSWERED
     call_command("answer", stdout=out)
-    assert out.getvalue().endswith("No agent asks anything.\n")
+    assert out.getvalue().endswith("There are no open questions.\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["nonsense", "x", "--user", "nobody"], "There is no question 'nonsense'"),
-        (["9e0c7a52-0000-4000-8000-000000000000", "x"], "Say who answers"),
+        (["9e0c7a52-0000-4000-8000-000000000000", "x"], "Give the user who answers"),
     ],
 )
 def test_command_says_what_is_wrong(arguments, words):

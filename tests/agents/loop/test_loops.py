@@ -155,8 +155,8 @@ def test_command_starts_shows_and_stops(agent):
     assert "queued, turn 0.\nHeartbeat: next at 2026-03-16 09:30:00 UTC." in run("status", "Watcher")
     again = json.loads(run("restart", "Watcher", "--json", "--user", watcher.owner.get_username()))
     assert again["loop"]["session"] != told["loop"]["session"]
-    assert run("stop", "Watcher").startswith("Stopped.\nWatcher does nothing by itself at the moment.\n")
-    assert run("stop", "Watcher").startswith("There was nothing to stop.\nWatcher does nothing by itself")
+    assert run("stop", "Watcher").startswith("Stopped.\nWatcher has no loop and no heartbeat running.\n")
+    assert run("stop", "Watcher").startswith("There was nothing to stop.\nWatcher has no loop and no heartbeat")
     assert json.loads(run("stop", "Watcher", "--json"))["stopped"] is False
     assert set(AgentSession.objects.values_list("status", flat=True)) == {Status.HALTED}
 
@@ -170,7 +170,7 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
 
     told = run("status", "Watcher")
     assert f"Its last loop, {loop.session.public_id}, ended at 2026-03-16T09:00:00+00:00: " in told
-    assert "It begins anew at 00:00 UTC." in told
+    assert "It starts again at 00:00 UTC." in told
     assert json.loads(run("status", "Watcher", "--json"))["last_loop"]["status"] == "halted"
     assert run("stop", "Watcher").startswith("Stopped.\n")
     assert "begins anew" not in run("status", "Watcher")
@@ -180,7 +180,7 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
     ("words", "says"),
     [
         (["start", "Nobody"], "There is no agent 'Nobody'"),
-        (["start", "Twin"], "Several agents are meant by 'Twin'"),
+        (["start", "Twin"], "Several agents match 'Twin'"),
         (["start", "Idle"], "has nothing to start: its definition has neither"),
         (["start", "Idle", "--user", "nobody"], "no active user"),
     ],

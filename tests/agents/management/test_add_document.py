@@ -1,4 +1,4 @@
-"""The command `add_document`: files into a collection, for somebody, by somebody."""
+"""`add_document`: add files to a collection."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_files_go_into_the_collection(owner, files, capsys):
     assert AuditEvent.objects.get(kind="document.added", details__size=5).actor == "system"
 
 
-def test_a_known_file_is_said_to_be_known(owner, files, capsys):
+def test_known_file_is_reported_as_known(owner, files, capsys):
     make_collection(owner)
     places = files(one=b"same", two=b"same")
     out = run(capsys, *places, "--collection", "contracts", "--owner", "ada", "--json")
@@ -60,9 +60,9 @@ def test_a_known_file_is_said_to_be_known(owner, files, capsys):
     assert Attachment.objects.count() == 1
 
 
-def test_a_collection_is_made_only_when_asked_for(owner, files, capsys):
+def test_collection_is_created_only_with_create(owner, files, capsys):
     [place] = files(one=b"first")
-    with pytest.raises(CommandError, match="--create makes one"):
+    with pytest.raises(CommandError, match="--create creates it"):
         run(capsys, place, "--collection", "new", "--owner", "ada")
     assert not Collection.objects.exists()
     run(capsys, place, "--collection", "new", "--owner", "ada", "--create")
@@ -70,7 +70,7 @@ def test_a_collection_is_made_only_when_asked_for(owner, files, capsys):
     assert Collection.objects.get().owner == owner
 
 
-def test_what_cannot_be_read_is_named_and_the_others_are_added(owner, files, capsys, tmp_path):
+def test_unreadable_file_is_reported_and_others_added(owner, files, capsys, tmp_path):
     make_collection(owner)
     good, bad = files(good=b"words", bad=bytes(1_000))
     absent = str(tmp_path / "absent.txt")
@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_named_and_the_others_are_added(owner, files, cap
     assert Document.objects.get().name == "good.txt"
 
 
-def test_a_file_that_is_too_long_is_not_read_to_its_end(owner, capsys, tmp_path):
+def test_too_long_file_is_not_read_completely(owner, capsys, tmp_path):
     make_collection(owner)
     place = tmp_path / "long.txt"
     with place.open("wb") as file:
@@ -93,13 +93,13 @@ def test_a_file_that_is_too_long_is_not_read_to_its_end(owner, capsys, tmp_path)
     assert "at most 20,000,000 are read" in capsys.readouterr().out
 
 
-def test_the_record_names_who_did_it(owner, files, capsys):
+def test_audit_log_names_the_user(owner, files, capsys):
     make_collection(owner)
     run(capsys, *files(one=b"words"), "--collection", "contracts", "--owner", "ada", "--user", "ada")
     assert AuditEvent.objects.get(kind="document.added").actor == f"user:{owner.pk}"
 
 
-def test_somebody_else_may_not_add_for_the_owner(owner, files, capsys):
+def test_another_user_cannot_add_for_the_owner(owner, files, capsys):
     make_collection(owner)
     make_user(username="eve")
     [place] = files(one=b"words")

@@ -1,4 +1,4 @@
-"""load_agents, check_agents, export_agent: what they do, say and return."""
+"""load_agents, check_agents and export_agent: effects, output and exit codes."""
 
 import json
 
@@ -51,7 +51,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_load_agents_loads_a_whole_folder_by_name_and_records_who_did(capsys, ada, folder):
+def test_load_agents_loads_a_folder_and_records_the_user(capsys, ada, folder):
     out = run(capsys, "load_agents", folder, "--user", "ada")
 
     trader, watch = Agent.objects.order_by("pk")
@@ -72,19 +72,19 @@ def test_load_agents_again_changes_nothing(capsys, ada, folder):
     run(capsys, "load_agents", folder, "--user", "ada")
     rows = AuditEvent.objects.count()
 
-    assert f"{folder}/watch.yaml: nothing has changed: Watch is at version 1." in run(
+    assert f"{folder}/watch.yaml: no changes: Watch is at version 1." in run(
         capsys, "load_agents", folder / "watch.yaml", "--owner", "ada"
     )
     assert AuditEvent.objects.count() == rows
 
 
-def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
+def test_load_agents_prints_json(capsys, ada, folder):
     (folder / "watch.yaml").write_text(TEXT + "sensors: [{name: s, type: poll, source: {tool: now}}]\n")
 
-    told = json.loads(run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada", "--json"))
+    facts = json.loads(run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada", "--json"))
 
     agent = Agent.objects.get()
-    assert told["agents"] == [
+    assert facts["agents"] == [
         {
             "file": f"{folder}/watch.yaml",
             "agent_id": str(agent.public_id),
@@ -98,32 +98,32 @@ def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
             "notes": [],
         }
     ]  # fmt: skip
-    assert (told["dry_run"], told["problems"]) == (False, [])
+    assert (facts["dry_run"], facts["problems"]) == (False, [])
 
 
-def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, ada, folder):
+def test_dry_run_prints_the_plan_and_changes_nothing(capsys, ada, folder):
     out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
 
-    assert out.startswith("This is what would be done:\n")
+    assert out.startswith("Dry run. This would be done:\n")
     assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' created.\n" in out
-    assert out.endswith("Nothing was done: this was a dry run.\n")
+    assert out.endswith("Nothing was done.\n")
     assert not Agent.objects.exists()
     assert not Trigger.objects.exists()
     assert not AuditEvent.objects.exists()
 
 
-def test_one_problem_keeps_all_from_being_loaded_and_all_problems_are_named(capsys, ada, folder):
+def test_one_problem_loads_nothing_and_all_are_listed(capsys, ada, folder):
     (folder / "worse.yaml").write_text("mode: fast\nzone: Mars\n")
     (folder / "wrong.yaml").write_text("name: Wrong\ntriggers: [{name: a, kind: event, playbook: none}]\n")
 
-    said = failed(capsys, "load_agents", folder, folder / "none.yaml", "--user", "ada")
+    output = failed(capsys, "load_agents", folder, folder / "none.yaml", "--user", "ada")
 
-    assert [line.partition(": expected")[0] for line in said.splitlines()] == [
+    assert [line.partition(": expected")[0] for line in output.splitlines()] == [
         f"PROBLEM {folder}/worse.yaml:1: mode",
         f"PROBLEM {folder}/worse.yaml:2: zone",
         f"PROBLEM {folder}/wrong.yaml:2: triggers[0].playbook",
         f"PROBLEM {folder}/none.yaml",
-        "4 problems in 5 files: nothing was loaded.",
+        "4 problems in 5 files. Nothing was loaded.",
     ]
     assert not Agent.objects.exists()
     assert (
@@ -132,7 +132,7 @@ def test_one_problem_keeps_all_from_being_loaded_and_all_problems_are_named(caps
     )
 
 
-def test_what_cannot_be_done_now_is_a_problem_of_its_file(capsys, ada, folder):
+def test_refused_import_is_a_problem_of_its_file(capsys, ada, folder):
     agent = make_agent(owner=ada, name="Watch", mode="manual")
     make_session(owner=ada, agent=agent)
     (folder / "watch.yaml").write_text("name: Watch\nmode: auto\n")
@@ -140,37 +140,37 @@ def test_what_cannot_be_done_now_is_a_problem_of_its_file(capsys, ada, folder):
     assert "manual can be tightened now, not loosened to auto" in failed(capsys, "load_agents", folder, "--user", "ada")
 
 
-def test_load_agents_asks_whose_agents_they_are_unless_there_is_one_person(capsys, ada, folder):
+def test_load_agents_needs_an_owner_with_several_users(capsys, ada, folder):
     run(capsys, "load_agents", folder / "watch.yaml")
     assert Agent.objects.get().owner == ada
     assert AuditEvent.objects.latest("pk").actor == "system"
 
     make_user()
-    assert "Say whose agents these are" in failed(capsys, "load_agents", folder)
+    assert "Give the owner of the agents" in failed(capsys, "load_agents", folder)
     assert "no active user 'nobody'" in failed(capsys, "load_agents", folder, "--user", "nobody")
 
 
-def test_check_agents_finds_the_samples_of_the_seed_fine_and_notes_what_is_missing(capsys, folder):
+def test_check_agents_passes_files_and_notes_unknown_names(capsys, folder):
     out = run(capsys, "check_agents", folder)
 
     assert [line.partition(": expected")[0] for line in out.splitlines()] == [
         f"NOTE {folder}/trader.yml:2: hot_state.fields.cash.refresh_tool",
         f"NOTE {folder}/trader.yml:7: sensors[0].source.tool",
         f"NOTE {folder}/trader.yml:9: sensors[0].signals[0].model",
-        "2 files are fine.",
+        "2 files without problems.",
     ]
     assert not Agent.objects.exists()
 
 
-def test_check_agents_names_every_problem_also_of_sensors_that_would_be_skipped(capsys, folder):
+def test_check_agents_lists_problems_of_skipped_sensors(capsys, folder):
     (folder / "copy.yaml").write_text(TEXT + "sensors: [{name: s, type: poll, source: {tool: now}}]\n")
     (folder / "long.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     (folder / "latin.yaml").write_bytes(b"name: \xe9\n")
 
-    said = failed(capsys, "check_agents", folder)
+    output = failed(capsys, "check_agents", folder)
 
     interval = "sensors[0].interval: expected a whole number of seconds, 1 or more"
-    assert [line for line in said.splitlines() if not line.startswith("NOTE")] == [
+    assert [line for line in output.splitlines() if not line.startswith("NOTE")] == [
         f"PROBLEM {folder}/copy.yaml:4: {interval}: a poll needs one; got nothing",
         f"PROBLEM {folder}/latin.yaml: expected UTF-8 text: byte 6 makes no character",
         f"PROBLEM {folder}/long.yaml: expected at most {MAX_BYTES} bytes",
@@ -179,15 +179,15 @@ def test_check_agents_names_every_problem_also_of_sensors_that_would_be_skipped(
     ]
 
 
-def test_check_agents_tells_a_program(capsys, folder):
+def test_check_agents_prints_json(capsys, folder):
     (folder / "watch.yaml").write_text("mode: fast\n")
-    told = json.loads(failed(capsys, "check_agents", folder, "--json").splitlines()[0])
+    facts = json.loads(failed(capsys, "check_agents", folder, "--json").splitlines()[0])
 
-    assert (told["ok"], told["files"]) == (False, [f"{folder}/trader.yml", f"{folder}/watch.yaml"])
-    assert (told["problems"][0]["line"], told["problems"][0]["key"], len(told["notes"])) == (1, "mode", 3)
+    assert (facts["ok"], facts["files"]) == (False, [f"{folder}/trader.yml", f"{folder}/watch.yaml"])
+    assert (facts["problems"][0]["line"], facts["problems"][0]["key"], len(facts["notes"])) == (1, "mode", 3)
 
 
-def test_a_folder_without_agents_is_a_mistake(capsys, tmp_path):
+def test_folder_without_yaml_is_an_error(capsys, tmp_path):
     assert f"There is no YAML file in {tmp_path}." in failed(capsys, "check_agents", tmp_path)
 
 
@@ -195,11 +195,11 @@ def test_export_agent_writes_what_load_agents_reads(capsys, ada, folder):
     run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada")
 
     assert run(capsys, "export_agent", "Watch") == TEXT
-    told = json.loads(run(capsys, "export_agent", "Watch", "--owner", "ada", "--json"))
-    assert (told["yaml"], told["version"], told["owner"], told["drift"]) == (TEXT, 1, "ada", [])
+    facts = json.loads(run(capsys, "export_agent", "Watch", "--owner", "ada", "--json"))
+    assert (facts["yaml"], facts["version"], facts["owner"], facts["drift"]) == (TEXT, 1, "ada", [])
 
 
-def test_export_agent_says_what_differs_here(capsys, ada, folder):
+def test_export_agent_notes_drift(capsys, ada, folder):
     run(capsys, "load_agents", folder / "watch.yaml", "--user", "ada")
     agent_edit(agent=Agent.objects.get(), by=ada, now=NOW, mode="semi")
 
@@ -207,9 +207,9 @@ def test_export_agent_says_what_differs_here(capsys, ada, folder):
     assert capsys.readouterr().err == "NOTE mode is semi here, and manual in its text.\n"
 
 
-def test_export_agent_says_which_one_is_meant(capsys, ada):
+def test_export_agent_needs_an_unambiguous_name(capsys, ada):
     assert "There is no agent 'Nobody'." in failed(capsys, "export_agent", "Nobody")
     make_agent(owner=ada, name="Twin")
     make_agent(name="Twin")
-    assert "Several agents are meant by 'Twin': say the public id of one." in failed(capsys, "export_agent", "Twin")
+    assert "Several agents match 'Twin'. Give the public id of one." in failed(capsys, "export_agent", "Twin")
     assert run(capsys, "export_agent", "Twin", "--owner", "ada").startswith("name: Twin\nmode: semi\n")

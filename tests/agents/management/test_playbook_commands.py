@@ -1,4 +1,4 @@
-"""load_skills, import_playbook, export_playbook: what they do, say and return."""
+"""load_skills, import_playbook and export_playbook: effects, output and exit codes."""
 
 import json
 
@@ -31,20 +31,20 @@ def last_actor():
     return AuditEvent.objects.filter(chain="system").order_by("-seq").first().actor
 
 
-def test_load_skills_takes_new_ones_and_marks_changed_ones(capsys, write_skill):
+def test_load_skills_loads_new_and_marks_changed_skills(capsys, write_skill):
     assert run(capsys, "load_skills") == "There are no skills.\n"
     write_skill()
-    assert run(capsys, "load_skills") == "reader (version 1): new, taken as it is\n"
-    assert run(capsys, "load_skills") == "reader (version 1): as it was accepted\n"
+    assert run(capsys, "load_skills") == "reader (version 1): new, loaded\n"
+    assert run(capsys, "load_skills") == "reader (version 1): unchanged\n"
     accepted = run(capsys, "load_skills", "--accept", "reader")
-    assert accepted == "reader (version 1): nothing to accept: it is as it was accepted\n"
+    assert accepted == "reader (version 1): nothing to accept: unchanged\n"
     write_skill(body="New text.")
-    assert "CHANGED; it does not run until it is accepted: look at its files, then --accept reader" in run(
+    assert "CHANGED; it does not run until it is accepted: review its files, then --accept reader" in run(
         capsys, "load_skills"
     )
 
 
-def test_load_skills_accepts_the_named_ones_and_records_who_did(capsys, write_skill):
+def test_load_skills_accepts_skills_and_records_the_user(capsys, write_skill):
     ada = make_user(username="ada", is_superuser=True)
     for name in ("reader", "writer", "third"):
         write_skill(name)
@@ -64,7 +64,7 @@ def test_load_skills_fails_when_a_folder_is_bad_and_loads_the_others(capsys, roo
     write_skill("good")
     (root / "bad").mkdir()
 
-    with pytest.raises(CommandError, match="1 could not be loaded or accepted; the others were"):
+    with pytest.raises(CommandError, match=r"1 could not be loaded or accepted\. The others were"):
         call_command("load_skills")
 
     assert f"PROBLEM {root / 'bad'}: there is no SKILL.md." in capsys.readouterr().out
@@ -74,7 +74,7 @@ def test_load_skills_fails_when_a_folder_is_bad_and_loads_the_others(capsys, roo
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 1
 
 
-def test_load_skills_is_refused_to_who_may_not(write_skill):
+def test_load_skills_needs_the_permission(write_skill):
     make_user(username="eve")
 
     with pytest.raises(CommandError, match=r"agents\.change_promptskill"):
@@ -97,11 +97,11 @@ def test_import_and_export_a_playbook(capsys, file):
     assert last_actor() == "system"
     assert run(capsys, "export_playbook", "Leases", "--owner", "bob") == TEXT
     again = run(capsys, "import_playbook", str(file), "--owner", "bob")
-    assert again == "Nothing has changed: Leases of bob is at version 1.\n"
+    assert again == "No changes: Leases of bob is at version 1.\n"
     file.write_text(TEXT.replace("Two", "Three"))
-    said = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
+    output = json.loads(run(capsys, "import_playbook", str(file), "--owner", "bob", "--user", "bob", "--json"))
     playbook = Playbook.objects.get()
-    assert said == {
+    assert output == {
         "playbook_id": str(playbook.public_id),
         "name": "Leases",
         "version": 2,
@@ -118,7 +118,7 @@ def test_import_and_export_a_playbook(capsys, file):
     }
 
 
-def test_import_says_where_the_mistake_is(file):
+def test_import_reports_the_line_of_an_error(file):
     make_user(username="bob")
     file.write_text(TEXT.replace("severity: warn", "severity: [warn]"))
 
@@ -136,7 +136,7 @@ def test_import_says_where_the_mistake_is(file):
         (b"#" * (MAX_BYTES + 1), f"longer than {MAX_BYTES} bytes"),
     ],
 )
-def test_import_refuses_what_is_no_playbook_file(file, content, says):
+def test_import_refuses_other_files(file, content, says):
     make_user(username="bob")
     if content is None:
         file.unlink()
@@ -147,7 +147,7 @@ def test_import_refuses_what_is_no_playbook_file(file, content, says):
         call_command("import_playbook", str(file), "--owner", "bob")
 
 
-def test_import_is_refused_to_who_may_not(file):
+def test_import_needs_the_permission(file):
     make_user(username="bob")
     make_user(username="eve")
 
@@ -156,7 +156,7 @@ def test_import_is_refused_to_who_may_not(file):
     assert not Playbook.objects.exists()
 
 
-def test_commands_name_users_and_playbooks_that_are_not_there(capsys, file):
+def test_unknown_users_and_playbooks_are_errors(capsys, file):
     make_user(username="bob")
     for arguments in (["import_playbook", str(file)], ["export_playbook", "Leases"]):
         with pytest.raises(CommandError, match="no active user 'nobody'"):

@@ -1,4 +1,4 @@
-"""run_now and triggers: what they do, say and return."""
+"""run_now and triggers: effects, output and exit codes."""
 
 import json
 from decimal import Decimal
@@ -28,7 +28,7 @@ def run(capsys, *arguments):
 
 
 def ends_as(monkeypatch, **fields):
-    """A worker takes the session while the command sleeps."""
+    """A worker runs the session while the command waits."""
 
     def work(_seconds):
         AgentSession.objects.update(completed_at=NOW, **fields)
@@ -69,7 +69,7 @@ def test_run_now_runs_a_skill_over_a_document(owner, capsys):
     assert AuditEvent.objects.get(kind="autonomous_trigger.run_now").actor == "command"
 
 
-def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
+def test_run_now_accepts_a_trigger_by_name_or_id(owner, capsys):
     trigger = make_trigger(owner=owner, name="Nightly", query="late fees")
     make_trigger(name="Nightly")
     for named in ("Nightly", str(trigger.public_id)):
@@ -77,7 +77,7 @@ def test_run_now_takes_a_trigger_by_its_name_or_its_id(owner, capsys):
     assert trigger.sessions.count() == 2
 
 
-def test_run_now_takes_a_playbook_alone(owner, capsys):
+def test_run_now_accepts_a_playbook_alone(owner, capsys):
     playbook = make_playbook(owner)
     run(capsys, "run_now", "--playbook", playbook.name, "--owner", "ada")
     assert AgentSession.objects.get().params == {"playbook": str(playbook.public_id)}
@@ -95,7 +95,7 @@ def test_run_now_waits_for_the_end(owner, capsys, monkeypatch):
     assert "completed (completed)" in out
 
 
-def test_run_now_tells_what_the_run_found(owner, capsys, monkeypatch):
+def test_run_now_prints_the_findings(owner, capsys, monkeypatch):
     def work(_seconds):
         AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
         AgentSession.objects.get().findings.create(title="Late fees", content="Two per cent.")
@@ -116,11 +116,11 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
 
     monkeypatch.setattr(base.time, "sleep", work)
     asked = ["run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "30"]
-    told = run(capsys, *asked)
-    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in told
-    assert "info: Is unverified (lease.txt)\nSee there.\n" in told
-    assert "Never said" not in told
-    assert max(map(len, told.splitlines())) < 210
+    output = run(capsys, *asked)
+    assert "\ninfo: Is verified (lease.txt)\nSee there.\n“A fee of 2 % and" in output
+    assert "info: Is unverified (lease.txt)\nSee there.\n" in output
+    assert "Never said" not in output
+    assert max(map(len, output.splitlines())) < 210
 
     first, second = json.loads(run(capsys, *asked, "--json"))["findings"]
     assert (first["document"], first["document_id"]) == ("lease.txt", str(document.public_id))
@@ -128,7 +128,7 @@ def test_run_now_names_the_document_of_each_finding_and_quotes_it(owner, capsys,
     assert (first["quote_check"], second["quote_check"]) == ("verified", "unverified")
 
 
-def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
+def test_run_now_reports_a_waiting_run(owner, monkeypatch):
     def work(_seconds):
         AgentSession.objects.update(status=Status.WAITING, waiting_on=WaitingOn.INPUT)
         session = AgentSession.objects.get()
@@ -136,7 +136,7 @@ def test_run_now_says_for_whom_a_run_waits(owner, monkeypatch):
             make_question(session)
 
     monkeypatch.setattr(base.time, "sleep", work)
-    with pytest.raises(CommandError, match="The run did not complete: it waits for an answer"):
+    with pytest.raises(CommandError, match="The run did not complete: it is waiting for an answer"):
         call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0.1")
 
 
@@ -149,7 +149,7 @@ def test_run_now_fails_when_the_run_does_not_complete(owner, capsys, monkeypatch
     assert json.loads(capsys.readouterr().out)["terminal_reason"] == "cost_cap_reached"
 
 
-def test_run_now_does_not_wait_for_ever(owner):
+def test_run_now_stops_waiting_after_the_limit(owner):
     with pytest.raises(CommandError, match="did not complete: queued"):
         call_command("run_now", "--skill", make_skill().name, "--owner", "ada", "--query", "q", "--wait", "0")
 
@@ -171,7 +171,7 @@ def test_run_now_does_not_wait_for_ever(owner):
         ([], "exactly one playbook or skill, or a goal"),
     ],
 )
-def test_run_now_says_what_is_wrong(owner, arguments, says):
+def test_run_now_reports_invalid_arguments(owner, arguments, says):
     make_skill(name="s")
     make_trigger(owner=owner, name="Twice")
     make_trigger(owner=owner, name="Twice")
@@ -180,7 +180,7 @@ def test_run_now_says_what_is_wrong(owner, arguments, says):
     assert not AgentSession.objects.exists()
 
 
-def test_run_now_runs_only_for_users_who_are_there_and_have_opted_in(owner):
+def test_run_now_needs_an_opted_in_user(owner):
     make_skill(name="s")
     make_user(username="bob", opted_in=False)
     for name, says in (("nobody", "no user 'nobody'"), ("bob", "opted in")):
@@ -188,7 +188,7 @@ def test_run_now_runs_only_for_users_who_are_there_and_have_opted_in(owner):
             call_command("run_now", "--skill", "s", "--query", "q", "--owner", name)
 
 
-def test_triggers_lists_what_is_in_use(owner, capsys):
+def test_triggers_lists_active_triggers(owner, capsys):
     due = make_trigger(
         owner=owner, kind=TriggerKind.SCHEDULE, name="Nightly", cron="0 6 * * *", zone="Europe/Paris", next_run_at=NOW
     )

@@ -180,7 +180,7 @@ def test_command_lists_the_keys_of_one_user():
     make_key(make_user(username="bob"), expires_at=None)
     assert [key["user"] for key in json.loads(run("list", "--json"))["keys"]] == ["bob", "ada"]
     assert [key["user"] for key in json.loads(run("list", "ada", "--json"))["keys"]] == ["ada"]
-    assert "never ends" in run("list", "bob")
+    assert "never expires" in run("list", "bob")
 
 
 def test_command_reports_when_there_are_no_keys():

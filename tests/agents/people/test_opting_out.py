@@ -200,7 +200,7 @@ def test_command_ends_loops_and_with_halt_all_every_run(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["--halt-all"], "goes with --out"), (["--user", "eve"], "eve may not change the profile of bob")],
+    [(["--halt-all"], "needs --out"), (["--user", "eve"], "eve may not change the profile of bob")],
 )
 def test_command_explains_invalid_arguments(arguments, says):
     make_user(username="bob")

@@ -155,7 +155,7 @@ def test_sample_source_reports_a_taken_port_once_and_starts_when_free(monkeypatc
             assert server.server_port == port
 
     [line] = said.getvalue().splitlines()
-    assert f"Port {port} of this machine is taken" in line
+    assert f"Port {port} is taken" in line
     assert "LQOPS_SAMPLE_METRICS_PORT" in line
     assert pauses == [30, 30, 30]
 

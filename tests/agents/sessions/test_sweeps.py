@@ -11,7 +11,7 @@ from agents.models import AgentSession, Lease
 from agents.sessions import leases
 from agents.sessions.leases import LOST_AGAIN_AFTER, lease_claim, lost_again, queued_again, sleepers_wake
 from agents.sessions.lifecycle import session_create, session_enqueue
-from agents.ticker import duty_done, duty_is_ahead, duty_leave, duty_take
+from agents.ticker import acquire, clock_moved_back, record_done, release
 from tests.factories import NOW, make_session, make_user
 
 pytestmark = pytest.mark.django_db
@@ -201,39 +201,39 @@ def test_lost_session_is_taken_over_whatever_else_runs(settings):
 def test_duty_has_one_holder_until_it_is_not_heard_of():
     life = timedelta(seconds=10)
 
-    assert duty_take("ticker", owner="a", lifetime=life, now=NOW)
-    assert duty_take("ticker", owner="a", lifetime=life, now=NOW + SECOND)
-    assert not duty_take("ticker", owner="b", lifetime=life, now=NOW + 10 * SECOND)
-    assert duty_take("ticker", owner="b", lifetime=life, now=NOW + 11 * SECOND)
-    assert not duty_take("ticker", owner="a", lifetime=life, now=NOW + 12 * SECOND)
+    assert acquire("ticker", owner="a", lifetime=life, now=NOW)
+    assert acquire("ticker", owner="a", lifetime=life, now=NOW + SECOND)
+    assert not acquire("ticker", owner="b", lifetime=life, now=NOW + 10 * SECOND)
+    assert acquire("ticker", owner="b", lifetime=life, now=NOW + 11 * SECOND)
+    assert not acquire("ticker", owner="a", lifetime=life, now=NOW + 12 * SECOND)
 
 
 def test_duty_that_is_left_can_be_taken_at_once_and_says_when_it_was_done():
     life = timedelta(seconds=10)
-    duty_take("ticker", owner="a", lifetime=life, now=NOW)
-    duty_done("ticker", owner="a", now=NOW)
-    duty_leave("ticker", owner="a")
+    acquire("ticker", owner="a", lifetime=life, now=NOW)
+    record_done("ticker", owner="a", now=NOW)
+    release("ticker", owner="a")
 
-    assert duty_take("ticker", owner="b", lifetime=life, now=NOW)
+    assert acquire("ticker", owner="b", lifetime=life, now=NOW)
     assert Lease.objects.get(name="ticker").done_at == NOW
 
 
 def test_duty_is_ahead_when_it_was_taken_or_done_at_a_time_that_is_still_to_come():
     life = timedelta(seconds=10)
-    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
-    duty_take("ticker", owner="a", lifetime=life, now=NOW)
-    duty_done("ticker", owner="a", now=NOW)
+    assert not clock_moved_back("ticker", lifetime=life, now=NOW)
+    acquire("ticker", owner="a", lifetime=life, now=NOW)
+    record_done("ticker", owner="a", now=NOW)
 
-    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
-    assert duty_is_ahead("ticker", lifetime=life, now=NOW - SECOND)
-    duty_leave("ticker", owner="a")
-    assert duty_is_ahead("ticker", lifetime=life, now=NOW - SECOND)
-    assert not duty_is_ahead("ticker", lifetime=life, now=NOW)
+    assert not clock_moved_back("ticker", lifetime=life, now=NOW)
+    assert clock_moved_back("ticker", lifetime=life, now=NOW - SECOND)
+    release("ticker", owner="a")
+    assert clock_moved_back("ticker", lifetime=life, now=NOW - SECOND)
+    assert not clock_moved_back("ticker", lifetime=life, now=NOW)
 
 
 def test_duty_that_was_taken_for_longer_than_can_be_is_free():
     life = timedelta(seconds=10)
-    duty_take("ticker", owner="a", lifetime=life, now=NOW + 3_600 * SECOND)
+    acquire("ticker", owner="a", lifetime=life, now=NOW + 3_600 * SECOND)
 
-    assert duty_take("ticker", owner="b", lifetime=life, now=NOW)
-    assert not duty_take("ticker", owner="a", lifetime=life, now=NOW + SECOND)
+    assert acquire("ticker", owner="b", lifetime=life, now=NOW)
+    assert not acquire("ticker", owner="a", lifetime=life, now=NOW + SECOND)

@@ -299,12 +299,12 @@ def test_command_lets_a_superuser_restore_the_declared_level(superuser):
 @every_row(
     ("arguments", "refusal"),
     [
-        (["look"], "Say what to set"),
+        (["look"], "Give at least one change"),
         (["look", "--level", "SAFE"], "Only a superuser may lower look"),
         (["nothing", "--disabled"], "There is no installed skill nothing"),
         (["look", "--hourly-limit", "1000001"], "from 0 to 1000000"),
         (["look", "--hourly-limit", "-1"], "neither a number"),
-        (["look", "--hourly-limit", "many"], "neither a number from 0 on nor none"),
+        (["look", "--hourly-limit", "many"], "neither a number, 0 or more, nor none"),
         (["look", "--level", "HARMLESS"], "invalid choice"),
         (["look", "--enabled", "--disabled"], "not allowed with"),
     ],

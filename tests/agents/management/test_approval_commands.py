@@ -1,4 +1,4 @@
-"""approvals, approve and deny at the terminal: what waits, yes to one digest, no."""
+"""approvals, approve, deny and answer: effects, output and exit codes."""
 
 import io
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def waiting(approver):
-    """A session that waits for a yes to one call."""
+    """A session that is waiting for approval of one call."""
     session = make_session(agent=make_agent())
     with tool(ToolIntent.RUN_SKILL, probe=Probe(), level=Level.RESTRICTED):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "a letter"}, key="step:1")
@@ -30,73 +30,75 @@ def waiting(approver):
     return Approval.objects.get(session=session)
 
 
-def said(*arguments):
+def output(*arguments):
     out = io.StringIO()
     call_command(*arguments, stdout=out)
     return out.getvalue()
 
 
-def test_what_waits_is_listed_with_its_digest(waiting):
-    [row] = json.loads(said("approvals", "--json"))
+def test_pending_approvals_are_listed_with_digest(waiting):
+    [row] = json.loads(output("approvals", "--json"))
 
     assert (row["approval"], row["digest"]) == (str(waiting.public_id), waiting.digest)
     assert row["arguments"] == {"to": "a letter"}
-    assert waiting.digest in said("approvals")
-    assert "1 waiting." in said("approvals")
+    assert waiting.digest in output("approvals")
+    assert "1 waiting." in output("approvals")
 
 
-def test_nothing_waiting_says_so():
-    assert said("approvals") == "Nothing waits for a person.\n"
-    assert json.loads(said("approvals", "--json")) == []
+def test_empty_list_says_nothing_is_waiting():
+    assert output("approvals") == "Nothing is waiting for a person.\n"
+    assert json.loads(output("approvals", "--json")) == []
 
 
-def test_approvals_mentions_questions_that_wait():
+def test_approvals_mentions_open_questions():
     make_question()
-    told = "Questions that wait for an answer: 1. `manage.py answer` lists them.\n"
-    assert said("approvals") == f"No call waits for a person.\n{told}"
-    assert json.loads(said("approvals", "--json")) == []
+    message = "Questions waiting for an answer: 1. `manage.py answer` lists them.\n"
+    assert output("approvals") == f"No call is waiting for approval.\n{message}"
+    assert json.loads(output("approvals", "--json")) == []
 
 
-def test_a_run_that_waits_for_a_person_is_told_with_the_next_command(waiting):
+def test_waiting_run_prints_the_next_command(waiting):
     question = make_question()
     known = make_session(status=Status.WAITING, waiting_on=WaitingOn.OPERATOR)
     waiting.session.refresh_from_db()
 
     assert incomplete(waiting.session) == (
-        "did not complete: it waits for an approval. Look at the call with: "
+        "did not complete: it is waiting for an approval. Review the call with: "
         f"manage.py approve {waiting.public_id} --user NAME"
     )
     assert incomplete(question.session) == (
-        f'did not complete: it waits for an answer: Which of the two?\nmanage.py answer {question.public_id} "…" '
+        f'did not complete: it is waiting for an answer: Which of the two?\nmanage.py answer {question.public_id} "…" '
         "--user NAME"
     )
-    assert "what became of a call" in incomplete(known)
+    assert "unknown outcome" in incomplete(known)
     assert incomplete(make_session(status=Status.QUEUED)) == "did not complete: queued."
 
 
 def test_approve_without_a_digest_shows_the_call_and_decides_nothing(waiting, approver):
     named = f"{waiting.public_id} --user {approver.username}"
-    shown = json.loads(said("approve", str(waiting.public_id), "--user", approver.username, "--json"))
-    text = said("approve", str(waiting.public_id), "--user", approver.username)
+    facts = json.loads(output("approve", str(waiting.public_id), "--user", approver.username, "--json"))
+    text = output("approve", str(waiting.public_id), "--user", approver.username)
 
-    assert shown["digest"] == waiting.digest
-    assert "pk" not in shown
+    assert facts["digest"] == waiting.digest
+    assert "pk" not in facts
     assert f"manage.py approve {named} --digest {waiting.digest}\n" in text
     assert f"manage.py deny {named} " in text
     waiting.refresh_from_db()
     assert waiting.status == ApprovalStatus.PENDING
 
 
-def test_approve_without_a_digest_says_when_there_is_nothing_to_decide_any_more(waiting, approver):
-    said("deny", str(waiting.public_id), "--user", approver.username)
-    text = said("approve", str(waiting.public_id), "--user", approver.username)
+def test_approve_of_a_decided_call_says_so(waiting, approver):
+    output("deny", str(waiting.public_id), "--user", approver.username)
+    text = output("approve", str(waiting.public_id), "--user", approver.username)
 
-    assert text.endswith("There is nothing to decide any more: it is rejected.\n")
+    assert text.endswith("There is nothing to decide: it is rejected.\n")
     assert "--digest" not in text
 
 
-def test_approve_with_the_digest_lets_the_run_go_on_and_records_who(waiting, approver):
-    answer = said("approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json")
+def test_approve_with_digest_resumes_the_run(waiting, approver):
+    answer = output(
+        "approve", str(waiting.public_id), "--user", approver.username, "--digest", waiting.digest, "--json"
+    )
 
     assert json.loads(answer) == {"approval": str(waiting.public_id), "status": "approved"}
     assert AgentSession.objects.get(pk=waiting.session_id).status == Status.QUEUED
@@ -106,18 +108,18 @@ def test_approve_with_the_digest_lets_the_run_go_on_and_records_who(waiting, app
 
 def test_approve_with_another_digest_is_refused(waiting, approver):
     with pytest.raises(CommandError, match="has changed since it was shown"):
-        said("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
+        output("approve", str(waiting.public_id), "--user", approver.username, "--digest", "0" * 64)
 
 
-def test_who_may_not_decide_is_refused(waiting):
+def test_decision_needs_the_permission(waiting):
     with pytest.raises(CommandError, match="may not decide"):
-        said("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
+        output("approve", str(waiting.public_id), "--user", make_user().username, "--digest", waiting.digest)
     with pytest.raises(CommandError, match="may not decide"):
-        said("deny", str(waiting.public_id), "--user", make_user().username)
+        output("deny", str(waiting.public_id), "--user", make_user().username)
 
 
-def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
-    line = said("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
+def test_deny_stores_the_note_and_resumes_the_run(waiting, approver):
+    line = output("deny", str(waiting.public_id), "--user", approver.username, "--note", "not to them")
 
     waiting.refresh_from_db()
     assert line == "Denied: send_letter.\n"
@@ -127,44 +129,44 @@ def test_deny_keeps_the_note_and_lets_the_run_go_on(waiting, approver):
 
 @pytest.mark.parametrize("command", ["approve", "deny"])
 @pytest.mark.parametrize("name", ["4554cdd9", "00000000-0000-0000-0000-000000000000"])
-def test_unknown_approval_is_named(command, name, approver):
+def test_unknown_approval_is_an_error(command, name, approver):
     with pytest.raises(CommandError, match=f"There is no approval '{name}'"):
-        said(command, name, "--user", approver.username)
+        output(command, name, "--user", approver.username)
 
 
-def test_nobody_cannot_decide(waiting):
+def test_decision_needs_a_user(waiting):
     with pytest.raises(CommandError, match="There is no active user"):
-        said("approve", str(waiting.public_id), "--user", "ghost")
+        output("approve", str(waiting.public_id), "--user", "ghost")
 
 
-def test_the_beginning_of_an_id_is_enough_if_it_is_the_only_one(waiting, approver):
+def test_unique_beginning_of_an_id_is_enough(waiting, approver):
     by = ("--user", approver.username)
     short = str(waiting.public_id)[:8]
-    with pytest.raises(CommandError, match="say 6 characters of its id, or more"):
-        said("approve", short[:4], *by)
-    assert "Nothing is decided yet" in said("approve", short, *by)
+    with pytest.raises(CommandError, match="give at least 6 characters of its id"):
+        output("approve", short[:4], *by)
+    assert "Nothing is decided yet" in output("approve", short, *by)
     twin = f"{short}-0000-4000-8000-000000000001"
     other = Approval.objects.get(pk=waiting.pk)
     other.pk, other.public_id, other.call_key = None, twin, "another"
     other.save(force_insert=True)
     with pytest.raises(CommandError, match="More than one approval begins with"):
-        said("deny", short, *by)
-    assert said("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
+        output("deny", short, *by)
+    assert output("deny", str(waiting.public_id)[:13], *by) == "Denied: send_letter.\n"
 
 
-def test_an_answer_without_a_text_or_a_user_says_what_is_missing():
+def test_answer_without_text_or_user_is_an_error():
     question = make_question()
     short = str(question.public_id)[:8]
-    with pytest.raises(CommandError, match="Say the answer"):
-        said("answer", short)
-    with pytest.raises(CommandError, match="Say who answers"):
-        said("answer", short, "The first.")
-    said("answer", short, "The first.", "--user", question.session.owner.get_username())
+    with pytest.raises(CommandError, match="Give the answer"):
+        output("answer", short)
+    with pytest.raises(CommandError, match="Give the user who answers"):
+        output("answer", short, "The first.")
+    output("answer", short, "The first.", "--user", question.session.owner.get_username())
     question.refresh_from_db()
     assert question.answer == "The first."
 
 
-def test_who_reads_no_further_is_no_error(monkeypatch):
+def test_closed_output_pipe_is_no_error(monkeypatch):
     class Closed(io.StringIO):
         def flush(self):
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""Streams of the text of runs from a real web process: in order, resumable, and ended once."""
+"""Session streams from a real web process: in order, resumable, with one end."""
 
 import json
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ def address_of(session):
 
 @pytest.fixture
 def listen(http, owner):
-    """`listen(session, …)`: an open stream of the owner's; what it says is read from its lines."""
+    """`listen(session, …)`: an open stream of the owner, read line by line."""
     headers = {"Authorization": f"Bearer {key_of(owner)}", "Accept": "text/event-stream"}
 
     @contextmanager
@@ -57,7 +57,7 @@ def complete(session):
     )
 
 
-def test_text_arrives_while_it_is_written_and_ends_once(listen, owner):
+def test_text_arrives_while_written_and_finishes_once(listen, owner):
     session = open_chat(owner)
     make_part(session, "Half past\n\nevent: finished\n")
     with listen(session) as answer:
@@ -77,7 +77,7 @@ def test_text_arrives_while_it_is_written_and_ends_once(listen, owner):
 
 
 @pytest.mark.parametrize("end", ["failed", "halted", "over before"])
-def test_stream_ends_once_however_the_run_ends(listen, owner, end):
+def test_stream_finishes_once_however_the_run_ends(listen, owner, end):
     session = make_chat(owner) if end == "over before" else open_chat(owner, status="queued")
     with listen(session) as answer:
         if end == "failed":
@@ -108,7 +108,7 @@ def test_quiet_stream_sends_keep_alives(listen, owner):
         assert ": still here" in answer.iter_lines()
 
 
-def test_connection_ends_in_time_and_the_run_continues(short_lived, listen, owner):
+def test_connection_ends_while_the_run_continues(short_lived, listen, owner):
     session = open_chat(owner, status="waiting", waiting_on="input")
     part = make_part(session, "Wait")
     with listen(session) as answer:
@@ -120,7 +120,7 @@ def test_connection_ends_in_time_and_the_run_continues(short_lived, listen, owne
     assert (text_of(found), len(ends(found))) == ("", 1)
 
 
-def test_places_are_limited_and_freed_on_disconnect(listen, owner):
+def test_stream_limit_frees_up_when_a_client_leaves(listen, owner):
     session = open_chat(owner)
     with listen(session) as first, listen(session) as second:
         assert (first.status_code, second.status_code) == (200, 200)
@@ -131,22 +131,22 @@ def test_places_are_limited_and_freed_on_disconnect(listen, owner):
         assert answer.status_code == 200
 
 
-def test_only_the_owner_can_listen(http, owner):
+def test_only_the_owner_gets_the_stream(http, owner):
     session = open_chat(owner)
 
-    def asked(secret="", method="GET", **query):
+    def response(secret="", method="GET", **query):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         answer = http.request(method, address_of(session), headers=headers, params=query)
         return answer.status_code, answer.json()["code"]
 
-    assert asked() == (401, "not_authenticated")
-    assert asked(key_of(make_user(is_superuser=True))) == (404, "not_found")
-    assert asked(key_of(owner, "write")) == (403, "scope_missing")
-    assert asked(key_of(owner), "POST") == (405, "method_not_allowed")
-    assert asked(key_of(owner), after="x") == (422, "invalid")
+    assert response() == (401, "not_authenticated")
+    assert response(key_of(make_user(is_superuser=True))) == (404, "not_found")
+    assert response(key_of(owner, "write")) == (403, "scope_missing")
+    assert response(key_of(owner), "POST") == (405, "method_not_allowed")
+    assert response(key_of(owner), after="x") == (422, "invalid")
 
 
-def test_signed_in_browser_can_listen(http, owner):
+def test_browser_session_gets_the_stream(http, owner):
     session, browser = make_chat(owner), Client()
     browser.force_login(owner)
     cookie = f"sessionid={browser.cookies['sessionid'].value}"

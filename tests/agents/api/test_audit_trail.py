@@ -1,4 +1,4 @@
-"""The same act through the API and through its service leaves the same record; the API's carries the request id.
+"""Every act leaves the same audit events through the API as through its service; the API adds the request id.
 
 Every route that changes something has a row in the table here; a new one without a row fails.
 """
@@ -43,7 +43,7 @@ NO_RECORD = {
 
 @dataclass(frozen=True)
 class Act:
-    """What is sent, and the call of the service that does the same. Both are given the world, and the row if any."""
+    """A request, and the service call that does the same. Both get the world and the row, if any."""
 
     does: Any
     body: Any = None
@@ -59,7 +59,7 @@ def seen(world, row):
     return {"digest": row.digest, "note": "fine"}
 
 
-def said(world):
+def actor(world):
     return {"by": world.by, "now": clock()}
 
 
@@ -68,15 +68,15 @@ def unknown(world, row):
 
 
 def accepted(world, row):
-    projects.proposal_accept(proposal=row, **said(world))
+    projects.proposal_accept(proposal=row, **actor(world))
 
 
 def paused(world, row):
-    triggers.trigger_pause(trigger=row, **said(world))
+    triggers.trigger_pause(trigger=row, **actor(world))
 
 
 def fresh_document(world, row):
-    documents.document_detach(document=row, collection=world.rows["collection"], **said(world))
+    documents.document_detach(document=row, collection=world.rows["collection"], **actor(world))
 
 
 def unused(world, row):
@@ -90,7 +90,7 @@ def at_rest(world, row):
 
 def under_way(world, row):
     at_rest(world, row)
-    agents.agent_start(agent=row, **said(world))
+    agents.agent_start(agent=row, **actor(world))
 
 
 def of_a_notice(world, row):
@@ -99,50 +99,50 @@ def of_a_notice(world, row):
 
 
 def all_halted(world, row):
-    halts.organisation_halt(reason="Stop.", **said(world))
+    halts.organisation_halt(reason="Stop.", **actor(world))
 
 
 EDITED = {"to": "Jo", "text": "Hello"}
 ACTS = {
-    "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **said(w)), {"name": "A"}),
+    "agent:create": Act(lambda w, _: agents.agent_create(owner=w.by, name="A", **actor(w)), {"name": "A"}),
     "agent:partial_update": Act(
-        lambda w, row: agents.agent_edit(agent=row, mode="manual", **said(w)), {"mode": "manual"}
+        lambda w, row: agents.agent_edit(agent=row, mode="manual", **actor(w)), {"mode": "manual"}
     ),
     "agent:define": Act(
-        lambda w, row: files.agent_define(agent=row, text="mode: manual\n", **said(w)),
+        lambda w, row: files.agent_define(agent=row, text="mode: manual\n", **actor(w)),
         {"definition": "mode: manual\n"},
     ),
     "agent:import_yaml": Act(
-        lambda w, _: files.agent_import(owner=w.by, text="name: A\n", **said(w)), {"definition": "name: A\n"}
+        lambda w, _: files.agent_import(owner=w.by, text="name: A\n", **actor(w)), {"definition": "name: A\n"}
     ),
-    "agent:start": Act(lambda w, row: agents.agent_start(agent=row, **said(w)), before=at_rest),
-    "agent:stop": Act(lambda w, row: agents.agent_stop(agent=row, **said(w)), before=under_way),
-    "agent:restart": Act(lambda w, row: agents.agent_restart(agent=row, **said(w)), before=under_way),
+    "agent:start": Act(lambda w, row: agents.agent_start(agent=row, **actor(w)), before=at_rest),
+    "agent:stop": Act(lambda w, row: agents.agent_stop(agent=row, **actor(w)), before=under_way),
+    "agent:restart": Act(lambda w, row: agents.agent_restart(agent=row, **actor(w)), before=under_way),
     "agent:halt": Act(
-        lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **said(w)),
+        lambda w, row: halts.agents_halt([row.pk], reason="It loops.", **actor(w)),
         {"reason": "It loops."},
         before=under_way,
     ),
-    "agent:destroy": Act(lambda w, row: agents.agent_delete(agent=row, **said(w)), before=unused),
+    "agent:destroy": Act(lambda w, row: agents.agent_delete(agent=row, **actor(w)), before=unused),
     "asks:post": Act(
-        lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **said(w)),
+        lambda w, _: halts.session_halt(w.rows["session"].pk, reason="x", **actor(w)),
         lambda w, _: {"text": f"halt session {public(w.rows['session'])}"},
     ),
     "approval:approve": Act(
-        lambda w, row: approvals.approval_approve(row.pk, digest=row.digest, note="fine", **said(w)), seen
+        lambda w, row: approvals.approval_approve(row.pk, digest=row.digest, note="fine", **actor(w)), seen
     ),
     "approval:deny": Act(
-        lambda w, row: approvals.approval_reject(row.pk, digest=row.digest, note="fine", **said(w)), seen
+        lambda w, row: approvals.approval_reject(row.pk, digest=row.digest, note="fine", **actor(w)), seen
     ),
     "approval:approve_edited": Act(
         lambda w, row: approvals.approval_approve_edited(
-            row.pk, digest=row.digest, arguments=EDITED, fits=fitting, **said(w)
+            row.pk, digest=row.digest, arguments=EDITED, fits=fitting, **actor(w)
         ),
         lambda w, row: {"digest": row.digest, "arguments": EDITED},
         before=of_a_notice,
     ),
     "approval:approve_for_session": Act(
-        lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **said(w)),
+        lambda w, row: approvals.standing_create(row.pk, digest=row.digest, uses=3, **actor(w)),
         lambda w, row: {"digest": row.digest, "uses": 3},
     ),
     "chat:create": Act(
@@ -150,17 +150,17 @@ ACTS = {
         {"message": "Which leases end this year?"},
     ),
     "callable-skill:partial_update": Act(
-        lambda w, _: registry.skill_set(name="send_email", declared=Level.RESTRICTED, hourly_limit=2, **said(w)),
+        lambda w, _: registry.skill_set(name="send_email", declared=Level.RESTRICTED, hourly_limit=2, **actor(w)),
         {"hourly_limit": 3},
     ),
-    "collection:create": Act(lambda w, _: documents.collection_create(owner=w.by, name="C", **said(w)), {"name": "C"}),
+    "collection:create": Act(lambda w, _: documents.collection_create(owner=w.by, name="C", **actor(w)), {"name": "C"}),
     "collection:partial_update": Act(
-        lambda w, row: documents.collection_rename(collection=row, name="C", **said(w)), {"name": "C"}
+        lambda w, row: documents.collection_rename(collection=row, name="C", **actor(w)), {"name": "C"}
     ),
-    "collection:destroy": Act(lambda w, row: documents.collection_delete(collection=row, **said(w))),
+    "collection:destroy": Act(lambda w, row: documents.collection_delete(collection=row, **actor(w))),
     "document:create": Act(
         lambda w, _: documents.document_add(
-            owner=w.by, name="a.txt", data=b"A new lease.", collection=w.rows["collection"], **said(w)
+            owner=w.by, name="a.txt", data=b"A new lease.", collection=w.rows["collection"], **actor(w)
         ),
         lambda w, _: {
             "file": SimpleUploadedFile("a.txt", b"A new lease.", "text/plain"),
@@ -169,63 +169,63 @@ ACTS = {
         form="multipart",
     ),
     "document:attach": Act(
-        lambda w, row: documents.document_attach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: documents.document_attach(document=row, collection=w.rows["collection"], **actor(w)),
         lambda w, row: {"collection": public(w.rows["collection"])},
         before=fresh_document,
     ),
     "document:detach": Act(
-        lambda w, row: documents.document_detach(document=row, collection=w.rows["collection"], **said(w)),
+        lambda w, row: documents.document_detach(document=row, collection=w.rows["collection"], **actor(w)),
         lambda w, row: {"collection": public(w.rows["collection"])},
     ),
-    "document:destroy": Act(lambda w, row: documents.document_delete(document=row, **said(w))),
+    "document:destroy": Act(lambda w, row: documents.document_delete(document=row, **actor(w))),
     "event:create": Act(
         lambda w, _: events.event_receive(owner=w.by, event=events.EventIn(source="monitor"), now=clock()),
         {"source": "monitor"},
     ),
-    "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **said(w)), {"reason": "Stop."}),
-    "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **said(w)), {"opted_in": False}),
+    "halt:post": Act(lambda w, _: halts.organisation_halt(reason="Stop.", **actor(w)), {"reason": "Stop."}),
+    "me:patch": Act(lambda w, _: accounts.profile_set(user=w.by, opted_in=False, **actor(w)), {"opted_in": False}),
     "memory:keep": Act(
-        lambda w, row: projects.memory_keep(memory=row, content="Short.", **said(w)), {"content": "Short."}
+        lambda w, row: projects.memory_keep(memory=row, content="Short.", **actor(w)), {"content": "Short."}
     ),
-    "memory:dismiss": Act(lambda w, row: projects.memory_dismiss(memory=row, **said(w))),
-    "memory:destroy": Act(lambda w, row: projects.memory_delete(memory=row, **said(w))),
-    "notification:read": Act(lambda w, row: notifications.notice_read(notification=row, **said(w))),
+    "memory:dismiss": Act(lambda w, row: projects.memory_dismiss(memory=row, **actor(w))),
+    "memory:destroy": Act(lambda w, row: projects.memory_delete(memory=row, **actor(w))),
+    "notification:read": Act(lambda w, row: notifications.notice_read(notification=row, **actor(w))),
     "playbook:create": Act(
         lambda w, _: playbooks.playbook_create(
-            owner=w.by, name="P", positions=[Position("Term", must_contain=("two years",))], **said(w)
+            owner=w.by, name="P", positions=[Position("Term", must_contain=("two years",))], **actor(w)
         ),
         {"name": "P", "positions": [{"issue": "Term", "must_contain": ["two years"]}]},
     ),
     "playbook:partial_update": Act(
-        lambda w, row: playbooks.playbook_edit(playbook=row, name="P", **said(w)), {"name": "P"}
+        lambda w, row: playbooks.playbook_edit(playbook=row, name="P", **actor(w)), {"name": "P"}
     ),
-    "playbook:destroy": Act(lambda w, row: playbooks.playbook_delete(playbook=row, **said(w))),
+    "playbook:destroy": Act(lambda w, row: playbooks.playbook_delete(playbook=row, **actor(w))),
     "playbook:import_yaml": Act(
-        lambda w, _: playbooks.playbook_import(owner=w.by, text=YAML, **said(w)), {"yaml": YAML}
+        lambda w, _: playbooks.playbook_import(owner=w.by, text=YAML, **actor(w)), {"yaml": YAML}
     ),
-    "precedent:dismiss": Act(lambda w, row: projects.precedent_dismiss(precedent=row, **said(w))),
+    "precedent:dismiss": Act(lambda w, row: projects.precedent_dismiss(precedent=row, **actor(w))),
     "precedent:promote": Act(
-        lambda w, row: projects.precedent_promote(precedent=row, project=w.rows["project"], **said(w)),
+        lambda w, row: projects.precedent_promote(precedent=row, project=w.rows["project"], **actor(w)),
         lambda w, row: {"project": public(w.rows["project"])},
     ),
-    "project:create": Act(lambda w, _: projects.project_create(owner=w.by, name="P", **said(w)), {"name": "P"}),
+    "project:create": Act(lambda w, _: projects.project_create(owner=w.by, name="P", **actor(w)), {"name": "P"}),
     "project:partial_update": Act(
-        lambda w, row: projects.project_edit(project=row, context_md="New.", **said(w)), {"context_md": "New."}
+        lambda w, row: projects.project_edit(project=row, context_md="New.", **actor(w)), {"context_md": "New."}
     ),
-    "project:destroy": Act(lambda w, row: projects.project_delete(project=row, **said(w))),
-    "proposal:accept": Act(lambda w, row: projects.proposal_accept(proposal=row, **said(w))),
-    "proposal:reject": Act(lambda w, row: projects.proposal_reject(proposal=row, **said(w))),
+    "project:destroy": Act(lambda w, row: projects.project_delete(project=row, **actor(w))),
+    "proposal:accept": Act(lambda w, row: projects.proposal_accept(proposal=row, **actor(w))),
+    "proposal:reject": Act(lambda w, row: projects.proposal_reject(proposal=row, **actor(w))),
     "proposal:retire": Act(
-        lambda w, row: projects.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **said(w)),
+        lambda w, row: projects.proposal_retire(proposal=ContextProposal.objects.get(pk=row.pk), **actor(w)),
         before=accepted,
     ),
     "question:answer": Act(
-        lambda w, row: questions.question_answer(row, answer="The second.", **said(w)), {"answer": "The second."}
+        lambda w, row: questions.question_answer(row, answer="The second.", **actor(w)), {"answer": "The second."}
     ),
-    "release:post": Act(lambda w, _: halts.organisation_release(**said(w)), before=all_halted),
+    "release:post": Act(lambda w, _: halts.organisation_release(**actor(w)), before=all_halted),
     "run-now:post": Act(
         lambda w, _: start_run(
-            owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **said(w)
+            owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **actor(w)
         ),
         lambda w, _: {
             "playbook": public(w.rows["playbook"]),
@@ -234,24 +234,24 @@ ACTS = {
         },
     ),
     "session:halt": Act(
-        lambda w, row: halts.session_halt(row.pk, reason="It loops.", **said(w)), {"reason": "It loops."}
+        lambda w, row: halts.session_halt(row.pk, reason="It loops.", **actor(w)), {"reason": "It loops."}
     ),
     "session:halt_all": Act(
-        lambda w, _: halts.sessions_halt([w.rows["session"].pk, w.waiting.pk], reason="Stop.", **said(w)),
+        lambda w, _: halts.sessions_halt([w.rows["session"].pk, w.waiting.pk], reason="Stop.", **actor(w)),
         {"reason": "Stop."},
     ),
     "session:restart": Act(
-        lambda w, row: firing.session_restart(session=w.over, **said(w)),
+        lambda w, row: firing.session_restart(session=w.over, **actor(w)),
         before=lambda w, row: w.rows.update(session=w.over),
     ),
     "tool-call:resolve": Act(
-        lambda w, row: approvals.tool_call_resolve(row.pk, approvals.Decision.HAPPENED, **said(w)),
+        lambda w, row: approvals.tool_call_resolve(row.pk, approvals.Decision.HAPPENED, **actor(w)),
         {"decision": "happened"},
         before=unknown,
     ),
     "trigger:create": Act(
         lambda w, _: triggers.trigger_create(
-            owner=w.by, kind="schedule", name="T", cron="0 6 * * 1", query="q", playbook=w.rows["playbook"], **said(w)
+            owner=w.by, kind="schedule", name="T", cron="0 6 * * 1", query="q", playbook=w.rows["playbook"], **actor(w)
         ),
         lambda w, _: {
             "kind": "schedule",
@@ -262,29 +262,29 @@ ACTS = {
         },
     ),
     "trigger:partial_update": Act(
-        lambda w, row: triggers.trigger_edit(trigger=row, project=w.rows["project"], **said(w)),
+        lambda w, row: triggers.trigger_edit(trigger=row, project=w.rows["project"], **actor(w)),
         lambda w, row: {"project": public(w.rows["project"])},
     ),
-    "trigger:destroy": Act(lambda w, row: triggers.trigger_delete(trigger=row, **said(w))),
-    "trigger:pause": Act(lambda w, row: triggers.trigger_pause(trigger=row, **said(w))),
-    "trigger:resume": Act(lambda w, row: triggers.trigger_resume(trigger=row, **said(w)), before=paused),
-    "trigger:rotate_secret": Act(lambda w, row: triggers.trigger_rotate_secret(trigger=row, **said(w))),
-    "trigger:run": Act(lambda w, row: start_run(owner=w.by, trigger=row, **said(w))),
+    "trigger:destroy": Act(lambda w, row: triggers.trigger_delete(trigger=row, **actor(w))),
+    "trigger:pause": Act(lambda w, row: triggers.trigger_pause(trigger=row, **actor(w))),
+    "trigger:resume": Act(lambda w, row: triggers.trigger_resume(trigger=row, **actor(w)), before=paused),
+    "trigger:rotate_secret": Act(lambda w, row: triggers.trigger_rotate_secret(trigger=row, **actor(w))),
+    "trigger:run": Act(lambda w, row: start_run(owner=w.by, trigger=row, **actor(w))),
     "trigger:set_cap": Act(
-        lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **said(w)),
+        lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **actor(w)),
         lambda w, _: {"triggers": [public(w.rows["trigger"])], "max_cost_usd": "2"},
     ),
 }
 CHANGING = {route.name: route for route in routes() if route.method != "get"}
 
 
-def test_every_route_that_changes_something_is_in_the_table():
+def test_every_changing_route_is_in_the_table():
     assert set(ACTS) | set(NO_RECORD) == set(CHANGING)
 
 
 @contextmanager
 def staged(name, made):
-    """A world before the act; the owner may decide on approvals, so that one person can do everything."""
+    """A world before the act. Its owner may decide on approvals and so do everything."""
     act, route = ACTS[name], CHANGING[name]
     world = copy.deepcopy(made)
     world.by = world.owner
@@ -296,7 +296,7 @@ def staged(name, made):
 
 
 def trail(stage):
-    """What the act left in the record, without what differs from one world to the next, and without the key's id."""
+    """The audit events of the act, without values that differ between worlds and without the key's id."""
     events_ = AuditEvent.objects.order_by("id")[stage.since :]
     owner = f"user:{stage.world.owner.pk}"
     return [
@@ -320,24 +320,24 @@ def sent(stage):
     return getattr(client, stage.route.method)(address, data, format=stage.act.form)
 
 
-def test_an_act_leaves_the_same_record_through_the_api_as_through_its_service():
+def test_api_and_service_write_the_same_audit_events():
     world = make_world(make_user(is_superuser=True))
     for name in ACTS:
         with staged(name, world) as by_api:
             answer = sent(by_api)
             assert answer.status_code in {200, 201, 202, 204}, (name, answer.content)
             through_api = trail(by_api)
-            asked = list(AuditEvent.objects.order_by("id")[by_api.since :])
+            recorded = list(AuditEvent.objects.order_by("id")[by_api.since :])
 
         with staged(name, world) as by_service:
             by_service.act.does(by_service.world, by_service.row)
             assert through_api == trail(by_service), name
         assert through_api, name
-        assert {event.request_id for event in asked} == {answer["X-Request-ID"]}, name
+        assert {event.request_id for event in recorded} == {answer["X-Request-ID"]}, name
 
 
 @pytest.mark.parametrize("name", NO_RECORD)
-def test_what_changes_nothing_leaves_no_record(name):
+def test_read_only_post_writes_no_audit_event(name):
     world = make_world()
     client = client_of(world.owner)
     before = AuditEvent.objects.count()
@@ -348,7 +348,7 @@ def test_what_changes_nothing_leaves_no_record(name):
     assert AuditEvent.objects.count() == before
 
 
-def test_halting_twice_is_one_halt():
+def test_repeated_halt_is_recorded_once():
     world = make_world()
     client, address = client_of(world.owner), f"/api/v1/sessions/{world.rows['session'].public_id}/halt"
     assert client.post(address, {"reason": "x"}, format="json").json()["answer"] == "requested"
@@ -356,7 +356,7 @@ def test_halting_twice_is_one_halt():
     assert AuditEvent.objects.filter(kind="autonomous_session.halt_requested").count() == 1
 
 
-def test_halting_what_is_over_changes_nothing():
+def test_halting_an_ended_session_changes_nothing():
     world = make_world()
     address = f"/api/v1/sessions/{world.over.public_id}/halt"
     answer = client_of(world.owner).post(address)

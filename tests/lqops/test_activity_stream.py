@@ -1,4 +1,4 @@
-"""The event stream from a real web process: in order, resumable, for the owner alone."""
+"""The activity stream from a real web process: in order, resumable, for the owner alone."""
 
 import json
 import socket
@@ -33,7 +33,7 @@ def agent(owner):
 
 @pytest.fixture
 def listen(http, owner):
-    """`listen(…)`: the lines of an open stream of the owner's, which has begun."""
+    """`listen(…)`: the lines of an open stream of the owner, after its opening."""
     key = key_of(owner)
 
     @contextmanager
@@ -57,11 +57,11 @@ def emit(agent, field="open", kind=KIND):
 
 
 def ids(lines, number=None):
-    """Of the next events, or of all until the end."""
+    """The data of the next events, or of all until the end."""
     return [int(heard) for _, heard, _ in islice(coming(lines), number)]
 
 
-def test_events_arrive_as_they_happen_with_their_data(listen, owner, agent):
+def test_events_arrive_as_they_happen(listen, owner, agent):
     emit(agent)
     session = make_session(owner=owner, agent=agent)
     with listen() as lines:
@@ -103,13 +103,13 @@ def test_client_ahead_of_a_restored_database_gets_new_events(listen, agent):
             assert ids(lines, 1) == [last]
 
 
-def test_client_with_an_invalid_id_is_refused(http, owner):
+def test_invalid_last_event_id_is_refused(http, owner):
     headers = {"Authorization": f"Bearer {key_of(owner)}", "Last-Event-ID": "rubbish"}
     assert http.get(ADDRESS, headers=headers).status_code == 400
 
 
-def test_client_without_events_knows_where_to_resume(listen, agent):
-    """The id comes before the first event, and again with every sign of life: whoever breaks off misses nothing."""
+def test_opening_has_the_id_to_resume_from(listen, agent):
+    """The opening and every keep-alive carry an id, so that a client can always resume."""
     last = emit(agent)
     with listen() as lines:
         assert next(lines) == f"id: {last}"
@@ -128,7 +128,7 @@ def test_stream_of_one_agent_has_only_its_events(listen, owner, agent):
     assert [data["data"]["field"] for _, _, data in heard] == ["one", "two"]
 
 
-def test_event_that_commits_late_is_not_skipped(listen, agent):
+def test_late_committed_event_is_not_skipped(listen, agent):
     with listen() as lines:
         with overtaken(agent):
             if connection.vendor == "postgresql":  # the stream is at work, and holds the second one back
@@ -151,7 +151,7 @@ def test_slow_client_is_cut_off_and_loses_nothing(listen, owner, agent):
     assert heard == sent[3:]
 
 
-def test_many_listeners_get_the_same_events_of_their_owner(listen, agent):
+def test_listeners_get_their_own_events_only(listen, agent):
     stranger = make_agent()
     with listen() as mine, listen(key=key_of(stranger.owner)) as other, listen() as again:
         sent = [emit(agent), emit(agent)]
@@ -160,11 +160,11 @@ def test_many_listeners_get_the_same_events_of_their_owner(listen, agent):
         assert (ids(mine, 3), ids(again, 3), ids(other, 1)) == ([*sent, last], [*sent, last], [foreign])
 
 
-def test_place_of_a_stuck_client_is_freed(short_lived, web, http, owner, agent):
+def test_stalled_client_frees_its_place(short_lived, web, http, owner, agent):
     much = {"text": "word " * 70_000}
     AgentEvent.objects.bulk_create(AgentEvent(agent=agent, owner_id=owner.pk, kind=KIND, data=much) for _ in range(20))
     key = {"Authorization": f"Bearer {key_of(owner)}"}
-    asked = f"GET {ADDRESS}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key['Authorization']}\r\n\r\n"
+    response = f"GET {ADDRESS}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key['Authorization']}\r\n\r\n"
 
     def status():
         with http.stream("GET", ADDRESS, headers=key) as answer:
@@ -173,7 +173,7 @@ def test_place_of_a_stuck_client_is_freed(short_lived, web, http, owner, agent):
     def all_places_are_taken():
         for _ in range(2):
             client = stuck.enter_context(socket.create_connection((web.host, web.port)))
-            client.sendall(asked.encode())
+            client.sendall(response.encode())
             assert client.recv(9) == b"HTTP/1.1 "
         return status() == 429
 
@@ -182,24 +182,24 @@ def test_place_of_a_stuck_client_is_freed(short_lived, web, http, owner, agent):
         until(lambda: status() == 200)
 
 
-def test_only_own_agents_can_be_listened_to(http, owner):
+def test_only_own_agents_can_be_streamed(http, owner):
     theirs = make_agent()
 
-    def asked(secret="", method="GET", **query):
+    def response(secret="", method="GET", **query):
         headers = {"Authorization": f"Bearer {secret}"} if secret else {}
         answer = http.request(method, ADDRESS, headers=headers, params=query)
         return answer.status_code, answer.json()["code"]
 
     key = key_of(owner)
-    assert asked() == (401, "not_authenticated")
-    assert asked(key, agent=str(theirs.public_id)) == (404, "not_found")
-    assert asked(key_of(owner, "write")) == (403, "scope_missing")
-    assert asked(key, "POST") == (405, "method_not_allowed")
+    assert response() == (401, "not_authenticated")
+    assert response(key, agent=str(theirs.public_id)) == (404, "not_found")
+    assert response(key_of(owner, "write")) == (403, "scope_missing")
+    assert response(key, "POST") == (405, "method_not_allowed")
     for nonsense in ({"after": "x"}, {"after": -1}, {"after": 2**63}, {"agent": "x"}, {"kind": KIND}):
-        assert asked(key, **nonsense) == (422, "invalid")
+        assert response(key, **nonsense) == (422, "invalid")
 
 
-def test_signed_in_browser_can_listen(short_lived, http, owner, agent):
+def test_browser_session_gets_the_stream(short_lived, http, owner, agent):
     browser, sent = Client(), emit(agent)
     browser.force_login(owner)
     cookie = f"sessionid={browser.cookies['sessionid'].value}"

@@ -1,4 +1,4 @@
-"""What `up` does not start with, and what it says then: the command itself, in the process of the test."""
+"""When `up` refuses to start, and what it prints; in the process of the test."""
 
 import json
 import re
@@ -32,12 +32,12 @@ def nothing_starts(monkeypatch):
 
 
 @pytest.mark.parametrize("port", ["web", "65536", "-1"])
-def test_what_is_no_port_is_refused(port):
+def test_invalid_port_is_refused(port):
     with pytest.raises(CommandError, match="is not a port"):
         call_command("up", f"--port={port}")
 
 
-def test_taken_port_is_named_before_anything_is_made(monkeypatch):
+def test_taken_port_is_reported_first(monkeypatch):
     monkeypatch.setattr(up.Command, "_prepare", lambda self: pytest.fail("something was made"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -45,7 +45,7 @@ def test_taken_port_is_named_before_anything_is_made(monkeypatch):
             call_command("up", "--port", port)
 
 
-def test_unreachable_database_is_named(tmp_path, monkeypatch, nothing_starts, django_db_blocker):
+def test_unreachable_database_is_reported(tmp_path, monkeypatch, nothing_starts, django_db_blocker):
     absent = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "absent/x.sqlite3"}
     monkeypatch.setattr(up, "connection", ConnectionHandler({"default": absent})["default"])
 
@@ -54,95 +54,95 @@ def test_unreachable_database_is_named(tmp_path, monkeypatch, nothing_starts, dj
 
 
 @pytest.mark.django_db
-def test_up_does_not_start_with_a_brake_that_lets_pass(monkeypatch, nothing_starts):
+def test_up_does_not_start_with_a_failing_brake(monkeypatch, nothing_starts):
     monkeypatch.setattr(brakes, "contextual", lambda intent, phase: None)
 
     with pytest.raises(CommandError, match="Not started: R6"):
         call_command("up", "--port", "0", stdout=StringIO())
 
 
-def test_web_process_that_cannot_start_ends_up_with_a_plain_error(monkeypatch, settings):
+def test_web_process_that_cannot_start_is_an_error(monkeypatch, settings):
     settings.ASGI_APPLICATION = "lqops.absent.application"
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "")
     monkeypatch.setattr(up, "everything", lambda web, say: Children([web], say=say))
-    said = StringIO()
+    output = StringIO()
 
     with pytest.raises(CommandError, match="The web process ended with code"):
-        call_command("up", "--port", "0", stdout=said)
+        call_command("up", "--port", "0", stdout=output)
 
-    assert "lqops is running" not in said.getvalue()
+    assert "lqops is running" not in output.getvalue()
 
 
 def test_later_run_shows_no_password():
-    said = StringIO()
+    output = StringIO()
 
-    command = up.Command(stdout=said)
-    command._known = "ada, from before"
+    command = up.Command(stdout=output)
+    command._admin_hint = "ada, created earlier"
     command._announce("http://127.0.0.1:1/", "")
 
-    assert "user                 ada, from before\n" in said.getvalue()
-    assert not re.search(r"password +\S+\n", said.getvalue())
+    assert "user                 ada, created earlier\n" in output.getvalue()
+    assert not re.search(r"password +\S+\n", output.getvalue())
 
 
 @pytest.mark.django_db
 def test_later_run_names_who_can_sign_in():
-    assert "createsuperuser" in up._known_admin()
+    assert "createsuperuser" in up._existing_admin()
     make_user(username="gone", is_superuser=True, is_active=False)
     make_user(username="eve")
     make_user(username="ada", is_superuser=True)
-    assert up._known_admin() == "ada, from before; `manage.py changepassword ada` sets a new password"
+    assert up._existing_admin() == "ada, created earlier; `manage.py changepassword ada` sets a new password"
     make_user(username="bob", is_superuser=True)
-    assert up._known_admin().startswith("ada and 1 more, from before;")
+    assert up._existing_admin().startswith("ada and 1 more, created earlier;")
 
 
 # --- a check ---
 
 
-def test_a_check_that_makes_the_first_admin_prints_no_password(monkeypatch):
+def test_check_prints_no_password(monkeypatch):
     def fail(self):
         raise CommandError("Not today.")
 
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "secret-word")
     monkeypatch.setattr(up, "everything", lambda web, say: Children([], say=say))
     monkeypatch.setattr(up.Web, "wait_until_it_answers", fail)
-    said = StringIO()
+    output = StringIO()
 
     with pytest.raises(CommandError):
-        call_command("up", "--check", stdout=said)
+        call_command("up", "--check", stdout=output)
 
-    assert "manage.py changepassword admin" in said.getvalue()
-    assert "secret-word" not in said.getvalue()
+    assert "manage.py changepassword admin" in output.getvalue()
+    assert "secret-word" not in output.getvalue()
 
 
 def checked(monkeypatch, prepare, raised):
     """The summary of a check whose preparation goes wrong like this."""
     monkeypatch.setattr(up.Command, "_prepare", prepare)
-    said = StringIO()
+    output = StringIO()
     with pytest.raises(raised):
-        call_command("up", "--check", stdout=said)
-    return json.loads(said.getvalue().splitlines()[-1])
+        call_command("up", "--check", stdout=output)
+    return json.loads(output.getvalue().splitlines()[-1])
 
 
 @pytest.mark.parametrize(
-    ("error", "raised", "told"),
+    ("error", "raised", "message"),
     [
         (CommandError("Not\n started."), CommandError, "Not started."),
         (OperationalError("migration 7 failed"), OperationalError, "OperationalError: migration 7 failed"),
         (ImproperlyConfigured("no such broker"), CommandError, "ImproperlyConfigured: no such broker"),
         (KeyError(), KeyError, "KeyError:"),
-        (up._Stop(), CommandError, "Stopped before the check had come to its end."),
+        (up.Stopped(), CommandError, "Stopped before the check was complete."),
     ],
 )
-def test_whatever_keeps_a_check_from_its_end_is_its_summary(monkeypatch, error, raised, told):
+def test_early_failure_is_in_the_summary_of_a_check(monkeypatch, error, raised, message):
     def fail(self):
         raise error
 
     summary = checked(monkeypatch, fail, raised)
-    assert (summary["ok"], summary["error"]) == (False, told)
+    assert (summary["ok"], summary["error"]) == (False, message)
 
 
 @pytest.mark.django_db
-def test_a_check_names_the_brake_that_lets_pass(monkeypatch, nothing_starts):
+def test_check_names_the_failing_brake(monkeypatch, nothing_starts):
     monkeypatch.setattr(brakes, "contextual", lambda intent, phase: None)
     monkeypatch.setattr(up.Command, "_migrate", lambda self: "")
     summary = checked(monkeypatch, up.Command._prepare, CommandError)
@@ -161,12 +161,12 @@ WALKED, VERIFIED, SHOWN = {"ok": True}, {"verified": True}, {"/admin/login/": 20
         (({"ok": False, "error": "Nobody has opted in."}, VERIFIED, SHOWN), "Nobody has opted in."),
         (
             ({"ok": False, "status": "failed", "terminal_reason": "error"}, VERIFIED, SHOWN),
-            "The walk ended as failed (error).",
+            "The run ended as failed (error).",
         ),
-        ((WALKED, {"verified": False}, SHOWN), "The record does not verify."),
+        ((WALKED, {"verified": False}, SHOWN), "The audit log does not verify."),
         ((WALKED, {"verified": False, "error": "No key."}, SHOWN), "No key."),
-        ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages were not shown: /b: 500."),
+        ((WALKED, VERIFIED, {"/a": 200, "/b": 500}), "Pages failed: /b: 500."),
     ],
 )
-def test_a_check_that_came_to_its_end_says_what_is_wrong(found, fault):
+def test_complete_check_reports_what_is_wrong(found, fault):
     assert fault_of(*found) == fault

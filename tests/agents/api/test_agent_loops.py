@@ -1,4 +1,4 @@
-"""Agents that work by themselves, through the API: started, stopped, begun anew, and looked at."""
+"""Loops and heartbeats of agents through the API: start, stop, restart and their state."""
 
 from uuid import UUID
 
@@ -34,7 +34,7 @@ def refusal(answer):
 # --- the levers ---
 
 
-def test_an_agent_is_started_once_and_stopped_with_its_sensors(api, person):
+def test_agent_starts_once_and_stops_with_its_sensors(api, person):
     agent = make_autonomous(owner=person)
     assert api.get(address(agent, "loop")).json() == {"loop": None, "heartbeat": None}
     started = api.post(address(agent, "start")).json()["loop"]
@@ -50,7 +50,7 @@ def test_an_agent_is_started_once_and_stopped_with_its_sensors(api, person):
     assert not Sensor.objects.filter(agent=agent, wanted=True).exists()
 
 
-def test_who_started_an_agent_is_on_record_when_it_is_taken(api, person):
+def test_audit_log_names_who_started_the_agent(api, person):
     agent = make_autonomous(owner=person)
     api.post(address(agent, "start"))
     lease_claim(loops(agent).get().pk, owner="worker", now=clock())
@@ -58,7 +58,7 @@ def test_who_started_an_agent_is_on_record_when_it_is_taken(api, person):
     assert (birth.details["asked_by"], birth.details["definition_version"]) == (f"user:{person.pk}", 1)
 
 
-def test_an_agent_that_begins_anew_names_the_loop_before(api, person):
+def test_restarted_loop_links_the_previous_one(api, person):
     going = make_going(make_autonomous(owner=person))
     again = api.post(address(going.agent, "restart")).json()["loop"]
     before, after = loops(going.agent)
@@ -67,17 +67,17 @@ def test_an_agent_that_begins_anew_names_the_loop_before(api, person):
     assert [field["age_seconds"] for field in api.get(address(going.agent, "hot-state")).json()["fields"]] == [None] * 3
 
 
-def test_a_heartbeat_is_started_and_stopped_too(api, person):
+def test_heartbeat_starts_and_stops(api, person):
     agent = make_autonomous("heartbeat: {interval: 600, prompt: Look around.}", owner=person)
-    told = api.post(address(agent, "start")).json()
-    assert (told["loop"], told["heartbeat"]["status"]) == (None, "sleeping")
-    assert UUID(told["heartbeat"]["session"])
-    assert api.get(address(agent, "loop")).json() == told
+    body = api.post(address(agent, "start")).json()
+    assert (body["loop"], body["heartbeat"]["status"]) == (None, "sleeping")
+    assert UUID(body["heartbeat"]["session"])
+    assert api.get(address(agent, "loop")).json() == body
     assert api.post(address(agent, "stop")).json()["heartbeat"] is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"text": ""}, "has nothing to start"),
         ({"text": "autonomy: {enabled: false}"}, "has nothing to start"),
@@ -85,15 +85,15 @@ def test_a_heartbeat_is_started_and_stopped_too(api, person):
     ],
 )
 @pytest.mark.parametrize("verb", ["start", "restart"])
-def test_what_cannot_be_started_says_why(api, person, fields, said, verb):
+def test_start_reports_why_it_is_impossible(api, person, fields, message, verb):
     agent = make_autonomous(owner=person, **fields)
     answer = api.post(address(agent, verb))
     assert refusal(answer) == (422, "invalid")
-    assert said in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert not loops(agent).exists()
 
 
-def test_nothing_is_started_while_all_work_is_halted(api, person):
+def test_start_is_refused_while_all_work_is_halted(api, person):
     agent = make_autonomous(owner=person)
     organisation_halt(by=None, reason="fire", now=clock())
     answer = api.post(address(agent, "start"))
@@ -101,14 +101,14 @@ def test_nothing_is_started_while_all_work_is_halted(api, person):
     assert not loops(agent).exists()
 
 
-def test_a_definition_that_cannot_be_read_any_more_starts_nothing(api, person):
+def test_unreadable_definition_starts_nothing(api, person):
     agent = make_agent(owner=person, definition="autonomy: 7")
     for answer in (api.post(address(agent, "start")), api.post(address(agent, "restart"))):
         assert refusal(answer) == (422, "invalid")
         assert answer.json()["detail"]["problems"]
 
 
-def test_levers_need_an_opt_in_and_the_scope_to_write(person):
+def test_start_and_stop_need_opt_in_and_write(person):
     agent = make_going(make_autonomous(owner=person)).agent
     reading = client_of(person, "read")
     assert {refusal(reading.post(address(agent, verb))) for verb in ("start", "stop", "restart")} == {
@@ -125,7 +125,7 @@ def test_levers_need_an_opt_in_and_the_scope_to_write(person):
 @pytest.mark.parametrize(
     "verb", ["loop", "hot-state", "sensors", "turns", "gate", "alerts", "start", "stop", "restart"]
 )
-def test_an_agent_of_somebody_else_is_not_found(verb):
+def test_agent_of_another_user_is_not_found(verb):
     agent = make_going().agent
     client = client_of(make_user(is_superuser=True))
     send = client.post if verb in {"start", "stop", "restart"} else client.get
@@ -135,17 +135,17 @@ def test_an_agent_of_somebody_else_is_not_found(verb):
 # --- looking ---
 
 
-def test_the_loop_says_where_it_stands(api, person):
+def test_loop_state_is_returned(api, person):
     going = make_going(make_autonomous(owner=person))
-    told = api.get(address(going.agent, "loop")).json()["loop"]
-    assert (told["turn"], told["alerts"], told["cost_usd"], told["next_wake_at"]) == (3, 1, "0.000000", None)
+    body = api.get(address(going.agent, "loop")).json()["loop"]
+    assert (body["turn"], body["alerts"], body["cost_usd"], body["next_wake_at"]) == (3, 1, "0.000000", None)
 
 
 def test_hot_state_shows_value_age_and_source(api, person):
     going = make_going(make_autonomous(owner=person))
-    told = api.get(address(going.agent, "hot-state")).json()
-    assert told["session"] == str(going.loop.public_id)
-    price, news, mood = told["fields"]
+    body = api.get(address(going.agent, "hot-state")).json()
+    assert body["session"] == str(going.loop.public_id)
+    price, news, mood = body["fields"]
     assert (price["name"], price["value"], price["stale"], price["source"]) == ("price", 31.5, True, "sensor")
     assert 300 <= price["age_seconds"] < 400
     assert (news["value"], news["stale"], news["source"]) == (["a", "b"], False, "agent")
@@ -167,7 +167,7 @@ def test_sensors_show_their_last_value_and_their_last_error(api, person):
     assert (ticker["value"], ticker["wanted"]) == ("31.5", True)
 
 
-def test_signals_are_shown_without_what_they_have_yet_to_judge(api, person):
+def test_signals_have_no_unscored_items(api, person):
     going = make_going(make_autonomous(owner=person))
     state = {"score": "0.4", "mark": "1:x", "spawns": [{"data": "x"}], "waiting": {"items": ["x", "y"]}}
     Sensor.objects.filter(name="ticker").update(signals={"odd": state, "even": {"score": "1"}})
@@ -175,14 +175,14 @@ def test_signals_are_shown_without_what_they_have_yet_to_judge(api, person):
     assert ticker["signals"] == {"odd": {"score": "0.4", "waiting": 2}, "even": {"score": "1", "waiting": 0}}
 
 
-def test_alerts_that_were_dropped_are_counted(api, person):
+def test_dropped_alerts_are_counted(api, person):
     going = make_going(make_autonomous(owner=person))
     assert api.get(address(going.agent, "loop")).json()["loop"]["alerts_dropped"] == 0
     AgentSession.objects.filter(pk=going.loop.pk).update(metadata={"alerts_dropped": 7})
     assert api.get(address(going.agent, "loop")).json()["loop"]["alerts_dropped"] == 7
 
 
-def test_turns_are_listed_newest_first_of_all_loops(api, person):
+def test_turns_of_all_loops_are_listed_newest_first(api, person):
     going = make_going(make_autonomous(owner=person))
     api.post(address(going.agent, "restart"))
     make_turn(loops(going.agent).last(), 1, reason="Bearer sk-proj-1234567890abcdefghijklmnop")
@@ -195,31 +195,31 @@ def test_turns_are_listed_newest_first_of_all_loops(api, person):
     assert (last["tokens"], last["cost_usd"], last["actions"]) == (1200, "0.012000", 1)
 
 
-def test_the_gate_tells_what_it_spared_by_day(api, person):
+def test_gate_lists_savings_by_day(api, person):
     going = make_going(make_autonomous(owner=person))
     [today] = api.get(address(going.agent, "gate")).json()["results"]
     assert (today["wakes_avoided"], today["unchanged"], today["immaterial"], today["opened"]) == (8, 5, 3, 2)
     assert (today["saved_usd"], today["spent_usd"]) == ("0.096000", "0.001000")
 
 
-def test_alerts_that_wait_are_listed(api, person):
+def test_pending_alerts_are_listed(api, person):
     going = make_going(make_autonomous(owner=person))
     [alert] = api.get(address(going.agent, "alerts")).json()["results"]
     assert (alert["name"], alert["text"], alert["source_name"]) == ("price_drop", "The price fell.", "ticker")
 
 
-def test_what_a_turn_was_shown_is_no_part_of_its_transcript_unless_asked_for(api, person):
+def test_turn_input_is_in_the_transcript_only_on_request(api, person):
     going = make_going(make_autonomous(owner=person))
-    shown = opening_of(going.turns[0], View("hot_state: price: 31.5", alerts=()))
-    for entry in shown:
+    values = opening_of(going.turns[0], View("hot_state: price: 31.5", alerts=()))
+    for entry in values:
         make_entry(going.loop, entry.role, entry.content, reason=entry.reason)
     make_entry(going.loop, "assistant", "Nothing.", stop="end_turn")
     transcript = f"/api/v1/sessions/{going.loop.public_id}/transcript"
     assert [entry["content"] for entry in api.get(transcript).json()["results"]] == ["Nothing."]
-    assert len(api.get(transcript, {"internal": "true"}).json()["results"]) == 1 + len(shown) == 3
+    assert len(api.get(transcript, {"internal": "true"}).json()["results"]) == 1 + len(values) == 3
 
 
-def test_looking_takes_as_many_statements_for_many_turns_as_for_few(api, person, django_assert_max_num_queries):
+def test_statement_count_does_not_grow_with_turns(api, person, django_assert_max_num_queries):
     going = make_going(make_autonomous(owner=person))
     Turn.objects.bulk_create(Turn(session=going.loop, number=n, started_at=clock()) for n in range(10, 60))
     for verb in ("turns", "loop", "hot-state", "sensors", "gate", "alerts"):

@@ -1,4 +1,4 @@
-"""doctor, halt, release: what they do, say and return."""
+"""doctor, halt, release, opt_in and up --check: effects, output and exit codes."""
 
 import json
 from contextlib import closing
@@ -29,7 +29,7 @@ def run(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_doctor_finds_a_healthy_installation(capsys):
+def test_doctor_passes_on_a_healthy_installation(capsys):
     assert "FAIL" not in run(capsys, "doctor", "--no-color")
     found = json.loads(run(capsys, "doctor", "--json"))
     assert found["ok"]
@@ -43,7 +43,7 @@ def test_doctor_fails_when_a_brake_does_not_refuse(capsys):
     assert "FAIL R5 refuses a halted session" in capsys.readouterr().out
 
 
-def test_doctor_speaks_of_brakes_only_when_one_fails():
+def test_doctor_mentions_brakes_only_when_one_fails():
     SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2)
     with pytest.raises(CommandError) as failed:
         call_command("doctor", "--json")
@@ -55,10 +55,10 @@ def test_doctor_speaks_of_brakes_only_when_one_fails():
     [
         (lambda: Installation.objects.all().delete(), "every call is refused"),
         (lambda: SuspendedModel.objects.create(model="m-1", bound_usd=1, actual_usd=2), "m-1"),
-        (lambda: models.remove(doctor.connection), "triggers are missing"),
+        (lambda: models.remove(doctor.connection), "missing triggers"),
     ],
 )
-def test_doctor_says_what_is_wrong(break_it, says, capsys):
+def test_doctor_reports_what_is_wrong(break_it, says, capsys):
     break_it()
     with pytest.raises(CommandError):
         call_command("doctor", "--json")
@@ -66,7 +66,7 @@ def test_doctor_says_what_is_wrong(break_it, says, capsys):
     assert says in out
 
 
-def test_doctor_sees_a_database_that_is_not_migrated(capsys):
+def test_doctor_reports_missing_migrations(capsys):
     plan = [("agents.0009", False)]
     with (
         patch.object(doctor.MigrationExecutor, "migration_plan", return_value=plan),
@@ -76,7 +76,7 @@ def test_doctor_sees_a_database_that_is_not_migrated(capsys):
     assert "agents.0009" in capsys.readouterr().out
 
 
-def test_doctor_sees_commits_that_do_not_reach_the_disk():
+def test_doctor_reports_commits_that_are_not_durable():
     with doctor.connection.cursor() as cursor:
         if doctor.connection.vendor == "postgresql":
             cursor.execute("SET LOCAL synchronous_commit TO off")
@@ -86,10 +86,10 @@ def test_doctor_sees_commits_that_do_not_reach_the_disk():
                 assert not doctor._durable().ok
 
 
-def test_halt_stops_a_session_and_names_who_did_it(capsys):
+def test_halt_halts_a_session_and_records_the_user(capsys):
     session, operator = make_session(), make_user(username="ada")
     out = run(capsys, "halt", str(session.public_id), "--user", "ada", "--reason", "it loops")
-    assert out == "1 asked to halt, 0 halted before, 0 over.\n"
+    assert out == "Halt requested for 1; 0 already halted, 0 already ended.\n"
     assert Halt.objects.get().requested_by == operator
     assert json.loads(run(capsys, "halt", str(session.public_id), "--json")) == {
         "requested": 0,
@@ -99,7 +99,7 @@ def test_halt_stops_a_session_and_names_who_did_it(capsys):
     }
 
 
-def test_halt_takes_the_beginning_of_an_id_if_it_is_the_only_one(capsys):
+def test_halt_accepts_a_unique_beginning_of_an_id(capsys):
     first = make_session(public_id="f6344a8c-0000-4000-8000-000000000001")
     second = make_session(public_id="f6344a8c-0001-4000-8000-000000000001", agent=make_agent())
     with pytest.raises(CommandError, match="More than one session begins with f6344a8c"):
@@ -112,7 +112,7 @@ def test_halt_takes_the_beginning_of_an_id_if_it_is_the_only_one(capsys):
     assert second.halt_state == HaltState.HALT_REQUESTED
 
 
-def test_halt_stops_an_agent_s_sessions_and_no_others(capsys):
+def test_halt_agent_halts_only_its_sessions(capsys):
     agent = make_agent()
     mine, other = make_session(agent=agent, owner=agent.owner), make_session()
     run(capsys, "halt", "--agent", str(agent.public_id))
@@ -125,26 +125,26 @@ def test_halt_all_and_release(capsys):
     assert json.loads(run(capsys, "halt", "--all", "--reason", "incident", "--json"))["halted"] == "all"
     session.refresh_from_db()
     assert session.status == Status.HALTED
-    assert run(capsys, "release") == "Work may start again.\n"
+    assert run(capsys, "release") == "Released. New work may start.\n"
     with pytest.raises(CommandError, match="nothing to release"):
         call_command("release", "--json")
 
 
-def test_halt_all_said_again_says_by_whom_since_when_and_why_it_was(capsys):
+def test_repeated_halt_all_prints_the_first_halt(capsys):
     make_user(username="ada")
     make_session(status=Status.QUEUED)
-    said = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
-    assert said == "All work is halted until `release`. Sessions told to stop: 1.\n"
+    output = run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
+    assert output == "All work is halted until `release`. Halt requested for sessions: 1.\n"
 
     again = run(capsys, "halt", "--all", "--reason", "another")
-    shown = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
+    facts = json.loads(run(capsys, "halt", "--all", "--reason", "another", "--json"))
 
     halt = Halt.objects.get()
     assert again == (
         f"All work is already halted by ada since {halt.requested_at:%Y-%m-%d %H:%M} UTC: incident. "
         "Nothing more was to be stopped. The halt keeps its reason. `manage.py release` lets work start again.\n"
     )
-    assert shown == {
+    assert facts == {
         "halt_id": halt.pk,
         "halted": "all",
         "already_halted": True,
@@ -155,11 +155,11 @@ def test_halt_all_said_again_says_by_whom_since_when_and_why_it_was(capsys):
     }
 
 
-def test_halt_all_that_could_not_reach_a_session_says_so(capsys):
+def test_halt_all_reports_sessions_it_missed(capsys):
     make_session()
     with patch.object(halts, "session_halt", side_effect=OperationalError("database is locked")):
         for _ in range(2):
-            with pytest.raises(CommandError, match="1 could not be halted; run the command again"):
+            with pytest.raises(CommandError, match=r"1 could not be halted\. Run the command again"):
                 call_command("halt", "--all", "--reason", "incident")
             assert "Nothing more" not in capsys.readouterr().out
 
@@ -167,7 +167,7 @@ def test_halt_all_that_could_not_reach_a_session_says_so(capsys):
 @pytest.mark.parametrize(
     ("arguments", "actor"), [([], lambda _: "command"), (["--user", "ada"], lambda user: f"user:{user.pk}")]
 )
-def test_a_halt_from_the_command_line_says_so_in_the_record_and_on_the_receipt(arguments, actor, capsys):
+def test_audit_log_and_receipt_name_the_command(arguments, actor, capsys):
     session, operator = make_session(status=Status.QUEUED), make_user(username="ada")
     run(capsys, "halt", str(session.public_id), *arguments)
     run(capsys, "halt", "--all", "--reason", "incident", *arguments)
@@ -180,7 +180,7 @@ def test_a_halt_from_the_command_line_says_so_in_the_record_and_on_the_receipt(a
     assert outcome_sentence(session.result) == stopped
 
 
-def test_doctor_says_that_all_work_is_halted_and_does_not_fail(capsys):
+def test_doctor_notes_a_halt_and_passes(capsys):
     make_user(username="ada")
     run(capsys, "halt", "--all", "--reason", "incident", "--user", "ada")
     assert "note All work is halted by ada since " in run(capsys, "doctor", "--no-color")
@@ -206,12 +206,12 @@ def test_release_answers_in_json(capsys):
         (["--all", "--reason", " "], "needs a reason"),
     ],
 )
-def test_halt_explains_what_it_cannot_do(arguments, says):
+def test_halt_reports_invalid_arguments(arguments, says):
     with pytest.raises(CommandError, match=says):
         call_command("halt", *arguments)
 
 
-def test_opt_in_lets_agents_run_for_a_user_and_takes_it_back(capsys):
+def test_opt_in_and_opt_out(capsys):
     user = make_user(username="bob", opted_in=False)
     assert run(capsys, "opt_in", "bob") == "Agents may run for bob.\n"
     user.lqops_profile.refresh_from_db()
@@ -223,7 +223,7 @@ def test_opt_in_lets_agents_run_for_a_user_and_takes_it_back(capsys):
         call_command("opt_in", "eve")
 
 
-def test_up_says_how_to_choose_another_port():
+def test_up_suggests_another_port():
     with closing(up._listen("127.0.0.1", 0)) as taken:
         taken.listen()
         with pytest.raises(CommandError, match=r"--port 8001, or with make run PORT=8001\."):
@@ -231,7 +231,7 @@ def test_up_says_how_to_choose_another_port():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_up_check_fails_when_the_record_was_changed():
+def test_up_check_fails_on_a_changed_audit_log():
     recorder.append("system", "organisation.released", now=NOW, details={"halt_id": 1})
     models.remove(connection)
     AuditEvent.objects.update(actor="user:7")
@@ -240,7 +240,7 @@ def test_up_check_fails_when_the_record_was_changed():
     assert up._verify_audit()["verified"] is False
 
 
-def test_up_check_fails_when_the_checkpoints_cannot_be_read(settings, tmp_path):
+def test_up_check_fails_on_unreadable_checkpoints(settings, tmp_path):
     settings.LQOPS_CHECKPOINT_FILE = tmp_path
 
     audit = up._verify_audit()

@@ -1,4 +1,4 @@
-"""Rubbish for every command that takes the name of something: a sentence and an exit code, never a traceback."""
+"""Invalid arguments of every command: a short message and an exit code, never a traceback."""
 
 import pytest
 from django.core.management import CommandError, call_command, execute_from_command_line
@@ -52,14 +52,14 @@ EMPTY_IS_NONE = {("ask", "--chat=")}  # as if it were left out
 
 
 def refused(arguments):
-    """How the command refuses; anything but a CommandError is a traceback for whoever typed it."""
+    """The error of the command; anything but a CommandError would be a traceback."""
     with pytest.raises(CommandError) as caught:
         call_command(*arguments)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("arguments", NAMING, ids=" ".join)
-def test_what_names_nothing_is_refused_in_words(arguments):
+def test_unknown_names_are_refused_with_a_message(arguments):
     make_user(username="ada", is_superuser=True)
     for rubbish in RUBBISH:
         filled = [part.replace("{}", rubbish) for part in arguments]
@@ -67,7 +67,7 @@ def test_what_names_nothing_is_refused_in_words(arguments):
             assert 0 < len(refused(filled)) < BRIEF, rubbish
 
 
-def test_a_wrong_option_is_quoted_in_brief(capsys):
+def test_invalid_option_is_quoted_shortened(capsys):
     for given in (
         ["audit", f"--limit={LONG}"],
         ["api_key", "list", "ada", LONG],
@@ -76,32 +76,32 @@ def test_a_wrong_option_is_quoted_in_brief(capsys):
     ):
         with pytest.raises(SystemExit):
             execute_from_command_line(["manage.py", *given])
-        told = capsys.readouterr().err
-        assert "xxx…" in told
-        assert len(told) < BRIEF, given
+        error_text = capsys.readouterr().err
+        assert "xxx…" in error_text
+        assert len(error_text) < BRIEF, given
 
 
 @pytest.mark.parametrize(
     "arguments", [["check_agents"], ["add_document", "--owner", "ada", "--collection", "x", "--create"]]
 )
-def test_a_file_name_that_is_too_long_is_told_in_brief(arguments, capsys):
+def test_too_long_file_name_is_quoted_shortened(arguments, capsys):
     make_user(username="ada", is_superuser=True)
     assert refused([*arguments, LONG])
     assert len(capsys.readouterr().out) < BRIEF
 
 
 @pytest.mark.parametrize(
-    ("odd", "told"), [("\n" * 300, "\\n\\n…"), ("x" * 200, "x'"), (["y" * 300], "yyy…"), (7, "has nothing")]
+    ("odd", "error_text"), [("\n" * 300, "\\n\\n…"), ("x" * 200, "x'"), (["y" * 300], "yyy…"), (7, "has nothing")]
 )
-def test_what_is_quoted_is_cut_however_it_is_quoted(odd, told):
+def test_every_form_of_quoting_is_shortened(odd, error_text):
     quoted = odd[0] if isinstance(odd, list) else odd
     message = brief(f"There is no {quoted!r}: 7 has nothing of it", [odd])
-    assert told in message
+    assert error_text in message
     assert len(message) < 300
 
 
 @pytest.mark.parametrize("arguments", READING, ids=" ".join)
-def test_what_cannot_be_read_is_refused_in_words(arguments, tmp_path):
+def test_unreadable_files_are_refused_with_a_message(arguments, tmp_path):
     make_user(username="ada", is_superuser=True)
     for name, content in FILES.items():
         (tmp_path / name).write_bytes(content)
@@ -115,7 +115,7 @@ def test_what_cannot_be_read_is_refused_in_words(arguments, tmp_path):
 @pytest.mark.parametrize(
     ("given", "raised"), [("\udcff", SystemExit), ("ada", UnicodeEncodeError)], ids=["no text", "text"]
 )
-def test_only_an_argument_that_is_no_text_is_blamed_for_it(monkeypatch, given, raised):
+def test_only_undecodable_arguments_are_blamed(monkeypatch, given, raised):
     monkeypatch.setattr(cli, "execute_from_command_line", lambda argv: "\udcff".encode())
     monkeypatch.setattr(cli, "private_process", lambda: None)
     monkeypatch.setattr(cli.gc, "freeze", lambda: None)

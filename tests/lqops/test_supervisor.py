@@ -1,4 +1,4 @@
-"""Processes under the supervisor: what ends is started again, what hangs is ended with all that it started."""
+"""The supervisor: children that end are restarted, children that hang are killed with their group."""
 
 import os
 import socket
@@ -20,44 +20,44 @@ from tests.flows.processes import is_alive, until
 
 
 def python(code, name="part"):
-    """A child whose own program is replaced by a few lines."""
+    """A child that runs these lines instead of its own program."""
     child = Child(name, [])
     child._arguments = [sys.executable, "-c", code]
     return child
 
 
-def test_child_that_ends_is_started_again_whatever_its_code():
-    said = []
-    with Children([python("pass")], say=said.append) as group:
-        until(lambda: group.look() or len(said) >= 2)
+def test_ended_child_is_restarted_whatever_its_code():
+    lines = []
+    with Children([python("pass")], say=lines.append) as group:
+        until(lambda: group.check() or len(lines) >= 2)
 
-    assert said[0].startswith("part: ended with code 0; starting it again")
-    assert said[1] == "part: started again"
+    assert lines[0].startswith("part: ended with code 0; restarting")
+    assert lines[1] == "part: restarted"
 
 
-def test_pause_grows_with_each_early_end_and_never_beyond_the_limit(monkeypatch):
-    monkeypatch.setattr(supervisor, "SOUND_AFTER_SECONDS", 600)
+def test_pause_grows_up_to_the_limit(monkeypatch):
+    monkeypatch.setattr(supervisor, "HEALTHY_AFTER_SECONDS", 600)
     child = python("pass")
     pauses = []
     for _ in range(7):
         child.start()
-        child.give_up()
+        child.schedule_restart()
         pauses.append(child._pause)
 
     assert pauses == [2, 4, 8, 16, 30, 30, 30]
 
 
-def test_pause_is_short_again_after_a_sound_run(monkeypatch):
-    monkeypatch.setattr(supervisor, "SOUND_AFTER_SECONDS", -1)
+def test_pause_is_reset_after_a_healthy_run(monkeypatch):
+    monkeypatch.setattr(supervisor, "HEALTHY_AFTER_SECONDS", -1)
     child = python("pass")
     child._pause = 16.0
     child.start()
-    child.give_up()
+    child.schedule_restart()
 
     assert child._pause == 1
 
 
-def test_stopping_ends_everything_that_a_child_started(tmp_path, monkeypatch):
+def test_stop_ends_everything_a_child_started(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     note = tmp_path / "pid"
     code = (
@@ -73,18 +73,18 @@ def test_stopping_ends_everything_that_a_child_started(tmp_path, monkeypatch):
     until(lambda: not is_alive(int(note.read_text())))
 
 
-def test_stuck_workers_are_started_again_and_others_left_alone():
-    said, reasons = [], ["nobody takes them", "", ""]
+def test_stuck_workers_are_restarted_alone():
+    lines, reasons = [], ["no task was taken", "", ""]
     forever = "import time; time.sleep(600)"
     workers, ticker = python(forever, "workers"), python(forever, "ticker")
-    with Children([workers, ticker], say=said.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
+    with Children([workers, ticker], say=lines.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
         first, other = workers.pid, ticker.pid
-        group.look()
+        group.check()
         assert not is_alive(first)
         assert is_alive(workers.pid)
         assert ticker.pid == other
 
-    assert said == ["workers: nobody takes them; started again"]
+    assert lines == ["workers: no task was taken; restarted"]
 
 
 PARENT = """
@@ -126,67 +126,67 @@ class TestProgress:
         self.seconds = 1_000
         monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: self.seconds))
 
-    def look_after(self, seconds, looking):
+    def check_after(self, seconds, progress):
         self.seconds += seconds
-        return looking.look()
+        return progress.check()
 
-    def looked(self):
-        looking = Progress()
-        looking.look()
-        return self.look_after(11, looking)
+    def checked(self):
+        progress = Progress()
+        progress.check()
+        return self.check_after(11, progress)
 
-    def test_tasks_that_wait_although_workers_are_free_are_a_stall(self, monkeypatch):
+    def test_waiting_tasks_with_free_workers_are_a_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
 
-        assert "nobody takes them" in self.looked()
+        assert "no task was taken" in self.checked()
 
-    def test_patience_grows_while_nothing_is_taken_and_is_short_again_afterwards(self, monkeypatch):
+    def test_patience_grows_until_a_task_is_taken(self, monkeypatch):
         found = [Waiting(1)]
         monkeypatch.setattr(supervisor, "waiting", lambda now: found[0])
-        looking = Progress()
+        progress = Progress()
 
         def seconds_until_said():
             started = self.seconds
-            while not self.look_after(2, looking):
+            while not self.check_after(2, progress):
                 assert self.seconds - started < 1_000, "it is never said"
             return self.seconds - started
 
         assert [seconds_until_said() for _ in range(5)] == [12, 20, 40, 80, 80]
         found[0] = Waiting(0)
-        assert self.look_after(2, looking) == ""
+        assert self.check_after(2, progress) == ""
         found[0] = Waiting(1)
         assert seconds_until_said() == 12
 
-    def test_session_that_stays_queued_is_a_stall_although_the_queue_is_empty(self, monkeypatch):
+    def test_queued_session_with_empty_queue_is_a_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=NOW)
-        looking = Progress()
+        progress = Progress()
 
-        said = [self.look_after(2, looking) for _ in range(7)]
+        lines = [self.check_after(2, progress) for _ in range(7)]
 
-        assert [bool(text) for text in said] == [False] * 6 + [True], "the first look only sees it"
+        assert [bool(text) for text in lines] == [False] * 6 + [True], "the first look only sees it"
 
-    def test_session_that_was_sent_back_for_want_of_room_is_no_stall(self, monkeypatch):
+    def test_session_waiting_for_a_slot_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
         make_session(Status.QUEUED, enqueued_at=None)
 
-        assert self.looked() == ""
+        assert self.checked() == ""
 
     def test_empty_queue_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
 
-        assert self.looked() == ""
+        assert self.checked() == ""
 
-    def test_task_that_came_just_now_is_no_stall(self, monkeypatch):
+    def test_new_task_is_no_stall(self, monkeypatch):
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1, oldest_at=now))
 
-        assert self.looked() == ""
+        assert self.checked() == ""
 
     def test_busy_workers_are_no_stall(self, monkeypatch, settings):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 0}
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
 
-        assert self.looked() == ""
+        assert self.checked() == ""
 
     @pytest.mark.parametrize(("host", "stalled"), [(socket.gethostname(), False), ("elsewhere", True)])
     def test_only_workers_of_this_machine_are_busy_here(self, monkeypatch, settings, host, stalled):
@@ -194,23 +194,23 @@ class TestProgress:
         monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
-        assert bool(self.looked()) == stalled
+        assert bool(self.checked()) == stalled
 
-    def test_database_that_is_away_is_not_the_workers_fault(self, monkeypatch):
+    def test_unreachable_database_is_no_stall(self, monkeypatch):
         def away(now):
             raise supervisor.DatabaseError
 
         monkeypatch.setattr(supervisor, "waiting", away)
         monkeypatch.setattr(supervisor.connection, "close", lambda: None)
 
-        assert self.looked() == ""
+        assert self.checked() == ""
 
-    def test_looks_only_now_and_then(self, monkeypatch):
+    def test_checks_are_rate_limited(self, monkeypatch):
         looks = []
         monkeypatch.setattr(supervisor, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
-        looking = Progress()
+        progress = Progress()
 
         for _ in range(5):
-            self.look_after(1, looking)
+            self.check_after(1, progress)
 
         assert looks == [1_001, 1_003, 1_005]

@@ -1,4 +1,4 @@
-"""Who may not start sessions has none begun by any route, also not by setting up, or off, what would begin one."""
+"""Users without the permission to start sessions cannot start one through any route."""
 
 import pytest
 from django.apps import apps
@@ -11,11 +11,11 @@ from agents.triggers.watches import watches_fire_unfired
 from tests.factories import make_trigger, make_user
 
 from .conftest import client_of
-from .test_acts import ACTS, CHANGING, public, sent, staged
+from .test_audit_trail import ACTS, CHANGING, public, sent, staged
 from .world import make_world
 
 pytestmark = pytest.mark.django_db
-# What such a person is refused. The table of all acts is that of test_acts.
+# Acts that are refused to such a user. The table of all acts is in test_audit_trail.py.
 STARTED = {
     *(f"agent:{act}" for act in ("start", "restart", "define", "import_yaml")),
     *("chat:create", "document:create", "document:attach", "event:create", "run-now:post", "session:restart"),
@@ -24,7 +24,7 @@ STARTED = {
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_no_act_begins_a_session_for_who_may_not_start_any(role, django_capture_on_commit_callbacks):
+def test_no_route_starts_a_session_without_permission(role, django_capture_on_commit_callbacks):
     roles_make(apps=apps, using="default")
     world = make_world(make_user())
     world.owner.groups.add(Group.objects.get(name=role))
@@ -44,7 +44,7 @@ def test_no_act_begins_a_session_for_who_may_not_start_any(role, django_capture_
     assert refused == STARTED
 
 
-def test_a_document_put_where_nothing_watches_needs_no_permission_to_start():
+def test_attaching_to_an_unwatched_collection_is_allowed():
     world = make_world(make_user())
     answer = client_of(world.owner).post(
         CHANGING["document:attach"].address(world), {"collection": public(world.rows["collection"])}, format="json"
