@@ -44,6 +44,7 @@ from agents.enums import (
     ToolIntent,
 )
 from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
+from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
@@ -51,7 +52,7 @@ from agents.sessions.questions import may_answer
 from agents.sessions.reads import purposes, read_by, timeline, titled
 from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import questions_open, transcript_shown
-from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from agents.triggers.firing import run_now, session_restart
 from audit.receipt_text import outcome_sentence
 from audit.receipts import ENDINGS
 
@@ -342,6 +343,14 @@ class RunNowForm(OwnedChoices, EditForm):
         model = AgentSession
         fields = ["project", "agent"]
 
+    def bound(self) -> dict[str, Any]:
+        """Whom the run is for: the rows that a session has columns for."""
+        return {name: self.cleaned_data[name] for name in self.Meta.fields}
+
+    def spec(self) -> RunSpec:
+        said = {name: value for name, value in self.cleaned_data.items() if name not in self.Meta.fields}
+        return RunSpec.of(**said)
+
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(EditingAdmin):
@@ -467,7 +476,7 @@ class AgentSessionAdmin(EditingAdmin):
 
     def save_new(self, request: HttpRequest, form: Any) -> HttpResponse:
         by = person(request)
-        session = run_now(owner=by, by=by, now=clock(), **form.cleaned_data)
+        session = run_now(form.spec(), owner=by, by=by, now=clock(), **form.bound())
         self.message_user(request, "The run is started. This page keeps itself fresh.")
         return HttpResponseRedirect(self.row_link(session.pk))
 

@@ -28,6 +28,7 @@ from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_s
 from agents.models import AgentSession, Budget, Trigger
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import RunSpec
 from agents.sessions.reads import purposes
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
@@ -154,7 +155,7 @@ def _run(asked: Asked) -> Told:
     started: list[AgentSession] = []
     done = each(
         asked,
-        lambda row: started.append(run_now(owner=row.owner, by=asked.by, now=asked.now, trigger=row)),
+        lambda row: started.append(run_now(RunSpec(), owner=row.owner, by=asked.by, now=asked.now, trigger=row)),
         "started",
     )
     return Told(format_html("{} {}", done.text, session_links(started)), done.refused)

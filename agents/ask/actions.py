@@ -40,6 +40,7 @@ from agents.ask.naming import (
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession, Approval, Collection, PromptSkill, Trigger
 from agents.people.access import demand_start, row_view
+from agents.policy.run_spec import RunSpec
 from agents.roster.agents import agent_edit, agent_is_going, agent_start, agent_stop, demand_startable
 from agents.sessions.approvals import approval_approve, approval_reject, demand_decidable
 from agents.sessions.halts import HaltAnswer, session_halt
@@ -249,15 +250,15 @@ def run_named(names: Names, who: Asker) -> Answer:
         demand_run(owner=who.by, agent=who.agent, trigger=next(iter(triggers), None))
         return would(f"Runs {' on '.join(row.name for row in (*triggers, *by, *read))} now.", Kind.SESSION)
     asked: dict[str, Any] = {"owner": who.by, "by": who.by, "now": who.now, "agent": who.agent}
-    asked["max_cost_usd"] = who.max_cost_usd
+    cap = who.max_cost_usd
     if triggers:
-        return _started(run_now(trigger=triggers[0], **asked), triggers[0])
+        return _started(run_now(RunSpec(max_cost_usd=cap), trigger=triggers[0], **asked), triggers[0])
     if not read:
         return told(
             f"Nothing was started: say what {by[0].name} is to read, a collection or a document.", missing=["read"]
         )
     chosen = {_kind(by[0]): by[0], _kind(read[0]): read[0]}
-    return _started(run_now(**asked, **chosen), by[0], read[0])
+    return _started(run_now(RunSpec.of(**chosen, max_cost_usd=cap), **asked), by[0], read[0])
 
 
 def run_towards(who: Asker, names: Names) -> Answer:
@@ -269,7 +270,7 @@ def run_towards(who: Asker, names: Names) -> Answer:
     if who.dry:
         demand_run(owner=who.by, agent=who.agent)
         return would("Starts a session that works towards this goal, step by step.", Kind.SESSION)
-    session = run_now(owner=who.by, by=who.by, now=who.now, goal=who.text, agent=who.agent, **chosen)
+    session = run_now(RunSpec.of(goal=who.text, **chosen), owner=who.by, by=who.by, now=who.now, agent=who.agent)
     said = [f"Session {session.public_id} works towards this goal, step by step."]
     said += [f"It is given {' and '.join(row.name for row in given)}."] if given else []
     if len(read) > 1:

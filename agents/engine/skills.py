@@ -6,6 +6,7 @@ A result is what the model is told. Brakes are not caught here: they end the run
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, Protocol
@@ -26,7 +27,7 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Asked, note_refusal
+from agents.guard.calls import Call, note_refusal, plan_call
 from agents.guard.tools import BadParams, persisting
 from agents.ledger.boundary import lock
 from agents.ledger.budgets import budgets_lock
@@ -198,10 +199,10 @@ class _Planned:
     risk: Risk | None
     simulation: str
 
-    @property
-    def asked(self) -> Asked:
+    def guarded(self, session: AgentSession, now: datetime) -> Call:
         params = {"skill": self.skill.name, "arguments": self.arguments}
-        return Asked(ToolIntent.RUN_SKILL, params, self.key, risk=self.risk, simulation=self.simulation)
+        named: dict[str, Any] = {"risk": self.risk, "simulation": self.simulation}
+        return plan_call(session, ToolIntent.RUN_SKILL, params, key=self.key, now=now, **named)
 
 
 class ModelManager(Protocol):
@@ -252,7 +253,8 @@ class SkillExecutor:
         planned = [(key, self._plan(key, call, admit)) for key, call in calls]
         ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
         try:
-            done = guarded_group(self._session, [plan.asked for plan in ready]) if ready else []
+            now = clock()
+            done = guarded_group([plan.guarded(self._session, now) for plan in ready]) if ready else []
         except BadParams as error:
             return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
         told = {plan.key: self._told(plan, result) for plan, result in zip(ready, done, strict=True)}

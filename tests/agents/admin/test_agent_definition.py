@@ -53,7 +53,7 @@ def test_a_definition_is_saved_from_the_page(client):
     assert answer.redirect_chain == [(page(Agent, "change", agent.pk), 302)]
     words = seen(answer)
     assert "The definition of Watch is at version 1." in words
-    assert "Trigger 'Ring' is made." in words
+    assert "Trigger 'Ring' created." in words
     agent.refresh_from_db()
     assert (agent.mode, agent.definition_version) == ("manual", 1)
     assert agent.definition.startswith(TEXT)

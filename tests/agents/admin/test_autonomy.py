@@ -71,7 +71,7 @@ def test_who_started_an_agent_is_on_record_when_it_is_taken(client):
 def test_what_cannot_be_started_says_why_on_the_page_of_the_act(client):
     sign_in(client)
     for agent, why in (
-        (make_agent(), "does nothing by itself"),
+        (make_agent(), "has nothing to start"),
         (make_autonomous(enabled=False), "is switched off"),
         (make_autonomous(owner=make_user(opted_in=False)), "opted in"),
         (make_agent(definition="autonomy: 7"), "autonomy"),
@@ -135,7 +135,7 @@ def test_agents_are_started_and_stopped_together_from_the_list(client):
     chosen = {"action": "start", "_selected_action": [agent.pk for agent in agents], "confirmed": "1"}
     told = text_of(client.post(page(type(agents[0]), "changelist"), chosen, follow=True))
     assert "2 started." in told
-    assert "does nothing by itself" in told
+    assert "has nothing to start" in told
     AgentSession.objects.filter(agent=agents[0], mode="loop").update(status="sleeping", next_wake_at=NOW)
     listed = text_of(client.get(page(type(agents[0]), "changelist")))
     assert "sleeps until 09:26:53" in listed

@@ -104,9 +104,9 @@ def test_a_refused_firing_names_its_trigger_and_leads_to_it(client):
 
     found = shown(client)
 
-    assert "A firing of trigger “Nightly” was refused: halted." in found
+    assert "Trigger “Nightly” did not start a run: halted." in found
     assert f'href="{reverse("admin:agents_trigger_change", args=[trigger.pk])}">trigger</a>' in found
-    assert f"A firing of trigger {public_id} was refused: halted." in found
+    assert f"Trigger {public_id} did not start a run: halted." in found
 
 
 def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
@@ -132,8 +132,8 @@ def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(
     assert found.count("The run was halted: stopped by a person.") == 2
     assert "loop of Inbox clerk" in found
     assert set(Notification.objects.values_list("title", flat=True)) == {
-        "Run halted: stopped by a person, loop of Inbox clerk",
-        "Run halted: stopped by a person, sensors of Inbox clerk",
+        "Run halted: requested by a person, loop of Inbox clerk",
+        "Run halted: requested by a person, sensors of Inbox clerk",
     }
     assert "Inbox clerk, by itself" in text_of(client.get(reverse("admin:agents_notification_changelist")))
 

@@ -65,7 +65,7 @@ def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
 
     found = shown(client, session)
 
-    assert "It finished its work. Its notice was denied by ada." in found
+    assert "Completed. Its notice was denied by ada." in found
     assert "Its notice was not sent: nobody decided on it in time." in found
     assert "Its call send_letter was denied by a person." in found
 
@@ -85,8 +85,8 @@ def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
     found = shown(client, session)
 
     for words in (
-        "with a cap of $0.50.", "no context of a project and 1 kept note.", "version 3 of its project&#x27;s context",
-        "A worker took up the run.", "workers were lost 2 times.", ">above $0.50.<",
+        "cost cap $0.50.", "no project context, 1 memory.", "project context version 3, 0 memories.",
+        "Run picked up by a worker.", "Run resumed after 2 lost workers.", ">above $0.50.<",
     ):  # fmt: skip
         assert words in found, words
 

@@ -143,7 +143,7 @@ def test_what_an_agent_that_is_off_is_to_do_is_refused(scene, text):
 
 
 def test_agent_that_cannot_start_by_itself_is_not_started(scene, beat):
-    assert "does nothing by itself" in is_refused_as_told(scene, "start agent Clerk")
+    assert "has nothing to start" in is_refused_as_told(scene, "start agent Clerk")
     Agent.objects.update(enabled=False)
     assert "switched off" in routed(scene, "start agent Beat").refused
 

@@ -219,7 +219,7 @@ def test_agent_is_started_and_stopped_as_by_the_service(scene):
     assert [kind for kind, *_ in trail(since)][-1] == "agent.started"
     assert "asked to stop" in asked(scene, "Stop the clerk").text
     assert asked(scene, "stop agent Clerk").text.startswith("Nothing was done: agent Clerk does nothing by itself")
-    with pytest.raises(Invalid, match="does nothing by itself"):
+    with pytest.raises(Invalid, match="has nothing to start"):
         asked(scene, f"start {make_agent(owner=scene.owner, name='Ada').name}")
 
 

@@ -7,12 +7,11 @@ from agents.ask.naming import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
-from agents.triggers.firing import run_now
 from agents.triggers.schedules import schedules_fire
 from agents.triggers.triggers import trigger_create
 from tests.agents.ask.scene import asked, last_row, make_scene, nothing_was_inferred, trail
 from tests.agents.triggers.rows import make_collection, make_document, make_playbook
-from tests.factories import NOW, make_session, make_trigger, make_user
+from tests.factories import NOW, make_session, make_trigger, make_user, start_run
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +26,7 @@ def test_run_by_words_leaves_the_record_of_the_service(scene):
     answer = asked(scene, "Run playbook Lease on collection Leases, please.")
     said = trail(since)
     since = last_row()
-    run_now(owner=scene.owner, by=scene.owner, now=NOW, playbook=scene.playbook, collection=scene.collection)
+    start_run(owner=scene.owner, by=scene.owner, now=NOW, playbook=scene.playbook, collection=scene.collection)
 
     assert said == trail(since) != []
     params = answer.session.params

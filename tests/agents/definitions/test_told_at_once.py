@@ -149,10 +149,10 @@ def sensor(source, kind="poll, interval: 5"):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (sensor("{tool: press}"), "tool: expected what a sensor can look at: the tool press changes something"),
-        (sensor("{tool: read_price, params: {sort: x}}"), "params: expected what a sensor can look at:"),
-        (sensor("{path: ../etc}", "watch"), "path: expected what a sensor can look at: the path leads upwards"),
-        (sensor("{path: /etc}", "watch"), "path: expected what a sensor can look at: the path is outside of"),
+        (sensor("{tool: press}"), "tool: expected a source that a sensor can read: the tool press has side effects"),
+        (sensor("{tool: read_price, params: {sort: x}}"), "params: expected a source that a sensor can read:"),
+        (sensor("{path: ../etc}", "watch"), "path: expected a source that a sensor can read: the path contains .."),
+        (sensor("{path: /etc}", "watch"), "path: expected a source that a sensor can read: the path is outside of"),
     ],
 )
 def test_a_sensor_that_can_never_look_is_a_problem(check, text, said):

@@ -30,7 +30,7 @@ BROKEN = Step(error=ProviderError("503 from the model server", fault=Fault.SERVE
 
 @pytest.fixture(autouse=True)
 def _time():
-    with time_machine.travel(NOW, tick=False), patch.object(metering.Meter, "_sit_out"):
+    with time_machine.travel(NOW, tick=False), patch.object(metering.Meter, "_wait"):
         yield
 
 

@@ -9,6 +9,7 @@ from agents.definitions.in_force import guardrails_of, loop_of
 from agents.engine.prompting import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import trigger_fire
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
@@ -25,7 +26,7 @@ guardrails: {reserve_cost_fraction: 0.2, reserve_tokens: 64}
 def spawned(**fields):
     owner = make_user()
     trigger = make_trigger(owner=owner, analysis_mode="agentic", **{"agent": make_agent(owner=owner), **fields})
-    return trigger, trigger_fire(trigger=trigger, slot="s", params={}, now=NOW).session
+    return trigger, trigger_fire(trigger=trigger, slot="s", inputs=RunSpec(), now=NOW).session
 
 
 def test_without_a_word_the_defaults_hold():

@@ -1,4 +1,4 @@
-"""One turn function: chats, heartbeats, loops and triggered runs come through it, and none goes beyond its rounds."""
+"""Chats, heartbeats, loops and triggered runs share one turn function with a limit of rounds."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
 from agents.walk.walk import walk
 from tests.agents.conftest import script
-from tests.agents.loop.saying import says
+from tests.agents.loop.scripted_replies import says
 from tests.agents.walk.scene import Scene
 
 pytestmark = pytest.mark.django_db

@@ -55,7 +55,7 @@ def test_idle_loop_ends_at_once(rest):
     opt_out(loop.owner)
     assert ended(loop) == OUT
     assert loop.result == build_receipt(loop.chain)
-    assert outcome_sentence(loop.result) == "It was stopped because its owner does not allow unattended runs."
+    assert outcome_sentence(loop.result) == "Halted: the owner does not allow unattended runs."
 
 
 def test_other_runs_and_loops_of_others_continue():

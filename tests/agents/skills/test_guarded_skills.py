@@ -13,7 +13,7 @@ from agents.conf import approval_lifetime
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Asked
+from agents.guard.calls import plan_call
 from agents.guard.tools import BadParams
 from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
 from agents.sessions.approvals import approval_approve
@@ -230,11 +230,17 @@ def test_five_levels_leave_three_notes(session):
 @pytest.mark.django_db(transaction=True)
 def test_group_runs_side_by_side_and_answers_in_order(session):
     asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "look", "arguments": {"place": place}}, key=f"step:1:{place}")
+        plan_call(
+            session,
+            ToolIntent.RUN_SKILL,
+            {"skill": "look", "arguments": {"place": place}},
+            key=f"step:1:{place}",
+            now=NOW,
+        )
         for place in "abc"
     ]
 
-    results = guarded_group(session, asked, now=NOW)
+    results = guarded_group(asked)
 
     assert [result.data["seen"] for result in results] == ["a", "b", "c"]
     rows = AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("details__outcome", flat=True)

@@ -1,19 +1,8 @@
-"""Documents and positions with the verdict that a person would give: written while the analyst was being built."""
-
-from dataclasses import dataclass
+"""Single clauses of many trades, and positions as terse as people jot them down."""
 
 from agents.definitions.playbooks import Position
-from agents.providers.offline.matching import DEVIATES, FALLBACK, MEETS, MISSING
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    position: Position
-    document: str
-    verdict: str
-    quoted: str = ""
-
+from agents.providers.offline.verdicts import DEVIATES, FALLBACK, MEETS, MISSING
+from tests.agents.providers.offline.corpora.case import Case, position
 
 PAYMENT = Position(
     "Payment terms",
@@ -53,6 +42,7 @@ ROOT_CAUSE = Position("Root cause", "warn", "The report states the root cause of
 QUORUM = Position("Quorum", "warn", "A quorum was present.")
 LATE_FEE = Position("Late fee", "warn", "Late payments bear interest of at most 1% per month.")
 PENTEST = Position("Penetration testing", "warn", "The provider performs penetration tests at least annually.")
+
 
 CASES = [
     Case(
@@ -177,4 +167,51 @@ CASES = [
     Case("fee-high", LATE_FEE, "Late payments bear interest at 2.5% per month.", DEVIATES, "2.5%"),
     Case("pentest-ok", PENTEST, "The provider performs penetration tests every six months.", MEETS),
     Case("pentest-rare", PENTEST, "The provider performs penetration tests every two years.", DEVIATES, "two years"),
+    Case(
+        "s-cap",
+        position("Liability", "Cap at 12 months' fees; no unlimited liability."),
+        "Supplier's liability is capped at the fees of 12 months.",
+        MEETS,
+    ),
+    Case(
+        "s-cap2",
+        position("Liability", "Cap at 12 months' fees."),
+        "Supplier's liability is not limited.",
+        DEVIATES,
+        "not limited",
+    ),
+    Case(
+        "s-law",
+        position("Governing law", "Delaware law"),
+        "This Agreement shall be governed by and construed under the laws of the State of Delaware.",
+        MEETS,
+    ),
+    Case(
+        "s-law2",
+        position("Governing law", "Delaware law"),
+        "This Agreement shall be governed by and construed under the laws of England and Wales.",
+        DEVIATES,
+        "England",
+    ),
+    Case(
+        "s-conf",
+        position("Confidentiality", "Mutual confidentiality obligations"),
+        "Each party shall keep the other party's information confidential.",
+        MEETS,
+    ),
+    Case(
+        "s-net",
+        position("Payment", "Net 30"),
+        "Invoices shall be paid within forty-five (45) days from the invoice date.",
+        DEVIATES,
+        "45",
+    ),
+    Case(
+        "s-auto",
+        position("Renewal", "No automatic renewal"),
+        "This Agreement will automatically renew for one-year terms.",
+        DEVIATES,
+        "automatically",
+    ),
+    Case("s-auto2", position("Renewal", "No automatic renewal"), "This Agreement does not renew automatically.", MEETS),
 ]

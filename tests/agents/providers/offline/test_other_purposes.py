@@ -1,18 +1,16 @@
-"""The other purposes: judging, gating, scoring, simulating, compacting and chatting, each by its own small rule."""
+"""The other purposes: judging, gating, scoring, simulating, compacting and chatting."""
 
 import json
 import time
 from dataclasses import dataclass
 
-import pytest
-
 from agents.engine.skills import _question
 from agents.enums import Purpose
-from agents.providers.offline import provider
+from agents.providers.offline.other_purposes import NO_FORECAST
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest
-from tests.agents.providers.offline.asking import NONCE, answer
+from tests.agents.providers.offline.offline_calls import NONCE, answer
 from tests.table import every_row
 
 
@@ -38,31 +36,19 @@ QUOTE = "The Customer shall pay all invoices within 60 days of receipt."
     ],
 )
 def test_a_claim_is_judged_by_its_quote(claim, supported):
-    told = judged(block("claim", claim), block("quote", QUOTE))
+    result = judged(block("claim", claim), block("quote", QUOTE))
 
-    assert told["supported"] is supported
-    assert 0 <= told["score"] <= 1
-    assert (told["score"] >= 0.6) is supported
-    assert told["why"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"Claim: Customer pays invoices within 60 days.\nQuote: {QUOTE}",
-        f"Does it?\n**Statement**: Customer pays invoices\nwithin 60 days.\n**Evidence**: {QUOTE}",
-        "Judge: " + json.dumps({"claim": "Customer pays invoices within 60 days.", "quote": QUOTE, "n": 1}),
-    ],
-)
-def test_claim_and_quote_are_found_in_plain_text(text):
-    assert judged(text)["supported"] is True
+    assert result["supported"] is supported
+    assert 0 <= result["score"] <= 1
+    assert (result["score"] >= 0.6) is supported
+    assert result["why"]
 
 
-@every_row("text", ["", "hello", "{not json}", "[{}]", "claim: x"])
-def test_without_claim_and_quote_nothing_is_supported(text):
-    told = judged(text)
+@every_row("text", ["", "hello", block("claim", "x"), block("quote", QUOTE), "Claim: x\nQuote: x"])
+def test_nothing_is_supported_without_claim_and_quote(text):
+    result = judged(text)
 
-    assert (told["supported"], told["score"]) == (False, 0.0)
+    assert (result["supported"], result["score"]) == (False, 0.0)
 
 
 def test_a_judgement_is_shortened_or_left_out_never_cut():
@@ -80,26 +66,24 @@ def test_a_judgement_is_shortened_or_left_out_never_cut():
         ("price: 100 -> 101", "no"),
         ("price: 100 -> 106", "yes"),
         ("price: 0 -> 1", "yes"),
-        ("temperature: -20 \u2192 -20.5", "no"),
-        ("temperature rose from 20 C to 25 C", "yes"),
+        ("temperature: -20 -> -20.5", "no"),
+        ("temperature: 20 C -> 25 C", "yes"),
         ("mood: calm -> angry", "yes"),
         ("mood: calm -> calm", "no"),
-        ("- price: 100\n+ price: 101", "no"),
-        ("- price: 100\n+ price: 150", "yes"),
-        ("+ alert raised", "yes"),
-        ("- ", "no"),
+        ("price: 100 -> 101\nmood: calm -> angry", "yes"),
+        ('market: {"price": 100} -> {"price": 200}', "yes"),
+        ('market: {"price": 100} -> {"price": 101}', "no"),
+        ("alert: (none) -> door open", "yes"),
         ("Nothing changed.", "no"),
         ("", "no"),
-        ('{"price": {"old": 100, "new": 101}}', "no"),
-        ('{"price": {"before": 100, "after": 200}}', "yes"),
-        ('{"market": {"price": [100, 200]}}', "yes"),
-        ('{"alert": "door open"}', "yes"),
-        ("{}", "no"),
     ],
 )
 def test_a_turn_is_gated_by_what_changed(diff, said):
-    assert answer("Did anything material change?", block("diff", diff), purpose=Purpose.PRECHECK).text == said
-    assert answer(diff, purpose=Purpose.PRECHECK).text == said
+    assert answer("Did anything material change?", block("changes", diff), purpose=Purpose.PRECHECK).text == said
+
+
+def test_the_gate_reads_only_the_marked_block():
+    assert answer("mood: calm -> angry", block("changes", "price: 1 -> 1"), purpose=Purpose.PRECHECK).text == "no"
 
 
 @every_row(
@@ -121,10 +105,7 @@ def test_a_reading_is_scored(prompt, data, score):
     assert answer(prompt, block("reading", data), purpose=Purpose.SIGNAL).text == score
 
 
-def test_a_reading_in_its_own_message_is_scored():
-    messages = ({"role": "system", "content": "Fire above 30"}, {"role": "user", "content": "31"})
-
-    assert OfflineProvider().complete(ModelRequest("offline", messages, purpose=Purpose.SIGNAL)).text == "1.00"
+def test_a_reading_scores_zero_when_none_was_sent():
     assert OfflineProvider().complete(ModelRequest("offline", (), purpose=Purpose.SIGNAL)).text == "0.00"
 
 
@@ -134,9 +115,9 @@ def test_orders_in_a_reading_set_no_threshold():
 
 @every_row("purpose", [Purpose.JUDGE, Purpose.PRECHECK, Purpose.SIGNAL, Purpose.SIMULATION, Purpose.COMPACTION])
 @every_row("piece", ["\n", " ", "from to ", "- a -> b\n", "claim: ", "1 ", "{"])
-def test_odd_texts_take_no_longer(purpose, piece):
+def test_repetitive_texts_take_no_longer(purpose, piece):
     start = time.process_time()
-    answer(piece * (50_000 // len(piece)), purpose=purpose)
+    answer("Fire above 5", block("claim", "Pay."), block("quote", piece * (50_000 // len(piece))), purpose=purpose)
     assert time.process_time() - start <= 1.5
 
 
@@ -155,31 +136,31 @@ class Named:
 
 
 @every_row(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "expected"),
     [
         (
             "send_email",
             {"body": "Text\n" * 100, "subject": "Late", "to": "x@example.org"},
             f"send_email with body “{'Text ' * 16}…”, subject “Late”, to “x@example.org”. {UNDONE}: send.",
         ),
-        ("read_clock", {}, "read_clock with nothing."),
+        ("read_clock", {}, "read_clock with no arguments."),
         ("count", {"deep": {"a": [1]}, "n": 2}, 'count with deep “{"a": [1]}”, n “2”.'),
         (
             "count",
             dict.fromkeys("abcdefgh", 1),
             f"count with {', '.join(f'{key} “1”' for key in 'abcdef')} and 2 more.",
         ),
-        ("write", {"text": "x" * 5_000}, "write with more than can be told here."),
+        ("write", {"text": "x" * 5_000}, "write with arguments that are too long to show."),
     ],
 )
-def test_a_simulation_tells_the_call_and_nothing_of_the_question(name, arguments, told):
-    assert foreseen(name, arguments, "Skill: other({})") == f"{provider.NO_FORECAST} It would run {told}"
+def test_a_simulation_describes_the_call_only(name, arguments, expected):
+    assert foreseen(name, arguments, "Skill: other({})") == f"{NO_FORECAST} It would run {expected}"
 
 
-def test_a_simulation_of_what_it_cannot_read_is_none():
+def test_a_simulation_without_a_call_predicts_nothing():
     text = answer("Say in two or three sentences what will come of it.", purpose=Purpose.SIMULATION).text
 
-    assert text == provider.NO_FORECAST
+    assert text == NO_FORECAST
 
 
 def test_a_compaction_is_an_extract():

@@ -1,4 +1,4 @@
-"""What was stopped stays so: renewals, texts that switch off, owners who are gone; and a turn that keeps its text."""
+"""What ends a loop for good or until the next day: stops, definitions, owners; and the text of a turn."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +21,7 @@ from agents.sessions.leases import sleepers_wake
 from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, says, sleeps
 from tests.factories import make_trigger
 
 pytestmark = pytest.mark.django_db
@@ -39,12 +39,12 @@ def define(agent, text):
     return definition_write(agent=agent, text=text, by=agent.owner, now=clock())
 
 
-# --- A new day ---
+# --- Renewal ---
 
 
 @pytest.fixture
 def spent(agent, drive):
-    """An agent that begins anew each day, and has spent its cap today."""
+    """An agent that is renewed daily and has spent today's cap."""
     watcher = agent(f"max_cost_usd: 0.01\n{DAILY}")
     loop = drive(watcher)
     with script(GO_ON):
@@ -52,7 +52,7 @@ def spent(agent, drive):
     return watcher
 
 
-def test_an_agent_that_waits_for_the_new_day_can_be_stopped(spent, time):
+def test_agent_waiting_for_the_new_day_can_be_stopped(spent, time):
     assert loop_is_awaited(spent)
     assert stop(spent) is True
     time.move_to(MIDNIGHT + timedelta(minutes=1))
@@ -64,13 +64,13 @@ def test_an_agent_that_waits_for_the_new_day_can_be_stopped(spent, time):
     assert AuditEvent.objects.filter(kind="agent.stopped").count() == 1
 
 
-def test_one_that_nobody_stopped_begins_anew(spent, time):
+def test_agent_that_was_not_stopped_is_renewed(spent, time):
     time.move_to(MIDNIGHT + timedelta(minutes=1))
     assert loops_renew(clock()) == 1
     assert not loop_is_awaited(spent)
 
 
-def test_a_stop_between_the_day_s_end_and_the_renewal_holds(agent, drive, time):
+def test_stop_between_day_end_and_renewal_prevents_it(agent, drive, time):
     watcher = agent(DAILY)
     loop = drive(watcher)
     with script(sleeps(20 * 3_600)):
@@ -84,14 +84,14 @@ def test_a_stop_between_the_day_s_end_and_the_renewal_holds(agent, drive, time):
     assert loop_current(watcher.pk) is None
 
 
-def test_an_agent_that_is_switched_off_and_on_does_not_begin_anew(spent, time):
+def test_agent_switched_off_and_on_is_not_renewed(spent, time):
     define(spent, f"enabled: false\nmax_cost_usd: 0.01\n{DAILY}")
     define(spent, f"enabled: true\nmax_cost_usd: 0.01\n{DAILY}")
     time.move_to(MIDNIGHT + timedelta(minutes=1))
     assert loops_renew(clock()) == 0
 
 
-def test_an_agent_that_ended_its_work_is_not_awaited(agent, drive):
+def test_agent_that_shut_down_is_not_renewed(agent, drive):
     watcher = agent(DAILY)
     loop = drive(watcher)
     with script(SHUT_DOWN):
@@ -99,10 +99,10 @@ def test_an_agent_that_ended_its_work_is_not_awaited(agent, drive):
     assert not loop_is_awaited(watcher)
 
 
-# --- A text that switches off ---
+# --- Definitions without a loop or heartbeat ---
 
 
-def test_a_text_that_switches_autonomy_off_stops_a_sleeping_loop(agent, drive):
+def test_definition_without_autonomy_stops_a_sleeping_loop(agent, drive):
     watcher = agent()
     loop = drive(watcher)
     with script(sleeps(86_000)):
@@ -113,7 +113,7 @@ def test_a_text_that_switches_autonomy_off_stops_a_sleeping_loop(agent, drive):
     assert AuditEvent.objects.filter(kind="agent.stopped").count() == 1
 
 
-def test_a_text_without_a_heartbeat_ends_it_and_leaves_the_loop(agent, drive):
+def test_definition_without_heartbeat_ends_only_the_heartbeat(agent, drive):
     text = "autonomy: {enabled: true}"
     watcher = agent(f"{text}\nheartbeat: {{interval: 60, prompt: Look around.}}")
     before = agent_start(agent=watcher, by=None, now=clock())
@@ -123,7 +123,7 @@ def test_a_text_without_a_heartbeat_ends_it_and_leaves_the_loop(agent, drive):
     assert agent_under_way(watcher).loop == before.loop
 
 
-def test_a_text_that_keeps_both_ends_nothing(agent, drive):
+def test_definition_that_keeps_both_ends_nothing(agent, drive):
     text = "autonomy: {enabled: true}\nheartbeat: {interval: 60, prompt: Look around.}"
     watcher = agent(text)
     before = agent_start(agent=watcher, by=None, now=clock())
@@ -132,7 +132,7 @@ def test_a_text_that_keeps_both_ends_nothing(agent, drive):
     assert agent_under_way(watcher) == before
 
 
-# --- An owner who is gone ---
+# --- Deactivated owners ---
 
 
 def leave(agent):
@@ -153,7 +153,7 @@ def test_loop_of_a_deactivated_owner_ends_without_a_turn(agent, drive):
     assert not loops_going().exists()
 
 
-def test_nothing_begins_for_a_deactivated_owner(spent, time):
+def test_nothing_starts_for_a_deactivated_owner(spent, time):
     leave(spent)
     time.move_to(MIDNIGHT + timedelta(minutes=1))
     assert loops_renew(clock()) == 0
@@ -163,10 +163,10 @@ def test_nothing_begins_for_a_deactivated_owner(spent, time):
     assert not Trigger.objects.live().filter(pk=make_trigger(owner=spent.owner).pk).exists()
 
 
-# --- A turn keeps the text that it began with ---
+# --- The definition of a turn ---
 
 
-def test_a_new_text_holds_from_the_next_turn_on(agent, drive):
+def test_new_definition_applies_from_the_next_turn(agent, drive):
     watcher = agent()
     narrow = "skills: [look]\nautonomy: {enabled: true, max_actions_per_minute: 1}"
     wide = "skills: [look, press]\nautonomy: {enabled: true, max_actions_per_minute: 99}"
@@ -186,7 +186,7 @@ def test_a_new_text_holds_from_the_next_turn_on(agent, drive):
     assert [turn.definition for turn in loop.turns()] == ["", ""]
 
 
-def test_a_turn_that_is_broken_off_keeps_no_text(agent, drive):
+def test_aborted_turn_keeps_no_definition(agent, drive):
     watcher = agent()
     loop = drive(watcher)
     with script(says(("look", {})), SLOW_DOWN):
@@ -196,7 +196,7 @@ def test_a_turn_that_is_broken_off_keeps_no_text(agent, drive):
     assert (loop.turns()[0].state, loop.turns()[0].definition) == (TurnState.FAILED, "")
 
 
-# --- A sleep is a sleep, whoever chose it ---
+# --- Forced sleeps ---
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_turn_that_is_broken_off_keeps_no_text(agent, drive):
         ('active_hours: {start: "08:00", end: "09:01"}', "active_hours"),
     ],
 )
-def test_turns_are_counted_anew_after_a_guardrail_s_sleep(agent, drive, time, limits, guardrail):
+def test_turn_count_restarts_after_a_forced_sleep(agent, drive, time, limits, guardrail):
     loop = drive(agent(f"autonomy: {{enabled: true, max_consecutive_turns: 3, {limits}}}"))
     with script(says(("yield", {"mode": "continue"}), usage=Usage(10, 10))):
         loop.task()
@@ -221,10 +221,10 @@ def test_turns_are_counted_anew_after_a_guardrail_s_sleep(agent, drive, time, li
     assert loop.guardrails() == [guardrail]
 
 
-# --- What is kept ---
+# --- Deleting old rows ---
 
 
-def test_old_turns_and_alerts_that_were_seen_are_forgotten(agent, drive, time):
+def test_old_turns_and_cleared_alerts_are_deleted(agent, drive, time):
     loop = drive(agent())
     loop.alert("seen")
     with script(sleeps(5)):

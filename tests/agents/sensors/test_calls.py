@@ -1,4 +1,4 @@
-"""The sensors' session in the hands of a slice: kept while it may be, given up when it is not ours, never cut off."""
+"""Calls of sensors under the day's session: held while allowed, given up when lost, never cut off."""
 
 import itertools
 from datetime import timedelta
@@ -12,7 +12,7 @@ from agents.models import AgentSession, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from tests.agents.sensors.scene import Scene, minding, poll
+from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.agents.sensors.sources import Web
 from tests.factories import make_price
 from tests.flows.processes import until
@@ -49,25 +49,25 @@ def asked(scene, times=1):
     until(lambda: ToolCall.objects.filter(session__agent=scene.agent).count() >= times)
 
 
-def test_model_that_fails_leaves_the_signal_unjudged(scene):
+def test_failing_model_leaves_the_signal_unscored(scene):
     refused = ProviderError("no", fault=Fault.INVALID_REQUEST)
-    with answering(Step(error=refused)), minding(second=0.2):
+    with answering(Step(error=refused)), running_slice(time_scale=0.2):
         until(lambda: any("could not be judged" in error for error in scene.errors()))
 
     assert scene.value("value") is not None
     assert ToolCall.objects.filter(session=session_of(scene), outcome=Outcome.GATEWAY_ERROR).exists()
 
 
-def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_over(scene, monkeypatch, settings):
+def test_call_running_at_slice_end_is_taken_over_after_its_lease(scene, monkeypatch, settings):
     settings.LQOPS_LEASE_SECONDS = 2
     monkeypatch.setattr("agents.sensors.slice.GRACE_SECONDS", 0.1)
     with answering(Step("0.9", delay_seconds=4)) as model:
-        with minding():
+        with running_slice():
             until(lambda: model.requests)
         assert session_of(scene).status == Status.RUNNING
         assert session_of(scene).lease_owner != ""
         assert scene.sensor().lease_owner == ""
-    with answering(Step("0.9")), minding(second=0.2):
+    with answering(Step("0.9")), running_slice(time_scale=0.2):
         until(scene.alerts)
 
     assert session_of(scene).recoveries <= 1
@@ -75,14 +75,14 @@ def test_call_that_is_out_when_the_slice_ends_is_left_to_its_lease_and_taken_ove
 
 
 def taken():
-    """The session's row in the hands of somebody else, for longer than the test takes."""
+    """Columns of a session that another worker holds for longer than the test takes."""
     lease = {"lease_owner": "elsewhere:1", "lease_until": clock() + timedelta(minutes=5)}
     return {**lease, "fencing": 1_000, "status": Status.RUNNING}
 
 
-def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_free(scene):
+def test_session_held_elsewhere_is_claimed_again_when_free(scene):
     rows = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
-    with answering(Step("0.1")), minding(second=0.2):
+    with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
         rows.update(**taken())
         until(lambda: any("could not be judged" in error for error in scene.errors()))
@@ -92,8 +92,8 @@ def test_session_that_somebody_else_holds_is_given_up_and_had_again_when_it_is_f
         until(lambda: ToolCall.objects.filter(session=session_of(scene)).count() > asked_before)
 
 
-def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
-    with answering(Step("0.1", delay_seconds=0.5)) as model, minding(second=0.2):
+def test_session_lost_during_a_call_is_not_written(scene):
+    with answering(Step("0.1", delay_seconds=0.5)) as model, running_slice(time_scale=0.2):
         until(lambda: model.requests)
         AgentSession.objects.filter(pk=session_of(scene).pk).update(**taken())
         until(lambda: any("could not be judged" in error for error in scene.errors()))
@@ -101,19 +101,19 @@ def test_session_that_is_taken_away_while_a_call_is_out_is_left_alone(scene):
     assert (session_of(scene).lease_owner, session_of(scene).fencing) == ("elsewhere:1", 1_000)
 
 
-def test_session_is_held_for_as_long_as_the_slice_lasts(scene):
-    with answering(Step("0.1")), minding(second=20):  # one reading, and no call after it
+def test_session_lease_is_renewed_while_the_slice_runs(scene):
+    with answering(Step("0.1")), running_slice(time_scale=20):  # one reading, and no call after it
         asked(scene)
         first = session_of(scene).lease_until
         until(lambda: session_of(scene).lease_until > first + timedelta(seconds=1))
         assert session_of(scene).status == Status.RUNNING
 
 
-def test_new_day_begins_a_new_session_in_the_middle_of_a_slice(scene, monkeypatch):
+def test_new_day_starts_a_new_session_during_a_slice(scene, monkeypatch):
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
-    with answering(Step("0.1")), minding(second=0.2):
+    with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
-        for module in ("agents.sensors.signals", "agents.sensors.rows"):
+        for module in ("agents.sensors.calls", "agents.sensors.rows"):
             monkeypatch.setattr(f"{module}.day_of", lambda now: "2999-01-01")
         until(lambda: sessions.count() == 2)
         until(lambda: ToolCall.objects.filter(session=sessions.last()).exists())

@@ -1,7 +1,7 @@
-"""A whole contract against a whole playbook: no finding while it complies, and one for each clause that is turned."""
+"""A whole contract against a whole playbook: no finding while it complies, one for each changed clause."""
 
-from tests.agents.providers.offline.asking import analysis, document, playbook
-from tests.agents.providers.offline.corpus_later import position
+from tests.agents.providers.offline.corpora.case import position
+from tests.agents.providers.offline.offline_calls import analysis, document, playbook
 from tests.table import every_row
 
 POSITIONS = (
@@ -72,7 +72,7 @@ def test_a_compliant_contract_gives_no_finding():
 
 
 @every_row(("old", "new", "issue"), TURNED)
-def test_a_turned_clause_gives_its_finding_and_no_other(old, new, issue):
+def test_a_changed_clause_gives_its_finding_and_no_other(old, new, issue):
     text = CONTRACT.replace(old, new)
     (found,) = findings(text)
 
@@ -80,7 +80,7 @@ def test_a_turned_clause_gives_its_finding_and_no_other(old, new, issue):
     assert new.split()[0] in found["quote"] == text[found["start"] : found["end"]]
 
 
-def test_all_turned_clauses_give_all_findings():
+def test_all_changed_clauses_give_all_findings():
     text = CONTRACT
     for old, new, _ in TURNED:
         text = text.replace(old, new)

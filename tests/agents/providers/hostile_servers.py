@@ -1,4 +1,4 @@
-"""Model servers that misbehave, on real loopback sockets. Each plays one script to every connection."""
+"""Misbehaving model servers on real loopback sockets. Each plays one script to every connection."""
 
 import contextlib
 import json

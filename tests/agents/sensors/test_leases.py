@@ -1,4 +1,4 @@
-"""Sensors in rows: what the definition says, who holds them, and who hands them out."""
+"""Rows of sensors: kept in step with the definition, leased, written and handed out."""
 
 from datetime import timedelta
 
@@ -16,18 +16,19 @@ from agents.sensors import rows as sensors
 from agents.sensors import writes
 from agents.sensors.rows import (
     Failure,
-    Fired,
+    FiredSignal,
     Held,
     Reading,
+    lease_state,
+    leases_renew,
     sensors_adopt,
     sensors_drop,
     sensors_hand_over,
     sensors_lease,
     sensors_release,
-    sensors_renew,
-    sensors_standing,
+    sensors_start,
+    sensors_stop,
     sensors_unheld,
-    sensors_want,
     slices_alive,
 )
 from agents.sensors.writes import sensors_write
@@ -52,7 +53,7 @@ def held(scene, name="feed"):
     row = scene.sensor(name)
     definition = definition_of(scene.agent)
     spec = next(one for one in definition.sensors if one.name == name)
-    return Held.of(row, spec, definition)
+    return Held(row, spec, definition)
 
 
 def slices_queued():
@@ -60,10 +61,10 @@ def slices_queued():
     return [(row.task["func"], *row.task["args"]) for row in rows]
 
 
-# --- As the definition says ---
+# --- Following the definition ---
 
 
-def test_rows_follow_the_definition_and_keep_what_did_not_change():
+def test_rows_follow_the_definition_and_unchanged_ones_stay():
     scene = scene_of("a", "b", "c")
     Sensor.objects.update(cursor={"etag": "x"}, fencing=5, failures=3)
     scene.sync(poll(URL, name="a"), poll("http://other.example.com/", name="b"), poll(URL, name="d"))
@@ -84,7 +85,7 @@ def test_cursor_stays_when_only_the_pace_changes():
     assert scene.sensor().fencing == 2
 
 
-def test_sensor_that_is_broken_is_a_row_that_says_why_and_never_runs():
+def test_broken_sensor_shows_its_problem_and_never_runs():
     scene = scene_of("a")
     scene.sync(poll(URL, name="a"), {"name": "b", "type": "poll", "source": {"url": URL}})
     row = scene.sensor("b")
@@ -96,7 +97,7 @@ def test_sensor_that_is_broken_is_a_row_that_says_why_and_never_runs():
     assert (scene.sensor("b").state, scene.sensor("b").problem) == (SensorState.WAITING, "")
 
 
-def test_path_that_is_none_makes_a_sensor_invalid():
+def test_malformed_path_makes_a_sensor_invalid():
     scene = Scene(poll(URL, updates=[{"field": "a", "path": "x..y"}, {"field": "b", "path": "x"}]))
 
     assert scene.sensor().state == SensorState.INVALID
@@ -111,23 +112,23 @@ def test_sensors_of_an_agent_without_a_loop_are_not_wanted():
     assert scene.sensor("b").wanted is False
 
 
-def test_wanting_starts_anew_and_stopping_takes_them_from_whoever_holds_them():
+def test_start_resets_sensors_and_stop_takes_them_from_their_slice():
     scene = scene_of("a", "b")
     Sensor.objects.filter(name="a").update(state=SensorState.UNRESOLVED, problem="x")
     lease()
-    sensors_want(scene.agent, False, NOW)
+    sensors_stop(scene.agent, NOW)
     assert set(Sensor.objects.values_list("wanted", "lease_owner", "lease_until")) == {(False, "", None)}
     Sensor.objects.update(failures=7)
-    sensors_want(scene.agent, True, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert (scene.sensor("a").state, scene.sensor("a").problem) == (SensorState.WAITING, "")
     assert set(Sensor.objects.values_list("wanted", "failures", "next_due_at")) == {(True, 0, NOW)}
 
 
-# --- One holder ---
+# --- Leases ---
 
 
-def test_sensor_is_held_once_and_taken_over_when_its_lease_has_run_out():
+def test_sensor_has_one_holder_and_is_taken_over_after_its_lease():
     scene = scene_of()
     assert lease("slice:1") == [(scene.agent.pk, "feed")]
     assert lease("slice:2", NOW + LEASE - SECOND / 10) == []
@@ -137,7 +138,7 @@ def test_sensor_is_held_once_and_taken_over_when_its_lease_has_run_out():
     assert (scene.sensor().lease_owner, scene.sensor().fencing) == ("slice:2", before + 1)
 
 
-def test_sensors_of_an_agent_stay_together_and_a_slice_takes_so_many():
+def test_slice_takes_whole_agents_up_to_its_limit():
     scenes = [scene_of("a", "b", "c") for _ in range(4)]
     first = lease("slice:1", limit=7)
     second = lease("slice:2", limit=7)
@@ -147,14 +148,14 @@ def test_sensors_of_an_agent_stay_together_and_a_slice_takes_so_many():
     assert lease("slice:3", limit=2) == []
 
 
-def test_agent_with_more_sensors_than_there_is_room_is_taken_alone():
+def test_agent_with_more_sensors_than_the_limit_is_leased_alone():
     scene_of("a", "b", "c")
     scene_of("d")
 
     assert [name for _, name in lease(limit=2)] == ["a", "b", "c"]
 
 
-def test_longest_unheld_come_first():
+def test_longest_unheld_sensors_are_leased_first():
     first, second = scene_of("a"), scene_of("b")
     lease("slice:1", limit=1)
     sensors_release(owner="slice:1", shard=0, now=NOW)
@@ -164,7 +165,7 @@ def test_longest_unheld_come_first():
 
 
 @pytest.mark.parametrize("stop", ["halted", "ended", "all work", "switched off", "opted out"])
-def test_sensors_whose_loop_may_not_go_on_are_nobodys(stop):
+def test_sensors_of_a_stopped_loop_cannot_be_leased(stop):
     scene = scene_of()
     lease("slice:1")
     if stop == "halted":
@@ -178,13 +179,13 @@ def test_sensors_whose_loop_may_not_go_on_are_nobodys(stop):
     else:
         Profile.objects.update(opted_in=False)
 
-    assert not sensors_standing(owner="slice:1").holds(held(scene))
+    assert not lease_state(owner="slice:1").holds(held(scene))
     sensors_release(owner="slice:1", shard=0, now=NOW)
     assert lease("slice:2") == []
     assert not sensors_unheld(NOW)
 
 
-def test_sensor_that_is_added_is_adopted_by_the_slice_that_has_the_others():
+def test_added_sensor_is_adopted_by_the_slice_of_its_agent():
     scene = scene_of("a")
     lease("slice:1")
     scene.sync(poll(URL, name="a"), poll(URL, name="b"))
@@ -195,17 +196,17 @@ def test_sensor_that_is_added_is_adopted_by_the_slice_that_has_the_others():
     assert sensors_adopt(owner="slice:1", agent_ids=[scene.agent.pk], now=NOW) == []
 
 
-def test_renewing_keeps_what_is_held_and_nothing_else():
+def test_renewal_extends_only_held_leases():
     scene = scene_of()
     lease("slice:1")
-    assert sensors_renew(owner="slice:1", now=NOW + SECOND) == 1
+    assert leases_renew(owner="slice:1", now=NOW + SECOND) == 1
     assert scene.sensor().lease_until == NOW + SECOND + LEASE
     lease("slice:2", NOW + 2 * LEASE)
 
-    assert sensors_renew(owner="slice:1", now=NOW + 2 * LEASE) == 0
+    assert leases_renew(owner="slice:1", now=NOW + 2 * LEASE) == 0
 
 
-def test_releasing_hands_over_to_the_next_slice_in_the_same_transaction():
+def test_release_enqueues_the_next_slice():
     scene = scene_of("a", "b")
     lease("slice:1")
     number = scene.sensor("a").fencing
@@ -217,7 +218,7 @@ def test_releasing_hands_over_to_the_next_slice_in_the_same_transaction():
     assert len(slices_queued()) == 1
 
 
-def test_dropped_sensors_are_free_at_once():
+def test_dropped_sensors_are_free_immediately():
     scene = scene_of("a", "b")
     lease("slice:1")
     sensors_drop(owner="slice:1", pks=[scene.sensor("a").pk], now=NOW)
@@ -235,7 +236,7 @@ def test_slice_that_lost_its_sensor_writes_nothing():
     lease("slice:2", NOW + LEASE)
     results = [
         Reading(old, NOW, items=({"n": 1},), cursor={"etag": "x"}),
-        Failure(old, NOW, "no", 1, 5.0, tell=True),
+        Failure(old, NOW, "no", 1, 5.0, notify=True),
     ]
 
     assert sensors_write(results) == results
@@ -244,20 +245,20 @@ def test_slice_that_lost_its_sensor_writes_nothing():
 
 
 def test_loop_is_locked_before_any_sensor_is_written(monkeypatch):
-    """As those who end a loop lock it and then its sensors: the other way round, each would wait for the other."""
+    """The order in which loops are ended: the other order could deadlock."""
     scene, quiet = scene_of(), scene_of()
     lease("slice:1")
     seen = []
     real = writes.session_lock
     monkeypatch.setattr(writes, "session_lock", lambda pk: seen.append((pk, scene.sensor().read_at)) or real(pk))
-    fired = Fired("odd", "0.9", "1", items=({"n": 1},))
+    fired = FiredSignal("odd", "0.9", "1", items=({"n": 1},))
     sensors_write([Reading(held(quiet), NOW, items=({"n": 1},)), Reading(held(scene), NOW, fired=(fired,))])
 
     assert seen == [(scene.loop.pk, None)]
     assert scene.sensor().read_at == NOW
 
 
-def test_sensor_that_is_not_wanted_any_more_writes_nothing():
+def test_stopped_sensor_writes_nothing():
     scene = scene_of()
     lease("slice:1")
     mine = held(scene)
@@ -267,7 +268,7 @@ def test_sensor_that_is_not_wanted_any_more_writes_nothing():
     assert not HotField.objects.exists()
 
 
-def test_reading_that_cannot_be_written_keeps_no_other_from_being_written(monkeypatch):
+def test_unwritable_reading_does_not_block_others(monkeypatch):
     scene = scene_of("a", "b")
     lease("slice:1")
     results = [Reading(held(scene, name), NOW, items=({"n": name},)) for name in ("a", "b")]
@@ -296,11 +297,11 @@ def test_a_hundred_readings_take_a_bounded_number_of_statements():
     assert len(few) <= 20
 
 
-# --- A clock that was wrong ---
+# --- Wrong clocks ---
 
 
 @pytest.mark.parametrize("given_back", [True, False])
-def test_sensors_that_were_held_by_a_wrong_clock_are_anybody_s(given_back):
+def test_lease_from_a_wrong_clock_does_not_block_others(given_back):
     scene = scene_of()
     ahead = NOW + timedelta(hours=3)
     lease("slice:1", ahead)
@@ -311,24 +312,24 @@ def test_sensors_that_were_held_by_a_wrong_clock_are_anybody_s(given_back):
     assert lease("slice:2", NOW) == [(scene.agent.pk, "feed")]
 
 
-# --- Set aside ---
+# --- Rejected sensors ---
 
 
 @pytest.mark.parametrize("state", [SensorState.INVALID, SensorState.UNRESOLVED, SensorState.FAILING])
-def test_sensor_that_was_set_aside_is_tried_anew_when_its_loop_starts(state):
+def test_rejected_sensor_is_retried_when_its_loop_starts(state):
     scene = scene_of()
-    Sensor.objects.update(state=state, problem="the tool asks a person each time")
-    sensors_want(scene.agent, False, NOW)
-    sensors_want(scene.agent, True, NOW)
+    Sensor.objects.update(state=state, problem="the tool needs approval for each call")
+    sensors_stop(scene.agent, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert (scene.sensor().state, scene.sensor().problem) == (SensorState.WAITING, "")
 
 
-def test_sensor_that_its_own_text_breaks_stays_aside():
+def test_sensor_with_a_broken_definition_stays_rejected():
     scene = scene_of()
     scene.sync(poll(URL), {"name": "odd", "type": "poll"})
-    sensors_want(scene.agent, False, NOW)
-    sensors_want(scene.agent, True, NOW)
+    sensors_stop(scene.agent, NOW)
+    sensors_start(scene.agent, NOW)
 
     assert scene.sensor("odd").state == SensorState.INVALID
     assert scene.sensor("odd").problem
@@ -337,12 +338,12 @@ def test_sensor_that_its_own_text_breaks_stays_aside():
 # --- Handing out ---
 
 
-def test_nothing_is_asked_of_the_database_but_once_while_no_sensor_is_wanted(django_assert_num_queries):
+def test_one_query_while_no_sensor_is_wanted(django_assert_num_queries):
     with django_assert_num_queries(1):
         assert sensors_hand_over(NOW) == 0
 
 
-def test_as_many_slices_are_asked_for_as_the_sensors_need_and_no_more(monkeypatch):
+def test_only_as_many_slices_as_needed_are_enqueued(monkeypatch):
     monkeypatch.setattr(sensors, "MOST_HELD", 2)
     for _ in range(3):
         scene_of("a", "b")
@@ -358,7 +359,7 @@ def test_as_many_slices_are_asked_for_as_the_sensors_need_and_no_more(monkeypatc
     assert sensors_hand_over(clock()) == 0
 
 
-def test_sensors_of_a_loop_that_is_over_are_let_go():
+def test_sensors_of_an_ended_loop_are_stopped():
     scene = scene_of()
     lease("slice:1")
     AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)

@@ -1,4 +1,4 @@
-"""Text that names nobody comes through as it is: clauses, dates, money, statutes, code and addresses of pages."""
+"""Text without personal data is unchanged: clauses, dates, money, statutes, code and web addresses."""
 
 from agents.anonymize import Anonymizer
 from tests.table import every_row
@@ -194,12 +194,12 @@ def test_clean_text_is_unchanged(line):
     assert Anonymizer().hide(line) == line
 
 
-def test_clean_lines_stay_clean_beside_each_other():
+def test_clean_lines_stay_unchanged_together():
     text = "\n".join(LINES)
     assert Anonymizer().hide(text) == text
 
 
-def test_a_request_full_of_parties_leaves_clean_text_alone():
+def test_listed_parties_leave_clean_text_unchanged():
     parties = ["Anna Müller", "Northwind Traders Ltd", "Will Young", "Max Park", "王小明"]
     text = "\n".join(LINES)
     assert Anonymizer(parties).hide(text) == text

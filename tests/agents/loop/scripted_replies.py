@@ -1,4 +1,4 @@
-"""What a scripted model says in loops, and what it was told."""
+"""Replies of a scripted model in loops, and the text of its requests."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ SHORT = Usage(10, 1)
 
 
 def says(*calls, usage=USAGE, **more):
-    """A reply that asks for calls in the provider's own form: pairs of a name and its arguments."""
+    """A reply with native calls: pairs of a name and its arguments."""
     asked = tuple(RequestedCall(str(place), name, json.dumps(given)) for place, (name, given) in enumerate(calls))
     return Step(more.pop("text", ""), stop_reason="tool_use", calls=asked, usage=usage, **more)
 
@@ -32,5 +32,5 @@ SHUT_DOWN = yields("shutdown", reason="all is done")
 
 
 def prompt(request):
-    """Everything that a model was told in one request."""
+    """The text of all messages in one request."""
     return "\n".join(message["content"] or "" for message in request.messages)

@@ -1,4 +1,4 @@
-"""How the tests ask the offline provider: blocks in one message, the reply read back."""
+"""Requests to the offline provider: blocks in one message, the reply as text or JSON."""
 
 import json
 
