@@ -116,7 +116,7 @@ def _has_permission(role: str, name: str) -> bool:
     return role == "admin" and (app == "agents" or (app == "auth" and model in PEOPLE))
 
 
-def roles_make(*, apps: Apps, using: str) -> None:
+def roles_sync(*, apps: Apps, using: str) -> None:
     """Create the four groups, or reset their permissions. Calling it again changes nothing."""
     groups = apps.get_model("auth", "Group").objects.using(using)
     rows = apps.get_model("auth", "Permission").objects.using(using)

@@ -44,10 +44,10 @@ def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
 
 def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
     """Create the four groups, after Django has created the permissions."""
-    from agents.accounts import roles_make
+    from agents.accounts import roles_sync
 
     try:
         apps.get_model("agents", "Installation")
     except LookupError:  # migrated back to before the tables
         return
-    roles_make(apps=apps, using=using)
+    roles_sync(apps=apps, using=using)

@@ -8,7 +8,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.management import call_command
 from django.test import RequestFactory
 
-from agents.accounts import role_grants, roles_make
+from agents.accounts import role_grants, roles_sync
 from agents.admin.actions import ActingAdmin
 from tests.agents.admin.rows import ROLES
 from tests.factories import make_user
@@ -187,12 +187,12 @@ def test_making_the_roles_again_changes_nothing_and_mends_what_was_bent(django_a
     own.permissions.add(Permission.objects.get(codename="resolve_approval"))
 
     call_command("migrate", verbosity=0)
-    roles_make(apps=apps, using="default")
+    roles_sync(apps=apps, using="default")
 
     assert {role: held(role) for role in ROLES} == before
     assert own.permissions.count() == 1
     with django_assert_num_queries(6):  # two reads, and one for each role: nothing is written
-        roles_make(apps=apps, using="default")
+        roles_sync(apps=apps, using="default")
 
 
 def test_a_permission_of_another_app_is_in_no_role():

@@ -8,7 +8,7 @@ from django.apps import apps
 from django.contrib.auth.models import Group
 from rest_framework.test import APIClient
 
-from agents.accounts import roles_make
+from agents.accounts import roles_sync
 from agents.enums import Outcome
 from agents.models import Agent, AgentSession, Approval, ToolCall, Trigger
 from audit.models import AuditEvent
@@ -47,7 +47,7 @@ def somebody(role):
         return make_user(is_staff=True, is_superuser=True)
     user = make_user(is_staff=role != "stranger")
     if role != "stranger":
-        roles_make(apps=apps, using="default")
+        roles_sync(apps=apps, using="default")
         user.groups.add(Group.objects.get(name=role))
     return user
 

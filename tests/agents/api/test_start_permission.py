@@ -4,7 +4,7 @@ import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group
 
-from agents.accounts import roles_make
+from agents.accounts import roles_sync
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.triggers.watches import watches_fire_unfired
@@ -25,7 +25,7 @@ STARTED = {
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
 def test_no_route_starts_a_session_without_permission(role, django_capture_on_commit_callbacks):
-    roles_make(apps=apps, using="default")
+    roles_sync(apps=apps, using="default")
     world = make_world(make_user())
     world.owner.groups.add(Group.objects.get(name=role))
     watched = {"playbook": world.rows["playbook"], "collection": world.rows["collection"]}
