@@ -1,16 +1,15 @@
 """Reads Python literals out of a text, without evaluating anything.
 
 Accepts strings, numbers, True, False, None, lists, tuples (as lists) and dicts with string keys, with the meaning they
-have in Python. Refuses values that JSON or a database cannot store. The position only moves forward and no pattern
-backtracks, so time is linear in the length of the text; CPython's own parser is not.
+have in Python; a single string with escapes is read by ast.literal_eval. Refuses values that JSON or a database cannot
+store. The position only moves forward and no pattern backtracks, so time is linear in the length of the text, which is
+not true of ast.parse for long lists.
 """
 
+import ast
 import math
 import re
-import sys
-import unicodedata
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 
 MAX_DEPTH: Final = 32  # of nested brackets, which bounds the recursion
@@ -36,13 +35,7 @@ _BODY: Final = {
     "'''": re.compile(r"(?:[^'\\]++|\\.|'(?!''))*+'''", re.DOTALL),
     '"""': re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+"""', re.DOTALL),
 }
-_ESCAPE: Final = re.compile(
-    r"\\(?:([0-7]{1,3})|(x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})|N\{([A-Za-z0-9 -]{1,100})\}|(.))", re.DOTALL
-)
-_ESCAPED: Final[dict[str, str]] = {
-    "\n": "", "\\": "\\", "'": "'", '"': '"',
-    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-}  # fmt: skip
+_ESCAPE: Final = re.compile(r"\\(?:(?P<octal>[0-7]{1,3})|[\\'\"abfnrtvxuUN\n]|(?P<unknown>.))", re.DOTALL)
 _NUMBER: Final = re.compile(r"\.?[0-9](?:[0-9A-Za-z_.]|(?<=[eE])[+-])*+")
 _FRACTION: Final = re.compile(r"[.eE]")
 _BASED: Final = ("0x", "0X", "0o", "0O", "0b", "0B")
@@ -194,8 +187,8 @@ class Reader:
                 f"the string that starts here is not closed{where}; use three quotes for several lines",
             )
         text = body[0][: -len(quote)].replace("\r\n", "\n").replace("\r", "\n")
-        if "\\" in text and prefix != "r":
-            text = _ESCAPE.sub(partial(_character, self.position), text)
+        if "\\" in text and prefix != "r" and not UNSTORABLE.search(text):
+            text = _unescaped(self.position, f"{quote}{text}{quote}")
         if bad := UNSTORABLE.search(text):
             raise LiteralError(self.position, unstorable_error(bad))
         self.position = body.end()
@@ -250,22 +243,19 @@ def number_of(digits: str, position: int | None) -> int | float:
     return number
 
 
-def _character(position: int, escape: re.Match[str]) -> str:
-    """Return the character of an escape. As in Python, an unknown escape stands for itself."""
-    octal, code, name, other = escape.groups()
-    if octal or code:
-        number = int(octal, 8) if octal else int(code[1:], 16)
-        if number <= sys.maxunicode:
-            return chr(number)
-    elif name:
-        try:
-            found = unicodedata.lookup(name)
-        except KeyError:
-            found = ""
-        if len(found) == 1:  # Python does not accept named sequences in a string either
-            return found
-    elif other not in {"x", "u", "U", "N"}:
-        return _ESCAPED.get(other, f"\\{other}")
-    raise LiteralError(
-        position, f"the string that starts here contains the invalid escape {excerpt(escape[0])}; double its backslash"
-    )
+def _unescaped(position: int, quoted: str) -> str:
+    """Return the value of a quoted string with escapes, as Python reads it."""
+    try:
+        return str(ast.literal_eval(_ESCAPE.sub(_modern, quoted)))
+    except SyntaxError as error:
+        reason = str(error.msg).rpartition(": ")[2]
+        raise LiteralError(
+            position, f"the string that starts here contains an invalid escape ({reason}); double its backslash"
+        ) from None
+
+
+def _modern(escape: re.Match[str]) -> str:
+    """Rewrite escapes that newer versions of Python warn about: octal ones, and unknown ones, which mean themselves."""
+    if escape["octal"]:
+        return f"\\u{int(escape['octal'], 8):04x}"
+    return f"\\{escape[0]}" if escape["unknown"] else escape[0]

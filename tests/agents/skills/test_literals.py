@@ -75,7 +75,8 @@ NO_LITERALS = [
     "'", "'a", '"a', "'a\"", "'''a''", '"""a""""', "'a\nb'", "'a\rb'", '"a\nb"', '"a\rb"', "'a' 'b", "'\\'", "r'\\'",
     "\u201ca\u201d",
     "\u2019a\u2019",
-    "'\x00'", "'''\x00'''", r"'\0'", r"'\x00'", r"'\u0000'", r"'\N{NULL}'", "'\ud800'", r"'\ud83d\ude00'", r"'\udfff'",
+    "'\x00'", "'''\x00'''", "'\\n\x00'", "'\\n\ud800'",
+    r"'\0'", r"'\x00'", r"'\u0000'", r"'\N{NULL}'", "'\ud800'", r"'\ud83d\ude00'", r"'\udfff'",
     r"'\ud83d' '\ude00'", "r'\udc80'", "{'\ud800': 1}", r"'\x4'", r"'\u12'", r"'\U0001f60'", r"'\U00110000'", r"'\N'",
     r"'\N{}'", r"'\N{no such name}'", r"'\N{LATIN SMALL LETTER A WITH MACRON AND GRAVE}'", r"'\N{bullet'",
     # between the brackets
