@@ -1,7 +1,7 @@
-"""The app of the control room. Stands in INSTALLED_APPS in place of django.contrib.admin.
+"""The app config of the admin site, in INSTALLED_APPS in place of django.contrib.admin.
 
-Its pages are loaded by what serves or checks them (lqops/urls.py, `manage.py check`): workers, the ticker and most
-commands have no use for them, and start in a good half of the time without.
+The pages are loaded only where they are served or checked (lqops/urls.py, `manage.py check`): workers, the ticker and
+most commands start in about half the time without them.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Template filters: how values look to people. Everything that comes out is escaped by the template, as always."""
+"""Template filters for values. Their output is escaped by the template."""
 
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from agents.admin import display
-from agents.admin.display import LEVEL_LOOKS, RISK_LOOKS
+from agents.admin.display import LEVEL_COLORS, RISK_COLORS
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.sessions import reads
@@ -18,7 +18,7 @@ SECOND_MS = 1_000
 
 @register.filter
 def usd(amount: Decimal | str | None) -> str:
-    """An amount, also as the record writes it; what somebody made unreadable there is shown as it is."""
+    """An amount, also as the audit log writes it; an unreadable one is shown as it is."""
     try:
         return display.usd(Decimal(amount) if isinstance(amount, str) else amount)
     except InvalidOperation:
@@ -56,8 +56,8 @@ def words(label: object) -> str:
 
 
 @register.filter
-def told(sentence: object) -> str:
-    return display.told(str(sentence))
+def plain_sentence(sentence: object) -> str:
+    return display.plain_sentence(str(sentence))
 
 
 @register.filter
@@ -71,11 +71,10 @@ def short_id(row: Any) -> str:
 
 
 @register.filter
-def level_look(level: str) -> str:
-    """One colour for one level, on every page."""
-    return LEVEL_LOOKS.get(level, "")
+def level_color(level: str) -> str:
+    return LEVEL_COLORS.get(level, "")
 
 
 @register.filter
-def risk_look(risk: str) -> str:
-    return RISK_LOOKS.get(risk, "")
+def risk_color(risk: str) -> str:
+    return RISK_COLORS.get(risk, "")

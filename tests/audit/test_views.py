@@ -118,15 +118,15 @@ def test_page_tells_the_story(client, owner, auditor):
         f"olga (user {owner.pk})",
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
-        "0.250000 USD charged, of at most 5.00 USD; 0.200000 USD booked for the provider",
+        "0.250000 USD approved of 5.00 USD; 0.200000 USD reported by providers",
         "The skill wire: refused, other calls held the money",
         f"Approved: send. By anna (user {auditor.pk}).",
         "Approval was requested: send.</li>",
         "A halt was requested. By user:999999.",
-        "nobody knows whether it happened, was under way when the run was halted; anna",
+        "nobody knows whether it happened, in flight when the run was halted; anna",
         f"(user {auditor.pk}) decided: happened",
-        "still running, was under way when the run was halted",
-        "Verified: none of its 10 rows was changed",
+        "still running, in flight when the run was halted",
+        "Verified: 10 of 10 events intact.",
         chain_head(RUN).hash,
     ):
         assert words in text, words
@@ -137,7 +137,7 @@ def test_page_tells_of_a_notice_that_was_denied_and_of_whom_it_waited_for(client
     append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "notify"})
     call(RUN, "approval_pending", second=1, call_id="c1", tool="notify")
     text = page(client, owner)[1]
-    assert "What was refused" not in text
+    assert "Refused calls" not in text
     assert "Hand, asked for by the command line" in text
     append(RUN, "approval.rejected", now=later(2), actor=f"user:{auditor.pk}", details={"approval_id": 5})
     append(RUN, "autonomous_session.completed", now=later(3), details={"reason": "completed"})
@@ -156,7 +156,7 @@ def test_page_says_when_the_record_was_changed(admin_client, unguarded):
     record_session()
     edit(RUN, 2, actor="user:666")
     text = admin_client.get(PAGE).content.decode()
-    assert "This record was changed after it was written." in text
+    assert "This audit log was changed after it was written." in text
     assert "row 2" in text
     assert "Verified" not in text
 
@@ -165,7 +165,8 @@ def test_page_says_which_amounts_cannot_be_read(admin_client):
     start(RUN)
     call(RUN, "success", cost_usd="x")
     assert (
-        "Row 2 holds an amount that cannot be read. It is not in the totals." in admin_client.get(PAGE).content.decode()
+        "Row 2 holds an amount that cannot be read. Not included in the totals."
+        in admin_client.get(PAGE).content.decode()
     )
 
 
@@ -173,7 +174,7 @@ def test_an_unreadable_record_is_said_to_auditors_alone(client, owner, admin_use
     start(RUN, owner_id=owner.pk)
     edit(RUN, 1, details=[])
     response, text = page(client, admin_user)
-    assert (response.status_code, "This record cannot be read" in text) == (500, True)
+    assert (response.status_code, "The audit log of this run cannot be read" in text) == (500, True)
     response, _ = page(client, admin_user, JSON)
     assert (response.status_code, response.json()["code"]) == (500, "unreadable")
     assert page(client, owner)[0].status_code == 404

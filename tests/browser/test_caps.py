@@ -28,7 +28,7 @@ def set_cap(room, names, cap):
         room.row(name).get_by_role("checkbox").check()
     room.page.get_by_label("Select action to run").select_option(label="Set cap")
     room.page.get_by_role("button", name="Run", exact=True).click()
-    room.page.get_by_label("Cap per session (USD)").fill(cap)
+    room.page.get_by_label("Cap per run (USD)").fill(cap)
     room.page.get_by_role("button", name="Set cap").click()
 
 
@@ -50,7 +50,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
     triggers.go("Home")
-    expect(triggers.card("What was refused lately")).to_contain_text("above its cap of $0.001.")
+    expect(triggers.card("Recent problems")).to_contain_text("above its cap of $0.001.")
 
 
 def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):

@@ -37,7 +37,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
 
     form.get_by_role("button", name="Approve once").click()
 
-    expect(admin.page.get_by_text("Approved: the call may be made once.")).to_be_visible()
+    expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
     expect(admin.page.get_by_role("button", name="Approve once")).to_have_count(0)
     admin.open_session("approved.md")
     admin.until(admin.chip("completed"))
@@ -52,7 +52,7 @@ def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
 
     form.get_by_role("button", name="Deny").click()
 
-    expect(admin.page.get_by_text("Denied: the run goes on without the call.")).to_be_visible()
+    expect(admin.page.get_by_text("Denied. The run continues without the call.")).to_be_visible()
     admin.open_session("denied.md")
     admin.until(admin.page.get_by_role("link", name="Run again"))
     expect(

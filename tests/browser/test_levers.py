@@ -37,7 +37,7 @@ def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room
     room.act("Halt", reason="wrong contract")
 
     expect(room.chip("halt requested")).to_be_visible()
-    expect(room.card("What happened")).to_contain_text("Reason: wrong contract")
+    expect(room.card("Timeline")).to_contain_text("Reason: wrong contract")
     held.free.set()
     expect(room.chip("halted").first).to_be_visible()
     expect(room.chip("stopped by a person")).to_be_visible()
@@ -61,7 +61,7 @@ def test_halt_from_the_list_stops_what_is_under_way(room, held):
 def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held):
     in_flight(room, held, "everything.md")
     room.go("Home")
-    banner = room.page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = room.page.get_by_role("alert").filter(has_text="Everything is halted")
     expect(banner).to_have_count(0)
 
     room.page.get_by_role("link", name="Halt everything").click()
@@ -93,9 +93,9 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
 
 def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alone(room):
     page, env = room.page, room.product.env
-    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     halt, release = (
-        page.locator("#home-lever").get_by_role("link", name=name) for name in ("Halt everything", "Release")
+        page.locator("#home-halt").get_by_role("link", name=name) for name in ("Halt everything", "Release")
     )
     expect(halt).to_be_visible()
     page.evaluate("window.stayed = true")
@@ -104,26 +104,26 @@ def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alo
     assert run("halt", "--all", "--reason", "seen elsewhere", "--user", "admin", env=env).returncode == 0
 
     expect(banner).to_contain_text("by admin. Reason: seen elsewhere.")
-    expect(page.locator("#home-standing")).to_contain_text("Halted")
+    expect(page.locator("#home-status")).to_contain_text("Halted")
     expect(release).to_be_visible()
     expect(halt).to_have_count(0)
     expect(page.get_by_label("Ask", exact=True)).to_be_focused()
     expect(page.get_by_label("Ask", exact=True)).to_have_value("half a quest")
     room.shoot("halted-elsewhere")
 
-    page.get_by_role("link", name="All sessions").focus()  # panels in use stay; the rest follows
+    page.get_by_role("link", name="All runs").focus()  # panels in use stay; the rest follows
     assert run("release", env=env).returncode == 0
 
     expect(banner).to_have_count(0)
     expect(halt).to_be_visible()
-    expect(page.get_by_role("link", name="All sessions")).to_be_focused()
+    expect(page.get_by_role("link", name="All runs")).to_be_focused()
     assert page.evaluate("window.stayed")
 
 
 @pytest.mark.parametrize("name", ["Sessions", "Health"])
 def test_any_open_page_follows_a_halt_from_elsewhere(room, name):
     page, env = room.page, room.product.env
-    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     room.go(name)
     expect(page.locator("#halt-banner")).to_have_attribute("data-every", "5")
     page.evaluate("window.stayed = true")

@@ -16,9 +16,9 @@ def test_home_shows_a_newcomer_what_runs_what_waits_and_what_it_costs(enter, pro
     room.sign_in("admin")
 
     expect(room.page.get_by_role("link", name="Halt everything")).to_be_visible()
-    room.until(room.card("What waits for a person").get_by_role("link", name="Decide").first)
+    room.until(room.card("Needs attention").get_by_role("link", name="Decide").first)
     expect(room.row("policy-memo.md by Supplier contract review").first).to_contain_text("wait")
-    expect(room.card("What it cost today")).to_contain_text("of $20.00")
+    expect(room.card("Cost today")).to_contain_text("of $20.00")
     expect(room.card("Due next")).to_contain_text("Weekly scan of reports")
     room.shoot("home")
 
@@ -40,7 +40,7 @@ def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
 
     phases = admin.page.locator(".lq-line .phase")
     expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
-    calls = admin.card("What happened")
+    calls = admin.card("Timeline")
     expect(calls.get_by_role("link", name="Reading documents")).to_be_visible()
     expect(calls.get_by_role("listitem").filter(has_text="A question to the model")).to_contain_text("charged")
     liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
@@ -70,7 +70,7 @@ def test_receipt_says_that_the_record_is_whole(admin):
 
 def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(admin):
     admin.add_document("newcomer.md")
-    expect(admin.card("Documents in it")).to_contain_text("newcomer.md")
+    expect(admin.card("Documents")).to_contain_text("newcomer.md")
 
     admin.open_session("newcomer.md")
 
@@ -81,10 +81,10 @@ def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(adm
 
 def test_health_page_is_well_and_the_brakes_can_be_tested(admin):
     admin.go("Health")
-    expect(admin.page.get_by_text("Everything that was looked at is well.")).to_be_visible()
+    expect(admin.page.get_by_text("All checks passed.")).to_be_visible()
     admin.shoot("health")
 
-    admin.page.get_by_role("button", name="Test the brakes now").click()
+    admin.page.get_by_role("button", name="Test brakes").click()
 
     expect(admin.card("Brakes").get_by_text("✓").first).to_be_visible()
     expect(admin.card("Brakes").get_by_text("✗")).to_have_count(0)

@@ -15,13 +15,13 @@ def _people(product):
 
 def test_viewer_sees_sessions_and_no_lever(enter, product):
     room = enter(product, "vera")
-    expect(room.card("What runs now")).to_be_visible()
+    expect(room.card("Running")).to_be_visible()
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 
     room.open_session("policy-memo.md")
     room.until(room.chip("waits for approval"))
 
-    expect(room.card("What happened")).to_contain_text("A question to the model")
+    expect(room.card("Timeline")).to_contain_text("A question to the model")
     for name in ("Halt", "Run again", "Decide"):
         expect(room.page.get_by_role("link", name=name, exact=True)).to_have_count(0)
     here = room.page.url.rstrip("/").removesuffix("/change")
@@ -40,7 +40,7 @@ def test_approver_decides_and_cannot_halt(enter, product, admin):
     room.open_waiting_call(session)
     room.page.get_by_role("button", name="Approve once").click()
 
-    expect(room.page.get_by_text("Approved: the call may be made once.")).to_be_visible()
+    expect(room.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
     expect(room.page.locator("dt", has_text="Decided").locator("+ dd")).to_contain_text("by amir")
     admin.until(admin.chip("completed"))
     room.open_session("for-the-approver.md")

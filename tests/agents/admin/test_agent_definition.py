@@ -52,7 +52,7 @@ def test_a_definition_is_saved_from_the_page(client):
 
     assert answer.redirect_chain == [(page(Agent, "change", agent.pk), 302)]
     words = seen(answer)
-    assert "The definition of Watch is at version 1." in words
+    assert "Definition of Watch saved as version 1." in words
     assert "Trigger 'Ring' is made." in words
     agent.refresh_from_db()
     assert (agent.mode, agent.definition_version) == ("manual", 1)
@@ -66,7 +66,7 @@ def test_saving_what_has_not_changed_makes_no_version(client):
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": TEXT}, follow=True)
 
-    assert "nothing changed" in seen(answer)
+    assert "not changed" in seen(answer)
     agent.refresh_from_db()
     assert agent.definition_version == 1
 
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_named_by_line_and_key_beside_its_line(client):
     answer = client.post(page(Agent, "definition", agent.pk), {"text": text})
 
     words = seen(answer)
-    assert "3 things have to be mended; nothing was changed." in words
+    assert "3 errors. Nothing was saved." in words
     assert 'Line 1 mode: expected one of auto, semi, manual; got "fast" mode: fast' in words
     assert "Line 3 autonomy.idle_timeout: expected a whole number of seconds, 0 or more" in words
     assert "<b>" not in text_of(answer)
@@ -121,10 +121,10 @@ def test_a_file_takes_the_place_of_the_text_and_names_its_problems(client):
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ({"text": "  "}, "Write a definition, or choose a file."),
+        ({"text": "  "}, "Enter a definition, or choose a file."),
         ({"text": "name: a\x00"}, "Null characters are not allowed."),
-        ({"file": b"#" * (MAX_BYTES + 1)}, f"The file is longer than {MAX_BYTES} bytes."),
-        ({"file": b"name: \xe9"}, "This is not UTF-8 text: byte 6 makes no character."),
+        ({"file": b"#" * (MAX_BYTES + 1)}, f"The file is larger than {MAX_BYTES} bytes."),
+        ({"file": b"name: \xe9"}, "This is not UTF-8 text: byte 6 is invalid."),
         ({"text": "#" * (MAX_BYTES + 1)}, f"at most {MAX_BYTES} are read"),
     ],
 )
@@ -159,7 +159,7 @@ def test_what_people_set_otherwise_is_shown(client):
     agent_edit(agent=agent, by=user, now=NOW, mode="semi")
 
     words = seen(client.get(page(Agent, "change", agent.pk)))
-    assert "Set otherwise here since: mode is semi here, and manual in its text." in words
+    assert "Changed on this page since: mode is semi here, and manual in its text." in words
     assert "mode semi set here" in words
 
 
@@ -172,7 +172,7 @@ def test_an_agent_is_imported_from_the_list(client):
 
     agent = Agent.objects.get()
     assert (agent.name, agent.owner) == ("night", user)
-    assert "The definition of night is at version 1." in seen(answer)
+    assert "Definition of night saved as version 1." in seen(answer)
     wrong = client.post(
         reverse(IMPORT), {"owner": user.pk, "text": "name: Other\ntriggers: [{name: a, kind: watch}]\n"}
     )

@@ -94,14 +94,14 @@ def test_the_list_shows_arguments_in_full_and_says_so_when_it_cuts(client, appro
 
     found = text_of(client.get(reverse(LIST)))
 
-    assert "more characters: open the call to see all of it." in found
+    assert "more characters. Open the call to see all." in found
 
 
 @pytest.mark.parametrize("kind", [{"level": Level.PRIVILEGED}, {"risk_level": Risk.HIGH}])
 def test_a_call_that_is_approved_one_by_one_offers_no_standing_approval(client, approver, kind):
-    assert "Approve for this session" in text_of(client.get(page(Approval, "change", make_approval().pk)))
+    assert "Approve for this run" in text_of(client.get(page(Approval, "change", make_approval().pk)))
     single = make_approval(**kind)
-    assert "Approve for this session" not in text_of(client.get(page(Approval, "change", single.pk)))
+    assert "Approve for this run" not in text_of(client.get(page(Approval, "change", single.pk)))
 
 
 def test_who_may_not_decide_sees_no_form(client):
@@ -225,20 +225,20 @@ def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(cl
     assert approval.arguments["to"] == "y@example.org"
     assert approval.original_arguments["to"] == "x@example.org"
     assert "approval.edited" in kinds_since(before)
-    assert "from what was asked for" in text_of(client.get(page(Approval, "change", approval.pk)))
+    assert "Changed by" in text_of(client.get(page(Approval, "change", approval.pk)))
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         ("", "This field is required"),
-        ("{", "This is not JSON"),
+        ("{", "This is not valid JSON"),
         ("[1]", "one JSON object"),
-        ('{"a": 1, "a": 2}', "a name stands there twice"),
+        ('{"a": 1, "a": 2}', "a name occurs twice"),
         ('{"a": NaN}', "NaN is not a number"),
-        ("[" * 100_000, "This is not JSON"),
-        ("x" * 100_001, "100000 are the most"),
-        ('{"to": "x@example.org"}', "Nothing is changed"),
+        ("[" * 100_000, "This is not valid JSON"),
+        ("x" * 100_001, "the maximum is 100000"),
+        ('{"to": "x@example.org"}', "Nothing changed"),
         ('{"to": "y@example.org"}', "cannot be made with these arguments: &#x27;model&#x27; is missing"),
     ],
 )
@@ -293,7 +293,7 @@ def test_five_calls_of_one_session_are_approved_together_each_with_its_digest(cl
     before = last_event()
     done = choose(client, "approve", *rows, confirmed="1", note="all fine", **digests(*rows))
 
-    assert "5 approved." in text_of(done)
+    assert "5 approvals approved." in text_of(done)
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.APPROVED, "all fine")}
     assert kinds_since(before).count("approval.approved") == 5
 
@@ -304,7 +304,7 @@ def test_several_are_denied_with_one_note(client, approver):
 
     done = choose(client, "deny", *rows, confirmed="1", note="no", **digests(*rows))
 
-    assert "2 denied." in text_of(done)
+    assert "2 approvals denied." in text_of(done)
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.REJECTED, "no")}
 
 
@@ -313,7 +313,7 @@ def test_calls_of_several_sessions_are_never_decided_together(client, approver):
 
     for more in ({}, {"confirmed": "1", "note": "", **digests(*rows)}):
         answer = choose(client, "approve", *rows, **more)
-        assert "choose those of one session" in text_of(answer)
+        assert "Select calls of one run only" in text_of(answer)
 
     assert set(Approval.objects.values_list("status", flat=True)) == {ApprovalStatus.PENDING}
 
@@ -325,7 +325,7 @@ def test_of_several_the_one_that_changed_is_left_and_named(client, approver):
 
     answer = choose(client, "approve", good, changed, confirmed="1", note="", **given)
 
-    assert "1 approved." in text_of(answer)
+    assert "1 approval approved." in text_of(answer)
     assert "other_call (pending): The call has changed since it was shown" in text_of(answer)
     assert Approval.objects.get(pk=changed.pk).status == ApprovalStatus.PENDING
 
@@ -349,7 +349,7 @@ def lost():
 def test_a_call_of_unknown_outcome_asks_what_happened(client, approver):
     found = text_of(client.get(page(ToolCall, "change", lost().pk)))
 
-    assert "it may have taken effect" in found
+    assert "the call may have taken effect" in found
     assert "It happened" in found
     assert "It did not happen" in found
 

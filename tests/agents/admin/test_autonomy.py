@@ -47,7 +47,7 @@ def test_levers_are_asked_about_and_then_pulled(client):
     assert confirm(client, agent, "start").status_code == 302
     [loop] = loops(agent)
     assert loop.metadata["asked_by"] == f"user:{by.pk}"
-    assert "Open session" in look(client, agent)
+    assert "Open run" in look(client, agent)
 
     confirm(client, agent, "restart")
     before, after = loops(agent)
@@ -126,7 +126,7 @@ def test_who_may_not_operate_pulls_no_lever(client, role):
     shown = look(client, agent)
     assert act_page(agent, "stop") not in shown
     confirmed = make_autonomous()
-    assert "Somebody who operates agents can start it" in look(client, confirmed)
+    assert "An operator can start it" in look(client, confirmed)
 
 
 def test_agents_are_started_and_stopped_together_from_the_list(client):
@@ -134,21 +134,21 @@ def test_agents_are_started_and_stopped_together_from_the_list(client):
     agents = [make_autonomous(), make_autonomous(), make_agent()]
     chosen = {"action": "start", "_selected_action": [agent.pk for agent in agents], "confirmed": "1"}
     told = text_of(client.post(page(type(agents[0]), "changelist"), chosen, follow=True))
-    assert "2 started." in told
+    assert "2 agents started." in told
     assert "does nothing by itself" in told
     AgentSession.objects.filter(agent=agents[0], mode="loop").update(status="sleeping", next_wake_at=NOW)
     listed = text_of(client.get(page(type(agents[0]), "changelist")))
-    assert "sleeps until 09:26:53" in listed
+    assert "sleeping until 09:26:53" in listed
     assert "queued" in listed
 
 
 def test_the_list_says_which_agents_could_work_by_themselves(client):
     sign_in(client)
-    for make, said in ((make_autonomous, "not running"), (make_agent, "no")):
+    for make, said in ((make_autonomous, "not running"), (make_agent, "none")):
         agent = make()
         listed = client.get(page(type(agent), "changelist"), {"q": agent.name}).context["cl"]
-        listed.model_admin.prepare(rows := list(listed.result_list))
-        assert [listed.model_admin.going(row)[1] for row in rows] == [said]
+        listed.model_admin.prepare_rows(rows := list(listed.result_list))
+        assert [listed.model_admin.loop(row)[1] for row in rows] == [said]
 
 
 # --- the page ---
@@ -183,7 +183,7 @@ def test_page_shows_hot_state_with_its_staleness(client):
     assert "31.5" in hot
     assert hot.count("stale") == 1
     assert "5 min ago" in hot
-    assert "not yet loaded" in hot
+    assert "not loaded yet" in hot
 
 
 def test_page_shows_sensors_with_their_last_value_and_error(client):
@@ -197,7 +197,7 @@ def test_page_shows_sensors_with_their_last_value_and_error(client):
 def test_page_says_when_a_sensor_reads_next():
     now = clock()
     sensor = Sensor(kind="poll", state="fine", wanted=True, next_due_at=now)
-    for fields, said in (({}, "due"), ({"kind": "watch"}, "listens"), ({"wanted": False}, "rests"),
+    for fields, said in (({}, "due"), ({"kind": "watch"}, "listening"), ({"wanted": False}, "idle"),
                          ({"state": "unresolved"}, "skipped")):  # fmt: skip
         assert agent_page._next(Sensor(**{**_fields(sensor), **fields}), now) == said
 
@@ -209,7 +209,7 @@ def _fields(row):
 def test_page_shows_turns_and_what_was_spared(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     shown = look(client, going.agent)
-    turns = shown[shown.index('id="turns"') : shown.index('id="agent-told"')]
+    turns = shown[shown.index('id="turns"') : shown.index('id="agent-activity"')]
     for said in ("sleep 1 min", "1 action", "Nothing to do.", "1200", "$0.012", "skipped", "unchanged"):
         assert said in turns
     assert reverse("admin:agents_agentsession_change", args=[going.loop.pk]) in turns
@@ -221,12 +221,12 @@ def test_page_shows_turns_and_what_was_spared(client):
 def test_empty_parts_say_what_to_do(client):
     owner = sign_in(client)
     for text, fields, *said in [
-        ("", {}, "It does not pace itself."),
-        (TEXT, {}, "Its loop does not run."),
-        (TEXT, {"enabled": False}, "Switch it on below, then start it."),
-        ("autonomy: 7", {}, "Its definition cannot be read."),
-        ("autonomy: {enabled: true}", {}, "It has no sensors.", "No turn yet.", "Nothing yet. What the agent"),
-        ("heartbeat: {prompt: Look.}", {}, "Its heartbeat is not started."),
+        ("", {}, "No loop."),
+        (TEXT, {}, "The loop is not running."),
+        (TEXT, {"enabled": False}, "Enable it below, then start it."),
+        ("autonomy: 7", {}, "The definition has errors."),
+        ("autonomy: {enabled: true}", {}, "No sensors.", "No turns yet.", "No activity yet. Events of the agent"),
+        ("heartbeat: {prompt: Look.}", {}, "The heartbeat is not started."),
     ]:
         agent = make_agent(owner=owner, definition=text, definition_version=1, **fields)
         shown = look(client, agent)
@@ -247,7 +247,7 @@ def test_page_tells_how_the_last_loop_ended(client):
 def test_page_of_a_heartbeat_says_when_it_comes(client):
     agent = make_autonomous("heartbeat: {interval: 600, prompt: Look.}", owner=sign_in(client))
     agent_start(agent=agent, by=None, now=clock())
-    assert "Its heartbeat comes in 9 minutes" in look(client, agent)
+    assert "Next heartbeat in 9 minutes" in look(client, agent)
     assert "heartbeat in 9 minutes" in text_of(client.get(page(type(agent), "changelist")))
 
 
@@ -302,7 +302,7 @@ def test_home_counts_loops_among_what_runs(client):
     sign_in(client)
     going = make_going()
     shown = " ".join(text_of(client.get(reverse("admin:index"))).split())
-    assert "1 of them a loop" in shown
+    assert "1 loop" in shown
     assert going.agent.name in shown
 
 

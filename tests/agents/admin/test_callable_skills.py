@@ -58,7 +58,7 @@ def test_list_shows_every_installed_skill_and_settings_without_one(client):
 
     assert [row.name for row in rows] == [*installed_skills(), "bygone"]
     assert all(f'href="{skill_page(name)}"' in text for name in [*installed_skills(), "bygone"])
-    for words in ("declared CONTROLLED", "switched off", "not installed", ">37<", ">53<"):
+    for words in ("declared CONTROLLED", "disabled", "not installed", ">37<", ">53<"):
         assert words in text, words
 
 
@@ -87,7 +87,7 @@ def test_sidebar_and_page_tell_the_two_kinds_of_skills_apart(client):
     text = text_of(client.get(LIST))
 
     assert f'href="{page(PromptSkill, "changelist")}"' in text
-    assert "Functions that agents call" in text
+    assert "Functions that agents can call" in text
     assert text.count("Callable skills") >= 2
 
 
@@ -126,7 +126,7 @@ def test_page_tells_who_changed_it_how_often_it_ran_and_its_calls(client):
     assert [row.skill_name for row in answer.context["calls"]] == ["send_email"]
     assert "&lt;b&gt;ann" in text
     assert reverse("audit:receipt", args=[session]) in text
-    assert "(the most for PRIVILEGED)" in text
+    assert "(maximum for PRIVILEGED)" in text
 
 
 def test_calls_are_shown_to_those_who_may_see_content(client):
@@ -148,7 +148,7 @@ def test_page_of_a_skill_that_is_gone_says_so_and_offers_nothing(client):
     assert "This skill is not installed" in text_of(answer)
     assert buttons(answer) == []
     assert client.get(skill_page(row.pk)).context["title"] == "bygone"
-    assert "is not installed, so there is nothing to set" in text_of(act(client, "bygone", "enable"))
+    assert "is not installed." in text_of(act(client, "bygone", "enable"))
     assert not SkillSetting.objects.get().enabled
 
 
@@ -161,7 +161,7 @@ def test_unknown_skill_has_no_page(client, name):
 def test_page_takes_no_writing(client):
     sign_in(client)
     assert client.post(skill_page("now"), {"enabled": ""}).status_code == 403
-    assert client.post(reverse("admin:agents_skillsetting_delete", args=["now"]), {"post": "yes"}).status_code == 404
+    assert client.post(reverse("admin:agents_skillsetting_delete", args=["now"]), {"post": "yes"}).status_code == 403
     assert client.post(reverse("admin:agents_skillsetting_add"), {"name": "x"}).status_code == 403
 
 
@@ -171,9 +171,9 @@ def test_page_takes_no_writing(client):
 def test_operator_sets_everything_but_a_lower_level(client):
     operator = sign_in(client, "operator")
 
-    assert "now is switched off" in text_of(act(client, "now", "disable"))
-    assert "now counts as PRIVILEGED" in text_of(act(client, "now", "set_level", level="PRIVILEGED"))
-    assert "now may run 3 times" in text_of(act(client, "now", "set_limit", hourly_limit="3"))
+    assert "now: disabled" in text_of(act(client, "now", "disable"))
+    assert "now: level PRIVILEGED" in text_of(act(client, "now", "set_level", level="PRIVILEGED"))
+    assert "now: limit 3 per hour" in text_of(act(client, "now", "set_limit", hourly_limit="3"))
     row = SkillSetting.objects.get(name="now")
     assert (row.enabled, row.level, row.hourly_limit, row.updated_by) == (False, "PRIVILEGED", 3, operator)
 
@@ -188,8 +188,8 @@ def test_operator_sets_everything_but_a_lower_level(client):
 
 def test_superuser_lowers_a_level(client):
     sign_in(client)
-    assert "send_email counts as SAFE" in text_of(act(client, "send_email", "set_level", level="SAFE"))
-    assert "as its author declared it" in text_of(act(client, "send_email", "set_level", level=""))
+    assert "send_email: level SAFE" in text_of(act(client, "send_email", "set_level", level="SAFE"))
+    assert "level as declared" in text_of(act(client, "send_email", "set_level", level=""))
 
 
 def test_acts_that_fit_are_offered(client):

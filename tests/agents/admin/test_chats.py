@@ -107,8 +107,8 @@ def test_chat_that_waits_for_approval_leads_to_the_decision(client):
     decide = page(Approval, "change", approval.pk)
 
     shown = text_of(client.get(chat_of(session)))
-    assert "drop_table</span> waits for approval." in shown
-    assert (decide in shown, "asked for drop_table" in shown, "called" in shown) == (False, True, False)
+    assert "drop_table</span> needs approval." in shown
+    assert (decide in shown, "requested drop_table" in shown, "called" in shown) == (False, True, False)
     by.groups.add(Group.objects.get(name="approver"))
     assert f'href="{decide}">Decide</a>' in text_of(client.get(chat_of(session)))
 
@@ -116,12 +116,12 @@ def test_chat_that_waits_for_approval_leads_to_the_decision(client):
 def test_what_is_being_written_is_shown_without_the_tags_of_calls(client):
     by = sign_in(client, "operator")
     session = open_chat(by, status=Status.QUEUED)
-    assert "waits for a worker" in text_of(client.get(chat_of(session)))
+    assert "queued" in text_of(client.get(chat_of(session)))
     make_part(session, 'I ask. <skill>ask_person(question="Which <one>?")</skill> Then <skill>now(zo')
 
     shown = text_of(client.get(chat_of(session)))
     assert ">I ask.  Then </div>" in shown
-    assert "waits for a worker" not in shown
+    assert "queued" not in shown
     assert StreamPart.objects.get().text.startswith("I ask. <skill>")
 
 
@@ -137,7 +137,7 @@ def test_while_an_answer_is_being_written_what_needs_no_model_is_taken_and_the_r
         assert words in text_of(refused), words
 
 
-@pytest.mark.parametrize(("mode", "who"), [("phased", "the run&#x27;s task"), ("loop", "lqops")])
+@pytest.mark.parametrize(("mode", "who"), [("phased", "task"), ("loop", "lqops")])
 def test_what_a_run_was_given_is_not_said_to_come_from_its_owner(client, mode, who):
     by = sign_in(client, "operator")
     session = make_session(owner=by, mode=mode)
@@ -173,7 +173,7 @@ def test_session_page_shows_who_said_what_with_what_lqops_wrote_folded(client):
 
     for words in ("What time is it?", "Half past nine.", "cut off", "&quot;zone&quot;", "09:26"):
         assert words in shown, words
-    assert "<summary>earlier in this chat</summary>" in shown
+    assert "<summary>Earlier in this chat</summary>" in shown
     assert "<summary>instructions</summary>" in shown
     assert "<summary>lqops: max tokens recovery</summary>" in shown
     assert chat_of(session) in shown

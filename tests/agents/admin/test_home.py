@@ -37,11 +37,11 @@ def test_an_empty_installation_says_what_to_do_next(client):
 
     found = shown(client)
 
-    assert "Nothing has been set up yet." in found
+    assert "No triggers yet." in found
     assert reverse("admin:agents_trigger_add") in found
-    assert "No run is held up by a missing answer." in found
-    assert "No brake has acted." in found
-    assert "No schedule is set." in found
+    assert "Nothing is waiting for you." in found
+    assert "No recent problems" in found
+    assert "No schedules." in found
 
 
 def test_with_a_trigger_and_no_run_it_says_how_to_start_one(client):
@@ -63,7 +63,7 @@ def test_it_shows_what_runs_what_waits_and_what_is_due(client):
 
     found = shown(client)
 
-    for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notice"):
+    for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notification"):
         assert words in found, words
 
 
@@ -180,7 +180,7 @@ def test_every_role_has_a_home(client, role):
 
     found = shown(client)
 
-    assert "What runs now" in found
+    assert "Running" in found
     assert ("Halt everything" in found) == (role in {"operator", "admin"})
 
 
@@ -190,7 +190,7 @@ def test_somebody_without_a_role_sees_nothing_of_others(client):
 
     found = shown(client)
 
-    assert "you have no role yet" in found
+    assert "You have no role yet" in found
     assert "somebody-else" not in found
 
 
@@ -211,7 +211,7 @@ def test_halting_everything_asks_for_a_reason_and_does_nothing_before(client):
     sign_in(client, "operator")
     session = make_session()
 
-    assert "1 session is under way" in text_of(client.get(reverse("admin:halt_everything")))
+    assert "Halts 1 current run" in text_of(client.get(reverse("admin:halt_everything")))
     refused = client.post(reverse("admin:halt_everything"), {"reason": ""})
 
     assert "This field is required." in text_of(refused)
@@ -225,14 +225,14 @@ def test_halting_everything_stops_it_and_every_page_says_so(client):
 
     answer = client.post(reverse("admin:halt_everything"), {"reason": "a <b>fire</b>"}, follow=True)
 
-    assert "All work is halted. Nothing starts until it is released." in text_of(answer)
+    assert "Everything is halted. Nothing starts until you release it." in text_of(answer)
     assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.HALT_REQUESTED
     halt = Halt.objects.get(scope="organisation")
     assert (halt.reason, halt.requested_by) == ("a <b>fire</b>", user)
     assert kinds_since(before)[0] == "organisation.halted"
     for address in (reverse(HOME), page(AgentSession, "changelist"), reverse("admin:health")):
         found = text_of(client.get(address))
-        assert "<strong>All work is halted</strong>" in found
+        assert "<strong>Everything is halted</strong>" in found
         assert "a &lt;b&gt;fire&lt;/b&gt;" in found
         assert reverse("admin:release") in found
 
@@ -248,7 +248,7 @@ def test_halting_everything_again_says_by_whom_since_when_and_why_it_was(client)
     answer = text_of(client.post(reverse("admin:halt_everything"), {"reason": "mine"}, follow=True))
 
     assert told in asked
-    assert f"{why} Halting it again stops only what the halt has missed" in asked
+    assert f"{why} Halting again halts only runs that the first halt missed" in asked
     assert told in answer
     assert f"{why} Nothing more was to be stopped. The halt keeps its reason." in answer
     assert Halt.objects.get().reason.startswith("a <b>fire")
@@ -261,13 +261,13 @@ def test_releasing_lets_work_start_again_and_halted_sessions_stay_halted(client)
     client.post(reverse("admin:halt_everything"), {"reason": "x"})
     before = last_event()
 
-    assert "Sessions that were halted stay halted." in text_of(client.get(reverse("admin:release")))
+    assert "Halted runs stay halted." in text_of(client.get(reverse("admin:release")))
     answer = client.post(reverse("admin:release"), {"confirmed": "1"}, follow=True)
 
-    assert "Work may start again." in text_of(answer)
+    assert "Released. New runs can start" in text_of(answer)
     assert kinds_since(before) == ["organisation.released"]
     assert AgentSession.objects.get(pk=session.pk).status == Status.HALTED
-    assert "<strong>All work is halted</strong>" not in shown(client)
+    assert "<strong>Everything is halted</strong>" not in shown(client)
 
 
 def test_releasing_what_is_not_halted_says_so(client):
@@ -302,7 +302,7 @@ def test_every_page_asks_again_whether_all_work_is_halted_and_home_does_with_the
     organisation_halt(by=user, reason="incident 7", now=clock())
     found = text_of(client.get(address))
 
-    assert "All work is halted" in found
+    assert "Everything is halted" in found
     assert "incident 7" in found
     assert found.strip() in text_of(client.get(page(AgentSession, "changelist")))
 

@@ -56,7 +56,7 @@ def test_a_name_that_is_taken_is_refused_at_its_field(client):
 def test_a_collection_shows_its_documents_and_who_watches_it(client):
     owner = sign_in(client)
     row = Collection.objects.create(owner=owner, name="Inbox")
-    assert "Watch it</a>" in text_of(client.get(page(Collection, "change", row.pk)))
+    assert "Add a watch</a>" in text_of(client.get(page(Collection, "change", row.pk)))
     make_document(owner, name="acme.txt", collection=row)
     make_trigger(owner=owner, name="The watch", kind="watch", collection=row)
 
@@ -79,7 +79,7 @@ def test_several_documents_are_added_at_once_and_belong_to_the_collections_owner
 
     answer = upload(client, ("a.txt", b"First text."), ("b.txt", b"Second text."), collection=row.pk)
 
-    assert "a.txt was added." in text_of(answer)
+    assert "a.txt added." in text_of(answer)
     assert set(Document.objects.values_list("name", "owner")) == {("a.txt", owner.pk), ("b.txt", owner.pk)}
     assert Attachment.objects.filter(collection=row).count() == 2
     assert kinds_since(before) == [*["document.added", "document.attached"] * 2, "row.viewed"]  # of the collection
@@ -104,7 +104,7 @@ def test_the_same_bytes_again_are_the_document_that_is_there(client):
     sign_in(client)
     upload(client, ("a.txt", b"text"))
 
-    assert "a.txt was known already." in text_of(upload(client, ("b.txt", b"text")))
+    assert "a.txt exists already." in text_of(upload(client, ("b.txt", b"text")))
     assert Document.objects.count() == 1
 
 
@@ -123,7 +123,7 @@ def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
 
     answer = upload(client, ("big.txt", b"text"))
 
-    assert "at most 3 are taken" in str(answer.context["form"].non_field_errors())
+    assert "the maximum is 3" in str(answer.context["form"].non_field_errors())
     assert not Document.objects.exists()
 
 
@@ -133,7 +133,7 @@ def test_the_form_says_which_kinds_can_be_read_here(client, monkeypatch):
 
     found = text_of(client.get(page(Document, "add")))
 
-    assert "Text, Markdown, HTML and PDF can be read here." in found
+    assert "Text, Markdown, HTML and PDF files." in found
     assert "For Word files run .venv/bin/pip install -e &#x27;.[docs]&#x27; in the folder of lqops" in found
     monkeypatch.setattr(knowledge, "find_spec", lambda library: True)
     assert "pip install" not in text_of(client.get(page(Document, "add")))
@@ -219,14 +219,14 @@ def test_a_long_text_is_shown_to_a_limit_and_a_quote_across_it_is_cut():
 def test_an_empty_document_says_so(client):
     document = make_document(sign_in(client), text="")
 
-    assert "No text could be read from it." in text_of(client.get(page(Document, "change", document.pk)))
+    assert "No text in this file." in text_of(client.get(page(Document, "change", document.pk)))
 
 
 def test_a_long_document_says_how_much_is_left_out(client, monkeypatch):
     document = make_document(sign_in(client), text="x" * 50)
     monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
 
-    assert "30 more characters are not shown" in text_of(client.get(page(Document, "change", document.pk)))
+    assert "30 more characters" in text_of(client.get(page(Document, "change", document.pk)))
 
 
 def test_the_original_is_always_a_download(client):
@@ -315,4 +315,4 @@ def test_a_document_is_taken_out_of_a_collection_that_it_is_in(client):
 
     answer = client.post(address, {"confirmed": "1", "collection": first.pk}, follow=True)
 
-    assert "1 taken out of First." in text_of(answer)
+    assert "1 document removed from First." in text_of(answer)

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import RequestFactory
 
 from agents.accounts import role_grants, roles_make
-from agents.admin.actions import ActingAdmin
+from agents.admin.base import DetailAdmin
 from tests.agents.admin.rows import ROLES
 from tests.factories import make_user
 
@@ -113,8 +113,8 @@ def requests_of():
 
 def verbs(page, request):
     found = {verb: getattr(page, f"has_{verb}_permission")(request) for verb in ("view", "add", "change", "delete")}
-    acts = page.acts if isinstance(page, ActingAdmin) else ()
-    return found | {f"act {act.name}": page.may(request, act) for act in acts}
+    acts = page.row_actions if isinstance(page, DetailAdmin) else ()
+    return found | {f"act {act.name}": page.may_run(request, act) for act in acts}
 
 
 def test_each_page_lets_each_role_do_what_the_table_says(requests_of):

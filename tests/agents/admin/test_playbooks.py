@@ -69,7 +69,7 @@ def test_a_position_without_an_issue_is_explained_where_it_stands(client):
 
     answer = client.post(page(Playbook, "add"), {"owner": user.pk, "name": "NDA", **rows})
 
-    assert "Look at the positions below." in text_of(answer)
+    assert "Correct the positions below." in text_of(answer)
     assert answer.context["form"].positions.errors[0]["issue"]
     assert not Playbook.objects.exists()
 
@@ -88,8 +88,8 @@ def test_a_viewer_reads_a_playbook_and_cannot_save_it(client):
 
     found = text_of(client.get(page(Playbook, "change", row.pk)))
 
-    assert "What a run reads" in found
-    assert "Add a position" not in found
+    assert "Text for runs" in found
+    assert "Add position" not in found
     assert client.post(page(Playbook, "change", row.pk), {"name": "x"}).status_code == 403
 
 
@@ -107,7 +107,7 @@ def test_a_playbook_goes_out_as_yaml_and_comes_back(client):
     answer = client.post(reverse("admin:agents_playbook_import_yaml"), {"owner": user.pk, "text": text}, follow=True)
 
     row.refresh_from_db()
-    assert "is imported" in text_of(answer)
+    assert "imported" in text_of(answer)
     assert row.version == 2
     assert PlaybookPosition.objects.get().must_contain == ["five years"]
 
@@ -154,13 +154,13 @@ def test_skills_are_loaded_and_a_changed_one_is_accepted_with_its_digest_in_view
     sign_in(client, "operator")
     write(folder, "Read it.")
     load = reverse("admin:agents_promptskill_load")
-    assert "New skills are taken" in text_of(client.get(load))
+    assert "New skills are added" in text_of(client.get(load))
     assert not PromptSkill.objects.exists()
     assert "1 loaded" in text_of(client.post(load, follow=True))
     write(folder, "Read it twice.")
     assert "1 changed" in text_of(client.post(load, follow=True))
     skill = PromptSkill.objects.get()
-    assert "changed: not accepted" in text_of(client.get(page(PromptSkill, "changelist")))
+    assert "changed, not accepted" in text_of(client.get(page(PromptSkill, "changelist")))
 
     shown = text_of(client.get(act_page(skill, "accept")))
     assert skill.digest in shown
@@ -186,7 +186,7 @@ def test_files_that_changed_once_more_since_the_look_are_not_accepted(client, fo
 
     answer = client.post(act_page(skill, "accept"), {"confirmed": "1", "digest": seen})
 
-    assert "have changed once more since they were shown" in text_of(answer)
+    assert "changed again after this page was opened" in text_of(answer)
     skill.refresh_from_db()
     assert skill.has_changed
 
@@ -205,9 +205,9 @@ def test_a_folder_that_cannot_be_read_is_told(client, folder):
     ("fields", "state"),
     [
         ({}, "accepted"),
-        ({"enabled": False}, "switched off"),
-        ({"found_digest": ""}, "files are gone"),
-        ({"found_digest": "9" * 64}, "changed: not accepted"),
+        ({"enabled": False}, "disabled"),
+        ({"found_digest": ""}, "files missing"),
+        ({"found_digest": "9" * 64}, "changed, not accepted"),
     ],
 )
 def test_a_skill_says_how_it_stands(client, fields, state):

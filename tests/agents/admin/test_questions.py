@@ -38,7 +38,7 @@ def test_queue_shows_what_waits_oldest_first_and_the_rest_on_request(client):
 def test_owner_answers_without_any_other_permission_and_the_run_goes_on(client):
     owner = sign_in(client, "viewer")
     question = waiting(owner)
-    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "Send answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
 
     answered = answer(client, question)
     assert answered.headers["Location"] == page(Question, "change", question.pk)
@@ -47,13 +47,13 @@ def test_owner_answers_without_any_other_permission_and_the_run_goes_on(client):
     assert AgentSession.objects.get().status == Status.QUEUED
     shown = text_of(client.get(page(Question, "change", question.pk)))
     assert "The second." in shown
-    assert "Answer</button>" not in shown
+    assert "Send answer</button>" not in shown
 
 
 def test_who_decides_answers_too_and_the_look_is_on_record(client):
     by = sign_in(client, "approver")
     question = waiting()
-    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "Send answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
     assert AuditEvent.objects.get(kind="session.viewed").actor == f"user:{by.pk}"
     assert answer(client, question).status_code == 302
 
@@ -61,7 +61,7 @@ def test_who_decides_answers_too_and_the_look_is_on_record(client):
 def test_others_look_and_do_not_answer(client):
     sign_in(client, "operator")
     question = waiting()
-    assert "for approvers to answer" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "an approver can answer" in text_of(client.get(page(Question, "change", question.pk)))
     assert answer(client, question).status_code == 403
     client.force_login(make_user(is_staff=True))
     assert client.get(page(Question, "changelist")).status_code == 403
@@ -102,7 +102,7 @@ def test_session_page_shows_the_question_to_all_and_the_form_to_those_who_may(cl
         sign_in(client, role)
         shown = text_of(client.get(page(AgentSession, "change", question.session_id)))
         assert "Which draft?" in shown
-        assert ("Answer</button>" in shown) == may
+        assert ("Send answer</button>" in shown) == may
 
 
 @pytest.mark.parametrize(("role", "badge"), [("approver", "2"), ("viewer", "1")])

@@ -77,7 +77,7 @@ def test_a_decision_on_a_proposal_shows_the_very_line_that_it_is_about(client, a
     found = text_of(client.get(act_page(row, act)))
 
     assert "A &lt;b&gt;line&lt;/b&gt;.</pre>" in found
-    assert "For Mine, whose context is at version 4" in found
+    assert "For Mine, context version 4" in found
 
 
 def test_a_pattern_that_was_seen_once_is_told_in_the_singular(client):
@@ -208,9 +208,9 @@ def test_notices_are_told_apart_by_what_their_runs_are_about_and_lead_there(clie
 
     assert "nda.txt</span>" in listed
     assert "Watch it" in listed
-    assert f'href="{receipt}">Receipt</a>' in found
+    assert f'href="{receipt}">Open receipt</a>' in found
     assert "Receipt: /" not in found
-    assert f'href="{page(AgentSession, "change", session.pk)}">Open the session' in found
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open run' in found
 
 
 def test_a_notice_of_a_call_that_waited_is_settled_once_the_call_is_decided(client):
@@ -218,10 +218,10 @@ def test_a_notice_of_a_call_that_waited_is_settled_once_the_call_is_decided(clie
     approval = make_approval()
     row = Notification.objects.create(owner=user, session=approval.session, title="t", kind="approval_waiting")
 
-    assert "waits for approval" in text_of(client.get(page(Notification, "changelist")))
+    assert "waiting for approval" in text_of(client.get(page(Notification, "changelist")))
     Approval.objects.update(status=ApprovalStatus.REJECTED)
     assert "approval, decided" in text_of(client.get(page(Notification, "changelist")))
-    assert "settled: it was decided" in text_of(client.get(page(Notification, "change", row.pk)))
+    assert "decided" in text_of(client.get(page(Notification, "change", row.pk)))
     Approval.objects.update(status=ApprovalStatus.PENDING)
     assert page(Approval, "change", approval.pk) in text_of(client.get(page(Notification, "change", row.pk)))
 
@@ -280,7 +280,7 @@ def test_an_older_form_overwrites_nothing(client):
 def test_the_context_of_somebody_else_is_read_and_not_changed(client):
     sign_in(client, "operator")
     row = Project.objects.create(owner=make_user(), name="P", context_md="Theirs.", context_version=1)
-    assert "can change its context" in text_of(client.get(page(Project, "change", row.pk)))
+    assert "can change the context" in text_of(client.get(page(Project, "change", row.pk)))
 
     client.post(page(Project, "change", row.pk), {"name": "Q", "context_md": "Mine.", "seen_version": "1"})
 

@@ -9,7 +9,7 @@ import pytest
 from django.contrib import admin
 
 from agents.accounts import profile_set
-from agents.admin.actions import ActingAdmin
+from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
 from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
@@ -312,8 +312,8 @@ ELSEWHERE = {("promptskill", "accept")}
 
 
 def test_every_act_of_every_page_has_a_case():
-    pages = [page for page in admin.site._registry.values() if isinstance(page, ActingAdmin)]
-    acts = {(page.opts.model_name, act.name) for page in pages for act in page.acts}
+    pages = [page for page in admin.site._registry.values() if isinstance(page, DetailAdmin)]
+    acts = {(page.opts.model_name, act.name) for page in pages for act in page.row_actions}
 
     assert acts == CASES.keys() | ELSEWHERE
 
@@ -333,7 +333,7 @@ def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_not
 
         look = client.get(act_page(for_page, name[1]))
         assert look.status_code == 200, name
-        assert look.context["act"].title in look.content.decode(), name
+        assert look.context["action"].title in look.content.decode(), name
         assert record_since(before) == [], name
 
         answer = client.post(act_page(for_page, name[1]), {"confirmed": "1", "note": "", **case.given(for_page)})

@@ -57,7 +57,7 @@ def test_sessions_are_found_by_what_they_are_for(client):
     for typed, wanted in rows.items():
         found = client.get(page(AgentSession, "changelist"), {"q": typed})
         assert list(found.context["cl"].result_list) == [wanted], typed
-    assert "Words of what it is for, the name of its agent" in text_of(found)
+    assert "Words of its purpose, the name of its agent" in text_of(found)
 
 
 def test_words_are_searched_for_as_before(client):

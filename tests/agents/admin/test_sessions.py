@@ -59,10 +59,10 @@ def test_the_list_shows_what_for_where_it_stands_and_money_against_its_cap(clien
 
     found = text_of(client.get(reverse(LIST)))
 
-    for words in ("acme.txt by NDA", "waits for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
+    for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
         assert words in found, words
-    assert '$0.24 <span class="lq-faint">charged of $0.25' in found
-    assert '$0.00 <span class="lq-faint">charged, no cap' in found
+    assert '$0.24 <span class="lq-faint">of $0.25' in found
+    assert '$0.00 <span class="lq-faint">no cap' in found
     assert 'class="lq-bar warn"' in found
 
 
@@ -82,12 +82,12 @@ def test_halting_asks_first_then_counts_what_it_did(client):
     over = make_session(**OVER)
 
     asked = choose(client, AgentSession, "halt", running, halted, over)
-    assert "Kept with the halt" in text_of(asked)
+    assert "Stored with the halt" in text_of(asked)
     assert not Halt.objects.exists()
 
     done = choose(client, AgentSession, "halt", running, halted, over, confirmed="1", reason="wrong folder")
 
-    assert "1 asked to halt, 1 halted before, 1 over." in text_of(done)
+    assert "Halt requested for 1 run. 1 run was halted already. 1 run has ended already." in text_of(done)
     halt = Halt.objects.get()
     assert (halt.requested_by, halt.reason, halt.session) == (user, "wrong folder", running)
     running.refresh_from_db()
@@ -114,7 +114,7 @@ def test_a_session_that_cannot_be_halted_is_told(client, monkeypatch):
     monkeypatch.setattr("agents.sessions.halts.session_halt", refuse)
     answer = choose(client, AgentSession, "halt", session, confirmed="1", reason="x")
 
-    assert "1 could not be halted" in text_of(answer)
+    assert "1 run not halted" in text_of(answer)
 
 
 def test_one_session_is_halted_from_its_row_and_its_page(client):
@@ -139,7 +139,7 @@ def test_all_sessions_of_an_agent_are_halted_on_its_page(client):
 
     answer = client.post(act_page(agent, "halt"), {"confirmed": "1", "reason": "x"}, follow=True)
 
-    assert "1 asked to halt, 0 halted before, 0 over." in text_of(answer)
+    assert "Halt requested for 1 run." in text_of(answer)
     assert AgentSession.objects.get(pk=mine.pk).halt_state == HaltState.HALT_REQUESTED
     assert AgentSession.objects.get(pk=other.pk).halt_state == HaltState.RUNNING
 
@@ -152,7 +152,7 @@ def test_several_agents_are_halted_from_the_list(client):
 
     answer = choose(client, Agent, "halt", *agents, confirmed="1", reason="x")
 
-    assert "2 asked to halt" in text_of(answer)
+    assert "Halt requested for 2 runs" in text_of(answer)
 
 
 def test_who_may_only_look_cannot_halt(client):
@@ -175,11 +175,11 @@ def test_an_act_that_does_not_exist_is_not_found(client):
 
 def test_more_rows_than_can_be_looked_at_are_not_acted_on(client, monkeypatch):
     sign_in(client)
-    monkeypatch.setattr("agents.admin.actions.MOST_ROWS", 1)
+    monkeypatch.setattr("agents.admin.base.MAX_ROWS", 1)
 
     answer = choose(client, AgentSession, "halt", make_session(), make_session(), confirmed="1", reason="x")
 
-    assert "At most 1 rows at a time" in text_of(answer)
+    assert "Select at most 1 rows." in text_of(answer)
     assert not Halt.objects.exists()
 
 
@@ -213,8 +213,8 @@ def test_the_page_tells_phases_calls_money_halts_and_findings(client):
     for words in (
         "analysis", "A question to the model test-model", "2.0 s", "slow", "denied", "budget spent",
         "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
-        "the quote stands in the document", "characters 12", "2 of 3 judges agree",
-        "the quote was not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
+        "Quote verified", "characters 12", "2 of 3 judges agree",
+        "Quote not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
         f"#finding-{session.findings.first().pk}",
     ):  # fmt: skip
         assert words in found, words
@@ -231,7 +231,7 @@ def test_the_page_tells_the_end_and_who_stopped_it(client):
     assert "The run was halted: stopped by a person." in found
     assert f'<span class="lq-faint">{owner.username}</span>' in found
     assert "It was stopped by a person." in found
-    assert "This run waits for a person" in found
+    assert "Needs attention" in found
 
 
 def test_a_note_in_the_record_is_a_line_of_the_timeline(client):
@@ -285,7 +285,7 @@ def test_a_long_session_shows_its_latest_part(client, monkeypatch):
 
     found = text_of(show(client, session))
 
-    assert "the latest part" in found
+    assert "latest part" in found
     assert "said4" in found
     assert "said1" not in found
 
@@ -319,8 +319,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
     user = sign_in(client, "viewer")
     session, other = make_session(), make_session()
     marks = [
-        base.look_token(user, other),
-        base.look_token(make_user(), session),
+        base.view_token(user, other),
+        base.view_token(make_user(), session),
         f"{session.pk}:{user.pk}",
         "x",
     ]
@@ -328,8 +328,8 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
         show(client, session, look=mark)
     assert viewed().count() == len(marks)
 
-    monkeypatch.setattr(base, "LASTS", timedelta(seconds=-1))
-    show(client, session, look=base.look_token(user, session))
+    monkeypatch.setattr(base, "VIEW_LASTS", timedelta(seconds=-1))
+    show(client, session, look=base.view_token(user, session))
     assert viewed().count() == len(marks) + 1
 
 
@@ -345,9 +345,9 @@ def test_a_session_that_is_over_is_run_again(client):
     answer = client.post(act_page(session, "restart"), {"confirmed": "1"}, follow=True)
 
     again = AgentSession.objects.get(restarted_from=session)
-    assert "1 started again." in text_of(answer)
+    assert "1 run started again." in text_of(answer)
     assert kinds_since(before) == ["autonomous_trigger.run_now"]
-    assert f'href="{page(AgentSession, "change", again.pk)}">Open session {str(again.public_id)[:8]}' in text_of(answer)
+    assert f'href="{page(AgentSession, "change", again.pk)}">Open run {str(again.public_id)[:8]}' in text_of(answer)
 
 
 def test_a_session_that_cannot_be_run_again_says_why(client):

@@ -77,11 +77,11 @@ def test_operators_see_agents_and_cannot_change_them(client):
 def test_the_cap_of_the_installation_is_set_for_today_too(client):
     sign_in(client, "admin")
     before = last_event()
-    assert "Change the cap" in text_of(client.get(page(Budget, "changelist")))
+    assert "Change cap" in text_of(client.get(page(Budget, "changelist")))
 
     saved = client.post(page(Installation, "change", 1), {"max_cost_per_day_usd": "7.5"}, follow=True)
 
-    assert ("Installation is saved." in text_of(saved), "Installation installation" in text_of(saved)) == (True, False)
+    assert ("Installation saved." in text_of(saved), "Installation installation" in text_of(saved)) == (True, False)
     assert Installation.objects.get().max_cost_per_day_usd == Decimal("7.5")
     assert Budget.objects.get(scope=BudgetScope.INSTALLATION).cap_usd == Decimal("7.5")
     assert kinds_since(before) == ["budget.cap_set"]
@@ -108,10 +108,10 @@ def test_the_books_are_shown_under_the_names_of_whose_they_are(client):
 
     assert "Night watch" in found
     assert "agent:999" in found
-    assert "2 daily books" in found
+    assert "2 daily totals" in found
     assert "80 % reached" in found
     assert 'class="lq-bar full"' in found
-    assert "Change the cap" not in found
+    assert "Change cap" not in found
 
 
 def test_clearing_the_cap_of_the_installation_from_its_books_is_refused(client):
@@ -165,7 +165,7 @@ def test_a_suspended_model_is_accepted_again(client):
 
     answer = client.post(page(SuspendedModel, "changelist"), chosen, follow=True)
 
-    assert "1 accepted again." in text_of(answer)
+    assert "1 suspended model accepted again." in text_of(answer)
     assert not SuspendedModel.objects.exists()
     assert AuditEvent.objects.filter(kind="model.accepted").count() == 1
 

@@ -7,7 +7,6 @@ import pytest
 from django import forms
 
 from agents.admin import tags
-from agents.admin.actions import ArgumentsField, DressedForm, usd_field
 from agents.admin.display import (
     Bar,
     ago,
@@ -16,14 +15,15 @@ from agents.admin.display import (
     difference,
     moment,
     plain_error,
+    plain_sentence,
     pretty,
     session_bar,
     span,
-    told,
     usd,
     visible,
     words,
 )
+from agents.admin.forms import ArgumentsField, StyledForm, usd_field
 from agents.admin.playbooks import LinesField
 from agents.models import AgentSession
 from tests.factories import NOW
@@ -71,8 +71,11 @@ def test_an_amount_of_the_record_is_shown_like_any_other_and_an_unreadable_one_a
 
 
 def test_a_sentence_of_the_record_has_the_money_and_the_words_of_the_pages():
-    assert told("Halted: external_halt, 0.500000 USD of 20 USD.") == "Halted: stopped by a person, $0.50 of $20.00."
-    assert told("Call run_playbook: tool_not_granted.") == "Call run_playbook: tool not granted."
+    assert (
+        plain_sentence("Halted: external_halt, 0.500000 USD of 20 USD.")
+        == "Halted: stopped by a person, $0.50 of $20.00."
+    )
+    assert plain_sentence("Call run_playbook: tool_not_granted.") == "Call run_playbook: tool not granted."
     assert plain_error("CostCapReached: above 1.000000 USD.") == "above $1.00."
     assert [plain_error(text) for text in ("Note: x", "no colon", "")] == ["x", "no colon", ""]
 
@@ -140,7 +143,7 @@ def test_a_difference_names_what_was_and_what_is():
 # --- Fields ---
 
 
-class Sample(DressedForm):
+class Sample(StyledForm):
     text = forms.CharField()
     long = forms.CharField(widget=forms.Textarea)
     choice = forms.ChoiceField(choices=[("a", "A")])

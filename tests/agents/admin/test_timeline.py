@@ -80,7 +80,7 @@ def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
     found = text_of(show(client, session))
 
     assert found.count('<div class="lq-faint">“Which of the two leases?”</div>') == 2
-    for words in ("The run asked a person.", "Its question was answered.", "$0.005 charged · $0.00018 booked</div>"):
+    for words in ("The run asked a person.", "Its question was answered.", "$0.005 approved · $0.00018 reported</div>"):
         assert words in found, words
 
 

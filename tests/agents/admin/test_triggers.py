@@ -57,8 +57,8 @@ def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
     found = text_of(client.get(reverse(LIST)))
 
     for words in (
-        "NDA on Inbox", "$0.25 today", "$0.75 to date, 1 session<", "next: in 3 hours", "paused: failing runs",
-        "switched off", "$5.00 (default)",
+        "NDA on Inbox", "$0.25 today", "$0.75 in total, 1 run<", "next: in 3 hours", "paused: failing runs",
+        "disabled", "$5.00 (default)",
     ):  # fmt: skip
         assert words in found, words
     assert "in 4 days" not in found
@@ -127,10 +127,10 @@ def test_the_cap_of_three_triggers_is_set_at_once(client):
     chosen = {"action": "set_cap", "_selected_action": [row.pk for row in rows]}
     before = last_event()
 
-    assert "The cap holds for each session to come" in text_of(client.post(reverse(LIST), chosen))
+    assert "Applies to new runs." in text_of(client.post(reverse(LIST), chosen))
     answer = client.post(reverse(LIST), {**chosen, "confirmed": "1", "cap": "0.75"}, follow=True)
 
-    assert "3 capped at $0.75 per session." in text_of(answer)
+    assert "Cap of 3 triggers set to $0.75 per run." in text_of(answer)
     assert {row.max_cost_usd for row in Trigger.objects.all()} == {Decimal("0.75")}
     assert kinds_since(before) == ["autonomous_trigger.cap_set"] * 3
 
@@ -312,7 +312,7 @@ def test_a_new_secret_is_shown_once_and_on_record(client):
     row.refresh_from_db()
     assert trigger_secret(row) in text_of(answer)
     assert old not in text_of(answer)
-    assert "the one before counts until" in text_of(client.get(page(Trigger, "change", row.pk)))
+    assert "the old secret is valid until" in text_of(client.get(page(Trigger, "change", row.pk)))
 
 
 def test_a_trigger_that_takes_no_messages_has_no_secret(client):
@@ -336,19 +336,27 @@ def test_a_paused_trigger_is_run_by_hand(client):
 
     answer = client.post(act_page(row, "run_now"), {"confirmed": "1"}, follow=True)
 
-    assert "1 started." in text_of(answer)
+    assert "1 trigger started." in text_of(answer)
     session = AgentSession.objects.get()
     assert session.trigger == row
-    assert f'href="{page(AgentSession, "change", session.pk)}">Open session' in text_of(answer)
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open run' in text_of(answer)
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
-        ("schedule", {"collection": True}, "all documents of the collection Inbox. By itself it reads only what came"),
-        ("watch", {"collection": True}, "all documents of the collection Inbox. By itself it reads only the document"),
-        ("manual", {"collection": True, "query": "fees"}, "the passages in the collection Inbox that fit “fees”"),
-        ("event", {}, "it has nothing to read"),
+        (
+            "schedule",
+            {"collection": True},
+            "all documents of the collection Inbox. When it fires, it reads only the documents added",
+        ),
+        (
+            "watch",
+            {"collection": True},
+            "all documents of the collection Inbox. When it fires, it reads only the new document",
+        ),
+        ("manual", {"collection": True, "query": "fees"}, "the passages of the collection Inbox that match “fees”"),
+        ("event", {}, "there is nothing to read"),
     ],
 )
 def test_running_now_says_beforehand_what_will_be_read(client, kind, fields, words):

@@ -71,7 +71,7 @@ def test_a_goal_shows_what_it_found_and_what_happened_before_what_was_said(clien
 
     found = text_of(client.get(page(AgentSession, "change", session.pk)))
 
-    places = [found.index(words) for words in ("charged", "<h2>Findings", "<h2>What happened", "A long thought.")]
+    places = [found.index(words) for words in ("charged", "<h2>Findings", "<h2>Timeline", "A long thought.")]
     assert places == sorted(places)
     assert "<details" in found[places[2] : places[3]]
 
