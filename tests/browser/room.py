@@ -59,12 +59,12 @@ class Room:
         data = text.format(name=name).encode()
         self.page.get_by_label("Files").set_input_files([{"name": name, "mimeType": "text/markdown", "buffer": data}])
         self.page.get_by_label("Collection").select_option(label=collection)
-        self.page.get_by_role("button", name="Add", exact=True).click()
-        self.page.get_by_text(f"{name} was added.").wait_for()
+        self.page.get_by_role("button", name="Add documents", exact=True).click()
+        self.page.get_by_text(f"{name} added.").wait_for()
 
     def open_session(self, document: str) -> str:
         """The page of the latest session about the document; its public id."""
-        self.go("Sessions")
+        self.go("Runs")
         self.row(document).first.get_by_role("link").first.click()
         return self.page.locator("#session-live .lq-code").first.inner_text()
 

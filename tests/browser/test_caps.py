@@ -45,7 +45,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
 
     triggers.until(triggers.chip("cost cap reached"))
     expect(triggers.chip("halted").first).to_be_visible()
-    expect(triggers.page.get_by_text("The cap was reached: the latch is final.")).to_be_visible()
+    expect(triggers.page.get_by_text("Run again with a higher cap.")).to_be_visible()
     refused = triggers.page.get_by_role("listitem").filter(has_text="A question to the model")
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
@@ -56,7 +56,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
 def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
     set_cap(triggers, OTHERS, "0.25")
 
-    expect(triggers.page.get_by_text("2 capped at $0.25 per session.")).to_be_visible()
+    expect(triggers.page.get_by_text("Cap of 2 triggers set to $0.25 per run.")).to_be_visible()
     for name in OTHERS:
         expect(cap_of(triggers, name)).to_have_value("0.25")
     expect(cap_of(triggers, WATCH)).to_have_value("0.50")

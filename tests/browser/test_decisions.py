@@ -16,13 +16,13 @@ def waiting_call(room, document):
     """A run over a privileged document that waits before it tells anybody; its approval, opened from the queue."""
     room.add_document(document, PRIVILEGED + CONTRACT)
     session = room.open_session(document)
-    room.until(room.chip("waits for approval"))
+    room.until(room.chip("waiting for approval"))
     room.open_waiting_call(session)
     return session
 
 
 def notices_of(room, session):
-    room.go("Notices")
+    room.go("Notifications")
     return room.row(session[:8]).filter(has_text=TOLD)
 
 
@@ -71,13 +71,13 @@ def test_accepted_proposal_adds_one_line_to_the_context_of_the_project(admin):
     admin.page.get_by_role("link", name="Propose for a project").click()
     admin.page.get_by_label("Project").select_option(label="Supplier contracts")
     admin.page.get_by_role("button", name="Propose for a project").click()
-    expect(admin.page.get_by_text("1 proposed for Supplier contracts.")).to_be_visible()
+    expect(admin.page.get_by_text("1 precedent proposed for Supplier contracts.")).to_be_visible()
     assert context_lines(admin) == before
 
     admin.card("Proposals").get_by_role("link", name="Governing law").click()
     admin.act("Accept")
 
-    expect(admin.page.get_by_text("1 accepted.")).to_be_visible()
+    expect(admin.page.get_by_text("1 proposal accepted.")).to_be_visible()
     after = context_lines(admin)
     assert after[:-1] == before
     assert "Governing law" in after[-1]

@@ -7,7 +7,7 @@ from tests.lqops.processes import run
 
 pytestmark = pytest.mark.browser
 
-PAGES = ["Home", "Sessions", "Triggers", "Documents", "Health"]
+PAGES = ["Home", "Runs", "Triggers", "Documents", "Health"]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def in_flight(room, held, document):
 def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room, held):
     in_flight(room, held, "halted.md")
 
-    room.act("Halt", reason="wrong contract")
+    room.act("Halt run", reason="wrong contract")
 
     expect(room.chip("halt requested")).to_be_visible()
     expect(room.card("Timeline")).to_contain_text("Reason: wrong contract")
@@ -47,11 +47,11 @@ def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room
 
 def test_halt_from_the_list_stops_what_is_under_way(room, held):
     in_flight(room, held, "listed.md")
-    room.go("Sessions")
+    room.go("Runs")
 
     room.row("listed.md").get_by_role("link", name="Halt").click()
     room.page.get_by_label("Reason").fill("seen in the list")
-    room.page.get_by_role("button", name="Halt", exact=True).click()
+    room.page.get_by_role("button", name="Halt run", exact=True).click()
 
     expect(room.chip("halt requested")).to_be_visible()
     held.free.set()
@@ -65,7 +65,7 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     expect(banner).to_have_count(0)
 
     room.page.get_by_role("link", name="Halt everything").click()
-    expect(room.page.get_by_text("no call of theirs starts any more")).to_be_visible()
+    expect(room.page.get_by_text("no further call starts")).to_be_visible()
     expect(banner).to_have_count(0)  # so far it was only asked for
     room.page.get_by_label("Reason").fill("incident 7")
     room.page.get_by_role("button", name="Halt everything").click()
@@ -78,15 +78,15 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     room.open_session("everything.md")
     room.until(room.chip("stopped by a person"))
     room.add_document("meanwhile.md")
-    room.go("Sessions")
+    room.go("Runs")
     expect(room.row("meanwhile.md")).to_have_count(0)
 
     banner.get_by_role("link", name="Release").click()
     room.page.get_by_role("button", name="Release").click()
 
-    expect(room.page.get_by_text("Work may start again.")).to_be_visible()
+    expect(room.page.get_by_text("Released. New runs can start")).to_be_visible()
     expect(banner).to_have_count(0)
-    room.go("Sessions")
+    room.go("Runs")
     room.until(room.row("meanwhile.md").get_by_text("completed"))
     expect(room.row("everything.md")).to_contain_text("stopped by a person")
 
@@ -120,7 +120,7 @@ def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alo
     assert page.evaluate("window.stayed")
 
 
-@pytest.mark.parametrize("name", ["Sessions", "Health"])
+@pytest.mark.parametrize("name", ["Runs", "Health"])
 def test_any_open_page_follows_a_halt_from_elsewhere(room, name):
     page, env = room.page, room.product.env
     banner = page.get_by_role("alert").filter(has_text="Everything is halted")

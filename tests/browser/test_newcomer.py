@@ -19,7 +19,7 @@ def test_home_shows_a_newcomer_what_runs_what_waits_and_what_it_costs(enter, pro
     room.until(room.card("Needs attention").get_by_role("link", name="Decide").first)
     expect(room.row("policy-memo.md by Supplier contract review").first).to_contain_text("wait")
     expect(room.card("Cost today")).to_contain_text("of $20.00")
-    expect(room.card("Due next")).to_contain_text("Weekly scan of reports")
+    expect(room.card("Next runs")).to_contain_text("Weekly scan of reports")
     room.shoot("home")
 
 
@@ -27,10 +27,10 @@ def test_sample_agents_are_there_and_have_reviewed_the_sample_contracts(admin):
     admin.go("Agents")
     for name in ("Contract reviewer", "Weekly scanner", "Incident clerk"):
         expect(admin.row(name)).to_be_visible()
-    admin.go("Sessions")
+    admin.go("Runs")
     for document in ("supplier-contract-brightline.md", "supplier-contract-northgate.md"):
         admin.until(admin.row(document).last.get_by_text("completed"))
-    admin.until(admin.row("policy-memo.md").last.get_by_text("waits for approval"))
+    admin.until(admin.row("policy-memo.md").last.get_by_text("waiting for approval"))
     admin.shoot("sessions")
 
 
@@ -42,10 +42,10 @@ def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
     expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
     calls = admin.card("Timeline")
     expect(calls.get_by_role("link", name="Reading documents")).to_be_visible()
-    expect(calls.get_by_role("listitem").filter(has_text="A question to the model")).to_contain_text("charged")
+    expect(calls.get_by_role("listitem").filter(has_text="A question to the model")).to_contain_text("approved")
     liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
     expect(liability.locator("blockquote")).to_contain_text("limited to 50 % of the annual fees")
-    expect(liability).to_contain_text("the quote stands in the document")
+    expect(liability).to_contain_text("Quote verified")
     admin.shoot("session")
 
     liability.get_by_role("link", name="supplier-contract-brightline.md").click()
@@ -62,7 +62,7 @@ def test_receipt_says_that_the_record_is_whole(admin):
 
     expect(admin.page.get_by_role("heading", name="Receipt")).to_be_visible()
     expect(admin.page.locator("body")).to_contain_text(session)
-    expect(admin.page.get_by_text("Verified: none of its")).to_be_visible()
+    expect(admin.page.get_by_text("events intact")).to_be_visible()
     asked = admin.page.get_by_role("row").filter(has_text="A question to the model")
     expect(asked).to_contain_text("done")
     admin.shoot("receipt")
@@ -74,7 +74,7 @@ def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(adm
 
     admin.open_session("newcomer.md")
 
-    expect(admin.chip("completed")).to_be_visible()  # the page keeps itself fresh: nothing is pressed here
+    expect(admin.chip("completed")).to_be_visible()  # the page updates automatically
     payment = admin.page.get_by_role("article").filter(has_text="Payment term: deviates")
     expect(payment.locator("blockquote")).to_contain_text("within 10 days of receipt")
 

@@ -19,10 +19,10 @@ def test_viewer_sees_sessions_and_no_lever(enter, product):
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 
     room.open_session("policy-memo.md")
-    room.until(room.chip("waits for approval"))
+    room.until(room.chip("waiting for approval"))
 
     expect(room.card("Timeline")).to_contain_text("A question to the model")
-    for name in ("Halt", "Run again", "Decide"):
+    for name in ("Halt run", "Run again", "Decide"):
         expect(room.page.get_by_role("link", name=name, exact=True)).to_have_count(0)
     here = room.page.url.rstrip("/").removesuffix("/change")
     with room.watch.expects("403"):
@@ -33,7 +33,7 @@ def test_viewer_sees_sessions_and_no_lever(enter, product):
 def test_approver_decides_and_cannot_halt(enter, product, admin):
     admin.add_document("for-the-approver.md", PRIVILEGED + CONTRACT)
     session = admin.open_session("for-the-approver.md")
-    admin.until(admin.chip("waits for approval"))
+    admin.until(admin.chip("waiting for approval"))
     room = enter(product, "amir")
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 

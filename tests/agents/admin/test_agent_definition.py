@@ -28,7 +28,7 @@ def seen(response):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text_of(response))).split())
 
 
-def test_the_page_shows_the_text_its_version_and_what_holds(client):
+def test_page_shows_text_version_and_settings(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
 
@@ -60,7 +60,7 @@ def test_a_definition_is_saved_from_the_page(client):
     assert kinds_since(before) == ["agent.edited", "autonomous_trigger.created", "agent.defined"]
 
 
-def test_saving_what_has_not_changed_makes_no_version(client):
+def test_saving_without_changes_makes_no_version(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
 
@@ -71,7 +71,7 @@ def test_saving_what_has_not_changed_makes_no_version(client):
     assert agent.definition_version == 1
 
 
-def test_of_two_who_edit_at_once_the_second_is_told_and_loses_nothing(client):
+def test_second_of_two_editors_is_refused_and_keeps_the_text(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
     for address in (page(Agent, "change", agent.pk), page(Agent, "definition", agent.pk)):
@@ -90,7 +90,7 @@ def test_of_two_who_edit_at_once_the_second_is_told_and_loses_nothing(client):
     assert "Asia/Tokyo" in agent.definition
 
 
-def test_what_is_wrong_is_named_by_line_and_key_beside_its_line(client):
+def test_errors_name_line_and_key(client):
     agent = make_agent(owner=sign_in(client))
     text = "mode: fast\nautonomy:\n  idle_timeout: soon\n  <b>: 1\n"
 
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_named_by_line_and_key_beside_its_line(client):
     assert agent.definition_version == 0
 
 
-def test_a_file_takes_the_place_of_the_text_and_names_its_problems(client):
+def test_file_replaces_the_text(client):
     agent = make_agent(owner=sign_in(client), name="Watch")
     sent = {"text": "name: Watch\n", "file": file("mode: fast\n")}
 
@@ -128,20 +128,20 @@ def test_a_file_takes_the_place_of_the_text_and_names_its_problems(client):
         ({"text": "#" * (MAX_BYTES + 1)}, f"at most {MAX_BYTES} are read"),
     ],
 )
-def test_what_cannot_be_read_is_explained(client, sent, said):
+def test_unreadable_upload_is_explained(client, sent, said):
     agent = make_agent(owner=sign_in(client))
     given = {**sent, "file": file(sent["file"])} if "file" in sent else sent
     assert said in seen(client.post(page(Agent, "definition", agent.pk), given))
 
 
-def test_what_a_service_refuses_is_said_above_the_text(client):
+def test_refusal_is_shown_above_the_text(client):
     user = sign_in(client)
     agent = make_agent(owner=user, mode="manual")
     make_session(owner=user, agent=agent)
     assert "not loosened to auto" in seen(client.post(page(Agent, "definition", agent.pk), {"text": "mode: auto\n"}))
 
 
-def test_a_broken_sensor_is_told_and_shown(client):
+def test_broken_sensor_is_shown(client):
     agent = make_agent(owner=sign_in(client), name="Watch")
     text = "skills: [no_such]\nsensors: [{name: feed, type: poll, source: {tool: now}}]\n"
 
@@ -153,7 +153,7 @@ def test_a_broken_sensor_is_told_and_shown(client):
     assert Sensor.objects.get().agent == agent
 
 
-def test_what_people_set_otherwise_is_shown(client):
+def test_changes_on_the_page_are_shown(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
     agent_edit(agent=agent, by=user, now=NOW, mode="semi")
@@ -180,7 +180,7 @@ def test_an_agent_is_imported_from_the_list(client):
     assert not Trigger.objects.exists()
 
 
-def test_an_export_is_the_text_as_a_file(client):
+def test_export_is_the_text_as_a_file(client):
     user = sign_in(client, "viewer")
     agent = make_agent(owner=user, name="Wach/e\r\nX: y", definition=TEXT, definition_version=1)
 
@@ -190,7 +190,7 @@ def test_an_export_is_the_text_as_a_file(client):
     assert "\n" not in answer["Content-Disposition"]
 
 
-def test_who_may_not_change_agents_reads_and_cannot_write(client):
+def test_readers_of_definitions_cannot_write(client):
     sign_in(client, "operator")
     agent = make_agent(definition=TEXT, definition_version=1)
 
@@ -204,7 +204,7 @@ def test_who_may_not_change_agents_reads_and_cannot_write(client):
     assert client.get(page(Agent, "definition", 999_999)).status_code == 404
 
 
-def test_a_text_that_can_no_longer_be_read_can_be_mended(client):
+def test_invalid_stored_text_can_be_corrected(client):
     agent = make_agent(owner=sign_in(client), definition="mode: fast\n", definition_version=3)
 
     shown = client.get(page(Agent, "change", agent.pk))

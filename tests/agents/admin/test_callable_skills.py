@@ -62,7 +62,7 @@ def test_list_shows_every_installed_skill_and_settings_without_one(client):
         assert words in text, words
 
 
-def test_list_takes_as_many_statements_whatever_is_set(client):
+def test_list_queries_do_not_grow_with_settings(client):
     sign_in(client)
     counts = []
     for names in ([], list(installed_skills())):
@@ -77,12 +77,12 @@ def test_list_takes_as_many_statements_whatever_is_set(client):
 
 
 @pytest.mark.parametrize(("words", "found"), [("EMAIL", ["send_email"]), ("no such skill", [])])
-def test_list_is_searched_by_name_and_by_what_a_skill_does(client, words, found):
+def test_list_is_searched_by_name_and_description(client, words, found):
     sign_in(client)
     assert [row.name for row in client.get(LIST, {"q": words}).context["cl"].result_list] == found
 
 
-def test_sidebar_and_page_tell_the_two_kinds_of_skills_apart(client):
+def test_page_explains_the_two_kinds_of_skills(client):
     sign_in(client, "viewer")
     text = text_of(client.get(LIST))
 
@@ -94,7 +94,7 @@ def test_sidebar_and_page_tell_the_two_kinds_of_skills_apart(client):
 # --- The page of a skill ---
 
 
-def test_page_of_a_skill_that_nobody_has_set(client):
+def test_page_of_a_skill_without_settings(client):
     sign_in(client, "viewer")
     answer = client.get(skill_page("send_email"))
     text = text_of(answer)
@@ -106,7 +106,7 @@ def test_page_of_a_skill_that_nobody_has_set(client):
     assert not SkillSetting.objects.exists()
 
 
-def test_page_tells_who_changed_it_how_often_it_ran_and_its_calls(client):
+def test_page_shows_editor_usage_and_calls(client):
     ada = make_user(username="ada")
     SkillSetting.objects.create(name="send_email", level="PRIVILEGED", updated_by=ada, updated_at=NOW)
     hour = hour_of(clock())
@@ -129,7 +129,7 @@ def test_page_tells_who_changed_it_how_often_it_ran_and_its_calls(client):
     assert "(maximum for PRIVILEGED)" in text
 
 
-def test_calls_are_shown_to_those_who_may_see_content(client):
+def test_calls_need_the_view_permission(client):
     user = make_user(is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_skillsetting"))
     client.force_login(user)
@@ -140,7 +140,7 @@ def test_calls_are_shown_to_those_who_may_see_content(client):
     assert CALLS not in text
 
 
-def test_page_of_a_skill_that_is_gone_says_so_and_offers_nothing(client):
+def test_uninstalled_skill_offers_no_actions(client):
     sign_in(client)
     row = SkillSetting.objects.create(name="bygone", enabled=False)
     answer = client.get(skill_page("bygone"))
@@ -158,7 +158,7 @@ def test_unknown_skill_has_no_page(client, name):
     assert client.get(skill_page("now").replace("now", name)).status_code == 404
 
 
-def test_page_takes_no_writing(client):
+def test_page_cannot_be_posted_to(client):
     sign_in(client)
     assert client.post(skill_page("now"), {"enabled": ""}).status_code == 403
     assert client.post(reverse("admin:agents_skillsetting_delete", args=["now"]), {"post": "yes"}).status_code == 403
@@ -192,14 +192,14 @@ def test_superuser_lowers_a_level(client):
     assert "level as declared" in text_of(act(client, "send_email", "set_level", level=""))
 
 
-def test_acts_that_fit_are_offered(client):
+def test_actions_are_offered_by_setting(client):
     sign_in(client, "operator")
     assert buttons(client.get(skill_page("now"))) == ["disable", "set_level", "set_limit"]
     SkillSetting.objects.create(name="now", enabled=False, hourly_limit=1)
     assert buttons(client.get(skill_page("now"))) == ["enable", "set_level", "set_limit", "clear_limit"]
 
 
-def test_an_act_asks_before_it_is_done(client):
+def test_action_asks_before_it_runs(client):
     sign_in(client, "operator")
     for name in ("enable", "disable", "set_level", "set_limit", "clear_limit"):
         asked = client.get(reverse("admin:agents_skillsetting_act", args=["now", name]))
@@ -208,7 +208,7 @@ def test_an_act_asks_before_it_is_done(client):
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_who_may_only_look_sets_nothing(client, role):
+def test_readers_set_nothing(client, role):
     sign_in(client, role)
     assert buttons(client.get(skill_page("now"))) == []
     for name in ("enable", "disable", "set_level", "set_limit", "clear_limit"):
@@ -222,7 +222,7 @@ def test_staff_without_a_role_sees_neither_list_nor_page(client):
         assert client.get(address).status_code == 403
 
 
-def test_the_same_act_leaves_the_same_record_by_page_api_and_command(client):
+def test_page_api_and_command_leave_the_same_events(client):
     by = sign_in(client, "operator")
     ways = {
         "calculate": lambda: act(client, "calculate", "set_limit", hourly_limit="5"),
@@ -244,7 +244,7 @@ def test_the_same_act_leaves_the_same_record_by_page_api_and_command(client):
 # --- The calls on record ---
 
 
-def test_calls_are_listed_newest_first_and_lead_to_their_session(client):
+def test_calls_are_listed_newest_first_with_their_run(client):
     sign_in(client, "viewer")
     session = uuid4()
     recorder.append(str(session), "autonomous_session.started", now=NOW, details={"mode": "loop", "owner_id": 1})

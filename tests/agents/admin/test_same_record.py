@@ -311,7 +311,7 @@ CASES = {
 ELSEWHERE = {("promptskill", "accept")}
 
 
-def test_every_act_of_every_page_has_a_case():
+def test_every_row_action_has_a_case():
     pages = [page for page in admin.site._registry.values() if isinstance(page, DetailAdmin)]
     acts = {(page.opts.model_name, act.name) for page in pages for act in page.row_actions}
 
@@ -319,12 +319,12 @@ def test_every_act_of_every_page_has_a_case():
 
 
 def record_since(pk):
-    """What was done; looks at what is somebody else's are told in test_looks.py."""
+    """What was done; looks at what is somebody else's are covered by test_view_audit.py."""
     events = AuditEvent.objects.filter(pk__gt=pk).exclude(kind__in=("session.viewed", "row.viewed")).order_by("pk")
     return [(event.kind, event.actor, event.subject.partition(":")[0], sorted(event.details)) for event in events]
 
 
-def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_nothing(client):
+def test_page_leaves_the_same_events_as_the_function(client):
     by = sign_in(client)
     for name, case in CASES.items():
         client.cookies.pop("messages", None)  # what was told of the act before
@@ -346,7 +346,7 @@ def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_not
         assert by_page == record_since(before), name
 
 
-def test_the_record_names_the_request(client):
+def test_audit_event_names_the_request(client):
     by = sign_in(client)
     row = make_trigger(owner=by)
 
@@ -356,7 +356,7 @@ def test_the_record_names_the_request(client):
     assert AuditEvent.objects.get(kind="autonomous_trigger.paused").request_id == "req-41"
 
 
-def test_a_person_who_loses_a_permission_between_look_and_click_is_refused(client):
+def test_permission_lost_before_the_post_is_refused(client):
     by = sign_in(client, "operator")
     row = make_trigger()
     assert client.get(act_page(row, "pause")).status_code == 200

@@ -22,7 +22,7 @@ def show(client, session):
     return client.get(page(AgentSession, "change", session.pk))
 
 
-def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
+def test_timeline_names_approvals_and_approvers(client):
     owner = sign_in(client)
     session = make_session(owner=owner)
     about = {"approval_id": str(make_approval(session, action="send_email").public_id), "digest": "d"}
@@ -53,7 +53,7 @@ def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
     assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
 
 
-def test_a_skill_that_only_asked_for_leave_is_named_and_one_of_several_refused_is_not(client):
+def test_timeline_names_skills_that_requested_approval(client):
     owner = sign_in(client)
     session = make_session(owner=owner)
     asked = make_approval(session, action="send_email", intent=ToolIntent.RUN_SKILL, status="rejected")
@@ -68,7 +68,7 @@ def test_a_skill_that_only_asked_for_leave_is_named_and_one_of_several_refused_i
     assert (found.count("The skill send_email"), found.count("A skill, or a question to the model")) == (1, 1)
 
 
-def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
+def test_timeline_quotes_questions_and_shows_costs(client):
     session = make_session(owner=sign_in(client))
     question = make_question(session, text="Which of the two leases?")
     about = {"question_id": str(question.public_id)}
@@ -84,7 +84,7 @@ def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
         assert words in found, words
 
 
-def test_the_end_for_want_of_money_says_how_much_was_missing(client):
+def test_budget_end_says_how_much_was_missing(client):
     owner = sign_in(client)
     session = make_session(owner=owner, max_cost_usd=Decimal("0.005"))
     verdict = SpentUp("cost", Decimal("0.02"), Decimal("0.005"))

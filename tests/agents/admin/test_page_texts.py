@@ -35,7 +35,7 @@ def shown(client, row):
         ({"status": Status.WAITING, "waiting_on": "approval"}, ["waiting for approval"]),
     ],
 )
-def test_a_session_says_each_thing_about_its_standing_once(client, fields, chips):
+def test_status_chips_say_each_fact_once(client, fields, chips):
     session = make_session(owner=sign_in(client), **fields)
 
     answer = client.get(page(AgentSession, "change", session.pk))
@@ -58,11 +58,11 @@ def test_a_session_says_each_thing_about_its_standing_once(client, fields, chips
         ({}, "No findings so far."),
     ],
 )
-def test_a_run_without_findings_says_whether_it_looked(client, fields, words):
+def test_run_without_findings_says_why(client, fields, words):
     assert words in shown(client, make_session(owner=sign_in(client), **fields))
 
 
-def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
+def test_denied_notification_is_shown_in_the_ending(client):
     owner = sign_in(client, username="ada")
     session = make_session(owner=owner, **DONE)
     told = {"intent": ToolIntent.NOTIFY, "resolved_at": NOW}
@@ -77,7 +77,7 @@ def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
     assert "Its call send_letter was denied by a person." in found
 
 
-def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
+def test_timeline_has_no_blanks_and_no_raw_values(client):
     session = make_session(owner=sign_in(client), error="CostCapReached: above 0.500000 USD.")
     started = {"mode": "phased", "owner_id": 1, "max_cost_usd": "0.500000"}
     for kind, details in (
@@ -98,7 +98,7 @@ def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
         assert words in found, words
 
 
-def test_both_ledgers_stand_beside_the_cap(client):
+def test_both_costs_are_shown_with_the_cap(client):
     session = make_session(owner=sign_in(client), max_cost_usd="1", cost_total_usd="0.1", cost_actual_usd="0.85")
 
     for found in (shown(client, session), text_of(client.get(reverse("admin:index")))):
@@ -111,7 +111,7 @@ def test_both_ledgers_stand_beside_the_cap(client):
 # --- Names of pages ---
 
 
-def test_ids_and_file_names_at_the_head_of_a_page_keep_their_letters(client):
+def test_headings_keep_the_case_of_names(client):
     owner = sign_in(client)
     document = make_document(owner, name="memo.md")
     session = make_session(owner=owner, params={"document": str(document.public_id)})
@@ -126,7 +126,7 @@ def test_ids_and_file_names_at_the_head_of_a_page_keep_their_letters(client):
 # --- Words of lists ---
 
 
-def test_lists_say_what_to_do_when_there_is_nothing_in_them(client):
+def test_empty_lists_say_what_to_do(client):
     sign_in(client)
     silent = [model for model in admin.site._registry if not getattr(admin.site._registry[model], "empty_text", "")]
 
@@ -152,7 +152,7 @@ def test_values_of_enums_are_words_in_lists_and_their_filters(client):
     assert "Autonomous" not in asked
 
 
-def test_a_cap_is_typed_and_shown_with_two_places_unless_more_say_something(client):
+def test_cap_has_two_places_or_more_if_needed(client):
     sign_in(client)
     make_trigger(name="a", max_cost_usd="0.5")
     make_trigger(name="b", max_cost_usd="0.0025")
@@ -164,7 +164,7 @@ def test_a_cap_is_typed_and_shown_with_two_places_unless_more_say_something(clie
         assert f'value="{value}"' in found
 
 
-def test_the_secret_of_a_sample_trigger_is_spoken_of_truly(client):
+def test_trigger_page_says_that_the_secret_is_shown_once(client):
     row = make_trigger(owner=sign_in(client), kind="event")
 
     assert "The secret is shown only once." in shown(client, row)

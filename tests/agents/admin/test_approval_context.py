@@ -49,7 +49,7 @@ def shown(client, approval):
         ({"status": "expired"}, "The call as requested. It was not made.", "expired"),
     ],
 )
-def test_the_page_says_whether_the_call_was_made(client, fields, words, chip):
+def test_page_says_whether_the_call_was_made(client, fields, words, chip):
     sign_in(client, "viewer")
     found = shown(client, make_approval(waiting(), **fields))
     assert words in found
@@ -57,7 +57,7 @@ def test_the_page_says_whether_the_call_was_made(client, fields, words, chip):
     assert "rejected" not in found
 
 
-def test_a_prediction_is_told_as_the_guess_of_a_model(client):
+def test_prediction_names_its_model(client):
     sign_in(client, "viewer")
     session = waiting()
     approval = make_approval(session, simulation=f"{PREFIX}The table will be gone.")
@@ -68,7 +68,7 @@ def test_a_prediction_is_told_as_the_guess_of_a_model(client):
     assert ("The table will be gone." in found, "ANTICIPATORY" in found) == (True, False)
 
 
-def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
+def test_flagged_run_shows_concerns_documents_and_recipient(client):
     owner = make_user(username="olga")
     document = make_document(owner, name="memo.md")
     session = waiting(owner=owner, params={"document": str(document.public_id)}, trigger=make_trigger(name="Watch it"))
@@ -85,7 +85,7 @@ def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
         assert words in found, words
 
 
-def test_the_copy_by_mail_is_named_where_one_is_sent(client, settings):
+def test_email_copy_is_named(client, settings):
     settings.EMAIL_HOST = "mail.example.org"
     session = waiting(owner=make_user(email="olga@example.org"))
     sign_in(client, "approver")
@@ -93,7 +93,7 @@ def test_the_copy_by_mail_is_named_where_one_is_sent(client, settings):
     assert "a copy by e-mail to olga@example.org" in shown(client, notice_of(session))
 
 
-def test_a_run_whose_review_flagged_nothing_shows_no_concern(client):
+def test_unflagged_run_shows_no_concern(client):
     session = waiting()
     make_call(session, key="ethics", arguments={"severity": "info", "content": "none of that"})
     sign_in(client, "approver")
@@ -112,7 +112,7 @@ def test_a_run_whose_review_flagged_nothing_shows_no_concern(client):
         (None, "need approval"),
     ],
 )
-def test_a_call_that_asks_by_its_level_says_so(client, agent, words):
+def test_level_is_given_as_the_reason(client, agent, words):
     session = waiting(agent=make_agent(name="Clerk", mode=agent) if agent else None)
     sign_in(client, "approver")
 
@@ -125,7 +125,7 @@ def test_a_call_that_asks_by_its_level_says_so(client, agent, words):
 # --- The queue ---
 
 
-def test_two_calls_of_one_name_are_told_apart_by_document_and_trigger(client):
+def test_calls_of_one_name_show_document_and_trigger(client):
     owner = sign_in(client)
     names = ("first.md", "second.md")
     for name in names:
@@ -141,7 +141,7 @@ def test_two_calls_of_one_name_are_told_apart_by_document_and_trigger(client):
         assert "run by hand" in found
 
 
-def test_the_list_says_that_it_shows_what_waits_and_how_to_see_the_rest(client):
+def test_list_says_that_it_shows_pending_calls(client):
     sign_in(client)
     address = page(Approval, "changelist")
 
@@ -156,7 +156,7 @@ def test_the_list_says_that_it_shows_what_waits_and_how_to_see_the_rest(client):
 # --- What a run read ---
 
 
-def test_a_run_over_a_collection_shows_what_it_read_by_name(client):
+def test_run_over_a_collection_names_its_documents(client):
     owner = sign_in(client)
     inbox = Collection.objects.create(owner=owner, name="Inbox")
     documents = [make_document(owner, name=f"{number}.md") for number in range(SHOWN_DOCUMENTS + 2)]
@@ -173,7 +173,7 @@ def test_a_run_over_a_collection_shows_what_it_read_by_name(client):
     assert "3 too long to read together with the others" in found
 
 
-def test_what_a_retrieval_that_failed_asked_for_was_not_read():
+def test_failed_retrieval_read_nothing():
     session = make_session()
     call = read(session, make_document())
     call.outcome = Outcome.ERROR
