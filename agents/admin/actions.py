@@ -98,6 +98,22 @@ class RowAction:
     shows_content: bool = False
 
 
+def delete_action(
+    permission: str, run: Callable[[ActionRequest], ActionResult], description: str, **more: Any
+) -> RowAction:
+    """The action of Django's address for deleting; rows that were deleted already do not offer it."""
+    return RowAction(
+        "delete",
+        "Delete",
+        permission,
+        run,
+        description=description,
+        danger=True,
+        available=lambda row: getattr(row, "deleted_at", None) is None,
+        **more,
+    )
+
+
 def for_each(action: ActionRequest, do: Callable[[Any], object], done: str) -> ActionResult:
     """Do it to each row; a row that is refused does not stop the others."""
     errors = []

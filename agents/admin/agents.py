@@ -10,10 +10,9 @@ from typing import Any, Final
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
 from unfold.decorators import display
 
-from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, each_row, for_each
+from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, current_user, record_view, view_token
 from agents.admin.definitions import AgentDefinitionAdmin
 from agents.admin.display import (
@@ -29,7 +28,7 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import OwnerForm
-from agents.admin.sessions import CHANGE, halt_result, session_links, status_text
+from agents.admin.sessions import CHANGE, halt_result, start_each, status_text
 from agents.conf import clock
 from agents.definitions.in_force import definition_of, pace_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
@@ -189,10 +188,11 @@ def _run_each(start: Callable[..., UnderWay], done: str) -> Callable[[ActionRequ
     """The `run` of an action that starts runs, with links to them."""
 
     def run(action: ActionRequest) -> ActionResult:
-        started: list[UnderWay] = []
-        result = for_each(action, lambda row: started.append(start(agent=row, by=action.by, now=action.now)), done)
-        sessions = [row for one in started for row in (one.loop, one.heartbeat) if row is not None]
-        return ActionResult(format_html("{} {}", result.message, session_links(sessions)), result.errors)
+        def sessions(row: Agent) -> list[AgentSession]:
+            started = start(agent=row, by=action.by, now=action.now)
+            return [session for session in (started.loop, started.heartbeat) if session is not None]
+
+        return start_each(action, sessions, done)
 
     return run
 
@@ -434,14 +434,11 @@ class AgentAdmin(AgentDefinitionAdmin):
             danger=True,
             description="Halts every current run of this agent. The agent itself does not change.",
         ),
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_agent",
             each_row(agent_delete, "agent", "deleted"),
-            danger=True,
+            "Only an agent without runs and triggers can be deleted; disable any other.",
             bulk=False,
-            description="Only an agent without runs and triggers can be deleted; disable any other.",
         ),
     )
 

@@ -15,7 +15,7 @@ from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, F, QuerySet, When
+from django.db.models import Case, F, Q, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -307,6 +307,14 @@ class QueueFilter(admin.SimpleListFilter):
         return queryset.filter(status=self.value() or ApprovalStatus.PENDING)
 
 
+def pending_first(asked_at: str) -> list[Any]:
+    """The order of a queue: pending rows oldest first, then the others newest first."""
+    is_pending = Q(status=ApprovalStatus.PENDING)
+    waiting_since = Case(When(is_pending, then=F(asked_at)))
+    turn = Case(When(is_pending, then=F("id")), default=-F("id"))
+    return [waiting_since.asc(nulls_last=True), turn.asc()]
+
+
 def _several_runs(rows: Any) -> str:
     if len({row.session_id for row in rows}) > 1:
         return "Select calls of one run only: calls of several runs cannot be decided together."
@@ -368,15 +376,9 @@ class ApprovalAdmin(DetailAdmin):
         ),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Approval]:
-        """Pending first, oldest first; then decided ones, newest first."""
-        pending = When(status=ApprovalStatus.PENDING, then=F("created_at"))
-        rows: QuerySet[Approval] = super().get_queryset(request)
-        return rows.annotate(waits=Case(pending))
-
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        turn = Case(When(status=ApprovalStatus.PENDING, then=F("id")), default=-F("id"))
-        return [F("waits").asc(nulls_last=True), turn.asc()]
+        """Pending first, oldest first; then decided ones, newest first."""
+        return pending_first("created_at")
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(never_cache(self.decide_view))

@@ -12,9 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import QuerySet
@@ -25,7 +24,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 
-from agents.admin.base import current_user
+from agents.admin.base import current_user, require_permission, site_page
 from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, usd, visible, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.questions import AnswerForm
@@ -175,9 +174,7 @@ def may_ask(request: HttpRequest) -> bool:
 @never_cache
 def ask_page(request: HttpRequest) -> HttpResponse:
     """The ask box and the answer. A change redirects, so that reloading the page repeats nothing."""
-    by = current_user(request)
-    if not may_ask(request):
-        raise PermissionDenied
+    by = require_permission(request, VIEW)
     form = AskForm(request.POST or None)
     if request.method != "POST":
         return _ask_page(request, form, **_draft_to_confirm(request))
@@ -215,8 +212,8 @@ def _done(request: HttpRequest, answer: Answer) -> str:
     session = answer.session
     if session is not None and session.mode == Mode.CHAT:
         return reverse("admin:chat", args=[session.params["chat"]])
-    shown = [(link.address, link.kind) for link in links_of(answer, current_user(request))]
-    links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', shown)
+    named = [(link.address, link.kind) for link in links_of(answer, current_user(request))]
+    links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', named)
     messages.success(request, format_html("{} {}", visible(plain_sentence(answer.text)), links))
     draft = _draft(answer) if answer.kind == Kind.DRAFT else None
     return f"{reverse('admin:ask')}{f'?{urlencode(draft)}' if draft else ''}"
@@ -242,9 +239,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     """Enable a draft. Its subject checks the permission, as on the draft's own page."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    by = current_user(request)
-    if not by.has_perm(START):
-        raise PermissionDenied
+    by = require_permission(request, START)
     draft, address = _drafted(request, request.POST)
     try:
         if isinstance(draft, Trigger):
@@ -276,10 +271,8 @@ def _drafted(request: HttpRequest, params: QueryDict) -> tuple[Trigger | Agent, 
     raise Http404("There is no such draft.")
 
 
-def _ask_page(request: HttpRequest, form: AskForm, *, status: int = 200, **context: Any) -> TemplateResponse:
-    request.current_app = admin.site.name
-    shown = {**admin.site.each_context(request), "title": "Ask", "form": form, **context}
-    return TemplateResponse(request, "admin/ask.html", shown, status=status)
+def _ask_page(request: HttpRequest, form: AskForm, **context: Any) -> TemplateResponse:
+    return site_page(request, "admin/ask.html", "Ask", form=form, **context)
 
 
 # --- Chats: the user's own. Each message is a run with a cap and a receipt ---
@@ -316,7 +309,7 @@ class FirstMessageForm(OwnedChoices, MessageForm):
 @never_cache
 def chats_page(request: HttpRequest) -> HttpResponse:
     """The list of chats, newest first, and the form of a new one."""
-    by = _require(request, VIEW)
+    by = require_permission(request, VIEW)
     form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
     if request.method == "POST" and (answered := _say(request, form)):
         return answered
@@ -333,7 +326,7 @@ def chats_page(request: HttpRequest) -> HttpResponse:
 @never_cache
 def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
     """One chat and the form of its next message."""
-    by = _require(request, VIEW)
+    by = require_permission(request, VIEW)
     messages_, left_out = exchanges(by.pk, chat)
     if not messages_:
         raise Http404(f"There is no chat {chat}.")
@@ -375,7 +368,7 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
 
 def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
     """Send the message. None if it was refused: the form has the error."""
-    by = _require(request, SAY)
+    by = require_permission(request, SAY)
     if not form.is_valid():
         return None
     given = {name: form.cleaned_data[name] for name in ("agent", "max_cost_usd") if name in form.cleaned_data}
@@ -387,15 +380,5 @@ def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -
     return HttpResponseRedirect(f"{reverse('admin:chat', args=[session.params['chat']])}#say")
 
 
-def _require(request: HttpRequest, permission: str) -> Any:
-    by = current_user(request)
-    if not by.has_perm(permission):
-        raise PermissionDenied
-    return by
-
-
 def _chat_page(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-    request.current_app = admin.site.name
-    status = 422 if context["form"].is_bound else 200
-    shown = {**admin.site.each_context(request), "title": title, **context}
-    return TemplateResponse(request, template, shown, status=status)
+    return site_page(request, template, title, status=422 if context["form"].is_bound else 200, **context)

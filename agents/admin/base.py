@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from django.contrib import messages
+from django.contrib.admin import site
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -45,6 +46,21 @@ def current_user(request: HttpRequest) -> User:
     if not isinstance(request.user, User):
         raise PermissionDenied
     return request.user
+
+
+def require_permission(request: HttpRequest, permission: str) -> User:
+    user = current_user(request)
+    if not user.has_perm(permission):
+        raise PermissionDenied
+    return user
+
+
+def site_page(
+    request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
+) -> TemplateResponse:
+    """A page of the admin site that belongs to no model."""
+    request.current_app = site.name
+    return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context}, status=status)
 
 
 # --- Recording views: each view of another user's row is in the audit log once; a page that refreshes is one view ---
@@ -169,12 +185,10 @@ class DetailAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
     ) -> TemplateResponse:
         """A page of this model. The view of the rows that it shows is recorded: `original`, and all in `shown_rows`."""
-        request.current_app = self.admin_site.name
         record_view(request, current_user(request), context.get("original"), *context.pop("shown_rows", ()))
         if context.get("original") is not None:
             context["original"].crumb = visible(cut(title, CRUMB_CHARS))
-        context = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
-        return TemplateResponse(request, template, context, status=status)
+        return site_page(request, template, title, status=status, opts=self.opts, **context)
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -290,7 +304,7 @@ def _fact(row: models.Model, field: Any, by: User) -> dict[str, Any]:
     value = getattr(row, field.name)
     label = capfirst(field.verbose_name)
     if isinstance(value, AgentSession):
-        return {"label": label, "text": value.chain, "link": _link(value, by)}
+        return {"label": "Run", "text": value.chain, "link": _link(value, by)}
     if isinstance(value, models.Model):
         return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
     text = _text(field, value)

@@ -49,6 +49,7 @@ _WORDS: Final = {
     "external_halt": "stopped by a person",
     "no_match": "no matching trigger",
     "organisation": "whole installation",
+    "session": "run",
     "warn": "warning",
 }
 SHORT_ID: Final = 8

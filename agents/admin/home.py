@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,7 +20,7 @@ from django.views.decorators.cache import never_cache
 
 from agents.admin.actions import ActionForm, ReasonForm
 from agents.admin.ask import AskForm, may_ask
-from agents.admin.base import current_user
+from agents.admin.base import current_user, require_permission, site_page
 from agents.admin.display import STATUS_COLORS, counted, meter_bar, session_bar, visible
 from agents.admin.forms import REFUSALS, error_text
 from agents.admin.sessions import status_text
@@ -110,7 +109,7 @@ def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
 @never_cache
 def halt_everything(request: HttpRequest) -> HttpResponse:
     """Ask for a reason, then halt all runs. Repeated, it halts what an interrupted halt has missed."""
-    by = _require_lever(request)
+    by = require_permission(request, LEVER)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
@@ -142,7 +141,7 @@ def _halt_description() -> str:
 @never_cache
 def release(request: HttpRequest) -> HttpResponse:
     """Let new runs start again."""
-    by = _require_lever(request)
+    by = require_permission(request, LEVER)
     form = ActionForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         try:
@@ -156,25 +155,11 @@ def release(request: HttpRequest) -> HttpResponse:
     return _confirm_page(request, "Release", form, danger=False, description=description)
 
 
-def _require_lever(request: HttpRequest) -> Any:
-    by = current_user(request)
-    if not by.has_perm(LEVER):
-        raise PermissionDenied
-    return by
-
-
 def _confirm_page(
     request: HttpRequest, title: str, form: ActionForm, *, danger: bool, description: str
 ) -> TemplateResponse:
-    request.current_app = admin.site.name
-    context = {
-        **admin.site.each_context(request),
-        "title": title,
-        "form": form,
-        "action": {"title": title, "danger": danger, "description": description},
-        "back": reverse("admin:index"),
-    }
-    return TemplateResponse(request, "admin/confirm.html", context)
+    action = {"title": title, "danger": danger, "description": description}
+    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=reverse("admin:index"))
 
 
 # --- Health ---
@@ -183,23 +168,22 @@ def _confirm_page(
 @never_cache
 def health_page(request: HttpRequest) -> TemplateResponse:
     """The health page. A POST tests every brake against the real guard, in a transaction that is rolled back."""
-    by = current_user(request)
-    if not by.has_perm(VIEW) or (request.method == "POST" and not by.has_perm(TEST)):
-        raise PermissionDenied
+    by = require_permission(request, VIEW)
+    if request.method == "POST":
+        require_permission(request, TEST)
     checks = _test_brakes() if request.method == "POST" else []
-    request.current_app = admin.site.name
     found = health(clock())
-    context: dict[str, Any] = {
-        **admin.site.each_context(request),
-        "title": "Health",
-        "health": found,
-        "red": [*found.red, *skills_left_out()],
-        "brakes": brakes(),
-        "checks": checks,
-        "may_test": by.has_perm(TEST),
-        "versions": versions(),
-    }
-    return TemplateResponse(request, "admin/health.html", context)
+    return site_page(
+        request,
+        "admin/health.html",
+        "Health",
+        health=found,
+        red=[*found.red, *skills_left_out()],
+        brakes=brakes(),
+        checks=checks,
+        may_test=by.has_perm(TEST),
+        versions=versions(),
+    )
 
 
 @dataclass

@@ -15,7 +15,7 @@ from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpRe
 from django.urls import URLPattern, path, reverse
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, each_row, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, for_each
 from agents.admin.base import ID_DIGITS, DetailAdmin, FormAdmin, current_user, record_view
 from agents.admin.display import DeletedFilter, column, visible
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, error_text
@@ -71,14 +71,10 @@ class CollectionAdmin(FormAdmin):
     form = CollectionForm
     change_form_template = "admin/collection.html"
     row_actions = (
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_collection",
             each_row(collection_delete, "collection", "deleted"),
-            danger=True,
-            available=_is_in_use,
-            description="Its documents stay. Watches on it no longer fire.",
+            "Its documents stay. Watches on it no longer fire.",
         ),
     )
 
@@ -270,14 +266,10 @@ class DocumentAdmin(DetailAdmin):
             available=_is_in_use,
             description="The document itself and its other collections stay.",
         ),
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_document",
             each_row(document_delete, "document", "deleted"),
-            danger=True,
-            available=_is_in_use,
-            description="People, search and runs no longer find it. Findings that quote it stay.",
+            "People, search and runs no longer find it. Findings that quote it stay.",
         ),
     )
 

@@ -13,7 +13,7 @@ from django.urls import URLPattern, path
 from unfold.decorators import action as unfold_action
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, each_row
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
 from agents.admin.display import DeletedFilter, column, cut
 from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
@@ -102,14 +102,10 @@ class PlaybookAdmin(FormAdmin):
     change_form_template = "admin/playbook.html"
     actions_list = ["import_yaml"]
     row_actions = (
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_playbook",
             each_row(playbook_delete, "playbook", "deleted"),
-            danger=True,
-            available=lambda row: not row.deleted_at,
-            description="No new run can use it. Past runs keep its version and digest in their audit log.",
+            "No new run can use it. Past runs keep its version and digest in their audit log.",
         ),
     )
 

@@ -5,14 +5,13 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, F, QuerySet, When
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.views.decorators.cache import never_cache
 from unfold.decorators import display
 
-from agents.admin.approvals import QueueFilter
+from agents.admin.approvals import QueueFilter, pending_first
 from agents.admin.base import DetailAdmin, current_user
 from agents.admin.display import QUESTION_LABELS, ago, column, cut, visible
 from agents.admin.forms import REFUSALS, StyledForm, error_text
@@ -49,15 +48,9 @@ class QuestionAdmin(DetailAdmin):
     empty_text = "No open questions. A run that needs an answer appears here, and its owner is notified."
     change_form_template = "admin/question.html"
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Question]:
-        """Pending first, oldest first; then closed ones, newest first."""
-        pending = When(status=QuestionStatus.PENDING, then=F("asked_at"))
-        rows: QuerySet[Question] = super().get_queryset(request)
-        return rows.annotate(waits=Case(pending))
-
     def get_ordering(self, request: HttpRequest) -> list[Any]:
-        turn = Case(When(status=QuestionStatus.PENDING, then=F("id")), default=-F("id"))
-        return [F("waits").asc(nulls_last=True), turn.asc()]
+        """Pending first, oldest first; then closed ones, newest first."""
+        return pending_first("asked_at")
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(never_cache(self.answer_view))

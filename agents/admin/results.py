@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 
-from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, each_row, for_each
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, for_each
 from agents.admin.base import DetailAdmin, FormAdmin, current_user
 from agents.admin.display import (
     MEMORY_LABELS,
@@ -263,6 +263,12 @@ def _project_label(row: ContextProposal) -> str:
     return f"For {row.project.name}, context version {row.project.context_version}"
 
 
+def _proposal_action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
+    """An action whose confirm page shows the proposed line."""
+    given = {"label": _project_label, "content": lambda row: row.text, "description": description, **more}
+    return RowAction(name, title, "agents.change_contextproposal", run, **given)
+
+
 @admin.register(ContextProposal)
 class ContextProposalAdmin(DetailAdmin):
     list_shows_content = True
@@ -274,36 +280,27 @@ class ContextProposalAdmin(DetailAdmin):
     list_select_related = ["project", "owner", "proposed_by", "decided_by"]
     search_fields = ["text", "project__name"]
     row_actions = (
-        RowAction(
+        _proposal_action(
             "accept",
             "Accept",
-            "agents.change_contextproposal",
             each_row(proposal_accept, "proposal", "accepted"),
+            "Adds this line to the project's context, once. Only the project's owner can accept it.",
             available=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.REJECTED},
-            label=_project_label,
-            content=lambda row: row.text,
-            description="Adds this line to the project's context, once. Only the project's owner can accept it.",
         ),
-        RowAction(
+        _proposal_action(
             "reject",
             "Reject",
-            "agents.change_contextproposal",
             each_row(proposal_reject, "proposal", "rejected"),
+            "The context does not change.",
             available=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.ACCEPTED},
-            label=_project_label,
-            content=lambda row: row.text,
-            description="The context does not change.",
         ),
-        RowAction(
+        _proposal_action(
             "retire",
             "Retire",
-            "agents.change_contextproposal",
             each_row(proposal_retire, "proposal", "retired"),
-            danger=True,
+            "Removes this line from the context, in a new version. It cannot be accepted again.",
             available=lambda row: row.applied_version is not None and row.status != ProposalStatus.RETIRED,
-            label=_project_label,
-            content=lambda row: row.text,
-            description="Removes this line from the context, in a new version. It cannot be accepted again.",
+            danger=True,
         ),
     )
     change_form_template = "admin/runs_of_row.html"
@@ -373,16 +370,12 @@ class MemoryAdmin(DetailAdmin):
             content=lambda row: row.content,
             description="No prompt contains it any longer.",
         ),
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_memory",
             each_row(memory_delete, "memory", "deleted"),
-            danger=True,
-            available=_is_in_use,
+            "Deletes it. This cannot be undone.",
             label=_memory_label,
             content=lambda row: row.content,
-            description="Deletes it. This cannot be undone.",
         ),
     )
 
@@ -422,15 +415,11 @@ class ProjectAdmin(FormAdmin):
     sortable_by = ("name",)
     change_form_template = "admin/project.html"
     row_actions = (
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_project",
             each_row(project_delete, "project", "deleted"),
-            danger=True,
+            "Deletes its context with all versions and proposals. Its runs and triggers stay, without a project.",
             bulk=False,
-            description="Deletes its context with all versions and proposals. Its runs and triggers stay, without a "
-            "project.",
         ),
     )
 

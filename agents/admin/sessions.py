@@ -1,6 +1,6 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -272,22 +272,22 @@ def _halt(action: ActionRequest) -> ActionResult:
     return halt_result(sessions_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
 
 
-def session_links(sessions: Sequence[AgentSession]) -> SafeString:
-    """Links to runs that were just started."""
-    pages = [(reverse("admin:agents_agentsession_change", args=[row.pk]), short_id(row)) for row in sessions]
-    return format_html_join(", ", '<a class="lq-link" href="{}">Open run {}</a>', pages)
+def start_each(action: ActionRequest, start: Callable[[Any], Iterable[AgentSession]], done: str) -> ActionResult:
+    """Start runs for each row; the message links to them."""
+    started: list[AgentSession] = []
+    result = for_each(action, lambda row: started.extend(start(row)), done)
+    pages = [(reverse("admin:agents_agentsession_change", args=[row.pk]), short_id(row)) for row in started]
+    links = format_html_join(", ", '<a class="lq-link" href="{}">Open run {}</a>', pages)
+    return ActionResult(format_html("{} {}", result.message, links), result.errors)
 
 
 def _restart(action: ActionRequest) -> ActionResult:
-    started: list[AgentSession] = []
-    result = for_each(
-        action,
-        lambda row: started.append(
-            session_restart(session=row, by=action.by, now=action.now, max_cost_usd=action.data["cap"])
-        ),
-        "started again",
-    )
-    return ActionResult(format_html("{} {}", result.message, session_links(started)), result.errors)
+    cap = action.data["cap"]
+
+    def restart(row: AgentSession) -> Iterable[AgentSession]:
+        return [session_restart(session=row, by=action.by, now=action.now, max_cost_usd=cap)]
+
+    return start_each(action, restart, "started again")
 
 
 class RestartForm(ActionForm):

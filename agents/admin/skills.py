@@ -88,6 +88,12 @@ def _not_installed(rows: Any) -> str:
     return f"{', '.join(gone)} is not installed." if gone else ""
 
 
+def _action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
+    """An action on one installed skill."""
+    given = {"available": _is_installed, "conflict": _not_installed, "bulk": False, **more}
+    return RowAction(name, title, PERMISSION, run, description=description, **given)
+
+
 class SkillList(RowList):
     """All installed skills, and settings of skills that are no longer installed."""
 
@@ -113,59 +119,41 @@ class CallableSkillAdmin(DetailAdmin):
     empty_text = "No callable skills are installed. The log names the module that cannot be loaded."
     change_form_template = "admin/callable_skill.html"
     row_actions = (
-        RowAction(
+        _action(
             "enable",
             "Enable",
-            PERMISSION,
             lambda action: _set(action, "enabled", enabled=True),
-            bulk=False,
+            "Agents can call it again, from their next step.",
             available=lambda row: _is_installed(row) and not row.enabled,
-            conflict=_not_installed,
-            description="Agents can call it again, from their next step.",
         ),
-        RowAction(
+        _action(
             "disable",
             "Disable",
-            PERMISSION,
             lambda action: _set(action, "disabled", enabled=False),
-            bulk=False,
+            "From the next call, agents and current runs get the same answer as for an unknown skill.",
             available=lambda row: _is_installed(row) and row.enabled,
-            conflict=_not_installed,
-            description="From the next call, agents and current runs get the same answer as for an unknown skill.",
         ),
-        RowAction(
+        _action(
             "set_level",
             "Set level",
-            PERMISSION,
             _set_level,
-            LevelForm,
-            bulk=False,
-            available=_is_installed,
-            conflict=_not_installed,
-            description="From CONTROLLED, each call is logged with its input and output. From RESTRICTED, each call "
-            "needs approval unless the agent's mode is auto. Applies from the next call.",
+            "From CONTROLLED, each call is logged with its input and output. From RESTRICTED, each call needs approval "
+            "unless the agent's mode is auto. Applies from the next call.",
+            form=LevelForm,
         ),
-        RowAction(
+        _action(
             "set_limit",
             "Set hourly limit",
-            PERMISSION,
             _set_limit,
-            LimitForm,
-            bulk=False,
-            available=_is_installed,
-            conflict=_not_installed,
-            description="Calls of this hour count already. A call beyond the limit is refused.",
+            "Calls of this hour count already. A call beyond the limit is refused.",
+            form=LimitForm,
         ),
-        RowAction(
+        _action(
             "clear_limit",
             "Clear hourly limit",
-            PERMISSION,
             lambda action: _set(action, "no limit of its own", hourly_limit=None),
-            bulk=False,
+            f"A PRIVILEGED skill keeps its limit of {MOST_PRIVILEGED_PER_HOUR} per hour; any other has none.",
             available=lambda row: _is_installed(row) and row.hourly_limit is not None,
-            conflict=_not_installed,
-            description=f"A PRIVILEGED skill keeps its limit of {MOST_PRIVILEGED_PER_HOUR} per hour; any other has "
-            "none.",
         ),
     )
 

@@ -11,17 +11,16 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from agents.admin.actions import ActionRequest, ActionResult, CapForm, RowAction, each_row, for_each
-from agents.admin.base import ID_DIGITS, FormAdmin, current_user
+from agents.admin.actions import ActionRequest, ActionResult, CapForm, RowAction, delete_action, each_row
+from agents.admin.base import ID_DIGITS, FormAdmin, current_user, site_page
 from agents.admin.display import DeletedFilter, ago, column, counted, usd, visible, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledModelForm, error_text
-from agents.admin.sessions import session_links
+from agents.admin.sessions import start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid
@@ -148,15 +147,15 @@ def _validate(check: Callable[[], None]) -> None:
 
 def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> HttpResponse:
     """Show the secret in this response and nowhere else: no message, no cookie, no log."""
-    context = {
-        **admin.site.each_context(request),
-        "title": "Signing secret",
-        "trigger": trigger,
-        "secret": secret or trigger_secret(trigger),
-        "address": request.build_absolute_uri(f"/hooks/{trigger.public_id}"),
-        "back": reverse("admin:agents_trigger_change", args=[trigger.pk]),
-    }
-    response = TemplateResponse(request, "admin/trigger_secret.html", context)
+    response = site_page(
+        request,
+        "admin/trigger_secret.html",
+        "Signing secret",
+        trigger=trigger,
+        secret=secret or trigger_secret(trigger),
+        address=request.build_absolute_uri(f"/hooks/{trigger.public_id}"),
+        back=reverse("admin:agents_trigger_change", args=[trigger.pk]),
+    )
     response["Cache-Control"] = "no-store"
     return response
 
@@ -169,13 +168,10 @@ def _is_in_use(row: Trigger) -> bool:
 
 
 def _run(action: ActionRequest) -> ActionResult:
-    started: list[AgentSession] = []
-    result = for_each(
-        action,
-        lambda row: started.append(run_now(owner=row.owner, by=action.by, now=action.now, trigger=row)),
-        "started",
-    )
-    return ActionResult(format_html("{} {}", result.message, session_links(started)), result.errors)
+    def run(row: Trigger) -> list[AgentSession]:
+        return [run_now(owner=row.owner, by=action.by, now=action.now, trigger=row)]
+
+    return start_each(action, run, "started")
 
 
 def _inputs_of_run_now(row: Trigger) -> str:
@@ -275,14 +271,10 @@ class TriggerAdmin(FormAdmin):
             available=lambda row: _is_in_use(row) and row.kind == TriggerKind.EVENT,
             description="The old secret stays valid for 24 hours. The next page shows the new one, once.",
         ),
-        RowAction(
-            "delete",
-            "Delete",
+        delete_action(
             "agents.delete_trigger",
             each_row(trigger_delete, "trigger", "deleted"),
-            available=_is_in_use,
-            danger=True,
-            description="It never fires again and leaves the list. Its runs and their receipts stay.",
+            "It never fires again and leaves the list. Its runs and their receipts stay.",
         ),
     )
 

@@ -1,3 +1,5 @@
+"""The page of a receipt: who may read it, and what it shows."""
+
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
@@ -50,7 +52,7 @@ def test_owner_auditor_and_superuser_may_read(client, owner, auditor, admin_user
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
-def test_a_look_by_somebody_else_is_on_record_and_the_owner_s_is_not(client, owner, auditor, address):
+def test_view_is_recorded_unless_by_the_owner(client, owner, auditor, address):
     start(RUN, owner_id=owner.pk)
     page(client, owner, address)
     assert not AuditEvent.objects.filter(kind="session.viewed").exists()
@@ -60,25 +62,25 @@ def test_a_look_by_somebody_else_is_on_record_and_the_owner_s_is_not(client, own
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
-def test_a_stranger_learns_nothing(client, owner, stranger, address):
+def test_others_get_the_same_404_as_for_no_session(client, owner, stranger, address):
     start(RUN, owner_id=owner.pk)
     assert page(client, stranger, address)[0].status_code == 404
     assert page(client, stranger, address.replace(RUN, "nobody"))[0].status_code == 404
 
 
 @pytest.mark.parametrize("chain", ["nobody", SYSTEM_CHAIN])
-def test_no_receipt_for_what_is_no_session(client, admin_user, chain):
+def test_unknown_chain_has_no_receipt(client, admin_user, chain):
     start(RUN)
     assert page(client, admin_user, f"/receipts/{chain}/")[0].status_code == 404
 
 
-def test_nobody_owns_a_session_without_an_owner(client, stranger):
+def test_session_without_an_owner_is_for_auditors(client, stranger):
     append(RUN, "autonomous_session.halt_requested", now=later(0))
     assert page(client, stranger)[0].status_code == 404
     assert not may_read_receipt(AnonymousUser(), {"owner_id": None})
 
 
-def test_only_reading_is_offered(admin_client):
+def test_receipt_is_read_only(admin_client):
     start(RUN)
     assert admin_client.post(PAGE).status_code == 405
     assert admin_client.delete(JSON).status_code == 405
@@ -90,7 +92,7 @@ def test_json_is_the_receipt(admin_client):
     assert (receipt["session_id"], receipt["status"], receipt["rows"]) == (RUN, "completed", 7)
 
 
-def test_page_tells_the_story(client, owner, auditor):
+def test_page_shows_the_whole_run(client, owner, auditor):
     asked = {"trigger_kind": "manual", "trigger_ref": "nightly", "asked_by": f"user:{auditor.pk}"}
     start(RUN, owner_id=owner.pk, agent_id=3, restarted_from="old-run", **asked)
     call(RUN, "denied", call_id="c0", name="wire", detail="budget_busy")
@@ -132,7 +134,7 @@ def test_page_tells_the_story(client, owner, auditor):
         assert words in text, words
 
 
-def test_page_tells_of_a_notice_that_was_denied_and_of_whom_it_waited_for(client, owner, auditor):
+def test_page_shows_a_denied_notification_and_its_approver(client, owner, auditor):
     start(RUN, owner_id=owner.pk, trigger_kind="manual", asked_by="command")
     append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "notify"})
     call(RUN, "approval_pending", second=1, call_id="c1", tool="notify")
@@ -152,7 +154,7 @@ def test_page_of_a_running_session(client, owner):
     assert "<dd>not yet</dd>" in text
 
 
-def test_page_says_when_the_record_was_changed(admin_client, unguarded):
+def test_page_says_when_the_log_was_changed(admin_client, unguarded):
     record_session()
     edit(RUN, 2, actor="user:666")
     text = admin_client.get(PAGE).content.decode()
@@ -170,7 +172,7 @@ def test_page_says_which_amounts_cannot_be_read(admin_client):
     )
 
 
-def test_an_unreadable_record_is_said_to_auditors_alone(client, owner, admin_user, unguarded):
+def test_unreadable_log_is_shown_to_auditors_only(client, owner, admin_user, unguarded):
     start(RUN, owner_id=owner.pk)
     edit(RUN, 1, details=[])
     response, text = page(client, admin_user)
@@ -210,7 +212,7 @@ def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num
         client.get(PAGE)
 
 
-def test_an_owner_who_is_no_staff_signs_in_and_reads_the_receipt(client, owner):
+def test_owner_without_staff_status_reads_the_receipt(client, owner):
     start(RUN, owner_id=owner.pk)
     assert "Sign in" in client.get(PAGE, follow=True).content.decode()
     wrong = client.post("/login/", {"username": "olga", "password": "wrong", "next": PAGE})

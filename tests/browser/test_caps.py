@@ -1,4 +1,4 @@
-"""Caps of triggers, set in the list and for several at once: the next call is judged by them."""
+"""Caps of triggers, set in the list and for several at once, apply to the next call."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def set_cap(room, names, cap):
     room.page.get_by_role("button", name="Set cap").click()
 
 
-def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(triggers):
+def test_cap_from_the_list_stops_the_next_run(triggers):
     triggers.go("Triggers")
     triggers.shoot("triggers")
     cap_of(triggers, WATCH).fill("0.001")
@@ -53,7 +53,7 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
     expect(triggers.card("Recent problems")).to_contain_text("above its cap of $0.001.")
 
 
-def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
+def test_cap_is_set_for_the_selected_triggers_only(triggers):
     set_cap(triggers, OTHERS, "0.25")
 
     expect(triggers.page.get_by_text("Cap of 2 triggers set to $0.25 per run.")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What people decide: calls that wait for a yes, and patterns that are to become part of a project's context."""
+"""Decisions of people: pending calls, and precedents for a project's context."""
 
 import re
 
@@ -45,7 +45,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
     expect(notices_of(admin, session)).to_have_count(1)
 
 
-def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
+def test_denied_call_is_never_made(admin):
     session = waiting_call(admin, "denied.md")
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Deny"))
     form.get_by_role("textbox").fill("Not to the whole board.")
@@ -61,7 +61,7 @@ def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
     expect(notices_of(admin, session)).to_have_count(0)
 
 
-def test_accepted_proposal_adds_one_line_to_the_context_of_the_project(admin):
+def test_accepted_proposal_adds_one_line_to_the_context(admin):
     admin.open_session("supplier-contract-brightline.md")
     admin.until(admin.chip("completed"))
     before = context_lines(admin)

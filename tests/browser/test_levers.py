@@ -1,4 +1,4 @@
-"""Stopping work while a model is thinking: one session, and everything."""
+"""Halting one session, and everything, during a model call."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def in_flight(room, held, document):
     room.until(room.page.get_by_role("listitem").filter(has_text="A question to the model").get_by_text("started"))
 
 
-def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room, held):
+def test_halt_is_confirmed_during_a_model_call(room, held):
     in_flight(room, held, "halted.md")
 
     room.act("Halt run", reason="wrong contract")
@@ -45,7 +45,7 @@ def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room
     room.shoot("halted")
 
 
-def test_halt_from_the_list_stops_what_is_under_way(room, held):
+def test_halt_from_the_list_stops_a_run(room, held):
     in_flight(room, held, "listed.md")
     room.go("Runs")
 
@@ -58,7 +58,7 @@ def test_halt_from_the_list_stops_what_is_under_way(room, held):
     expect(room.chip("stopped by a person")).to_be_visible()
 
 
-def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held):
+def test_halt_of_everything_is_on_every_page_until_released(room, held):
     in_flight(room, held, "everything.md")
     room.go("Home")
     banner = room.page.get_by_role("alert").filter(has_text="Everything is halted")
@@ -91,7 +91,7 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     expect(room.row("everything.md")).to_contain_text("stopped by a person")
 
 
-def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alone(room):
+def test_open_home_shows_a_halt_and_keeps_typed_text(room):
     page, env = room.page, room.product.env
     banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     halt, release = (
@@ -121,7 +121,7 @@ def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alo
 
 
 @pytest.mark.parametrize("name", ["Runs", "Health"])
-def test_any_open_page_follows_a_halt_from_elsewhere(room, name):
+def test_open_page_shows_a_halt_from_elsewhere(room, name):
     page, env = room.page, room.product.env
     banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     room.go(name)

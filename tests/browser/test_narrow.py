@@ -1,4 +1,4 @@
-"""On a narrow screen a page does not scroll sideways and cuts nothing off; lists fit a laptop's."""
+"""Pages do not scroll sideways on a narrow screen and cut nothing off."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The first ten minutes: from the password that `manage.py up` printed to findings in a document of one's own."""
+"""The first ten minutes: from the printed password to findings in an own document."""
 
 import re
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 PHASES = ["intake", "analysis", "drafting", "ethics review", "delivery"]
 
 
-def test_home_shows_a_newcomer_what_runs_what_waits_and_what_it_costs(enter, product):
+def test_home_shows_runs_approvals_and_cost(enter, product):
     room = enter(product)
     room.sign_in("admin")
 
@@ -34,7 +34,7 @@ def test_sample_agents_are_there_and_have_reviewed_the_sample_contracts(admin):
     admin.shoot("sessions")
 
 
-def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
+def test_session_page_shows_phases_calls_and_findings(admin):
     admin.open_session("supplier-contract-brightline.md")
     admin.until(admin.chip("completed"))
 
@@ -54,7 +54,7 @@ def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
     admin.shoot("document")
 
 
-def test_receipt_says_that_the_record_is_whole(admin):
+def test_receipt_is_verified(admin):
     session = admin.open_session("supplier-contract-northgate.md")
     admin.until(admin.chip("completed"))
 
@@ -68,7 +68,7 @@ def test_receipt_says_that_the_record_is_whole(admin):
     admin.shoot("receipt")
 
 
-def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(admin):
+def test_document_in_a_watched_collection_is_reviewed(admin):
     admin.add_document("newcomer.md")
     expect(admin.card("Documents")).to_contain_text("newcomer.md")
 
@@ -79,7 +79,7 @@ def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(adm
     expect(payment.locator("blockquote")).to_contain_text("within 10 days of receipt")
 
 
-def test_health_page_is_well_and_the_brakes_can_be_tested(admin):
+def test_health_passes_and_brakes_can_be_tested(admin):
     admin.go("Health")
     expect(admin.page.get_by_text("All checks passed.")).to_be_visible()
     admin.shoot("health")

@@ -1,4 +1,4 @@
-"""What a person sees depends on the role: a viewer, an approver, and somebody who has none."""
+"""What viewers, approvers and people without a role see."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def _people(product):
     product.make_people({"vera": "viewer", "amir": "approver", "sten": ""})
 
 
-def test_viewer_sees_sessions_and_no_lever(enter, product):
+def test_viewer_sees_sessions_and_no_actions(enter, product):
     room = enter(product, "vera")
     expect(room.card("Running")).to_be_visible()
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
@@ -47,7 +47,7 @@ def test_approver_decides_and_cannot_halt(enter, product, admin):
     expect(room.page.get_by_role("link", name="Run again")).to_have_count(0)
 
 
-def test_stranger_without_staff_rights_does_not_get_in(enter, product):
+def test_user_without_staff_status_cannot_sign_in(enter, product):
     room = enter(product)
 
     room.sign_in("sten")

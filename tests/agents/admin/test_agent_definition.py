@@ -1,4 +1,4 @@
-"""The definition on an agent's page: edited, brought in, taken out; what is wrong is named by line and key."""
+"""The definition on an agent's page: edit, import, export, and errors by line and key."""
 
 import html
 import re

@@ -1,4 +1,4 @@
-"""Sensors on an agent's page: where each looks, whether it rests, and what its signals say."""
+"""Sensors on an agent's page: source, state and signals."""
 
 import textwrap
 from datetime import timedelta

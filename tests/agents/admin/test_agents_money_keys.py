@@ -1,4 +1,4 @@
-"""Agents, money and keys in the control room."""
+"""Agents, budgets, prices and API keys on the admin pages."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Why a call asks, and about what: two calls that wait are told apart without opening their arguments."""
+"""The context of an approval: reason, level, risk, documents and recipient."""
 
 import pytest
 from django.urls import reverse
@@ -153,7 +153,7 @@ def test_list_says_that_it_shows_pending_calls(client):
     assert "No matches." in denied
 
 
-# --- What a run read ---
+# --- Documents of a run ---
 
 
 def test_run_over_a_collection_names_its_documents(client):

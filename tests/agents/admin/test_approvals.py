@@ -1,4 +1,4 @@
-"""The queue of approvals: what the approver sees, and that only the call that was seen is ever decided on."""
+"""The approval queue: what approvers see, and that only the call that was shown is decided."""
 
 from datetime import timedelta
 
@@ -40,7 +40,7 @@ def approver(client):
     return sign_in(client, "approver")
 
 
-# --- What is shown ---
+# --- Content ---
 
 
 def test_queue_shows_pending_calls_oldest_first(client, approver):

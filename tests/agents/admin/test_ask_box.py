@@ -1,4 +1,4 @@
-"""The ask box: answers without a model at once, drafts that wait for a confirmation, sessions for the rest."""
+"""The ask box: answers without a model, drafts to confirm, runs for the rest."""
 
 import pytest
 from django.urls import reverse

@@ -1,4 +1,4 @@
-"""The page of an agent that works by itself: its levers, what it sees, senses and does, and what it tells."""
+"""The page of an agent with a loop: start and stop, hot state, sensors, turns, activity."""
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -34,7 +34,7 @@ def loops(agent):
     return AgentSession.objects.filter(agent=agent, mode="loop").order_by("pk")
 
 
-# --- the levers ---
+# --- Start, stop and restart ---
 
 
 def test_start_stop_and_restart_ask_first(client):
@@ -151,7 +151,7 @@ def test_list_shows_which_agents_have_a_loop(client):
         assert [listed.model_admin.loop(row)[1] for row in rows] == [said]
 
 
-# --- the page ---
+# --- The page ---
 
 
 def test_page_shows_the_loop_and_its_limits(client):
@@ -295,7 +295,7 @@ def test_page_queries_do_not_grow_with_turns(client, django_assert_max_num_queri
         look(client, going.agent)
 
 
-# --- elsewhere ---
+# --- Home and activity ---
 
 
 def test_home_counts_running_loops(client):

@@ -1,4 +1,4 @@
-"""The pages of callable skills and of their calls: what they show, who may set what, and what is kept out of them."""
+"""Pages of callable skills and their calls: content, settings and permissions."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -165,7 +165,7 @@ def test_page_cannot_be_posted_to(client):
     assert client.post(reverse("admin:agents_skillsetting_add"), {"name": "x"}).status_code == 403
 
 
-# --- Acts ---
+# --- Actions ---
 
 
 def test_operator_sets_everything_but_a_lower_level(client):
@@ -241,7 +241,7 @@ def test_page_api_and_command_leave_the_same_events(client):
     assert [event.details for event in events] == [{"skill": name, **set_to} for name in ways]
 
 
-# --- The calls on record ---
+# --- Skill audit ---
 
 
 def test_calls_are_listed_newest_first_with_their_run(client):

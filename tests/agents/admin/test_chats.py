@@ -1,4 +1,4 @@
-"""Chats in the control room: a person's own, begun from the list or from an agent, and what each answer came to."""
+"""Chats on the admin pages: the list, one chat, streams, refusals."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""How values look to people."""
+"""Formatting of values: money, times, bars, texts, form fields."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -108,7 +108,7 @@ def test_time_is_shown_relative_to_now():
     assert moment(None) == "—"
     assert tags.took(999) == "999 ms"
     assert tags.took(1_500) == "1.5 s"
-    assert tags.words("budget_exceeded") == "budget exceeded"
+    assert words("budget_exceeded") == "budget exceeded"
 
 
 @pytest.mark.parametrize(

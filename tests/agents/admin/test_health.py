@@ -1,4 +1,4 @@
-"""The health page, and what it reads: the same for people, probes and the API."""
+"""The health page and the facts that it shares with probes and the API."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The first page: what it says, to whom, by how many statements; and the lever that stops everything."""
+"""Home: its content by role, its number of queries; halt and release of everything."""
 
 import re
 from datetime import timedelta

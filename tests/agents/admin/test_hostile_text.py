@@ -1,4 +1,4 @@
-"""Text that models, documents and people give is shown as text, whatever stands in it: on every page that shows it."""
+"""Every page escapes the text of models, documents and people."""
 
 import pytest
 from django.urls import reverse
@@ -85,7 +85,7 @@ def rows_with(short, long, owner, number):
 
 
 def left_behind(short, long, number, *, session, project, precedent, trigger, **_):
-    """What runs and people leave behind, hostile too."""
+    """Results of runs and people with hostile texts."""
     owner = session.owner
     return {
         "approval": make_approval(

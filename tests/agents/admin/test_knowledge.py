@@ -1,4 +1,4 @@
-"""Collections and documents in the control room: adding several, reading with quotes marked, searching, moving."""
+"""Collections and documents on the admin pages: adding, reading, searching, attaching."""
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -285,7 +285,7 @@ def test_search_needs_the_view_permission(client):
     assert client.get(reverse("admin:agents_document_search"), {"q": "x"}).status_code == 403
 
 
-# --- Moving about ---
+# --- Attaching and detaching ---
 
 
 def test_document_is_added_only_to_collections_of_its_owner(client):

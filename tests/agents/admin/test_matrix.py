@@ -1,4 +1,4 @@
-"""Who may do what, written out: every page, every verb and act, the four roles."""
+"""Permissions as a table: every page, verb and row action, for the four roles."""
 
 import pytest
 from django.apps import apps
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 EVERYBODY, NOBODY = "viewer operator approver admin", ""
 OPERATORS, APPROVERS, ADMINS = "operator admin", "approver admin", "admin"
 
-# page → what one can do there → who may
+# page → verb or action → roles
 TABLE = {
     "agents.agent": {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": ADMINS, "act halt": OPERATORS,
@@ -153,7 +153,7 @@ def test_anonymous_visitor_is_refused():
         page.has_add_permission(request)
 
 
-# --- The groups themselves ---
+# --- Groups ---
 
 
 def held(role):

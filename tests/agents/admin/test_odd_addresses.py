@@ -1,4 +1,4 @@
-"""Addresses that somebody typed: numbers that no column holds and years that no calendar has are no fault of ours."""
+"""Addresses with impossible numbers and dates do not break a page."""
 
 import pytest
 from django.contrib import admin

@@ -1,4 +1,4 @@
-"""How pages speak: heads of sessions, names of pages, empty lists, and what stands at the top of a page."""
+"""Texts of pages: status of a run, headings, empty lists."""
 
 import pytest
 from django.contrib import admin
@@ -21,7 +21,7 @@ def shown(client, row):
     return text_of(client.get(page(type(row), "change", row.pk)))
 
 
-# --- The head of a session ---
+# --- Status of a session ---
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every page opens for those who may see it, and nothing that only services write can be written through a page."""
+"""Every page opens for those who may view it, and runtime rows are read-only."""
 
 import pytest
 from django.contrib import admin

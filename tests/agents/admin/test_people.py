@@ -1,4 +1,4 @@
-"""People and roles: opting in, accounts and groups on record, and nobody lifts themselves above their role."""
+"""People and roles: opt-in, audited accounts and groups, no privilege escalation."""
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User

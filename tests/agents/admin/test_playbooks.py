@@ -1,4 +1,4 @@
-"""Playbooks with their positions, in and out as YAML; skills that run only as accepted."""
+"""Playbooks with positions and YAML; skills that run only as accepted."""
 
 import pytest
 from django.urls import reverse

@@ -1,4 +1,4 @@
-"""The queue of questions: what waits first, who may answer, from where, and what closed ones show."""
+"""The queue of questions: order, who may answer, from where, and closed ones."""
 
 import pytest
 from django.urls import reverse

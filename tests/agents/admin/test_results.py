@@ -1,4 +1,4 @@
-"""What runs leave behind, and what people make of it: precedents, proposals, notes, notices, projects."""
+"""Precedents, proposals, memories, notifications, findings and projects on the admin pages."""
 
 import pytest
 from django.urls import reverse
@@ -159,7 +159,7 @@ def test_deleted_memory_leaves_the_list(client):
     assert "old words" not in text_of(client.get(page(Memory, "changelist")))
 
 
-# --- Notices and findings ---
+# --- Notifications and findings ---
 
 
 def test_own_notifications_can_be_marked_as_read(client):

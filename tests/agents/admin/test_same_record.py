@@ -1,4 +1,4 @@
-"""An act on a page leaves the same rows in the record as the service that it calls: nothing more, nothing less."""
+"""A row action leaves exactly the audit events of the function that it calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ OVER = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_a
 
 @dataclass(frozen=True)
 class Case:
-    """How a row is made that the act fits, what the form is given, and the service that does the same."""
+    """A row for the action, the data of its form, and the call that does the same."""
 
     make: Callable[[Any], Any]
     service: Callable[[Any, Any, Any], Any]
@@ -141,7 +141,7 @@ def paused(by):
 
 
 def callable_skill(by, **fields):
-    """The setting of an installed skill that none was made for yet."""
+    """The setting of an installed skill, not saved yet."""
     name = next(name for name in installed_skills() if not SkillSetting.objects.filter(name=name).exists())
     return SkillSetting.objects.create(name=name, **fields)
 
@@ -319,7 +319,7 @@ def test_every_row_action_has_a_case():
 
 
 def record_since(pk):
-    """What was done; looks at what is somebody else's are covered by test_view_audit.py."""
+    """The events since then, without views, which test_view_audit.py covers."""
     events = AuditEvent.objects.filter(pk__gt=pk).exclude(kind__in=("session.viewed", "row.viewed")).order_by("pk")
     return [(event.kind, event.actor, event.subject.partition(":")[0], sorted(event.details)) for event in events]
 

@@ -1,4 +1,4 @@
-"""Lists that are searched by a session's id: typed as the pages show it, and as some databases keep it."""
+"""Searching lists by the id of a session, with or without hyphens."""
 
 import pytest
 from django.urls import reverse

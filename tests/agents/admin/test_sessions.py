@@ -1,4 +1,4 @@
-"""Sessions in the control room: the list, the page of one, halting, running again, starting by hand."""
+"""Sessions on the admin pages: the list, the page of one, halt, run again, run now."""
 
 from datetime import timedelta
 
@@ -333,7 +333,7 @@ def test_foreign_or_expired_token_is_a_new_view(client, monkeypatch):
     assert viewed().count() == len(marks) + 1
 
 
-# --- Running again, and by hand ---
+# --- Run again and run now ---
 
 
 def test_ended_session_is_run_again(client):

@@ -1,4 +1,4 @@
-"""What the page of a session tells of approvals, of calls, and of an end for want of money."""
+"""The timeline of a session: approvals, calls, and an end by budget."""
 
 from decimal import Decimal
 

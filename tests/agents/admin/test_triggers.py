@@ -1,4 +1,4 @@
-"""Triggers in the control room: caps in the list, forms by kind, secrets shown once."""
+"""Triggers on the admin pages: caps in the list, forms by kind, secrets shown once."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Whose rows somebody looks at: staff may, and every look at what is somebody else's leaves one row of the record."""
+"""Each view of another user's rows leaves one audit event."""
 
 import pytest
 from django.contrib import admin
@@ -30,7 +30,7 @@ LOOKS = {"session.viewed", "row.viewed"}
 
 
 def is_owned(model):
-    """By the schema alone: its rows go when a user goes."""
+    """Whether deleting a user deletes its rows, by the schema."""
     owners = [field.related_model for field in model._meta.concrete_fields if _cascades(field)]
     return any(owner is User or (owner is not model and is_owned(owner)) for owner in owners)
 
@@ -218,7 +218,7 @@ def test_history_page_is_a_view(client):
     assert kinds_since(before) == ["session.viewed"]
 
 
-# --- Notices ---
+# --- Notifications ---
 
 
 def make_notice(owner, title):
