@@ -30,11 +30,11 @@ FULLY_COVERED := agents/guard/guard.py agents/guard/consent.py agents/policy/bra
 # unless WHOLE=1 is given.
 ABOVE_SERVICES := $(addprefix tests/agents/,admin api ask definitions engine management walk \
 	$(addprefix loop/test_,alerts.py cycle.py days.py gate.py guardrails.py heartbeat.py hot_state.py scenarios.py yield.py) \
-	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py unjudged.py watch.py)) \
+	$(addprefix sensors/test_,poll.py sample_agents.py signals_firing.py stream.py pending_scores.py watch.py)) \
 	tests/flows/test_canary.py
 DATABASE_FREE := $(addprefix --ignore=,$(if $(WHOLE),,$(ABOVE_SERVICES)) \
 	$(shell grep -rL django_db tests/agents tests/audit --include='test_*.py') \
-	$(addprefix tests/lqops/test_,env.py logs.py models.py settings.py up.py web.py) \
+	$(addprefix tests/lqops/test_,env.py logs.py model_catalogue.py settings.py up.py web.py) \
 	$(filter-out %/test_migrations.py %/test_chokepoint.py %/test_layers.py,$(wildcard tests/architecture/test_*.py)))
 comma := ,
 space := $(subst ,, )

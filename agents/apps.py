@@ -1,4 +1,4 @@
-"""App configuration of the agents."""
+"""App configuration: connects signals, and creates the installation row and the roles on migrate."""
 
 from datetime import datetime
 from typing import Any
@@ -25,14 +25,14 @@ class AgentsConfig(AppConfig):
 
 
 def _fire_watches(attachment_pk: int, now: datetime, **_: Any) -> None:
-    """Tell the watches on a collection about a document that was attached to it."""
+    """Fire the watches of a collection when a document is attached to it."""
     from agents.triggers.watches import watches_fire
 
     watches_fire(attachment_pk=attachment_pk, now=now)
 
 
 def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
-    """The one row that every call reads, made with the tables and kept for good; without it every call is refused."""
+    """Create the one row that every call reads; without it every call is refused."""
     from agents.conf import installation_day_cap
 
     try:
@@ -43,7 +43,7 @@ def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
 
 
 def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
-    """The four groups and their permissions, made after Django has made the permissions themselves."""
+    """Create the four groups, after Django has created the permissions."""
     from agents.accounts import roles_make
 
     try:

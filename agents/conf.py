@@ -1,4 +1,4 @@
-"""lqops' own settings and the clock. Nothing else in agents reads the wall clock."""
+"""Typed access to the settings of lqops, and the clock. Nothing else in agents reads the wall clock."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ def max_recoveries() -> int:
 
 
 def skill_limits() -> Mapping[str, int]:
-    """Calls of a skill in a clock hour, by its level."""
+    """Calls of a skill per clock hour, by level."""
     return dict(settings.LQOPS_SKILL_LIMITS)
 
 
@@ -55,7 +55,7 @@ def four_eyes() -> bool:
 
 
 def mail_is_configured() -> bool:
-    """False when no mail server is named: then no copies are written at all."""
+    """False without a mail server: then no e-mail copies are written."""
     return bool(settings.EMAIL_HOST)
 
 
@@ -64,7 +64,7 @@ def mail_sender() -> str:
 
 
 def base_url() -> str:
-    """Where people reach the site; without a slash at the end."""
+    """The address of the site, without a slash at the end."""
     return str(settings.LQOPS_BASE_URL)
 
 
@@ -77,27 +77,27 @@ def max_running_per_user() -> int:
 
 
 def requeue_after() -> timedelta:
-    """How long a session may lie in the queue before it is handed to it again."""
+    """How long a session may wait in the queue before it is enqueued again."""
     return timedelta(seconds=settings.LQOPS_REQUEUE_SECONDS)
 
 
 def skill_folders() -> list[Path]:
-    """Where folders with a SKILL.md are looked for, in order."""
+    """Folders that are searched for skills (SKILL.md), in order."""
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]
 
 
 def skill_modules() -> list[str]:
-    """Modules with callable skills of this installation's own."""
+    """Modules with callable skills of this installation."""
     return list(settings.LQOPS_SKILL_MODULES)
 
 
 def skill_hosts() -> list[str]:
-    """Hosts that skills may read from without being asked about; `*.example.org` stands for all below it."""
+    """Hosts that skills may read without approval; `*.example.org` means all hosts below it."""
     return list(settings.LQOPS_SKILL_HOSTS)
 
 
 def named_secrets() -> dict[str, str]:
-    """Values that skills are given by handle; their names may be told, they themselves never."""
+    """Secrets that skills get by handle. Their names may be shown, their values never."""
     return dict(settings.LQOPS_SECRETS)
 
 
@@ -110,7 +110,7 @@ def guardrails_defaults() -> dict[str, object]:
 
 
 def sensor_roots() -> list[Path]:
-    """Folders below which sensors may look at files."""
+    """Folders in which sensors may read files."""
     return list(settings.LQOPS_SENSOR_ROOTS)
 
 
@@ -119,12 +119,12 @@ def sensor_slice_lifetime() -> timedelta:
 
 
 def events_kept() -> int:
-    """How many events are kept of each agent."""
+    """Number of events kept per agent."""
     return int(settings.LQOPS_EVENTS_KEPT)
 
 
 def model_for(role: str) -> str:
-    """The first model that plays a part: main, small or judges."""
+    """The first model of a role: main, small or judges."""
     return str(settings.LQOPS_MODEL_ROLES[role][0])
 
 

@@ -1,6 +1,6 @@
-"""POST /hooks/<id>: signed messages to an event trigger. It reads the bytes, asks the service, and answers in JSON.
+"""POST /hooks/<id>, signed messages to an event trigger; and YAML downloads.
 
-No sign-in and no CSRF token: the signature over the raw bytes is what counts.
+A webhook needs no sign-in and no CSRF token: it is authenticated by its signature over the raw bytes.
 """
 
 from uuid import UUID
@@ -15,32 +15,34 @@ from agents.conf import clock
 from agents.triggers.events import EventAnswer, webhook_receive
 from agents.triggers.signing import MAX_BODY_BYTES
 
-FAULTS_FROM = 500  # which Django would log as errors
+SERVER_ERROR = 500
 
 
 @csrf_exempt
 @require_POST
 def receive(request: HttpRequest, public_id: str) -> JsonResponse:
-    body = request.read(MAX_BODY_BYTES + 1)  # one byte more than is taken tells that there are too many
+    body = request.read(MAX_BODY_BYTES + 1)  # one byte more than allowed shows that the body is too long
     trigger_id = _uuid(public_id)
     answer = webhook_receive(trigger_public_id=trigger_id, headers=request.headers, body=body, now=clock())
-    response = JsonResponse(_shown(answer, request), status=answer.status)
+    response = JsonResponse(_response_data(answer, request), status=answer.status)
     if answer.retry_after:
         response["Retry-After"] = str(answer.retry_after)
-    if answer.status >= FAULTS_FROM:  # a halt: people have asked for it
-        log_response("Put off, %s: %s", answer.code, request.path, response=response, request=request, level="warning")
+    if answer.status >= SERVER_ERROR:  # a halt, which is intended: a warning instead of Django's error
+        log_response(
+            "Postponed, %s: %s", answer.code, request.path, response=response, request=request, level="warning"
+        )
     return response
 
 
 def _uuid(text: str) -> UUID:
-    """What is no id is answered like the id of no trigger."""
+    """Parse an id. An invalid one is answered like one of no trigger."""
     try:
         return UUID(text)
     except ValueError:
         return UUID(int=0)
 
 
-def _shown(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
+def _response_data(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
     ids = {"event_id": answer.event_id, "session_id": answer.session_id}
     return {
         "code": answer.code,
@@ -50,10 +52,8 @@ def _shown(answer: EventAnswer, request: HttpRequest) -> dict[str, str | None]:
     }
 
 
-# --- Answers that a browser saves as a file ---
-
-
 def yaml_file(name: str, text: str) -> HttpResponse:
+    """Return a text as a file that a browser saves."""
     disposition = content_disposition_header(as_attachment=True, filename=f"{name}.yaml")
     headers = {"Content-Disposition": disposition or "attachment"}
     return HttpResponse(text, content_type="application/yaml; charset=utf-8", headers=headers)

@@ -1,4 +1,4 @@
-"""That this process was asked to end. Whoever waits for long looks here, so that nobody waits for them."""
+"""Whether this process was asked to stop. Code that waits for long checks it, so that the process ends soon."""
 
 import threading
 from queue import Empty, SimpleQueue
@@ -8,24 +8,24 @@ process_ends: Final = threading.Event()
 
 
 class Asked:
-    """An event that the handler of a signal may set while the same thread waits for it.
+    """An event that a signal handler may set while the same thread waits for it.
 
-    Not so `threading.Event`: a signal that comes while its lock is held would wait for that lock for ever.
+    With `threading.Event`, a signal that arrives while its lock is held would wait for that lock forever.
     """
 
     def __init__(self) -> None:
-        self._told: SimpleQueue[None] = SimpleQueue()
+        self._items: SimpleQueue[None] = SimpleQueue()
 
     def set(self) -> None:
-        self._told.put(None)
+        self._items.put(None)
 
     def is_set(self) -> bool:
-        return not self._told.empty()
+        return not self._items.empty()
 
     def wait(self, seconds: float) -> bool:
         try:
-            self._told.get(timeout=seconds)
+            self._items.get(timeout=seconds)
         except Empty:
             return False
-        self.set()  # it stays so
+        self.set()  # it stays set
         return True

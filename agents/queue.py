@@ -1,7 +1,8 @@
-"""The only door to the queues. They carry the name of a task and one id; what is due, and for whom, stands in our rows.
+"""The task queues. The only importer of django-q.
 
-Sensors have a queue and workers of their own: a slice of them takes a worker for most of a minute. With the database
-as broker a task joins the transaction that asks for it. With Redis it is sent after the commit.
+A task is the name of a function and one id; our own rows say what is due. Sensors have a queue and workers of their
+own, because one of their slices uses a worker for most of a minute. With the database as broker a task joins the
+transaction that enqueues it. With Redis it is sent after the commit.
 """
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ TASKS: Final = "agents.tasks"
 
 
 class TaskName(models.TextChoices):
-    """What a worker can be asked to do; each is a function of agents.tasks."""
+    """Functions of agents.tasks that a worker can run."""
 
     RUN_SESSION = "run_session"
     SENSOR_SLICE = "sensor_slice"
@@ -50,16 +51,16 @@ def _send(task: TaskName, row_pk: int) -> None:
 
 
 def worker_retire() -> None:
-    """This process takes no further task: when the one at hand is over and told, its cluster puts another in its place.
+    """Let the cluster replace this process after the current task.
 
-    The queue replaces a worker that has grown beyond a size, between two tasks; from now on every size is beyond it.
+    django-q replaces a worker that uses too much memory, between two tasks; from now on every size is too much.
     """
     Conf.MAX_RSS = 1
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Tasks that no worker has taken. Redis does not say how long they have waited."""
+    """Tasks that no worker has taken. Redis does not know how long they have waited."""
 
     count: int
     oldest_at: datetime | None = None
@@ -74,13 +75,15 @@ def waiting(now: datetime, queue: Queue = Queue.MAIN) -> Waiting:
 
 
 def load_tasks() -> None:
-    """Loads what tasks need, once, before workers are forked."""
+    """Import what tasks need, once, before workers are forked."""
     import_module(TASKS)
 
 
 def work_on(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> None:
-    """Runs a cluster for one queue until the process is asked to stop; `before_stop` is called then, before anything
-    else. What the library reads from the environment when it is loaded is set here: its processes are forked."""
+    """Run a cluster for one queue until the process is asked to stop; then call `before_stop` first.
+
+    Sets what django-q reads from the environment when it is imported; its processes are forked and inherit it.
+    """
 
     class Stopping(Cluster):  # type: ignore[misc]
         def sig_handler(self, number: int, frame: object) -> None:
@@ -88,11 +91,12 @@ def work_on(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> N
             super().sig_handler(number, frame)
 
     load_tasks()
-    Conf.CLUSTER_NAME, Conf.WORKERS = queue.value, workers
+    Conf.CLUSTER_NAME = queue.value
+    Conf.WORKERS = workers
     Stopping().start()
 
 
 def in_open_transaction() -> bool:
-    """True inside somebody's transaction; a test case's own wrapper does not count, as for atomic(durable=True)."""
+    """True inside a transaction. The wrapper of a test case does not count, as for atomic(durable=True)."""
     blocks = connection.atomic_blocks
     return bool(blocks) and not getattr(blocks[-1], "_from_testcase", False)

@@ -1,7 +1,7 @@
-"""Runs one session: claim the lease, run its engine, record how it ended. No transaction is open while it works.
+"""Run one session: claim the lease, run its engine, record its end. No transaction is open while it works.
 
-Engines do not catch brakes; the terminal handler here is the one place that turns them into a status. Before a process
-takes its first session, it proves that its brakes refuse.
+Engines do not catch brakes; the handler here is the one place that turns them into a status. Before a process takes its
+first session it proves that its brakes refuse.
 """
 
 import logging
@@ -51,7 +51,7 @@ _BRAKE_REASONS: dict[type[AutonomousBrake], TerminalReason] = {
 
 
 def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | None = None) -> bool:
-    """Works on the session until its engine says how it ended. False when there was nothing to take."""
+    """Work on the session until its engine ends. Return False if there was nothing to take."""
     if in_open_transaction():
         raise OpenTransaction("run_session was called inside a transaction; the runner owns the commit boundary.")
     arm()
@@ -68,7 +68,7 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
 
 
 def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 one line for each way to end
-    """How the engine ended; None when the session is no longer ours to end."""
+    """Return how the engine ended; None if the session belongs to another worker now."""
     try:
         return engine(session)
     except LeaseLost:
@@ -81,7 +81,7 @@ def _run(session: AgentSession, engine: Engine) -> End | None:  # noqa: PLR0911 
         return Asleep(pause.wake_at)
     except OutcomeUnknown:
         return Waiting(WaitingOn.OPERATOR)
-    except Exception as error:  # the one that may stand: whatever happens, the session ends with a status
+    except Exception as error:  # whatever happens, the session ends with a status
         logger.exception("session %s failed", session.public_id)
         return Finished(TerminalReason.WORKER_ERROR, error=redact_exception(error))
 
@@ -100,7 +100,7 @@ def _record_end(session: AgentSession, end: End | None) -> None:
 
 
 class Heartbeat:
-    """Renews the lease from a thread with a connection of its own, until the block ends or the lease is lost."""
+    """Renews the lease from a thread with its own connection, until the block ends or the lease is lost."""
 
     def __init__(self, session: AgentSession) -> None:
         self._session = session

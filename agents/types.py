@@ -1,4 +1,4 @@
-"""Shapes that travel between layers: frozen, typed, without behaviour beyond simple arithmetic."""
+"""Frozen, typed values that travel between rooms, and how a slice of work can end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any, Final
 from agents.enums import Level, Outcome, Purpose, TerminalReason, WaitingOn
 
 ZERO = Decimal(0)
-SCHEMA_STYLES: Final = ("json_schema", "json_object", "off")  # ways to ask for JSON of a shape, in the order of trying
+SCHEMA_STYLES: Final = ("json_schema", "json_object", "off")  # ways to request structured JSON, in the order of trying
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Price:
-    """What a model costs: US dollars per million tokens. `input_usd` is the dearest of its input rates."""
+    """Price of a model in US dollars per million tokens. `input_usd` is its highest input rate."""
 
     model: str
     input_usd: Decimal
@@ -36,7 +36,10 @@ class Price:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The books of one budget. Charged + reserved is what was approved; actual + held is what was or may be billed."""
+    """Totals of one budget.
+
+    Charged + reserved is what was approved; actual + held is what was or may be billed.
+    """
 
     name: str
     cap: Decimal | None
@@ -59,7 +62,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """One question to a model. `max_tokens` may be lowered by the guard, never below `min_tokens`."""
+    """One request to a model. The guard may lower `max_tokens`, never below `min_tokens`."""
 
     model: str
     messages: tuple[Mapping[str, Any], ...]
@@ -85,8 +88,7 @@ class RequestedCall:
 
 @dataclass(frozen=True)
 class ModelReply:
-    """What a model answered. `usage` is None when the provider reported none; `is_full` says that it has used all the
-    tokens that it was given, whatever reason it names for its end."""
+    """A model's reply. `usage` is None if none was reported; `is_full` means that it used all its tokens."""
 
     text: str
     usage: Usage | None
@@ -100,9 +102,9 @@ class ModelReply:
 
 @dataclass(frozen=True)
 class Capability:
-    """What a tool declares about itself; the guard and the approver go by it, not by its name.
+    """What a tool declares about itself; guard and approver go by it, not by its name.
 
-    `addresses` names the arguments that say where it goes.
+    `addresses` names the arguments that hold a destination.
     """
 
     name: str
@@ -121,7 +123,7 @@ class Capability:
 
 @dataclass(frozen=True)
 class SkillStanding:
-    """How an operator wants a skill to be treated at the moment."""
+    """An operator's settings for a skill."""
 
     enabled: bool
     level: Level
@@ -130,8 +132,10 @@ class SkillStanding:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came of a guarded call. `cost_usd` is the very Decimal that R4 approved, or 0; `took_ms` is measured for
-    the calls of a group, each by itself."""
+    """Result of a guarded call. `cost_usd` is the Decimal that R4 approved, or 0.
+
+    `took_ms` is measured for each call of a group.
+    """
 
     cost_usd: Decimal
     data: Any
@@ -147,7 +151,7 @@ class ToolResult:
         return self.outcome == Outcome.SUCCESS
 
 
-# --- How a slice of work on a session can end. Engines return one of these; the runner records it ---
+# --- Ends of a slice of work: engines return one of these; the runner records it ---
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The record: append-only hash chains, redaction, receipts. Bottom layer: it imports nothing from agents."""
+"""The audit log: append-only hash chains, redaction, receipts. Bottom layer: imports nothing from agents."""

@@ -1,4 +1,4 @@
-"""App configuration of the audit record."""
+"""App configuration of the audit log."""
 
 from django.apps import AppConfig
 from django.conf import settings

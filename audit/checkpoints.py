@@ -1,9 +1,9 @@
-"""Signed heads of the chains, kept in a file outside the database: what shows a tail that was cut.
+"""Signed heads of the chains in a file outside the database: they show rows cut from the end of a chain.
 
 One JSON line per checkpoint; `prev` is the SHA-256 of the line before, `signature` an HMAC-SHA256 with LQOPS_AUDIT_KEY
-over the rest. Lines are only ever added. A line that a crash left half-written stays as it is: the next checkpoint
-starts on a line of its own, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so
-that verify can tell a crash that was noticed from an edit.
+over the rest. Lines are only appended. A line that a crash left half-written stays as it is: the next checkpoint starts
+on a new line, chains to the last genuine line and carries the digest of the damaged text in `damaged`, so that
+verify_audit can tell a crash from an edit.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ EVERY_ROWS: Final = 1_000
 
 
 class Named(NamedTuple):
-    """A row that a checkpoint swore to, and the line that did."""
+    """A row that a checkpoint signed, and the line of that checkpoint."""
 
     chain: str
     seq: int
@@ -41,7 +41,7 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the file as verify sees it; `checkpoint` is None when the line is not genuine."""
+    """One line of the file; `checkpoint` is None when the line is not genuine."""
 
     number: int
     checkpoint: dict[str, Any] | None = None
@@ -51,7 +51,7 @@ class Line:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The last genuine line with its digest, and what stands damaged after it."""
+    """The last genuine line with its digest, and the damaged lines after it."""
 
     checkpoint: dict[str, Any] | None
     digest: str
@@ -60,14 +60,15 @@ class _Tail:
 
 
 def write_checkpoint(*, now: datetime, path: Path | None = None) -> dict[str, Any]:
-    """Appends one signed line and returns it. Only committed rows are sworn to, so no transaction may be open."""
+    """Append one signed line and return it. Signs committed rows only: no transaction may be open."""
     target = _file(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(target, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         tail = _read_tail(descriptor)
-        checkpoint = _signed(_heads(now, tail))
+        checkpoint = _heads(now, tail)
+        checkpoint["signature"] = _signature(checkpoint)
         text = canonical(checkpoint).encode("ascii") + b"\n"
         _append(descriptor, b"\n" + text if tail.ends_open else text)
     finally:
@@ -76,7 +77,7 @@ def write_checkpoint(*, now: datetime, path: Path | None = None) -> dict[str, An
 
 
 def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
-    """The last genuine line, or None. A line that somebody else wrote does not count."""
+    """Return the last genuine line, or None."""
     try:
         descriptor = os.open(_file(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -88,7 +89,7 @@ def last_checkpoint(path: Path | None = None) -> dict[str, Any] | None:
 
 
 def checkpoint_due(now: datetime, path: Path | None = None) -> bool:
-    """Five minutes or 1,000 rows after the last one, whichever is first. A last one in the future counts as none."""
+    """Whether five minutes or 1,000 rows have passed since the last one; one in the future counts as none."""
     last = last_checkpoint(path)
     if last is None or not timedelta(0) <= now - datetime.fromisoformat(last["at"]) < EVERY:
         return True
@@ -96,36 +97,36 @@ def checkpoint_due(now: datetime, path: Path | None = None) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Every line, each judged by its signature and by its place after the line before it."""
+    """Yield every line, checked by its signature and by its place after the line before it."""
     before: dict[str, Any] | None = None
-    before_digest, damaged, forged, number = GENESIS, list[bytes](), False, 0
+    before_digest = GENESIS
+    damaged: list[bytes] = []
+    forged = False
+    number = 0
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             line = raw.removesuffix(b"\n")
             checkpoint = _genuine(line)
             if checkpoint is None:
                 damaged.append(line)
-                if _is_object(line):
+                if isinstance(_parsed(line), dict):
                     forged = True
                     yield Line(number, problem="its signature is wrong: it was changed, or signed with another key")
                 continue
-            # What a forged line replaced is unknown, so the line after it cannot be judged by its place.
+            # What a forged line replaced is unknown, so the place of the line after it cannot be checked.
             problem = "" if forged else _place_fault(checkpoint, before, before_digest, damaged)
             warning = ""
             if damaged and not problem and not forged:
-                warning = "a crash left the line before it half-written; this checkpoint vouches for that"
+                warning = "a crash left the line before it half-written; this checkpoint confirms it"
             yield Line(number, checkpoint, problem, warning)
             before, before_digest, damaged, forged = checkpoint, _sha256(line), [], False
     if damaged and not forged:
-        yield Line(
-            number,
-            problem="it is damaged: a crash in the middle of a write, or a cut; the next checkpoint (checkpoint_audit) "
-            "will stand after it and say so",
-        )
+        problem = "it is damaged, by a crash or a cut; after a crash the next checkpoint (checkpoint_audit) confirms it"
+        yield Line(number, problem=problem)
 
 
 def named_heads(line: Line) -> Iterator[Named]:
-    """All rows that a genuine line swears to."""
+    """Yield the rows that a genuine line signs."""
     checkpoint = line.checkpoint or {}
     system = checkpoint["system"]
     if system["seq"]:
@@ -158,7 +159,7 @@ def _heads(now: datetime, tail: _Tail) -> dict[str, Any]:
 
 
 def _open_chains(last: dict[str, Any] | None, upto: int) -> set[str]:
-    """Chains opened and not closed up to a row of `system`, counted on from the last checkpoint while that holds."""
+    """Return the chains open at a row of `system`, starting from the last checkpoint while its head exists."""
     found: set[str] = set()
     after = 0
     rows = AuditEvent.objects.filter(chain=SYSTEM_CHAIN)
@@ -168,7 +169,7 @@ def _open_chains(last: dict[str, Any] | None, upto: int) -> set[str]:
         try:
             details = row.columns()["details"]
         except UnreadableRow:
-            continue  # verify names it; a checkpoint of all the others is still worth writing
+            continue  # verify_audit reports it; a checkpoint of the others is still worth writing
         if row.kind == CHAIN_OPENED:
             found.add(str(details.get("opened")))
         else:
@@ -184,7 +185,7 @@ def _append(descriptor: int, line: bytes) -> None:
 
 
 def _read_tail(descriptor: int) -> _Tail:
-    """Reads backwards, so that its cost does not grow with the file."""
+    """Read backwards, so that the cost does not grow with the file."""
     size = os.fstat(descriptor).st_size
     if size == 0:
         return _Tail(None, GENESIS, [], ends_open=False)
@@ -205,14 +206,10 @@ def _read_tail(descriptor: int) -> _Tail:
 def _place_fault(checkpoint: dict[str, Any], before: dict[str, Any] | None, digest: str, damaged: list[bytes]) -> str:
     expected = (before or {"n": 0})["n"] + 1
     if checkpoint["n"] != expected or checkpoint["prev"] != digest:
-        return f"checkpoint {checkpoint['n']} stands where {expected} belongs: lines were removed or moved"
+        return f"found checkpoint {checkpoint['n']}, expected {expected}: lines were removed or moved"
     if checkpoint.get("damaged", "") != _damage(damaged):
-        return "the damaged text before it is not what stood there when it was written"
+        return "the damaged text before it has changed since"
     return ""
-
-
-def _signed(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    return {**checkpoint, "signature": _signature(checkpoint)}
 
 
 def _signature(checkpoint: dict[str, Any]) -> str:
@@ -227,12 +224,8 @@ def _genuine(line: bytes) -> dict[str, Any] | None:
     signature = parsed.pop("signature", "")
     try:
         return parsed if hmac.compare_digest(signature, _signature(parsed)) else None
-    except (TypeError, ValueError):  # a signature that is no ASCII text, or a number that JSON does not know
+    except (TypeError, ValueError):  # a signature that is not ASCII text, or a number that JSON does not know
         return None
-
-
-def _is_object(line: bytes) -> bool:
-    return isinstance(_parsed(line), dict)
 
 
 def _parsed(line: bytes) -> object:

@@ -1,14 +1,14 @@
-"""The time for commands of the record. Everything below them is given `now` and never asks."""
+"""The current time for audit commands and pages, and the id of the current web request.
+
+Everything below commands and pages takes `now` as an argument and never reads a clock.
+"""
 
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+# Written to log lines and audit events, so that one can be found from the other.
+current_request_id: ContextVar[str] = ContextVar("current_request_id", default="")
+
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-# The id of the web request at hand, for log lines and for the record: so that a row can be found from either.
-
-
-current_request_id: ContextVar[str] = ContextVar("current_request_id", default="")

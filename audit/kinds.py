@@ -1,7 +1,7 @@
-"""The closed vocabulary of audit events: name, the sentence a person reads, and the details it may carry.
+"""The closed set of audit event kinds: name, sentence, and the details an event may carry.
 
-Details are counts, ids, enum labels and costs; never content. A kind or a detail that is not in this table is refused
-before anything is written.
+Details are counts, ids, labels and costs, never content. A kind or a detail that is not in this table is refused before
+anything is written. Also finds the usernames for the user ids in events.
 """
 
 import re
@@ -20,7 +20,7 @@ LABEL = re.compile(r"[\w.:/@+-]{0,128}", re.ASCII)
 
 
 class UnknownAuditKind(ValueError):
-    """The kind is not in the vocabulary."""
+    """The kind is not in the table."""
 
 
 class AuditDetailRefused(ValueError):
@@ -29,14 +29,12 @@ class AuditDetailRefused(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
+    """One kind of audit event; `details` are the keys it may carry."""
+
     name: str
     sentence: str
     details: frozenset[str]
     terminal: bool = False
-
-    @property
-    def label(self) -> str:
-        return self.name.partition(".")[2].replace("_", " ")
 
 
 def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -> Kind:
@@ -47,14 +45,14 @@ def _kind(name: str, sentence: str, *, terminal: bool = False, also: str = "") -
 _TOTALS = "charged_usd actual_usd tokens calls"
 
 _KINDS = (
-    # --- one governed run ---
+    # Runs
     _kind(
         "autonomous_session.started",
         "The run started in mode {mode} for user {owner_id} with a cap of {max_cost_usd} USD.",
         also="agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
         "definition_version definition_digest",
     ),
-    _kind("autonomous_session.resumed", "The run went on ({cause}); recovery {recoveries}.", also="fencing"),
+    _kind("autonomous_session.resumed", "The run resumed ({cause}); recovery {recoveries}.", also="fencing"),
     _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
     _kind(
         "autonomous_session.tool_call",
@@ -71,25 +69,27 @@ _KINDS = (
         terminal=True,
         also=f"{_TOTALS} reason",
     ),
-    _kind("autonomous_session.completed", "The run was completed: {reason}.", terminal=True, also=_TOTALS),
+    _kind("autonomous_session.completed", "The run completed: {reason}.", terminal=True, also=_TOTALS),
     _kind("autonomous_session.failed", "The run failed: {reason}.", terminal=True, also=f"{_TOTALS} error_type"),
     _kind(
         "session.inputs",
-        "The run reads version {context_version} of its project's context and {memories} kept notes.",
+        "Inputs: project context version {context_version}, {memories} memories.",
         also="project_id memory_ids playbook_id playbook_version playbook_digest skill_id skill_digest goal_digest",
     ),
     _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
-    _kind("session.viewed", "Somebody other than the owner looked at session {session_id}."),
-    _kind("row.viewed", "Somebody other than the owner looked at {resource} {resource_id}."),
-    _kind("row.listed", "Somebody listed what is others', of kind {resource}.", also="owner_id"),
-    # --- calls that a crash left open ---
+    _kind("session.viewed", "Session {session_id} was viewed by somebody other than its owner."),
+    _kind("row.viewed", "{resource} {resource_id} was viewed by somebody other than its owner."),
+    _kind("row.listed", "Other users' rows were listed: {resource}.", also="owner_id"),
+    # Calls that a crash left open
     _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
-    # --- approvals ---
-    _kind("approval.requested", "Approval {approval_id} was asked for {action}.", also="digest level risk call_key"),
-    _kind("approval.approved", "Approval {approval_id} was given.", also="digest standing_id four_eyes key_id"),
+    # Approvals and questions
+    _kind(
+        "approval.requested", "Approval {approval_id} was requested for {action}.", also="digest level risk call_key"
+    ),
+    _kind("approval.approved", "Approval {approval_id} was granted.", also="digest standing_id four_eyes key_id"),
     _kind(
         "approval.edited",
-        "Approval {approval_id} was given with changed arguments.",
+        "Approval {approval_id} was granted with changed arguments.",
         also="digest old_digest four_eyes key_id",
     ),
     _kind("approval.rejected", "Approval {approval_id} was denied.", also="digest key_id"),
@@ -98,32 +98,35 @@ _KINDS = (
     _kind("approval.consumed", "Approval {approval_id} was used by call {call_id}.", also="digest"),
     _kind(
         "approval.standing_created",
-        "Standing approval {standing_id} was given for {action}, {uses} uses.",
+        "Standing approval {standing_id} was granted for {action}, {uses} uses.",
         also="digest approval_id key_id",
     ),
-    _kind("question.asked", "The run asked a person question {question_id}."),
+    _kind("question.asked", "The run asked question {question_id}."),
     _kind("question.closed", "Question {question_id} was {status}.", also="key_id"),
     _kind("question.reminded", "The owner was reminded of question {question_id}.", also="reminder"),
-    _kind("skill.set", "Skill {skill} was set: level {level}, on {enabled}, at most {hourly_limit} calls an hour."),
+    _kind(
+        "skill.set",
+        "Skill {skill} was configured: level {level}, enabled {enabled}, at most {hourly_limit} calls an hour.",
+    ),
     _kind("approval.reminded", "The approvers were reminded of approval {approval_id}.", also="reminder digest"),
-    # --- triggers and what they spawn ---
-    _kind("autonomous_trigger.created", "Trigger {trigger_id} ({kind}) was made.", also="cap_usd agent_id"),
+    # Triggers
+    _kind("autonomous_trigger.created", "Trigger {trigger_id} ({kind}) was created.", also="cap_usd agent_id"),
     _kind("autonomous_trigger.edited", "Trigger {trigger_id} was changed.", also="fields"),
     _kind("autonomous_trigger.deleted", "Trigger {trigger_id} was deleted."),
     _kind("autonomous_trigger.cap_set", "The cap of trigger {trigger_id} was set.", also="cap_usd old_cap_usd"),
-    _kind("autonomous_trigger.fired", "Trigger {trigger_id} spawned session {session_id}.", also="slot kind depth"),
-    _kind("autonomous_trigger.refused", "A firing of trigger {trigger_id} was refused: {reason}.", also="slot depth"),
+    _kind("autonomous_trigger.fired", "Trigger {trigger_id} started session {session_id}.", also="slot kind depth"),
+    _kind("autonomous_trigger.refused", "Trigger {trigger_id} did not start a run: {reason}.", also="slot depth"),
     _kind("autonomous_trigger.paused", "Trigger {trigger_id} was paused: {reason}.", also="runs"),
-    _kind("autonomous_trigger.resumed", "Trigger {trigger_id} may fire again."),
+    _kind("autonomous_trigger.resumed", "Trigger {trigger_id} was resumed."),
     _kind("autonomous_trigger.secret_rotated", "Trigger {trigger_id} has a new signing secret.", also="generation"),
     _kind(
         "autonomous_trigger.run_now",
-        "A run was asked for: session {session_id}.",
+        "A manual run was started: session {session_id}.",
         also="trigger_id playbook_id skill_id collection_id project_id cap_usd",
     ),
     _kind("autonomous_schedule.skipped", "A run of schedule {trigger_id} was skipped: {reason}.", also="slot missed"),
-    _kind("autonomous_event.received", "Event {event_id} came in: {outcome}.", also="trigger_id session_id"),
-    # --- what people do with what runs leave behind ---
+    _kind("autonomous_event.received", "Event {event_id} was received: {outcome}.", also="trigger_id session_id"),
+    # Precedents, proposals, memories, notifications, projects
     _kind("autonomous_precedent.promote", "Precedent {precedent_id} was proposed for a project.", also="proposal_id"),
     _kind("autonomous_precedent.dismiss", "Precedent {precedent_id} was dismissed."),
     _kind("project_context_proposal.accept", "Proposal {proposal_id} was accepted.", also="project_id context_version"),
@@ -132,42 +135,42 @@ _KINDS = (
     _kind("autonomous_memory.keep", "Memory {memory_id} was kept.", also="edited"),
     _kind("autonomous_memory.dismiss", "Memory {memory_id} was dismissed."),
     _kind("autonomous_memory.delete", "Memory {memory_id} was deleted."),
-    _kind("notification.read", "Notice {notification_id} was read."),
-    _kind("project.created", "Project {project_id} was made."),
+    _kind("notification.read", "Notification {notification_id} was read."),
+    _kind("project.created", "Project {project_id} was created."),
     _kind("project.edited", "Project {project_id} was changed.", also="fields context_version"),
     _kind("project.deleted", "Project {project_id} was deleted."),
-    # --- what runs read and go by ---
-    _kind("collection.created", "Collection {collection_id} was made."),
+    # Documents, playbooks, skills, agents
+    _kind("collection.created", "Collection {collection_id} was created."),
     _kind("collection.edited", "Collection {collection_id} was changed.", also="fields"),
     _kind("collection.deleted", "Collection {collection_id} was deleted."),
-    _kind("document.added", "Document {document_id} came in.", also="digest size origin session_id"),
-    _kind("document.attached", "Document {document_id} was put into collection {collection_id}.", also="attachment_id"),
-    _kind("document.detached", "Document {document_id} was taken out of collection {collection_id}."),
+    _kind("document.added", "Document {document_id} was added.", also="digest size origin session_id"),
+    _kind("document.attached", "Document {document_id} was added to collection {collection_id}.", also="attachment_id"),
+    _kind("document.detached", "Document {document_id} was removed from collection {collection_id}."),
     _kind("document.deleted", "Document {document_id} was deleted."),
-    _kind("playbook.created", "Playbook {playbook_id} was made.", also="version digest positions"),
+    _kind("playbook.created", "Playbook {playbook_id} was created.", also="version digest positions"),
     _kind("playbook.edited", "Playbook {playbook_id} is now at version {version}.", also="digest positions"),
     _kind("playbook.deleted", "Playbook {playbook_id} was deleted."),
     _kind("skill.loaded", "Skill {skill} was loaded.", also="digest version"),
-    _kind("skill.changed", "The files of skill {skill} have changed; it does not run until accepted.", also="digest"),
-    _kind("skill.accepted", "Skill {skill} was accepted as it is now.", also="digest version"),
-    _kind("skill.enabled", "Skill {skill} was switched: {enabled}."),
-    _kind("agent.created", "Agent {agent_id} was made.", also="mode cap_usd allow_high_risk"),
-    _kind("agent.started", "Agent {agent_id} was started: it works by itself."),
+    _kind("skill.changed", "The files of skill {skill} changed; it does not run until accepted.", also="digest"),
+    _kind("skill.accepted", "Skill {skill} was accepted.", also="digest version"),
+    _kind("skill.enabled", "Skill {skill} was switched, enabled: {enabled}."),
+    _kind("agent.created", "Agent {agent_id} was created.", also="mode cap_usd allow_high_risk"),
+    _kind("agent.started", "Agent {agent_id} was started."),
     _kind("agent.stopped", "Agent {agent_id} was stopped."),
     _kind("agent.edited", "Agent {agent_id} was changed.", also="fields mode cap_usd allow_high_risk"),
     _kind(
         "agent.defined",
-        "Version {version} of the definition of agent {agent_id} holds.",
+        "Agent {agent_id} uses version {version} of its definition.",
         also="digest sensors broken_sensors triggers",
     ),
     _kind("agent.deleted", "Agent {agent_id} was deleted."),
-    # --- keys ---
-    _kind("api_key.created", "Key {key_id} was made for user {user_id}.", also="scopes"),
-    _kind("api_key.revoked", "Key {key_id} was revoked."),
-    _kind("sign_in.refused", "Signing in was refused for a while, by {scope}, after {tries} tries.", also="address"),
-    _kind("sign_in.cleared", "{counts} counts of failed sign-ins were begun anew."),
-    # --- money ---
-    _kind("budget.warned", "Budget {budget} has reached {percent} percent of {cap_usd} USD.", also="spent_usd"),
+    # API keys and sign-in
+    _kind("api_key.created", "API key {key_id} was created for user {user_id}.", also="scopes"),
+    _kind("api_key.revoked", "API key {key_id} was revoked."),
+    _kind("sign_in.refused", "Sign-in was blocked for a while, by {scope}, after {tries} tries.", also="address"),
+    _kind("sign_in.cleared", "{counts} counts of failed sign-ins were reset."),
+    # Money
+    _kind("budget.warned", "Budget {budget} reached {percent} % of {cap_usd} USD.", also="spent_usd"),
     _kind("budget.cap_set", "The cap of {budget} was set to {cap_usd} USD.", also="old_cap_usd"),
     _kind("model_price.set", "The price of {model} was declared.", also="input_usd output_usd overhead_tokens"),
     _kind(
@@ -181,21 +184,21 @@ _KINDS = (
         "Verification fell back to one judge: {judges} judges on {citations} citations would cost {projected_usd} USD.",
         also="cap_usd judge",
     ),
-    # --- the whole installation ---
+    # The installation and its people
     _kind("organisation.halted", "All work was halted.", also="halt_id sessions"),
     _kind("organisation.released", "The halt of all work was released.", also="halt_id"),
-    _kind("people.opted_in", "Agents may run for user {user_id}."),
-    _kind("people.opted_out", "Agents may no longer run for user {user_id}."),
-    _kind("people.email_notices_set", "E-mail notices of user {user_id} were switched: {enabled}."),
+    _kind("people.opted_in", "User {user_id} opted in to unattended runs."),
+    _kind("people.opted_out", "User {user_id} opted out of unattended runs."),
+    _kind("people.email_notices_set", "E-mail notifications of user {user_id} were switched, enabled: {enabled}."),
     _kind("people.user_added", "User {user_id} was added.", also="groups"),
     _kind("people.user_edited", "User {user_id} was changed.", also="fields groups"),
     _kind("people.password_set", "The password of user {user_id} was set."),
     _kind("people.group_saved", "Group {group_id} was saved with {permissions} permissions."),
     _kind("people.group_deleted", "Group {group_id} was deleted."),
-    _kind("people.first_admin_created", "The first admin, user {user_id}, was made and opted in."),
-    # --- the record itself ---
-    _kind("audit.chain_opened", "Chain {opened} begins.", also="first_hash"),
-    _kind("audit.chain_closed", "Chain {closed} ends at row {last_seq}.", also="last_hash"),
+    _kind("people.first_admin_created", "The first admin, user {user_id}, was created and opted in."),
+    # The audit log itself
+    _kind("audit.chain_opened", "Chain {opened} was opened.", also="first_hash"),
+    _kind("audit.chain_closed", "Chain {closed} was closed at row {last_seq}.", also="last_hash"),
 )
 
 KINDS: Mapping[str, Kind] = MappingProxyType({kind.name: kind for kind in _KINDS})
@@ -203,7 +206,7 @@ TERMINAL_KINDS = frozenset(kind.name for kind in _KINDS if kind.terminal)
 
 
 def checked_details(kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """The details as they will be stored, or a refusal that names the kind and the key."""
+    """Return the details as they will be stored; refuse with the kind and the key."""
     declared = KINDS.get(kind)
     if declared is None:
         raise UnknownAuditKind(f"{kind!r} is not an audit kind; audit/kinds.py lists them all.")
@@ -230,40 +233,37 @@ class _Blank(dict[str, Any]):
 
 
 def sentence(kind: str, details: Mapping[str, Any], other_words: str | None = None) -> str:
-    """What happened, for a person. A row of a kind that is no longer in the table still reads as its name."""
+    """Return what happened, for a person; the name of a kind that is no longer in the table."""
     declared = KINDS.get(kind)
     return kind if declared is None else (other_words or declared.sentence).format_map(_Blank(details))
 
 
-# Names of the users, and of the things, whose ids stand in the record: a courtesy of whoever shows it, no part of it.
-#
-# What the things are the record does not know: whoever does says how they are named, to whom.
-
+# --- Names for the ids in events; the audit log itself holds none ---
 
 Named = Callable[[Mapping[str, Any], AbstractBaseUser | AnonymousUser], Mapping[str, Any]]
 _known: list[Named] = []
 
 
 def name_things_by(named: Named) -> None:
-    """Takes the one who knows the names of what receipts speak of."""
+    """Register the function that names what a receipt refers to, as far as a user may see it."""
     _known[:] = [named]
 
 
 def names_of_things(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
-    """What this user may be told beside the receipt; nothing if nobody knows."""
-    return {name: told for named in _known for name, told in named(receipt, user).items()}
+    """Return the names that this user may see beside the receipt; none without a registered function."""
+    return {name: value for named in _known for name, value in named(receipt, user).items()}
 
 
 USER: Final = re.compile(r"\buser:(\d{1,18})\b", re.ASCII)
 
 
 def usernames(actors: Iterable[str]) -> dict[str, str]:
-    """By actor, such as user:7, the name of that user; actors that are no users, or are gone, have none."""
+    """Return the username for each actor such as user:7 that is an existing user."""
     pks = [int(found[1]) for actor in set(actors) if (found := USER.fullmatch(actor))]
     users = get_user_model().objects.in_bulk(pks)
     return {f"user:{pk}": user.get_username() for pk, user in users.items()}
 
 
 def actors_of(receipt: Mapping[str, Any]) -> set[str]:
-    """Everybody whom a receipt names."""
+    """Return every actor that a receipt names."""
     return {f"user:{receipt['owner_id']}", receipt["asked_by"] or "", *(event["actor"] for event in receipt["events"])}

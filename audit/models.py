@@ -1,7 +1,6 @@
-"""The tables of the record. Plain ids and no foreign keys: the record outlives what it speaks of.
+"""Tables of the audit log. Plain ids and no foreign keys: events outlive the rows they name.
 
-Both tables refuse UPDATE, DELETE and TRUNCATE by database triggers (audit/models.py). Rows are written by
-audit/recorder.py alone.
+Both tables refuse UPDATE, DELETE and TRUNCATE by database triggers, below. Only audit/recorder.py writes rows.
 """
 
 from django.db import models
@@ -44,7 +43,7 @@ class AuditEvent(models.Model):
 
 
 class SkillAudit(models.Model):
-    """What a skill was given and what it gave back, redacted and cut: for people who may see content."""
+    """Input and output of a skill call, redacted and cut, for people who may see content."""
 
     skill_name = models.CharField(max_length=128)
     input_summary = models.CharField(max_length=200)
@@ -70,11 +69,9 @@ class SkillAudit(models.Model):
         return f"{self.skill_name} ({self.capability_level})"
 
 
-# --- Database triggers that make a table append-only, on SQLite and PostgreSQL ---
+# --- Database triggers that make the tables append-only, on SQLite and PostgreSQL ---
 #
-# They are prevention against the application, not against the owner of the database, who can drop them; an edit
-# behind a dropped trigger is evidence for verify_audit.
-
+# They stop the application, not the owner of the database, who can drop them; verify_audit finds edits made then.
 
 TABLES = ("audit_auditevent", "audit_skillaudit")
 MESSAGE = "audit rows are append-only"
@@ -109,7 +106,7 @@ def remove(connection: BaseDatabaseWrapper) -> None:
 
 
 def missing(connection: BaseDatabaseWrapper) -> list[str]:
-    """Names of triggers that should be there and are not."""
+    """Return the names of triggers that should exist and do not."""
     verbs = _DIALECTS[connection.vendor]["verbs"]
     wanted = {f"{table}_no_{verb}".lower() for table in TABLES for verb in verbs}
     query = {

@@ -1,9 +1,9 @@
-"""The only writer of the record. It appends a link to a chain, inside whatever transaction its caller has open.
+"""The only writer of the audit log: appends events to hash chains, inside the caller's transaction if one is open.
 
 A free chain needs no lock: (chain, seq) is unique, so of two writers that saw the same head one inserts and the other,
 after the first has committed, reads the new head and tries again. A writer that loses twice, or has no transaction of
-its own, waits for its turn. One whose transaction has added to the chain never loses twice, so nobody who is waited for
-waits for a turn. Lock order across chains: a session's chain, then `system`.
+its own, takes a lock. A transaction that has already added to the chain never loses twice, so a writer that others wait
+for never waits for the lock. Lock order across chains: a session's chain, then `system`.
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ AUDITED_LEVELS: Final = frozenset({"CONTROLLED", "RESTRICTED", "PRIVILEGED"})
 
 _FIELDS = {field.name: field for field in AuditEvent._meta.concrete_fields if not field.primary_key}
 _COLUMNS = tuple(_FIELDS)
-_TURN: Final = {
+_LOCK: Final = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-    "sqlite": "SELECT %s",  # nothing to wait for: the transaction has taken the write lock
+    "sqlite": "SELECT %s",  # no lock needed: the transaction holds the write lock
 }
 
 
 class AuditContention(RuntimeError):
-    """A chain moved on at every one of very many tries."""
+    """Other writers extended the chain at every one of very many tries."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ EMPTY: Final = Head(0, GENESIS)
 
 
 def chain_head(chain: str) -> Head:
+    """Return the last link of a chain."""
     table = AuditEvent._meta.db_table
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT seq, hash FROM {table} WHERE chain = %s ORDER BY seq DESC LIMIT 1", [chain])  # noqa: S608
@@ -67,9 +68,9 @@ def append(
     details: Mapping[str, Any] | None = None,
     after: Head | None = None,
 ) -> Head:
-    """Adds one link and returns the new head. `after` is a head that the caller has just seen: it saves the look-up.
+    """Append one event and return the new head. `after` is a head that the caller has just seen: saves a query.
 
-    The first link of a session's chain also writes the chain's birth into `system`, in the same transaction.
+    The first event of a session's chain also writes `audit.chain_opened` into `system`, in the same transaction.
     """
     fields = {
         "chain": chain,
@@ -86,14 +87,14 @@ def append(
     tries = FREE_TRIES
     while added is None:
         if tries >= MAX_TRIES:
-            raise AuditContention(f"chain {chain!r} moved on {tries} times while one row was to be added; try again.")
-        added = _add_in_turn(fields)
+            raise AuditContention(f"chain {chain!r}: other writers were faster {tries} times; try again.")
+        added = _add_locked(fields)
         tries += 1
     return added
 
 
 def close_chain(chain: str, *, now: datetime, after: Head | None = None) -> None:
-    """Writes the end of a session's chain, with its last hash, into `system`."""
+    """Write the end of a session's chain, with its last hash, into `system`."""
     head = after or chain_head(chain)
     append(
         SYSTEM_CHAIN,
@@ -110,10 +111,10 @@ def _add(fields: dict[str, Any], head: Head) -> Head | None:
     return _insert(fields, head)
 
 
-def _add_in_turn(fields: dict[str, Any]) -> Head | None:
-    """Reads the head and adds to it while nobody else who waits does the same."""
+def _add_locked(fields: dict[str, Any]) -> Head | None:
+    """Read the head and append to it under the lock of the chain."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_TURN[connection.vendor], [fields["chain"]])
+        cursor.execute(_LOCK[connection.vendor], [fields["chain"]])
         return _add(fields, chain_head(fields["chain"]))
 
 
@@ -167,9 +168,9 @@ def record_skill_call(
     user_id: int | None = None,
     session_id: UUID | None = None,
 ) -> SkillAudit | None:
-    """One SkillAudit row for a call of level CONTROLLED or above; SAFE and MONITORED leave none.
+    """Write a SkillAudit row for a call of level CONTROLLED or above; none for SAFE and MONITORED.
 
-    Redact first, cut afterwards, so that a cut can never leave half a key behind.
+    Redacts first, cuts afterwards: a cut can never leave half a key behind.
     """
     if capability_level not in AUDITED_LEVELS:
         return None

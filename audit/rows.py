@@ -1,12 +1,12 @@
-"""Streams the record's columns as the database holds them, without model instances and in bounded memory.
+"""Rows of the audit log as the database holds them: canonical JSON, hashes, and the export as JSON lines.
 
-A tampered row may hold what Django's own conversion would choke on, so time and details are read raw and converted
-here, one row at a time. It reads; it never judges and never writes.
+Rows are streamed without model instances, in bounded memory. A tampered row may hold what Django's own conversion
+would fail on, so time and details are read raw and converted here. Reads only: judging is audit/verify.py's task.
 """
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -16,62 +16,42 @@ from django.db.models.sql.compiler import SQLCompiler
 
 from audit.models import AuditEvent
 
-# --- The hash of an audit row: SHA-256 over canonical JSON of its named columns ---
-#
-# It is computed from values, never from what a database makes of them, so SQLite and PostgreSQL give the same hash
-# and a third party can compute it again from an export (docs/verify_export.py).
+CHAIN_OPENED: Final = "audit.chain_opened"
+CHAIN_CLOSED: Final = "audit.chain_closed"
+CHUNK: Final = 2_000
 
+# --- Hashes: SHA-256 over canonical JSON of a row's columns ---
+#
+# Computed from values, never from what a database makes of them: SQLite and PostgreSQL give the same hash, and anybody
+# can compute it again from an export (docs/verify_export.py).
 
 GENESIS = "0" * 64
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical(value: object) -> str:
-    """Sorted keys, no spaces, ASCII; floats that JSON does not know are refused."""
+    """Encode as JSON with sorted keys, no spaces, ASCII; refuse floats that JSON does not know."""
     return _ENCODER.encode(value)
 
 
 def digest(value: object) -> str:
-    """SHA-256 over the canonical JSON of a value."""
+    """Return SHA-256 over the canonical JSON of a value."""
     return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()
 
 
 def microseconds(moment: datetime) -> int:
-    """Whole microseconds since 1970, exact where a float would round."""
+    """Return whole microseconds since 1970, exact where a float would round."""
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
-def event_hash(
-    *,
-    chain: str,
-    seq: int,
-    kind: str,
-    at: datetime,
-    actor: str,
-    subject: str,
-    request_id: str,
-    details: Mapping[str, Any],
-    prev_hash: str,
-) -> str:
-    row = {
-        "actor": actor,
-        "at": microseconds(at),
-        "chain": chain,
-        "details": details,
-        "kind": kind,
-        "prev_hash": prev_hash,
-        "request_id": request_id,
-        "seq": seq,
-        "subject": subject,
-    }
-    return digest(row)
+def event_hash(*, at: datetime, **columns: Any) -> str:
+    """Return the hash of a row: all its columns but `id` and `hash`, time as microseconds."""
+    return digest({**columns, "at": microseconds(at)})
 
 
-CHAIN_OPENED: Final = "audit.chain_opened"
-CHAIN_CLOSED: Final = "audit.chain_closed"
-CHUNK: Final = 2_000
+# --- Rows ---
+
 _NAIVE_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 SQLite stores UTC without saying so
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -96,21 +76,13 @@ class StoredRow(NamedTuple):
     hash: str
 
     def columns(self) -> dict[str, Any]:
-        """The hashed columns, converted to what the hash is computed from."""
-        return {
-            "actor": self.actor,
-            "at": _microseconds(self),
-            "chain": self.chain,
-            "details": _details(self),
-            "kind": self.kind,
-            "prev_hash": self.prev_hash,
-            "request_id": self.request_id,
-            "seq": self.seq,
-            "subject": self.subject,
-        }
+        """Return the hashed columns, converted to what the hash is computed from."""
+        columns = self._asdict()
+        del columns["id"], columns["hash"]
+        return {**columns, "at": _microseconds(self), "details": _details(self)}
 
     def digest(self) -> str:
-        """The hash that the row ought to have."""
+        """Compute the hash that the row should have."""
         columns = self.columns()
         try:
             return digest(columns)
@@ -129,21 +101,21 @@ class _AsStored(Func):
 
 
 def stream(rows: QuerySet[AuditEvent]) -> Iterator[StoredRow]:
-    """The rows, chain by chain and each chain in its order."""
-    raw = rows.order_by("chain", "seq").values_list(
-        "id",
-        "chain",
-        "seq",
-        "kind",
-        _AsStored("at"),
-        "actor",
-        "subject",
-        "request_id",
-        _AsStored("details"),
-        "prev_hash",
-        "hash",
-    )
+    """Yield the rows, chain by chain and each chain in its order."""
+    names = [_AsStored(name) if name in {"at", "details"} else name for name in StoredRow._fields]
+    raw = rows.order_by("chain", "seq").values_list(*names)
     return map(StoredRow._make, raw.iterator(chunk_size=CHUNK))
+
+
+def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Generator[str, None, None]:
+    """Yield each row as a JSON line: every hashed column and the hash; filters leave rows out.
+
+    Raises UnreadableRow at a row that cannot be read; verify_audit says what is wrong with it.
+    """
+    given = {"chain": chain, "at__gte": since, "kind": kind}
+    filters = {name: value for name, value in given.items() if value}
+    for row in stream(AuditEvent.objects.filter(**filters)):
+        yield canonical({**row.columns(), "hash": row.hash})
 
 
 def _microseconds(row: StoredRow) -> int:
@@ -162,7 +134,7 @@ def _details(row: StoredRow) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise _unreadable(row, "no readable details") from error
     if not isinstance(details, dict):
-        raise _unreadable(row, "details that are no object")
+        raise _unreadable(row, "details that are not an object")
     return details
 
 
@@ -171,30 +143,11 @@ def _unreadable(row: StoredRow, what: str) -> UnreadableRow:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key that stands twice could show one value to the hash and another to a reader."""
+    """Refuse duplicate keys: one value could be hashed and another shown."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return found
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique)
-
-
-# Writes the record as JSONL: one row a line, with every hashed column and its hash, time as whole microseconds.
-#
-# The export of the whole record can be verified without lqops (docs/verify_export.py). It reads and never judges: a
-# row that cannot be read stops it, and verify_audit says what is wrong with that row.
-
-
-def exported_lines(*, chain: str = "", since: datetime | None = None, kind: str = "") -> Generator[str, None, None]:
-    """The lines without their ends, chain by chain and each chain in its order; a filter leaves rows out."""
-    rows = AuditEvent.objects.all()
-    if chain:
-        rows = rows.filter(chain=chain)
-    if since is not None:
-        rows = rows.filter(at__gte=since)
-    if kind:
-        rows = rows.filter(kind=kind)
-    for row in stream(rows):
-        yield canonical({**row.columns(), "hash": row.hash})

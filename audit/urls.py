@@ -1,4 +1,4 @@
-"""Addresses of receipts."""
+"""URLs of receipts."""
 
 from django.urls import path
 

@@ -1,7 +1,7 @@
-"""Verifies an lqops audit export without lqops: python docs/verify_export.py [--links-only] export.jsonl
+"""Verify an lqops audit export without lqops: python docs/verify_export.py [--links-only] export.jsonl
 
-Exit 0: every row is as it was written and no row or chain is missing, but possibly the newest. Exit 1: the first bad
-line is named. --links-only is for the export of one chain: it lacks the rows of `system` that tell of birth and end.
+Exit 0: every row is as it was written, and none is missing except possibly the newest. Exit 1: the first bad line is
+named. --links-only is for the export of one chain, which lacks the rows of `system` that open and close it.
 """
 
 import hashlib
@@ -11,7 +11,8 @@ from pathlib import Path
 
 
 def verify(lines, *, links_only):
-    first, last, opened, closed, number = {}, {}, {}, {}, 0
+    first, last, opened, closed = {}, {}, {}, {}
+    number = 0
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
@@ -31,15 +32,15 @@ def verify(lines, *, links_only):
             else:
                 continue
         except (AttributeError, KeyError, TypeError, ValueError):
-            return f"line {number}: this is no row of an export"
+            return f"line {number}: not a row of an export"
         if twice:
-            return f"line {number}: row {seq} of `system` tells again, and otherwise, of a birth or an end"
+            return f"line {number}: row {seq} of `system` opens or closes a chain again, differently"
     if not number:
         return "line 1: the file is empty"
     wrong = [chain for chain in {*first, *opened} - {"system"} if first.get(chain) != opened.get(chain)]
     wrong += [chain for chain in closed if last.get(chain) != closed[chain]]
     if wrong and not links_only:
-        return f"line {number}: the file ends, and chain {min(wrong)} is not as `system` tells of it"
+        return f"line {number}: end of file, and chain {min(wrong)} does not match its rows in `system`"
     return ""
 
 
@@ -52,5 +53,5 @@ if __name__ == "__main__":
     except OSError as error:
         print(f"{sys.argv[-1]} cannot be read: {error.strerror}")
         sys.exit(2)
-    print(problem or "verified: every link holds")
+    print(problem or "Verified: all events intact")
     sys.exit(1 if problem else 0)

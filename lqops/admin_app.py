@@ -1,7 +1,7 @@
-"""The app config of the admin site, in INSTALLED_APPS in place of django.contrib.admin.
+"""App configuration of the admin site, in place of django.contrib.admin.
 
-The pages are loaded only where they are served or checked (lqops/urls.py, `manage.py check`): workers, the ticker and
-most commands start in about half the time without them.
+The pages are loaded only by the URLs and by `manage.py check`. Workers, the ticker and most commands do without them
+and start in little more than half the time.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The admin site of lqops, called the control room. Wiring only; pages are in agents/admin and audit/admin.py."""
+"""The admin site of lqops. Wiring only: its pages are in agents/admin and audit/admin.py."""
 
 from functools import partial
 from typing import Any, cast
@@ -11,13 +11,13 @@ from unfold.sites import UnfoldAdminSite
 
 
 class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no types
-    """The pages of the models, plus Home, Health, Chats, the ask box, and halt and release."""
+    """Adds Home, the halt bar, health, the ask box and chats to the pages of the models."""
 
     index_title = "Home"
     enable_nav_sidebar = True
 
     def extra_urls(self) -> list[URLPattern]:
-        # Imported late: the pages register themselves on this site.
+        # Imported here because these pages register themselves on this site.
         from agents.admin.ask import ask_page, chat_page, chats_page, confirm
         from agents.admin.home import halt_bar, halt_everything, health_page, release
 
@@ -38,7 +38,7 @@ class ControlRoom(UnfoldAdminSite):  # type: ignore[misc]  # unfold ships no typ
         return super().index(request, {**home_context(request), **(extra_context or {})})  # type: ignore[no-any-return]
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Built only if a page shows it; the sidebar has its own list."""
+        """Build the list only where a page shows it; the sidebar has a list of its own."""
         return cast("list[Any]", SimpleLazyObject(partial(super().get_app_list, request, app_label)))
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:

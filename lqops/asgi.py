@@ -1,19 +1,19 @@
-"""The ASGI application, with a bound on what a request may bring."""
+"""The ASGI application, with a limit on request bodies."""
 
 import os
 import warnings
 
 from django.core.asgi import get_asgi_application
 
-from lqops.env import private_process
+from lqops.private_files import private_process
 
-# Static files are small and read whole; the warning about it is meant for streams of unknown length.
+# Static files are small and read at once; the warning is meant for streams of unknown length.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 private_process()
 _django = get_asgi_application()
 
-from lqops.web import AsgiBodies  # noqa: E402 what it bounds is read from settings, which are there only now
+from lqops.web import AsgiBodyLimit  # noqa: E402 needs the settings, which are loaded above
 
-application = AsgiBodies(_django)
+application = AsgiBodyLimit(_django)

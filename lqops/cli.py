@@ -1,7 +1,7 @@
-"""The `lqops` console script, which is manage.py under another name.
+"""The `lqops` console script: manage.py under another name.
 
-What an operator can mend, a wrong setting or a database that cannot be used, is said in one line, without a
-traceback. `up --check` ends with its line of JSON also then.
+A wrong setting or an unusable database is reported in one line without a traceback. `up --check` then still prints its
+line of JSON.
 """
 
 import gc
@@ -13,7 +13,7 @@ from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
 from agents.management.summary import summary_line
-from lqops.env import private_process
+from lqops.private_files import private_process
 
 
 def main() -> None:
@@ -23,20 +23,20 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:
         if sys.argv[1:2] == ["up"] and "--check" in sys.argv:
-            print(summary_line(error=str(error)), flush=True)  # noqa: T201 the command never began
+            print(summary_line(error=str(error)), flush=True)  # noqa: T201 the command has not started
         sys.exit(f"Error: {error}")
     except UnicodeEncodeError:
         odd = next((argument for argument in sys.argv if not _is_text(argument)), None)
         if odd is None:
             raise
-        sys.exit(f"Error: {odd!a} is not text in UTF-8.")
+        sys.exit(f"Error: the argument {odd!a} is not valid UTF-8.")
     except DatabaseError as error:
         first = str(error).strip().partition("\n")[0]
-        sys.exit(f"Error: the database cannot be used: {first}. Is it there, and has `manage.py migrate` been run?")
+        sys.exit(f"Error: the database cannot be used: {first}. Does it exist? Run `manage.py migrate`.")
     finally:
-        gc.freeze()  # what is loaded goes with the process: its end looks through nothing for garbage
+        gc.freeze()  # the process ends faster when nothing is searched for garbage
 
 
 def _is_text(argument: str) -> bool:
-    """False for bytes of a command line that make no character; no database takes them."""
+    """False for an argument with bytes that are not UTF-8: databases refuse them."""
     return argument == argument.encode(errors="ignore").decode()

@@ -1,4 +1,4 @@
-"""Log lines: one record is one line, whatever its text holds, so that nobody can forge a second one."""
+"""Log lines: one record is one line, whatever its text contains, so that nobody can forge a second one."""
 
 import logging
 import time
@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from audit.context import current_request_id
 
-# Everything that ends a line or moves the cursor of a terminal.
+# Characters that end a line or move the cursor of a terminal.
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -19,7 +19,7 @@ _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 class OneLine(logging.Formatter):
-    """The record with its traceback, control characters escaped, and the id of the request at hand."""
+    """Formats a record with its traceback and request id, and escapes control characters."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -29,11 +29,11 @@ class OneLine(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
 
     def format(self, record: LogRecord) -> str:
-        record.request_id = current_request_id.get() or _id_of_its_request(record) or "-"
+        record.request_id = current_request_id.get() or _request_id(record) or "-"
         return super().format(record).translate(_ESCAPED)
 
 
-def _id_of_its_request(record: LogRecord) -> str:
-    """Django writes of an answer that refuses when every middleware is through with it, and hands the request along."""
+def _request_id(record: LogRecord) -> str:
+    """Return the id of the record's request: Django logs error responses after the middleware has ended."""
     request = getattr(record, "request", None)
     return str(request.META.get("HTTP_X_REQUEST_ID", "")) if isinstance(request, HttpRequest) else ""

@@ -1,4 +1,4 @@
-"""Settings, all from the environment (docs/deployment.md lists each variable). Wiring only: no logic lives here."""
+"""Django settings, read from the environment. docs/deployment.md lists each variable."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -7,8 +7,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import Env, masked_forms, private_database, private_folder
+from lqops.env import Env, masked_forms
 from lqops.model_catalogue import configured_models
+from lqops.private_files import private_database, private_folder
 
 env = Env()
 
@@ -78,8 +79,8 @@ DATABASES = {"default": env.database("LQOPS_DATABASE_URL", default=f"sqlite:///{
 _database = DATABASES["default"]
 if _database["ENGINE"].endswith("sqlite3"):
     private_database(_database["NAME"])
-    # WAL lets readers go on while one process writes; FULL means that committed is on disk; IMMEDIATE takes the write
-    # lock at BEGIN, so a transaction that reads and then writes can never fail half-way with "database is locked".
+    # WAL lets readers continue while one process writes. FULL means that a commit is on disk. IMMEDIATE takes the write
+    # lock at BEGIN, so a transaction that reads and then writes cannot fail half-way with "database is locked".
     _database["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
@@ -87,17 +88,17 @@ if _database["ENGINE"].endswith("sqlite3"):
         f"PRAGMA synchronous={env.one_of('LQOPS_SQLITE_SYNCHRONOUS', 'FULL', ('FULL', 'NORMAL', 'EXTRA'))};"
         "PRAGMA foreign_keys=ON;",
     }
-else:  # a process that stands still in the middle of a transaction keeps its locks no longer than this
-    _database["OPTIONS"].setdefault("options", "-c idle_in_transaction_session_timeout=20s")
+else:  # a process that hangs inside a transaction keeps its locks no longer than this
+    _database.setdefault("OPTIONS", {}).setdefault("options", "-c idle_in_transaction_session_timeout=20s")
 _database["CONN_MAX_AGE"] = env.whole("LQOPS_CONN_MAX_AGE", 0)
 
-# --- The queue: transport only. What it loses or delivers twice is found by our own rows, or refused ---
+# --- Queue: transport only. Our own rows find tasks that it loses and refuse those that it delivers twice ---
 
 _broker = env.text("LQOPS_REDIS_URL")
 Q_CLUSTER = {
     "name": "lqops",
     "workers": env.whole("LQOPS_WORKERS", 2, least=1),
-    # A task is one slice of a session; a slice ends itself at the first boundary after LQOPS_SLICE_SECONDS.
+    # A task is one slice of a session; it ends at the first boundary after LQOPS_SLICE_SECONDS.
     "timeout": 300,
     "retry": 960,
     "queue_limit": 1,
@@ -122,8 +123,8 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 LOGIN_REDIRECT_URL = "admin:index"
-LOGIN_URL = "login"  # open to owners of sessions who are no staff; staff may use the admin's as well
-# The embedded default speaks plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs TLS in front.
+LOGIN_URL = "login"  # for everybody; staff may also use the admin's
+# The default is plain HTTP on loopback; LQOPS_HTTPS=1 turns on everything that needs a TLS proxy in front.
 _https = env.flag("LQOPS_HTTPS", default=False)
 SESSION_COOKIE_SECURE = _https
 CSRF_COOKIE_SECURE = _https
@@ -132,7 +133,7 @@ SECURE_HSTS_SECONDS = 31_536_000 if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _https
 SECURE_HSTS_PRELOAD = _https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else None
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # a probe asks over plain HTTP, from inside
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]  # probes use plain HTTP
 X_FRAME_OPTIONS = "DENY"
 
 LANGUAGE_CODE = "en-gb"
@@ -142,7 +143,7 @@ USE_I18N = False
 USE_TZ = True
 
 STATIC_URL = "static/"
-# Served from where the packages keep them: there is no collecting step that somebody could forget.
+# Served from the packages: no collectstatic step that could be forgotten.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 MEDIA_ROOT = private_folder(VAR_DIR / "media")
@@ -153,7 +154,7 @@ UNFOLD = {
     "SITE_SUBHEADER": "mission control",
     "SITE_SYMBOL": "shield_with_heart",
     "SHOW_VIEW_ON_SITE": False,
-    "LOGIN": {"form": "lqops.web.StaffSignIn"},
+    "LOGIN": {"form": "lqops.web.StaffSignInForm"},
     "SITE_FAVICONS": [
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("lqops/icon.svg")},
     ],
@@ -177,23 +178,23 @@ UNFOLD = {
     },
 }
 
-# --- E-mail: copies of notices, sent by workers; none are written while no server is named ---
+# --- E-mail: copies of notifications. None are written while LQOPS_SMTP_HOST is empty ---
 
 EMAIL_HOST = env.text("LQOPS_SMTP_HOST")
 EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if EMAIL_HOST else 'dummy'}.EmailBackend"
 EMAIL_PORT = env.whole("LQOPS_SMTP_PORT", 587, least=1)
 EMAIL_HOST_USER = env.text("LQOPS_SMTP_USER")
-EMAIL_HOST_PASSWORD = env.secret_behind("LQOPS_SMTP_PASSWORD")
+EMAIL_HOST_PASSWORD = env.optional_secret("LQOPS_SMTP_PASSWORD")
 _smtp_tls = env.one_of("LQOPS_SMTP_TLS", "STARTTLS", ("STARTTLS", "TLS", "NONE"))
 if EMAIL_HOST_PASSWORD and _smtp_tls == "NONE":
-    raise ImproperlyConfigured("LQOPS_SMTP_TLS=NONE would send LQOPS_SMTP_PASSWORD in the clear: use STARTTLS or TLS.")
+    raise ImproperlyConfigured("LQOPS_SMTP_TLS=NONE would send LQOPS_SMTP_PASSWORD unencrypted: use STARTTLS or TLS.")
 EMAIL_USE_TLS = _smtp_tls == "STARTTLS"
 EMAIL_USE_SSL = _smtp_tls == "TLS"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("LQOPS_EMAIL_FROM", "lqops@localhost")
 LQOPS_BASE_URL = env.web_address("LQOPS_BASE_URL", "http://127.0.0.1:8000")
 
-# --- The API (docs/api.md) ---
+# --- API (docs/api.md) ---
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -214,17 +215,17 @@ REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "agents.api.schema.Described",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "agents.api.errors.answer_error",
-    "UNICODE_JSON": False,  # characters that turn text around, or that nobody sees, stand in answers as escapes
+    "UNICODE_JSON": False,  # invisible and direction-changing characters are sent as escapes
 }
 LQOPS_API_RATES = {"read": "1200/min", "write": "300/min", "events": "120/min"}  # per user and web process
 SPECTACULAR_SETTINGS = {
     "TITLE": "lqops",
-    "DESCRIPTION": "Sessions, triggers, approvals and what runs leave behind. Every row belongs to one user.",
+    "DESCRIPTION": "Sessions, triggers, approvals and results. Every row belongs to one user.",
     "VERSION": "1",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
-    # Served from this installation: the page loads nothing from anywhere else.
+    # Served from this installation: the page loads nothing from other sites.
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
@@ -242,7 +243,7 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# --- Log lines: to standard error, one per record, with credentials masked ---
+# --- Logs: to standard error, one line per record, with credentials masked ---
 
 LOGGING = {
     "version": 1,
@@ -261,16 +262,19 @@ LOGGING = {
     },
 }
 
-# --- lqops ---
+# --- Audit log and webhooks ---
 
 LQOPS_CHECKPOINT_FILE = Path(env.text("LQOPS_CHECKPOINT_FILE") or VAR_DIR / "audit" / "checkpoints.jsonl")
 if LQOPS_CHECKPOINT_FILE.exists() and not env.has_secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR):
     raise ImproperlyConfigured(
-        f"{LQOPS_CHECKPOINT_FILE} was signed with a key that is gone: bring LQOPS_AUDIT_KEY (or audit_key in the var "
-        "folder) back, or move the file away to start anew."
+        f"{LQOPS_CHECKPOINT_FILE} was signed with a key that is missing: restore LQOPS_AUDIT_KEY (or audit_key in the "
+        "var folder), or move the file away to start a new one."
     )
 LQOPS_AUDIT_KEY = env.secret("LQOPS_AUDIT_KEY", kept_in=VAR_DIR)
 LQOPS_WEBHOOK_KEY = env.secret("LQOPS_WEBHOOK_KEY", kept_in=VAR_DIR)
+
+# --- Limits of runs, leases and approvals ---
+
 LQOPS_DEFAULT_SESSION_CAP_USD = env.usd("LQOPS_DEFAULT_SESSION_CAP_USD", "5.00")
 LQOPS_INSTALLATION_DAY_CAP_USD = env.usd("LQOPS_INSTALLATION_DAY_CAP_USD", "20.00")
 LQOPS_MESSAGE_JUDGE_CAP_USD = env.usd("LQOPS_MESSAGE_JUDGE_CAP_USD", "0.10")
@@ -279,7 +283,7 @@ LQOPS_HEARTBEAT_SECONDS = env.seconds("LQOPS_HEARTBEAT_SECONDS", 5)
 if LQOPS_HEARTBEAT_SECONDS * 2 > LQOPS_LEASE_SECONDS:
     raise ImproperlyConfigured(
         f"LQOPS_HEARTBEAT_SECONDS={LQOPS_HEARTBEAT_SECONDS:g} must be at most half of "
-        f"LQOPS_LEASE_SECONDS={LQOPS_LEASE_SECONDS:g}, or workers lose what they hold."
+        f"LQOPS_LEASE_SECONDS={LQOPS_LEASE_SECONDS:g}, or workers lose their leases."
     )
 LQOPS_SLICE_SECONDS = env.seconds("LQOPS_SLICE_SECONDS", 60)
 LQOPS_REQUEUE_SECONDS = env.seconds("LQOPS_REQUEUE_SECONDS", 30)
@@ -289,27 +293,31 @@ LQOPS_MAX_RUNNING_PER_USER = env.whole("LQOPS_MAX_RUNNING_PER_USER", 5, least=1)
 LQOPS_MAX_RECOVERIES = env.whole("LQOPS_MAX_RECOVERIES", 3)
 LQOPS_APPROVAL_LIFETIME = timedelta(seconds=env.seconds("LQOPS_APPROVAL_SECONDS", 86_400))
 LQOPS_FOUR_EYES = env.flag("LQOPS_FOUR_EYES", default=False)
-# Models: what there is to ask, what it costs, and who plays which part (docs/models.md)
+
+# --- Models: what there is, its prices and its roles (docs/models.md) ---
+
 _models = configured_models(env)
 LQOPS_MODELS = _models.declared
 LQOPS_MODEL_ROLES = _models.roles
 LQOPS_MODEL_TRIES = env.whole("LQOPS_MODEL_TRIES", 3, least=1)
 
-# Where folders with a SKILL.md are looked for (docs/playbooks.md); the samples, until somebody says otherwise
+# --- Skills (docs/playbooks.md, docs/skills.md) ---
+
+# Folders with a SKILL.md in each of their folders; the samples by default
 _sample_skills = BASE_DIR / "samples" / "skills"
 LQOPS_SKILL_FOLDERS = [Path(folder).absolute() for folder in env.listed("LQOPS_SKILL_FOLDERS")] or [
     folder for folder in (_sample_skills,) if folder.is_dir()
 ]
 
-# Modules with callable skills of one's own, and hosts that skills may read from unasked (docs/skills.md)
+# Modules with callable skills of this installation, and hosts that skills may read without approval
 LQOPS_SKILL_MODULES = env.listed("LQOPS_SKILL_MODULES")
 LQOPS_SKILL_LIMITS = env.counts("LQOPS_SKILL_LIMITS", ("SAFE", "MONITORED", "CONTROLLED", "RESTRICTED", "PRIVILEGED"))
 LQOPS_SKILL_HOSTS = env.listed("LQOPS_SKILL_HOSTS")
 
-# What skills are given by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME>, or LQOPS_SECRET_<NAME>_FILE
+# Secrets that skills get by handle, {"$secret": "name"}: LQOPS_SECRET_<NAME> or LQOPS_SECRET_<NAME>_FILE
 LQOPS_SECRETS = env.named_secrets("LQOPS_SECRET_", but=("KEY",))
 
-# The step loop and its guardrails, as all agents have them unless they say otherwise (docs/skills.md)
+# Defaults of the step loop and its guardrails; an agent may override them
 LQOPS_LOOP = env.mapping("LQOPS_LOOP")
 LQOPS_GUARDRAILS = env.mapping("LQOPS_GUARDRAILS")
 for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", GuardrailsConfig)):
@@ -318,17 +326,20 @@ for _variable, _config in (("LQOPS_LOOP", LoopConfig), ("LQOPS_GUARDRAILS", Guar
     except ValueError as error:
         raise ImproperlyConfigured(f"{_variable}: {error}") from error
 
-# Agents that pace themselves: folders and slices of sensors, events kept, the sample's port (docs/autonomy.md)
+# --- Loops and sensors (docs/autonomy.md) ---
+
 LQOPS_SENSOR_ROOTS = [Path(folder).absolute() for folder in env.listed("LQOPS_SENSOR_ROOTS")] or [VAR_DIR / "watched"]
 LQOPS_SENSOR_SLICE_SECONDS = env.seconds("LQOPS_SENSOR_SLICE_SECONDS", 50)
 LQOPS_EVENTS_KEPT = env.whole("LQOPS_EVENTS_KEPT", 1_000, least=1)
 LQOPS_SAMPLE_METRICS_PORT = env.whole("LQOPS_SAMPLE_METRICS_PORT", 8765, least=1)
 
+# --- Network and secrets ---
+
 # What may be fetched although it is not public: exact names or *.suffix, and networks in CIDR form
 LQOPS_NET_ALLOW_HOSTS = env.listed("LQOPS_NET_ALLOW_HOSTS")
 LQOPS_NET_ALLOW_NETWORKS = env.networks("LQOPS_NET_ALLOW_NETWORKS")
 
-# Values that must never show anywhere, masked in every spelling
+# Values that are masked everywhere, in every spelling
 LQOPS_KNOWN_SECRETS = [
     *env.listed("LQOPS_KNOWN_SECRETS"),
     SECRET_KEY,
@@ -336,6 +347,6 @@ LQOPS_KNOWN_SECRETS = [
     LQOPS_WEBHOOK_KEY,
     _database.get("PASSWORD", ""),
     EMAIL_HOST_PASSWORD,
-    *(env.secret_behind(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
+    *(env.optional_secret(entry.get("key_env", "")) for entry in LQOPS_MODELS.values()),
     *(form for value in LQOPS_SECRETS.values() for form in masked_forms(value)),
 ]

@@ -1,4 +1,4 @@
-"""Addresses of the web process."""
+"""URLs of the web process."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
@@ -7,14 +7,14 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from agents import http
-from lqops.web import SignIn, healthz
+from lqops.web import SignInForm, healthz
 
 admin.autodiscover()
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignIn), name="login"),
+    path("login/", LoginView.as_view(template_name="login.html", authentication_form=SignInForm), name="login"),
     path("healthz", healthz, name="healthz"),
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
     path("hooks/<str:public_id>", http.receive, name="hook"),

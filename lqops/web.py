@@ -1,8 +1,4 @@
-"""What every answer carries: a request id to find it again by, and a policy for what its page may load and run.
-
-The id of the request at hand is in a context variable, for log lines and the record; whoever has the request reads its
-X-Request-ID header, which is always there and always a safe label.
-"""
+"""The web process around the pages: middleware, limits on request bodies, /healthz and the sign-in forms."""
 
 import json
 import re
@@ -27,29 +23,29 @@ from agents.api.fields import FORM_OVERHEAD
 from agents.conf import clock
 from agents.guard import selftest
 from agents.models import Installation
-from agents.people.keys import sign_in_begin, sign_in_done
+from agents.people.sign_ins import sign_in_begin, sign_in_done
 from agents.sessions.control_room import Health, health
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from audit.context import current_request_id
 
-SAFE_LABEL = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+# --- Middleware ---
 
-_POLICY = (
+SAFE_REQUEST_ID: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+_POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; script-src 'self'{eval}; "
     "object-src 'none'; base-uri 'self'; frame-ancestors 'none'; form-action 'self'"
 )
-POLICY = _POLICY.format(eval="")
-# The admin's script library compiles the expressions in its templates: its pages need eval, and no others get it.
-ADMIN_POLICY = _POLICY.format(eval=" 'unsafe-eval'")
+POLICY: Final = _POLICY.format(eval="")
+# The admin's script library compiles the expressions in its templates, so its pages need eval.
+ADMIN_POLICY: Final = _POLICY.format(eval=" 'unsafe-eval'")
 
 
 class RequestId(MiddlewareMixin):
-    """Accepts the id that a proxy gave the request if it is a safe label, and makes one otherwise."""
+    """Gives every request and its response an X-Request-ID; log lines and audit events read it from the context."""
 
     def process_request(self, request: HttpRequest) -> None:
-        given = request.META.get("HTTP_X_REQUEST_ID", "")
-        request.META["HTTP_X_REQUEST_ID"] = given if SAFE_LABEL.fullmatch(given) else uuid.uuid4().hex
+        request.META["HTTP_X_REQUEST_ID"] = _request_id(request.META.get("HTTP_X_REQUEST_ID", ""))
         current_request_id.set(request.META["HTTP_X_REQUEST_ID"])
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -58,8 +54,13 @@ class RequestId(MiddlewareMixin):
         return response
 
 
+def _request_id(given: str) -> str:
+    """Return the id that a proxy has set, if it is safe to log, or else a new one."""
+    return given if SAFE_REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
 class ContentSecurityPolicy(MiddlewareMixin):
-    """Pages load and run what this site serves and nothing else. A view that set a policy of its own keeps it."""
+    """Lets pages load and run only what this site serves. A view may set a policy of its own."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         match = request.resolver_match
@@ -68,18 +69,17 @@ class ContentSecurityPolicy(MiddlewareMixin):
         return response
 
 
-# How many bytes a request may bring, judged before Django sees it and before anybody is asked who they are.
+# --- Limits on request bodies ---
 #
-# Django takes a whole body in, on disk, before the first line of ours runs. So the limit stands outside of it: a body
-# that says it is too long is refused unread, and one that turns out to be is cut off there. What a page takes exactly
-# is its own matter; this is the bound for strangers.
-
+# Django stores a whole body on disk before any view or permission check runs. So the limit is outside of Django: a body
+# with a Content-Length above the limit is refused unread, and a longer one is cut off. Pages have lower limits of their
+# own; this one holds for everybody, signed in or not.
 
 HOOKS: Final = "/hooks/"
 UPLOADS: Final = frozenset({"/api/v1/documents", "/admin/agents/document/add/"})
-# What is a little too long is still refused by the page that it was meant for, in its own words.
-A_LITTLE: Final = 1_024
-LARGEST_LENGTH: Final = 18  # digits; no need to read more of them
+# A body slightly above the limit of a webhook still reaches its view, which explains the refusal.
+MARGIN_BYTES: Final = 1_024
+MAX_LENGTH_DIGITS: Final = 18
 
 Scope = dict[str, Any]
 Message = Mapping[str, Any]
@@ -89,16 +89,16 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-def limit_of(path: str) -> int:
+def body_limit(path: str) -> int:
     if path.startswith(HOOKS):
-        return MAX_BODY_BYTES + A_LITTLE
+        return MAX_BODY_BYTES + MARGIN_BYTES
     if path in UPLOADS:
         return MAX_BYTES + FORM_OVERHEAD
     return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE) + FORM_OVERHEAD
 
 
-class AsgiBodies:
-    """An ASGI application whose requests have bounded bodies."""
+class AsgiBodyLimit:
+    """An ASGI application that limits the bodies of its requests."""
 
     def __init__(self, application: AsgiApp) -> None:
         self._application = application
@@ -108,19 +108,19 @@ class AsgiBodies:
             await self._application(scope, receive, send)
             return
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        path, given_id = scope["path"], headers.get(b"x-request-id", "")
-        limit = limit_of(path)
-        if _declared(headers.get(b"content-length", "")) > limit:
-            await _answer(send, path, limit, given_id)
+        request_id = headers.get(b"x-request-id", "")
+        limit = body_limit(scope["path"])
+        if _declared_length(headers.get(b"content-length", "")) > limit:
+            await _send_refusal(send, scope["path"], limit, request_id)
             return
-        body = _Body(receive, limit)
+        body = _LimitedBody(receive, limit)
         await self._application(scope, body.receive, send)
         if body.is_cut_off:
-            await _answer(send, path, limit, given_id)
+            await _send_refusal(send, scope["path"], limit, request_id)
 
 
-class _Body:
-    """Hands on what comes in, up to the limit. Beyond it the sender counts as gone, so that nobody goes on reading."""
+class _LimitedBody:
+    """Passes a body on, up to the limit. Beyond it, it reports that the client has disconnected."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive = receive
@@ -138,74 +138,77 @@ class _Body:
         return message
 
 
-def wsgi_bodies(application: WsgiApp) -> WsgiApp:
-    """The same for WSGI, where no body is longer than it says it is."""
+def wsgi_body_limit(application: WsgiApp) -> WsgiApp:
+    """The same for WSGI, where no body is longer than its Content-Length."""
 
-    def bounded(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def limited(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
-        limit = limit_of(path)
-        if _declared(environ.get("CONTENT_LENGTH") or "") <= limit:
+        limit = body_limit(path)
+        if _declared_length(environ.get("CONTENT_LENGTH") or "") <= limit:
             return application(environ, start_response)
         headers, body = _refusal(path, limit, environ.get("HTTP_X_REQUEST_ID", ""))
         start_response("413 Content Too Large", headers)
         return [body]
 
-    return bounded
+    return limited
 
 
-def _declared(length: str) -> int:
-    digits = length.strip()
+def _declared_length(text: str) -> int:
+    digits = text.strip()
     if not (digits.isascii() and digits.isdigit()):
-        return 0  # servers refuse a length that is none
-    return int(digits) if len(digits) <= LARGEST_LENGTH else 10**LARGEST_LENGTH
+        return 0  # servers refuse a Content-Length that is not a number
+    return int(digits) if len(digits) <= MAX_LENGTH_DIGITS else 10**MAX_LENGTH_DIGITS
 
 
-async def _answer(send: Send, path: str, limit: int, given_id: str) -> None:
-    headers, body = _refusal(path, limit, given_id)
+async def _send_refusal(send: Send, path: str, limit: int, request_id: str) -> None:
+    headers, body = _refusal(path, limit, request_id)
     encoded = [(name.lower().encode(), value.encode()) for name, value in headers]
     await send({"type": "http.response.start", "status": 413, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
 
 
 def _refusal(path: str, limit: int, given_id: str) -> tuple[list[tuple[str, str]], bytes]:
-    request_id = given_id if SAFE_LABEL.fullmatch(given_id) else uuid.uuid4().hex
-    message = f"The request is larger than the {limit} bytes that are taken here at once."
-    kind, body = "text/plain; charset=utf-8", f"{message} Send fewer or smaller files.\n".encode()
+    request_id = _request_id(given_id)
+    message = f"The request is larger than the limit of {limit} bytes."
     if path.startswith(("/api/", HOOKS)):
-        told = {"code": "too_large", "message": message, "detail": None, "request_id": request_id}
-        kind, body = "application/json", json.dumps(told).encode()
+        error = {"code": "too_large", "message": message, "detail": None, "request_id": request_id}
+        content_type = "application/json"
+        body = json.dumps(error).encode()
+    else:
+        content_type = "text/plain; charset=utf-8"
+        body = f"{message} Send fewer or smaller files.\n".encode()
     headers = {
-        "Content-Type": kind,
+        "Content-Type": content_type,
         "Content-Length": str(len(body)),
-        "Connection": "close",  # what is still on its way is not waited for
+        "Connection": "close",  # do not wait for the rest of the body
         "X-Content-Type-Options": "nosniff",
         "X-Request-ID": request_id,
     }
     return list(headers.items()), body
 
 
-# --- /healthz: can this installation do safe work right now? For probes and for people; it tells no secret ---
+# --- /healthz, for probes and people. It shows no secret ---
 #
-# 503 when the database cannot be read or lacks the row that every call needs. What an operator must mend (a halt, a
-# suspended model, a lost worker, no ticker) is a red line in a 200: restarting the web process would mend none of it.
+# 503 when the database cannot be read or lacks the installation row. What an operator must fix (a halt, a suspended
+# model, a lost worker, no ticker) is a line in `red` of a 200: restarting the web process would not fix it.
 
 
 @require_safe
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:
     try:
-        return JsonResponse(_state(health(clock())))
+        return JsonResponse(_health_data(health(clock())))
     except DatabaseError:
-        return _unfit("The database cannot be read.")
+        return _unavailable("The database cannot be read.")
     except Installation.DoesNotExist:
-        return _unfit("The installation row is missing: run manage.py migrate.")
+        return _unavailable("The installation row is missing: run manage.py migrate.")
 
 
-def _unfit(why: str) -> JsonResponse:
-    return JsonResponse({"ok": False, "red": [why]}, status=503)
+def _unavailable(problem: str) -> JsonResponse:
+    return JsonResponse({"ok": False, "red": [problem]}, status=503)
 
 
-def _state(found: Health) -> dict[str, Any]:
+def _health_data(found: Health) -> dict[str, Any]:
     return {
         "ok": True,
         "database": "ok",
@@ -224,21 +227,21 @@ def _moment(at: datetime | None) -> str | None:
     return at.isoformat() if at else None
 
 
-# --- The two forms with which people sign in, each behind the brake on guessing passwords ---
+# --- Sign-in forms, with a limit on tries ---
 
 
-class _Braked(AuthenticationForm):
-    """Counts the try, then looks at the password. Where the try comes from is what the server says, not a header."""
+class _LimitedForm(AuthenticationForm):
+    """Counts the try before it checks the password. The address is the server's, not that of a header."""
 
-    waits = False  # there were too many tries: the page says how long, instead of that the password is wrong
+    is_locked = False  # the page then says how long to wait, instead of that the password is wrong
 
     def clean(self) -> dict[str, Any]:
-        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
-        if username is None or not password:
+        username = self.cleaned_data.get("username")
+        if username is None or not self.cleaned_data.get("password"):
             return super().clean()
         address = self.request.META.get("REMOTE_ADDR", "") if self.request else ""
         if wait := sign_in_begin(username=username, address=address, now=clock()):
-            self.waits = True
+            self.is_locked = True
             minutes = ceil(wait.total_seconds() / 60)
             raise ValidationError(f"Too many failed sign-ins. Try again in {minutes} minutes.", code="too_many")
         cleaned = super().clean()
@@ -246,9 +249,9 @@ class _Braked(AuthenticationForm):
         return cleaned
 
 
-class SignIn(_Braked):
+class SignInForm(_LimitedForm):
     """For everybody who has an account."""
 
 
-class StaffSignIn(_Braked, StaffForm):  # type: ignore[misc]  # unfold ships no types
-    """For the control room."""
+class StaffSignInForm(_LimitedForm, StaffForm):  # type: ignore[misc]  # unfold ships no types
+    """For the admin site."""

@@ -1,15 +1,15 @@
-"""The WSGI application, with a bound on what a request may bring."""
+"""The WSGI application, with a limit on request bodies."""
 
 import os
 
 from django.core.wsgi import get_wsgi_application
 
-from lqops.env import private_process
+from lqops.private_files import private_process
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 private_process()
 _django = get_wsgi_application()
 
-from lqops.web import wsgi_bodies  # noqa: E402 what it bounds is read from settings, which are there only now
+from lqops.web import wsgi_body_limit  # noqa: E402 needs the settings, which are loaded above
 
-application = wsgi_bodies(_django)
+application = wsgi_body_limit(_django)

@@ -9,6 +9,8 @@ from django.contrib.auth.models import Permission
 
 from agents.enums import Phase, Status, TriggerKind
 from agents.models import Agent, AgentSession, ModelPrice, Profile, Trigger
+from agents.policy.run_spec import RunSpec
+from agents.triggers.firing import run_now
 
 NOW = datetime(2026, 3, 14, 9, 26, 53, tzinfo=UTC)
 _number = count(1)
@@ -55,3 +57,11 @@ def make_session(status=Status.RUNNING, **fields):
         "last_activity_at": NOW,
     }
     return AgentSession.objects.create(**{**defaults, **fields})
+
+
+def start_run(*, owner, by, now, **what):
+    """Run now, with rows and values by name, as the surfaces have them."""
+    bound = {
+        name: what.pop(name) for name in ("trigger", "agent", "project", "restarted_from", "actor") if name in what
+    }
+    return run_now(RunSpec.of(**what), owner=owner, by=by, now=now, **bound)

@@ -34,8 +34,9 @@ from agents.definitions.in_force import definition_of, pace_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
 from agents.enums import EventKind, Mode, SensorKind, SensorState, Status
 from agents.loop.alerts import alerts_pending
+from agents.loop.guardrails import RATE_WINDOW, tokens_counted
 from agents.loop.heartbeat import heartbeat_of
-from agents.loop.pacing import RATE_WINDOW, Pace, tokens_counted
+from agents.loop.pacing import Pace
 from agents.loop.reads import events_lately, spared_lately, under_way_of
 from agents.loop.state import FieldView, hot_snapshot
 from agents.loop.turns import PACE

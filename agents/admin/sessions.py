@@ -47,6 +47,7 @@ from agents.enums import (
     ToolIntent,
 )
 from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
+from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
@@ -54,7 +55,7 @@ from agents.sessions.questions import may_answer
 from agents.sessions.reads import purposes, read_by, timeline, titled
 from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import questions_open, transcript_shown
-from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from agents.triggers.firing import run_now, session_restart
 from audit.receipt_text import outcome_sentence
 from audit.receipts import ENDINGS
 
@@ -339,6 +340,14 @@ class RunNowForm(OwnedChoices, StyledModelForm):
         model = AgentSession
         fields = ["project", "agent"]
 
+    def bound(self) -> dict[str, Any]:
+        """Whom the run is for: the rows that a session has columns for."""
+        return {name: self.cleaned_data[name] for name in self.Meta.fields}
+
+    def spec(self) -> RunSpec:
+        said = {name: value for name, value in self.cleaned_data.items() if name not in self.Meta.fields}
+        return RunSpec.of(**said)
+
 
 @admin.register(AgentSession)
 class AgentSessionAdmin(FormAdmin):
@@ -469,7 +478,7 @@ class AgentSessionAdmin(FormAdmin):
 
     def create(self, request: HttpRequest, form: Any) -> HttpResponse:
         by = current_user(request)
-        session = run_now(owner=by, by=by, now=clock(), **form.cleaned_data)
+        session = run_now(form.spec(), owner=by, by=by, now=clock(), **form.bound())
         self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))
 

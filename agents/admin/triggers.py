@@ -28,6 +28,7 @@ from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_s
 from agents.models import AgentSession, Budget, Trigger
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import RunSpec
 from agents.sessions.reads import purposes
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
@@ -169,7 +170,7 @@ def _is_in_use(row: Trigger) -> bool:
 
 def _run(action: ActionRequest) -> ActionResult:
     def run(row: Trigger) -> list[AgentSession]:
-        return [run_now(owner=row.owner, by=action.by, now=action.now, trigger=row)]
+        return [run_now(RunSpec(), owner=row.owner, by=action.by, now=action.now, trigger=row)]
 
     return start_each(action, run, "started")
 

@@ -1,6 +1,8 @@
-"""The anonymiser of one model call: hides personal data in what is sent and puts it back into what comes.
+"""The anonymiser of one model call: hides personal data in the request and restores it in the reply.
 
-Texts of one request are read together before any is hidden, so that a name learnt in the last is hidden in the first.
+From the inside out: how a placeholder is written and read, the vault that maps placeholders to originals, the walk over
+messages and JSON, the restoring of a stream, and the anonymiser itself. What is personal is decided in names.py and
+numbers.py.
 """
 
 import json
@@ -13,30 +15,31 @@ from itertools import chain
 from string import ascii_lowercase, digits
 from typing import Any, NamedTuple, Never
 
-from agents.anonymize.names import Name, firms, learn, listed, persons
+from agents.anonymize.names import Name, firms, learn, persons, read_party
 from agents.anonymize.numbers import accounts, addresses, cards, emails, ibans, labelled, outside_web, phones
 from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, has_words, merged
 from agents.types import ModelReply, ModelRequest
 
-# How a placeholder is written, and how it is read back: `PERSON_1_x7k` is kind, number and the mark of this call.
+# --- Placeholders ---
 #
-# The mark is random, so that a placeholder of another call, or one that a model made up, is never taken for ours.
-# Reading is lenient, since models retype: case, `\_`, `-`, blanks and lost underscores are accepted.
+# `PERSON_1_x7k` is kind, number and the mark of this call. The mark is random, so that a placeholder of another call,
+# or one that a model made up, is never taken for ours. Reading is lenient, since models retype: case, `\_`, `-`, blanks
+# and lost underscores are accepted.
 
 
 BETWEEN = r"[ \u00a0_\\\u2011-]{0,3}"
 NUMBER = "[0-9]{1,7}"
 FORM = "[b-z]?"
 MARK = ("[a-z]", "[0-9]", "[a-z]")
-# Text before a placeholder must not make up another one with it. Inside a mark a digit stands second, where no kind has
-# one, and the last letter begins no kind: so a mark that was cut short is never finished by the kind that follows.
+# Text before a placeholder must not form another one with it. The second character of a mark is a digit, where no kind
+# has one, and its last letter begins no kind: so a kind that follows never completes a mark that was cut short.
 LAST_LETTERS = "".join(sorted(set(ascii_lowercase) - {kind[0].lower() for kind in Kind}))
 FORMS = ("", *ascii_lowercase[1:])
 LONGEST = max(map(len, Kind)) + 3 + 7 + 1 + 3 + 3  # the longest spelling that is still read as a placeholder
 
 
 class Token(NamedTuple):
-    """One placeholder: the `form` tells spellings of one name apart, "" for the first and then b to z."""
+    """One placeholder. The `form` tells spellings of one name apart: "" for the first, then b to z."""
 
     kind: Kind
     number: int
@@ -44,7 +47,7 @@ class Token(NamedTuple):
 
 
 def _unfinished(kind: Kind) -> str:
-    """A pattern for a placeholder that the end of the text cuts off anywhere."""
+    """Return a pattern for a placeholder that the end of the text cuts off anywhere."""
     pattern = r"\Z"
     for atom in reversed([*kind[1:], BETWEEN, NUMBER, FORM, BETWEEN, *MARK[:-1]]):
         pattern = rf"(?:\Z|{atom}{pattern})"
@@ -69,31 +72,31 @@ class Grammar:
         return f"{token.kind}_{token.number}{token.form}_{self._mark}"
 
     def found(self, text: str) -> Iterator[tuple[int, int, Token]]:
-        """Everything in the text that reads as a placeholder of this call, whether it was given out or not."""
+        """Yield whatever reads as a placeholder of this call, whether it was given out or not."""
         match = PATTERN.search(text) if self._mark in text.lower() else None
         while match:
             kind, number, form, mark = match.groups()
-            ours = mark.lower() == self._mark
-            if ours:
+            is_ours = mark.lower() == self._mark
+            if is_ours:
                 yield *match.span(), Token(Kind(kind.upper()), int(number), form.lower())
-            # A stranger's mark may reach into a placeholder of ours, so the search goes on inside it.
-            match = PATTERN.search(text, match.end() if ours else match.start() + 1)
+            # Another call's mark may reach into a placeholder of ours, so the search goes on inside it.
+            match = PATTERN.search(text, match.end() if is_ours else match.start() + 1)
 
     def cut(self, text: str) -> int:
-        """Where a placeholder begins that the text to come may finish; the end of the text if there is none."""
+        """Return where a placeholder begins that the next text may complete; the end of the text if none does."""
         done = max((end for _, end, _ in self.found(text)), default=0)
         tail = UNFINISHED.search(text, max(done, len(text) - LONGEST))
         return tail.start() if tail else len(text)
 
 
-# The mapping of one call, both ways. It is never shown, copied, pickled or logged, and ends with its call.
+# --- The vault ---
 
 
 Original = str | int
 
 
-class Secretive:
-    """What holds personal data can be neither pickled nor copied, so no cache, queue or crash report takes it along."""
+class NotCopyable:
+    """Holds personal data: can be neither pickled nor copied, so no cache, queue or crash report keeps it."""
 
     __slots__ = ()
 
@@ -101,8 +104,11 @@ class Secretive:
         raise TypeError(f"{type(self).__name__} holds the personal data of one call: make a new one instead.")
 
 
-class Vault(Secretive):
-    """Gives out placeholders: one number for each person, firm or value, one form for each spelling of it."""
+class Vault(NotCopyable):
+    """The mapping of one call, both ways: one number for each person, firm or value, one form for each spelling.
+
+    It is never shown or logged, and ends with its call.
+    """
 
     __slots__ = ("_current", "_forms", "_numbers", "_originals", "_placeholders", "grammar")
 
@@ -119,7 +125,7 @@ class Vault(Secretive):
         return f"<Vault: {counts or 'empty'}>"
 
     def placeholder(self, original: Original, kind: Kind, key: str) -> str:
-        """The same original gets the same placeholder; another spelling of the same key gets another form of it."""
+        """Return the placeholder of an original; another spelling of the same key gets another form."""
         known = self._placeholders.get(original)
         if known is not None:
             return known
@@ -133,8 +139,8 @@ class Vault(Secretive):
         self._placeholders[original] = self.grammar.spell(token)
         return self._placeholders[original]
 
-    def restored(self, text: str, escaped: Callable[[str], str] = str) -> str:
-        """The text with its placeholders replaced, once: what comes back is not searched again."""
+    def restore(self, text: str, escaped: Callable[[str], str] = str) -> str:
+        """Return the text with its placeholders replaced; restored text is not searched again."""
         pieces: list[str] = []
         at = 0
         for start, end, token in self.grammar.found(text):
@@ -143,24 +149,22 @@ class Vault(Secretive):
                 at = end
         return "".join([*pieces, text[at:]])
 
-    def restored_value(self, text: str) -> Original:
-        """As `restored`, but a text that is one placeholder comes back with the type that was hidden."""
+    def restore_value(self, text: str) -> Original:
+        """As `restore`, but a text that is one placeholder gets back the type that was hidden."""
         for start, end, token in self.grammar.found(text):
             if (start, end) == (0, len(text)):
                 return self._originals.get(token, text)
-        return self.restored(text)
+        return self.restore(text)
 
 
-# --- Walks JSON-shaped data and the messages of a request, and hands every text in it to a function ---
-#
-# Decides which fields are the grammar of a message and are left alone; what is personal is decided elsewhere.
+# --- Texts in messages and JSON ---
 
 
-# Takes a text or a whole number and the key that it stands under; gives what is to stand there instead.
+# Takes a text or a whole number and the key above it; returns its replacement.
 Change = Callable[[Original, str], Any]
 
-# Fields that servers read. `data` and `file_data` hold encoded files.
-GRAMMAR = frozenset(
+# Fields that servers read, which stay as they are. `data` and `file_data` hold encoded files.
+PROTOCOL_FIELDS = frozenset(
     {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "index", "status", "cache_control", "media_type"}
     | {"data", "file_data", "file_id", "signature", "format", "detail"}
 )
@@ -170,7 +174,7 @@ LITERAL = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\
 
 
 def changed_data(value: Any, change: Change, label: str = "") -> Any:
-    """Values, and keys as texts of their own. Items of a list stand under the key of the list."""
+    """Change values, and keys as texts of their own. Items of a list stand under the key of the list."""
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         return change(value, label)
     if isinstance(value, Mapping):
@@ -184,18 +188,18 @@ def changed_data(value: Any, change: Change, label: str = "") -> Any:
 
 
 def changed_message(value: Any, change: Change) -> Any:
-    """A message or a part of one. Inside the arguments of a tool call everything is data."""
+    """Change a message or a part of one. Inside the arguments of a tool call everything is data."""
     if isinstance(value, str):
         return changed_text(value, change)
     if isinstance(value, Mapping):
-        kept = GRAMMAR | {"name"} if _names_a_tool(value) else GRAMMAR
+        kept = PROTOCOL_FIELDS | {"name"} if _names_tool(value) else PROTOCOL_FIELDS
         return {key: item if key in kept else _changed_field(key, item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [changed_message(item, change) for item in value]
     return value
 
 
-def _names_a_tool(value: Mapping[str, Any]) -> bool:
+def _names_tool(value: Mapping[str, Any]) -> bool:
     return not ARGUMENTS.isdisjoint(value) or value.get("role") in TOOL_ROLES
 
 
@@ -206,7 +210,7 @@ def _changed_field(key: str, value: Any, change: Change) -> Any:
 
 
 def changed_text(text: str, change: Change) -> Any:
-    """A text that is JSON is changed inside its strings, so that it stays JSON and its escapes hide nothing."""
+    """Change a text; JSON is changed inside its strings, so that it stays JSON and its escapes hide nothing."""
     if text.startswith("data:"):
         return text
     return changed_json(text, change) if is_json(text) else change(text, "")
@@ -240,14 +244,12 @@ def changed_json(text: str, change: Change) -> str:
 
 
 def _literal(literal: str, value: Original, change: Change, label: str) -> str:
-    """The literal as it was written, unless its value changes."""
+    """Return the literal as it was written, unless its value changes."""
     new = change(value, label)
     return literal if new == value else json.dumps(new, ensure_ascii=False)
 
 
-# Restores a reply that comes in pieces, cut anywhere. What may be the beginning of a placeholder is held back.
-#
-# At most one placeholder is held (`LONGEST` characters), and in JSON one unfinished escape (5 characters) besides.
+# --- Restoring a stream ---
 
 
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[\s\S])")
@@ -256,18 +258,22 @@ NEEDS_ESCAPE = '"\\'
 
 
 def in_json(original: str) -> str:
-    """A restored value as it must stand inside a JSON string."""
+    """Escape a restored value for the inside of a JSON string."""
     return json.dumps(original, ensure_ascii=False)[1:-1]
 
 
 def _plain(match: re.Match[str]) -> str:
-    r"""Printable ASCII needs no escape (`\u005f` is `_`), and a placeholder is made of nothing else."""
+    r"""Decode printable ASCII, which needs no escape (`\u005f` is `_`): placeholders consist of nothing else."""
     char = chr(int(match[1], 16)) if match[1] else ""
     return char if char.isascii() and char.isprintable() and char not in NEEDS_ESCAPE else match[0]
 
 
-class RestoringStream(Secretive):
-    """`feed` gives what is certain, `close` the rest. As JSON, restored values are escaped to fit in their strings."""
+class RestoringStream(NotCopyable):
+    """Restores a reply that comes in pieces, cut anywhere: `feed` returns what is certain, `close` the rest.
+
+    It holds back at most one placeholder (`LONGEST` characters), and in JSON one unfinished escape (5 characters). As
+    JSON, restored values are escaped to fit in their strings.
+    """
 
     __slots__ = ("_as_json", "_closed", "_escape", "_held", "_vault")
 
@@ -283,14 +289,16 @@ class RestoringStream(Secretive):
 
     def feed(self, chunk: str) -> str:
         if self._closed:
-            raise ValueError("This stream is closed: take a new one for each reply.")
+            raise ValueError("This stream is closed: make a new one for each reply.")
         self._held += self._read(chunk) if self._as_json else chunk
         cut = self._vault.grammar.cut(self._held)
-        ready, self._held = self._held[:cut], self._held[cut:]
-        return self._restored(ready)
+        certain = self._held[:cut]
+        self._held = self._held[cut:]
+        return self._restored(certain)
 
     def close(self) -> str:
-        rest, self._held, self._escape = self._held + self._escape, "", ""
+        rest = self._held + self._escape
+        self._held = self._escape = ""
         self._closed = True
         return self._restored(rest)
 
@@ -302,48 +310,52 @@ class RestoringStream(Secretive):
         return ESCAPE.sub(_plain, text[:end])
 
     def _restored(self, text: str) -> str:
-        return self._vault.restored(text, in_json if self._as_json else str)
+        return self._vault.restore(text, in_json if self._as_json else str)
+
+
+# --- The anonymiser ---
 
 
 PATTERNS = (emails, addresses, ibans, cards, phones)
 NAMES = frozenset({Kind.PERSON, Kind.ORG})
-# Kinds that a word nearby gave away: the same value elsewhere is hidden without it.
-TOLD = frozenset({Kind.ACCT, Kind.PHONE})
+# Kinds that a word nearby announces: elsewhere the same value is hidden without that word.
+ANNOUNCED = frozenset({Kind.ACCT, Kind.PHONE})
 EXACT = frozenset({Kind.TEXT, Kind.EMAIL, Kind.IP})
 FENCED = re.compile(r"\s*```(?:json)?\s*([\[{].*[\]}])\s*```\s*", re.DOTALL)
 
 Item = tuple[Original, str]
 
 
-class Anonymizer(Secretive):
-    """One for each model call; not to be shared. `parties` are names to hide wherever they stand."""
+class Anonymizer(NotCopyable):
+    """Make one for each model call, and do not share it. `parties` are names to hide wherever they stand."""
 
     __slots__ = ("_known", "_vault")
 
     def __init__(self, parties: Iterable[str] = ()) -> None:
         self._vault = Vault()
         self._known = Known()
-        names = [listed(party) for party in parties if has_words(party)]
+        names = [read_party(party) for party in parties if has_words(party)]
         for reading, name in sorted(names, key=lambda item: -len(item[0].folded)):
             learn(self._known, reading, name, as_listed=True)
 
     def __repr__(self) -> str:
         return f"<Anonymizer: {self._vault!r}>"
 
-    # --- Hiding ---
-
     def hide(self, text: str) -> str:
         return str(self._hidden([(text, "")])[text, ""])
 
     def hide_data(self, value: Any) -> Any:
-        """JSON-shaped data with its values hidden, and its keys where they hold personal data."""
+        """Hide the values of JSON-shaped data, and its keys where they hold personal data."""
         items: list[Item] = []
         changed_data(value, _collector(items))
         hidden = self._hidden(items)
         return changed_data(value, lambda *item: hidden[item])
 
     def hide_request(self, request: ModelRequest) -> ModelRequest:
-        """The request as it may be sent: messages and past tool calls are hidden, tools and schema stay as they are."""
+        """Return the request as it may be sent: messages and past tool calls hidden, tools and schema unchanged.
+
+        All texts are read before any is hidden, so that a name learnt in the last is hidden in the first.
+        """
         items: list[Item] = []
         for message in request.messages:
             changed_message(message, _collector(items))
@@ -357,7 +369,7 @@ class Anonymizer(Secretive):
         return {item: self._replaced(item[0], *read[:2]) for item, read in found.items()}
 
     def _read(self, value: Original, label: str) -> tuple[Reading, list[Span], list[Name]]:
-        """What can be seen in a text by itself."""
+        """Find what a text shows without knowledge of the others."""
         reading = Reading(str(value))
         text = reading.text
         shown = chain.from_iterable(pattern(text) for pattern in PATTERNS)
@@ -372,8 +384,8 @@ class Anonymizer(Secretive):
         for reading, spans, seen in found:
             for name in seen:
                 names.setdefault((reading.key(name.first, name.last), name.kind), (reading, name))
-            told = {(reading.text[span.start : span.end], span.kind) for span in spans if span.kind in TOLD}
-            for text, kind in told:
+            announced = {(reading.text[span.start : span.end], span.kind) for span in spans if span.kind in ANNOUNCED}
+            for text, kind in announced:
                 value = Reading(text)
                 self._known.add(value, 0, len(value.folded), Leaf(kind, ""))
             spans.extend(reading.span(name.first, name.last, name.kind) for name in seen)
@@ -398,21 +410,19 @@ class Anonymizer(Secretive):
             at = span.end
         return "".join([*pieces, text[at:]])
 
-    # --- Restoring ---
-
     def restore(self, text: str) -> str:
-        return self._vault.restored(text)
+        return self._vault.restore(text)
 
     def restore_json(self, text: str) -> str:
-        """JSON text with its values restored; it stays JSON whatever they hold."""
+        """Restore the values of a JSON text; it stays JSON whatever they hold."""
         stream = self.stream(as_json=True)
         return stream.feed(text) + stream.close()
 
     def restore_data(self, value: Any) -> Any:
-        return changed_data(value, lambda item, _: self._vault.restored_value(item) if isinstance(item, str) else item)
+        return changed_data(value, lambda item, _: self._vault.restore_value(item) if isinstance(item, str) else item)
 
     def restore_reply(self, reply: ModelReply) -> ModelReply:
-        """The reply with every text in it restored. A text that is JSON, fenced or not, stays JSON."""
+        """Restore every text of a reply. A text that is JSON, fenced or not, stays JSON."""
         return replace(
             reply,
             **{
@@ -428,7 +438,7 @@ class Anonymizer(Secretive):
         return self.restore_json(item) if is_json(fenced[1] if fenced else item) else self.restore(item)
 
     def stream(self, *, as_json: bool = False) -> RestoringStream:
-        """For a reply that comes in pieces; `as_json` for the fragments of a tool call's arguments."""
+        """Return a stream for a reply in pieces; `as_json` for the fragments of a tool call's arguments."""
         return RestoringStream(self._vault, as_json=as_json)
 
 
@@ -441,7 +451,7 @@ def _collector(items: list[Item]) -> Any:
 
 
 def _key(text: str, kind: Kind) -> str:
-    """What tells two values apart: a number without its separators, a name without case, an address as it is."""
+    """Return what tells two values apart: a number without separators, a name without case, an address as it is."""
     if kind in EXACT:
         return text.casefold()
     reading = Reading(text)

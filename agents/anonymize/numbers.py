@@ -1,17 +1,77 @@
-"""Finds numbers that show by themselves what they are: IBANs, payment cards and telephones.
+"""Finds e-mail and IP addresses, IBANs, payment cards, telephones, and numbers that a word nearby calls an account.
 
-Every pattern is bounded. A number is left alone when it reads as a date, an amount, a clause or a version.
+Every pattern is bounded and begins with the character that it takes, which is searched for several times faster than
+one that looks behind first. A number that reads as a date, an amount, a clause or a version is left alone.
 """
 
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from agents.anonymize.reading import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS, Kind, Known, Leaf, Reading, Span
+from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span
+from agents.anonymize.tables import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS
+
+# --- E-mail and IP addresses ---
+
+
+# Found at the "@" and extended to the left, so that a long text without one costs nothing.
+DOMAIN = re.compile(r"@(?<=[\w'+%.-]@)(?:[\w-]{1,63}\.){1,8}(?:xn--[a-z0-9-]{1,58}|[^\W\d_]{2,63})(?![\w-]|:[\w~/])")
+LOCAL = re.compile(r"[\w.%+'-]{1,64}")
+LOCAL_EDGE = ".%+'-"
+
+IPV4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
+IPV6 = re.compile(
+    r"[0-9A-Fa-f:](?<![\w:.].)(?=[0-9A-Fa-f]{0,3}:)[0-9A-Fa-f:]{1,38}(?:\.\d{1,3}){0,3}(?!\w|:|\.\w)", re.ASCII
+)
+# Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
+NO_ADDRESS = re.compile(
+    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule"
+    r"|ziffer|nr|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
+    re.IGNORECASE,
+)
+LOOK_BEHIND = 60
+HEADING = re.compile(r"\.? +\w")
+LARGEST_CLAUSE = 99
+DIGIT = re.compile("[0-9]")
+NETMASK = 255
+
+
+def emails(text: str) -> Iterator[Span]:
+    for found in DOMAIN.finditer(text):
+        local = LOCAL.match(text[max(0, found.start() - 64) : found.start()][::-1])
+        start = found.start() - (len(local[0].rstrip(LOCAL_EDGE)) if local else 0)
+        if start < found.start():
+            yield Span(start, found.end(), Kind.EMAIL)
+
+
+def addresses(text: str) -> Iterator[Span]:
+    for found in IPV4.finditer(text):
+        if _is_host(found[0]) and not _is_numbering(text, found):
+            yield Span(*found.span(), Kind.IP)
+    for found in IPV6.finditer(text):
+        if _is_host(found[0]) and DIGIT.search(found[0]):  # "dead::beef" is code
+            yield Span(*found.span(), Kind.IP)
+
+
+def _is_host(text: str) -> bool:
+    """Return False for loopback, netmasks and the like: they name nobody's machine."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified or address.is_multicast or address.packed[0] == NETMASK)
+
+
+def _is_numbering(text: str, found: re.Match[str]) -> bool:
+    before = text[max(0, found.start() - LOOK_BEHIND) : found.start()].rpartition("\n")[2]
+    if NO_ADDRESS.search(before):
+        return True
+    is_small = all(0 < int(part) <= LARGEST_CLAUSE for part in found[0].split("."))
+    return not before.strip() and is_small and HEADING.match(text, found.end()) is not None
+
 
 # --- IBAN ---
 
-# Patterns begin with the digit that they take, and only then look behind: that is searched for several times faster.
 IBAN_HEAD = re.compile(r"\d(?<=[A-Za-z]{2}\d)(?<![^\W_][A-Za-z]{2}\d)\d(?=[ \u00a0-]?[A-Za-z0-9]{2})", re.ASCII)
 IBAN_BODY = {
     length: re.compile(rf"(?:[ \u00a0-]?[A-Z0-9]){{{length - 4}}}(?![A-Z0-9])", re.IGNORECASE | re.ASCII)
@@ -104,7 +164,7 @@ NOT_IN_WEB = frozenset({Kind.PHONE, Kind.CARD})
 
 
 def outside_web(text: str, spans: list[Span]) -> list[Span]:
-    """Digits in a web address are its business; addresses and names in it are still found."""
+    """Drop telephones and cards inside web addresses; e-mail addresses and names in them are kept."""
     webs = [found.span() for found in WEB.finditer(text)]
     kept = []
     at = 0
@@ -117,14 +177,12 @@ def outside_web(text: str, spans: list[Span]) -> list[Span]:
     return kept
 
 
-# --- Finds numbers that a word nearby calls an account, an identity number or a telephone ---
-#
-# The word is looked up, not searched for; the number must come within a few characters and have digits enough.
+# --- Accounts, identity numbers and telephones behind a word ---
 
 
 LEAST_DIGITS = 6
 TELEPHONE = rf"([+(]{{0,2}}\d(?:{JOIN}\d){{5,14}}{ENDS})"
-TOLD_TELEPHONE = re.compile(
+ANNOUNCED_TELEPHONE = re.compile(
     rf"(?: ?(?:no|number|nr|nummer|num)\b)?[.:)=\"']{{0,3}}[ \t]{{0,3}}[\"']?{TELEPHONE}", re.IGNORECASE | re.ASCII
 )
 LABELLED_TELEPHONE = re.compile(TELEPHONE, re.ASCII)
@@ -147,35 +205,36 @@ LABEL_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
 def _phrases(table: str, kind: Kind) -> Known:
-    """A phrase that is written in capitals is an acronym, and counts in capitals only: EIN, not the German "ein"."""
+    """Read a table. A phrase in capitals is an acronym and counts in capitals only: EIN, not the German "ein"."""
     known = Known()
     for phrase in table.split(";"):
         reading = Reading(phrase.strip())
-        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.shout(0)))
+        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.is_upper(0)))
     return known
 
 
 WORDS = (_phrases(ACCOUNT_WORDS, Kind.ACCT), _phrases(PHONE_WORDS, Kind.PHONE))
 
 
-def _calls(reading: Reading) -> Iterator[tuple[int, Kind]]:
-    """Where a word ends that calls for a number, and for which kind."""
+def _number_words(reading: Reading) -> Iterator[tuple[int, Kind]]:
+    """Yield where a word ends that announces a number, and the kind of number."""
     for words in WORDS:
         for first, last, leaf in words.find(reading):
-            if not leaf.capital or reading.shout(first):
+            if not leaf.capital or reading.is_upper(first):
                 yield reading.ends[last - 1], leaf.kind
 
 
 def accounts(reading: Reading) -> Iterator[Span]:
+    """Yield the numbers that follow such a word within a few characters and have enough digits."""
     text = reading.text
     for found in SOCIAL_SECURITY.finditer(text):
         yield Span(*found.span(), Kind.ACCT)
-    for end, kind in _calls(reading):
+    for end, kind in _number_words(reading):
         yield from _account_after(text, end) if kind is Kind.ACCT else _telephone_after(text, end)
 
 
 def _telephone_after(text: str, end: int) -> Iterator[Span]:
-    found = TOLD_TELEPHONE.match(text, end)
+    found = ANNOUNCED_TELEPHONE.match(text, end)
     if found:
         yield Span(*found.span(1), Kind.PHONE)
 
@@ -197,71 +256,11 @@ def _account(text: str, start: int) -> Iterator[Span]:
 
 
 def labelled(value: str, label: str) -> Iterator[Span]:
-    """The whole value, when the key that it stands under calls for it and it has the shape."""
+    """Yield the whole value when the key above it announces such a number and the value has its form."""
     if not label or sum(map(str.isdigit, value)) < LEAST_DIGITS:
         return
-    kinds = {kind for _, kind in _calls(Reading(LABEL_BREAK.sub(" ", label)))}
+    kinds = {kind for _, kind in _number_words(Reading(LABEL_BREAK.sub(" ", label)))}
     if Kind.ACCT in kinds:
         yield from (span for span in _account(value, 0) if span.end == len(value))
     if Kind.PHONE in kinds and LABELLED_TELEPHONE.fullmatch(value):
         yield Span(0, len(value), Kind.PHONE)
-
-
-# --- Finds e-mail and IP addresses. Plain web addresses are not personal and stay as they are ---
-
-
-# Looked for at the "@" and extended to the left, so that a long text without one costs nothing.
-DOMAIN = re.compile(r"@(?<=[\w'+%.-]@)(?:[\w-]{1,63}\.){1,8}(?:xn--[a-z0-9-]{1,58}|[^\W\d_]{2,63})(?![\w-]|:[\w~/])")
-LOCAL = re.compile(r"[\w.%+'-]{1,64}")
-LOCAL_EDGE = ".%+'-"
-
-# A pattern that begins with what it takes, and only then looks behind, is searched for several times faster.
-IPV4 = re.compile(r"\d(?<![\w.]\d)\d{0,2}(?:\.\d{1,3}){3}(?!\w|\.\w)", re.ASCII)
-IPV6 = re.compile(
-    r"[0-9A-Fa-f:](?<![\w:.].)(?=[0-9A-Fa-f]{0,3}:)[0-9A-Fa-f:]{1,38}(?:\.\d{1,3}){0,3}(?!\w|:|\.\w)", re.ASCII
-)
-# Four numbers with dots are also a version and a clause: known by the word before, or by heading a line.
-NO_ADDRESS = re.compile(
-    r"(?:(?<!\w)(?:version|release|build|rev|clauses?|sections?|sec|articles?|art|paragraphs?|para|item|annex|schedule"
-    r"|ziffer|nr|no|v|ver)\b\.?|§+) *(?:[\d.]+(?: *(?:,|and|or|to|und|-|\u2013) *))*\Z",
-    re.IGNORECASE,
-)
-LOOK_BEHIND = 60
-HEADING = re.compile(r"\.? +\w")
-LARGEST_CLAUSE = 99
-DIGIT = re.compile("[0-9]")
-NETMASK = 255
-
-
-def emails(text: str) -> Iterator[Span]:
-    for found in DOMAIN.finditer(text):
-        local = LOCAL.match(text[max(0, found.start() - 64) : found.start()][::-1])
-        start = found.start() - (len(local[0].rstrip(LOCAL_EDGE)) if local else 0)
-        if start < found.start():
-            yield Span(start, found.end(), Kind.EMAIL)
-
-
-def addresses(text: str) -> Iterator[Span]:
-    for found in IPV4.finditer(text):
-        if _is_host(found[0]) and not _is_numbering(text, found):
-            yield Span(*found.span(), Kind.IP)
-    for found in IPV6.finditer(text):
-        if _is_host(found[0]) and DIGIT.search(found[0]):  # "dead::beef" is code
-            yield Span(*found.span(), Kind.IP)
-
-
-def _is_host(text: str) -> bool:
-    """Loopback, netmasks and the like name no machine of anybody's."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return False
-    return not (address.is_loopback or address.is_unspecified or address.is_multicast or address.packed[0] == NETMASK)
-
-
-def _is_numbering(text: str, found: re.Match[str]) -> bool:
-    before = text[max(0, found.start() - LOOK_BEHIND) : found.start()].rpartition("\n")[2]
-    if NO_ADDRESS.search(before):
-        return True
-    small = all(0 < int(part) <= LARGEST_CLAUSE for part in found[0].split("."))
-    return not before.strip() and small and HEADING.match(text, found.end()) is not None

@@ -15,11 +15,11 @@ from agents.api.access import demand_opt_in, demand_scope, demand_scope_in_chat
 from agents.api.base import Acting, ApiView
 from agents.api.fields import Body, OwnRow, UsdField
 from agents.api.schema import described
+from agents.ask.answers import Answer, Kind
 from agents.ask.chats import MAX_CHARS, chat_answer
 from agents.ask.entry import ask, ask_within, route, say
 from agents.ask.fast_paths import Scope, scope_of
-from agents.ask.language import Strategy
-from agents.ask.naming import Answer, Kind
+from agents.ask.strategies import Strategy
 from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession

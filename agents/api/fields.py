@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import Field
 from decimal import Decimal
 from typing import IO, Any, Final, NoReturn
 from uuid import UUID
@@ -18,6 +19,7 @@ from agents.api.errors import TooLarge
 from agents.exceptions import NotFound
 from agents.models.fields import PLACES, MicroUSDField
 from agents.policy.costs import MOST_USD
+from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.text.formats import MAX_BYTES
 from audit.redaction import redact
 
@@ -126,6 +128,21 @@ def _oddity(field: Any, value: Any) -> str:
     if isinstance(field, serializers.CharField | serializers.UUIDField) and not isinstance(value, str | None):
         return "Send text."
     return ""
+
+
+class RunOptionsBody(Body):
+    """The options of a run, as agents/policy/run_spec.py declares them."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return super().get_fields() | {each.name: _option_field(each) for each in OPTIONS}
+
+
+def _option_field(each: Field[Any]) -> serializers.Field[Any, Any, Any, Any]:
+    about: dict[str, Any] = {"required": False, "help_text": each.metadata["help"]}
+    if choices := each.metadata["choices"]:
+        return WordField(choices=choices.choices, **about)
+    is_flag = isinstance(getattr(RunSpec(), each.name), bool)
+    return serializers.BooleanField(**about) if is_flag else serializers.DictField(**about)
 
 
 class Shown(serializers.ModelSerializer[Any]):

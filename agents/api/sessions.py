@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import Acting, ApiView, OwnedViewSet
-from agents.api.fields import Body, NoteField, OwnRow, Shown, UsdField, WordField, ref
+from agents.api.fields import Body, NoteField, OwnRow, RunOptionsBody, Shown, UsdField, WordField, ref
 from agents.api.knowledge import DocumentShown
 from agents.api.paging import YesOrNo, public_id
 from agents.api.schema import described
-from agents.enums import AgentState, AnalysisMode, Outcome, Status, TriggerKind
+from agents.enums import AgentState, Outcome, Status, TriggerKind
 from agents.models import (
     Agent,
     AgentSession,
@@ -31,13 +31,14 @@ from agents.models import (
     ToolCall,
 )
 from agents.people.access import row_view
+from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import agent_state
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
 from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import INTERNAL
-from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from agents.triggers.firing import run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt
 from audit.redaction import redact, redact_data
 from audit.rows import UnreadableRow
@@ -288,7 +289,7 @@ class Sessions(OwnedViewSet[AgentSession]):
 # Run now: one session, at once, by one playbook or skill, or towards a goal. The same brakes, the same receipt.
 
 
-class RunBody(Body):
+class RunBody(RunOptionsBody):
     playbook = OwnRow(
         Playbook, required=False, allow_null=True, help_text="What to check against; or a skill, or a goal."
     )
@@ -305,13 +306,6 @@ class RunBody(Body):
     project = OwnRow(Project, required=False, allow_null=True)
     agent = OwnRow(Agent, required=False, allow_null=True)
     max_cost_usd = UsdField(required=False, allow_null=True, help_text="null: the installation's default.")
-    emit_artifacts = serializers.BooleanField(required=False)
-    review_flagged = serializers.BooleanField(
-        required=False, help_text="A person is asked before a run with privilege or scope concerns tells of it."
-    )
-    analysis_mode = WordField(
-        choices=AnalysisMode.choices, required=False, help_text="agentic: in steps, in which the model may call skills."
-    )
 
 
 EXAMPLE = OpenApiExample(
@@ -337,7 +331,8 @@ class RunNow(ApiView):
         none of them, and no goal, asks no model and says so. GET sessions/{id} follows the run.
         """
         said: dict[str, Any] = self.body(RunBody)
-        session = run_now(owner=self.person, by=self.person, now=self.now, **said)
+        bound = {name: said.pop(name) for name in ("agent", "project") if name in said}
+        session = run_now(RunSpec.of(**said), owner=self.person, by=self.person, now=self.now, **bound)
         return Response(SessionShown(session).data, status=201)
 
 

@@ -13,12 +13,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.api.base import OwnedViewSet
-from agents.api.fields import Body, CountField, OwnRow, Shown, UsdField, WordField, ref
+from agents.api.fields import Body, CountField, OwnRow, RunOptionsBody, Shown, UsdField, WordField, ref
 from agents.api.paging import YesOrNo, public_id
 from agents.api.schema import described
 from agents.api.sessions import SessionShown
-from agents.enums import AnalysisMode, EventOutcome, EventSeverity, TriggerKind
+from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.models import Agent, Collection, InboundEvent, Playbook, Project, PromptSkill, Trigger
+from agents.policy.run_spec import OPTION_NAMES, RunSpec
 from agents.triggers.events import TITLE_CHARS, WORD_CHARS, EventAnswer, EventIn, event_receive
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
@@ -47,7 +48,7 @@ class TriggerShown(Shown):
         model = Trigger
         fields = [
             "id", "kind", "name", "enabled", "agent", "project", "playbook", "skill", "collection", "query",
-            "emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails",
+            *OPTION_NAMES,
             "max_cost_usd", "max_cost_per_day_usd",
             "max_runs_per_hour", "pause_after", "cron", "zone", "catch_up_minutes", "next_run_at", "last_run_at",
             "source", "event_type", "category", "min_severity", "failed_in_a_row", "empty_in_a_row", "paused_at",
@@ -55,7 +56,7 @@ class TriggerShown(Shown):
         ]  # fmt: skip
 
 
-class TriggerPatch(Body):
+class TriggerPatch(RunOptionsBody):
     name = serializers.CharField(max_length=120)
     enabled = serializers.BooleanField(required=False)
     agent = OwnRow(Agent, required=False, allow_null=True)
@@ -64,12 +65,6 @@ class TriggerPatch(Body):
     skill = OwnRow(PromptSkill, shared=True, required=False, allow_null=True)
     collection = OwnRow(Collection, required=False, allow_null=True, help_text="A watch keeps the one it was made for.")
     query = serializers.CharField(max_length=500, required=False, allow_blank=True)
-    emit_artifacts = serializers.BooleanField(required=False)
-    review_flagged = serializers.BooleanField(required=False)
-    judge_citations = serializers.BooleanField(required=False)
-    analysis_mode = WordField(choices=AnalysisMode.choices, required=False)
-    loop = serializers.DictField(required=False, help_text="Settings of the step loop, such as max_steps.")
-    guardrails = serializers.DictField(required=False, help_text="Guardrails, such as max_repeated_tool_steps.")
     max_cost_usd = UsdField(
         required=False, allow_null=True, help_text="For each session; null: the installation's default."
     )
@@ -183,7 +178,7 @@ class Triggers(OwnedViewSet[Trigger]):
     @action(detail=True, methods=["post"])
     def run(self, request: Request, **_: Any) -> Response:
         """Runs what the trigger would, now, under its caps; 422 if without an event it has nothing to read."""
-        session = run_now(owner=self.person, by=self.person, now=self.now, trigger=self.get_object())
+        session = run_now(RunSpec(), owner=self.person, by=self.person, now=self.now, trigger=self.get_object())
         return Response(SessionShown(session).data, status=201)
 
     @described("triggers_set_cap", TriggerShown(many=True), body=CapBody, filters=False)

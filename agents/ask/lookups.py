@@ -1,30 +1,18 @@
-"""Fast paths that only look: status, lists and receipts, of the person's own rows. They write nothing."""
+"""Fast paths that only read: status, lists, receipts and costs of the person's own rows."""
 
 import re
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet, Sum
-from django.template.defaultfilters import pluralize
 
+from agents.ask.answers import Answer, AskContext, lines, listing, message
 from agents.ask.chats import ANSWERED_AT_ONCE
-from agents.ask.language import AGENT, COSTS, COSTS_OF_ONE, QUESTIONS, Request, is_covered
-from agents.ask.naming import (
-    Answer,
-    Asker,
-    dated,
-    days_of,
-    heading,
-    lines,
-    named_days,
-    names_in,
-    rows_by_id,
-    short,
-    told,
-)
+from agents.ask.language import Request
+from agents.ask.matching import Match
+from agents.ask.naming import rows_by_id, short
 from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.projects import precedents_board
@@ -42,143 +30,250 @@ from audit.receipt_text import NAMES, receipt_text
 from audit.receipts import UnknownChain, both_usd, build_receipt, usd
 from audit.rows import UnreadableRow
 
-# The fast path that tells what was spent: by both ledgers, of the person's own sessions. It writes nothing.
+MAX_SHOWN: Final = 20
+_TEXT_CHARS: Final = 80
 
 
-_SHOWN: Final = 20
-_NAME_CHARS: Final = 80
-_SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual": Sum("cost_actual_usd")}
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def costs(request: Request, who: Asker) -> Answer | None:
-    """What the person's sessions that began in a span of days (UTC) cost; by agent, or of one, if that is asked for.
-
-    None if words are left that are neither about costs nor the name of an agent.
-    """
-    named = named_days(request.said)
-    if not is_covered(request, COSTS):
-        agent = agent_meant(request, who.by)
-        return _of_agent(agent, named or "this month", who) if agent else None
-    if request.said & AGENT:
-        return _per_agent(named or "this month", who)
-    days = days_of(who.now)
-    spans = {name: days[name] for name in ("today", named, "last 7 days", "this month") if name}
-    spent = {name: _sums(_sessions_begun(who, *span).aggregate(**_SUMS)) for name, span in spans.items()}
-    installation = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
-    whole = meter_today(BudgetScope.INSTALLATION, 0, cap=installation, name="Installation", now=who.now)
-    text = lines(
-        "Your sessions, by the day on which they began (UTC):",
-        [
-            *(_said(dated(name, spans[name]), row) for name, row in spent.items()),
-            f"the whole installation today: {both_usd(whole.charged_usd, whole.actual_usd)}, cap {usd(whole.cap_usd)}",
-        ],
-    )
-    day = {
-        "charged_usd": f"{whole.charged_usd:.6f}",
-        "actual_usd": f"{whole.actual_usd:.6f}",
-        "cap_usd": None if whole.cap_usd is None else str(whole.cap_usd),
-    }
-    return told(text, spent={name.replace(" ", "_"): row for name, row in spent.items()}, installation=day)
+def _heading(number: int, noun: str, more: str = "") -> str:
+    shown = f"; the first {MAX_SHOWN} are shown" if number > MAX_SHOWN else ""
+    return f"{_count(number, noun)}{more}{shown}:"
 
 
-def agent_meant(request: Request, owner: User) -> Agent | None:
-    """The one agent of the person that a request for costs names, if it says nothing else."""
-    names = names_in(request, owner, ["agent"])
-    agents: list[Agent] = names.of("agent")
-    said = request.without(names.places)
-    return agents[0] if len(agents) == 1 and is_covered(said, COSTS_OF_ONE) else None
+def _list(noun: str, rows: QuerySet[Any], describe: Callable[[Any], tuple[str, Any]], *, empty: str) -> Answer:
+    """A list of rows; `describe` gives the line and the data of one."""
+    count = rows.count()
+    shown = [describe(row) for row in rows[:MAX_SHOWN]]
+    return listing(_heading(count, noun), shown, f"{noun}s", empty=empty, count=count)
 
 
-def _of_agent(agent: Agent, days: str, who: Asker) -> Answer:
-    span = days_of(who.now)[days]
-    row = _sums(_sessions_begun(who, *span).filter(agent=agent).aggregate(**_SUMS))
-    name = one_line(agent.name, _NAME_CHARS)
-    text = f"Sessions of {name} that began {dated(days, span)}, in UTC: {_said(name, row)}."
-    return told(text, agents=[{"id": str(agent.public_id), "name": name, **row}], days=days)
+# --- Status, agents and triggers ---
 
 
-def _per_agent(days: str, who: Asker) -> Answer:
-    span = days_of(who.now)[days]
-    rows: Any = _sessions_begun(who, *span).order_by().values("agent__public_id", "agent__name")
-    found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:_SHOWN]
-    shown = [
-        {
-            "id": str(row["agent__public_id"] or ""),
-            "name": one_line(row["agent__name"] or "without an agent", _NAME_CHARS),
-            **_sums(row),
-        }
-        for row in found
+def status(match: Match, context: AskContext) -> Answer:
+    """The state of the installation, or of the person's agents."""
+    if match.action == "agents":
+        return _agents(context)
+    try:
+        found = health(context.now)
+    except Installation.DoesNotExist:
+        raise Invalid("The installation row is missing: run manage.py migrate.") from None
+    counts = _counts(under_way(context))
+    approvals, questions = pending_approvals(context).count(), pending_questions(context).count()
+    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
+    attention = [
+        *red,
+        *([f"Calls waiting for approval: {approvals}. Ask: what needs my approval?"] if approvals else []),
+        *([f"Questions of agents waiting for an answer: {questions}. Ask: list questions"] if questions else []),
     ]
-    head = f"Your sessions that began {dated(days, span)}, in UTC, by agent:"
-    said = [_said(row["name"], row) for row in shown]
-    return told(lines(head, said, empty=f"Your agents have run nothing {days}."), agents=shown, days=days)
+    state = _halt_text() if found.halted else "Nothing is halted."
+    head = f"{state} Your active runs: {_counts_text(counts) or 'none'}."
+    text = lines(f"{head} Needs attention:", attention) if attention else head
+    text += "" if attention or found.halted else " Nothing needs attention."
+    return message(
+        text,
+        halted=found.halted,
+        red=[*([HALTED] if found.halted else []), *red],
+        sessions=counts,
+        approvals_pending=approvals,
+        questions_pending=questions,
+    )
 
 
-def _sessions_begun(who: Asker, since: datetime, until: datetime) -> QuerySet[AgentSession]:
-    return AgentSession.objects.filter(owner=who.by, created_at__gte=since, created_at__lt=until)
+def _halt_text() -> str:
+    """Who halted all work, why, and how to release it."""
+    halt = current_halt()
+    return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
 
 
-def _sums(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "sessions": row["number"],
-        "charged_usd": f"{row['charged'] or Decimal(0):.6f}",
-        "actual_usd": f"{row['actual'] or Decimal(0):.6f}",
-    }
+def _agents(context: AskContext) -> Answer:
+    rows = Agent.objects.filter(owner=context.user).order_by("name", "pk")
+    active = under_way_of([row.pk for row in rows[:MAX_SHOWN]])
+
+    def describe(row: Agent) -> tuple[str, Any]:
+        name = one_line(row.name, _TEXT_CHARS)
+        loop = active[row.pk].status if row.pk in active else None
+        line = f"{name}: {'on' if row.enabled else 'off'}" + (f", loop {loop}" if loop else "")
+        return line, {"id": str(row.public_id), "name": name, "enabled": row.enabled, "by_itself": loop}
+
+    return _list("agent", rows, describe, empty="You have no agents.")
 
 
-def _said(name: str, row: dict[str, Any]) -> str:
-    number = row["sessions"]
-    cost = both_usd(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
-    return f"{name}: {cost}, {number} session{'' if number == 1 else 's'}"
+def triggers(match: Match, context: AskContext) -> Answer:
+    rows = Trigger.objects.filter(owner=context.user, deleted_at__isnull=True).order_by("-pk")
+    words = match.request.vocabulary
+    if words & {"active", "enabled", "live"}:
+        rows = rows.filter(enabled=True, paused_at__isnull=True)
+    elif "disabled" in words:
+        rows = rows.filter(enabled=False)
+    elif "paused" in words:
+        rows = rows.filter(paused_at__isnull=False)
+    return _list("trigger", rows, _trigger, empty="You have no such triggers.")
 
 
-# The fast path that tells what waits for the person: calls that need a decision, and what agents ask. It writes
-# nothing, and so tells no words of what others are asked.
+def _trigger(row: Trigger) -> tuple[str, Any]:
+    name = one_line(row.name, _TEXT_CHARS)
+    state = "paused" if row.paused_at else "on" if row.enabled else "off"
+    due = row.next_run_at.isoformat() if row.next_run_at and state == "on" else None
+    data = {"id": str(row.public_id), "name": name, "kind": row.kind, "state": state, "next_run_at": due}
+    return f"{name} ({row.kind}, {state}), {short(row)}", data
 
 
-SHOWN: Final = 20
-_WORDS_CHARS: Final = 80
-_DECIDE: Final = " `approve <id>` shows one and how to decide on it."
-_ANSWER: Final = ' Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
+# --- Runs and receipts ---
 
 
-def reachable_approvals(who: Asker) -> QuerySet[Approval]:
-    """Those of the person's own sessions; who may decide on approvals reaches everybody's."""
+_ACTIVE: Final = tuple(status for status in Status if status not in TERMINAL)
+_STATUS_WORDS: Final = {
+    **dict.fromkeys(("running", "active", "open", "live", "ongoing", "unfinished", "progress", "way"), _ACTIVE),
+    "queued": (Status.QUEUED,),
+    "waiting": (Status.WAITING,),
+    "sleeping": (Status.SLEEPING,),
+    "completed": (Status.COMPLETED,),
+    **dict.fromkeys(("finished", "done"), tuple(sorted(TERMINAL))),
+    **dict.fromkeys(("halted", "stopped"), (Status.HALTED,)),
+    **dict.fromkeys(("failed", "fail", "failing", "crashed", "failures"), (Status.FAILED,)),
+}
+
+
+def own_sessions(context: AskContext) -> QuerySet[AgentSession]:
+    return AgentSession.objects.filter(owner=context.user).select_related("agent", "trigger").order_by("-pk")
+
+
+def under_way(context: AskContext) -> QuerySet[AgentSession]:
+    return own_sessions(context).exclude(status__in=sorted(TERMINAL))
+
+
+def _runs(context: AskContext) -> QuerySet[AgentSession]:
+    """Without messages that were answered at once: nothing ran for them."""
+    return own_sessions(context).exclude(ANSWERED_AT_ONCE)
+
+
+def sessions(match: Match, context: AskContext) -> Answer:
+    """The newest runs, of the status, in the days and as many as the request says."""
+    wanted = {status for word in match.request.vocabulary for status in _STATUS_WORDS.get(word, ())}
+    rows = _runs(context)
+    if days := _days_named(match.request):
+        rows = _started_in(rows, _days(context.now)[days])
+    if wanted:
+        rows = rows.filter(status__in=sorted(wanted))
+    count = rows.count()
+    limit = min(int(next(iter(match.request.ids), MAX_SHOWN)), MAX_SHOWN)
+    shown = session_rows(list(rows[:limit]))
+    empty = "" if shown else _no_such_runs(context)
+    return listing(_heading(count, "run"), shown, "sessions", empty=empty, count=count)
+
+
+def _no_such_runs(context: AskContext) -> str:
+    counts = _counts_text(_counts(_runs(context)))
+    return f"You have no such runs. You have: {counts}." if counts else "You have no runs."
+
+
+def _counts(rows: QuerySet[AgentSession]) -> dict[str, int]:
+    return dict(rows.order_by().values_list("status").annotate(number=Count("pk")).order_by("status"))
+
+
+def _counts_text(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
+    """The line and the data of each run."""
+    known = purposes(rows)
+    found = []
+    for row in rows:
+        data = {
+            "id": str(row.public_id),
+            "status": row.status,
+            "terminal_reason": row.terminal_reason,
+            "purpose": one_line(known[row.pk], _TEXT_CHARS),
+            "charged_usd": str(row.cost_total_usd),
+            "actual_usd": str(row.cost_actual_usd),
+            "created_at": row.created_at.isoformat(),
+        }
+        found.append((f"{short(row)} {row.status}: {data['purpose']}, {_cost_text(data)}", data))
+    return found
+
+
+def receipt(match: Match, context: AskContext) -> Answer:
+    ids = match.request.ids
+    if len(ids) == 1:
+        found = rows_by_id(own_sessions(context), ids[0])
+        if not found:
+            raise NotFound(f"You have no run {ids[0]}. Ask: list runs")
+    elif not ids and "receipts" not in match.request.vocabulary and _is_newest(match.request):
+        found = list(_runs(context)[:1])
+    else:
+        found = list(own_sessions(context)[:MAX_SHOWN])
+    if len(found) == 1:
+        return _receipt(found[0])
+    rows = session_rows(found)
+    return listing("Say which run: `show receipt <id>`.", rows, "sessions", empty="You have no runs.")
+
+
+def _is_newest(request: Request) -> bool:
+    return bool(request.vocabulary & {"last", "latest", "newest", "recent"})
+
+
+def _receipt(session: AgentSession) -> Answer:
+    try:
+        built = build_receipt(session.chain)
+    except (UnknownChain, UnreadableRow):
+        return message(f"Run {short(session)} has no receipt yet: it has not started.", session=str(session.public_id))
+    return message(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
+
+
+# --- Approvals and questions ---
+
+
+def reachable_approvals(context: AskContext) -> QuerySet[Approval]:
+    """Those of the person's own runs; of everybody's for those who may decide on approvals."""
     rows = Approval.objects.select_related("session", "session__owner").order_by("created_at", "pk")
-    return rows if who.by.has_perm(PERMISSION) else rows.filter(session__owner=who.by)
+    return rows if context.user.has_perm(PERMISSION) else rows.filter(session__owner=context.user)
 
 
-def pending_approvals(who: Asker) -> QuerySet[Approval]:
-    return reachable_approvals(who).filter(status=ApprovalStatus.PENDING)
+def pending_approvals(context: AskContext) -> QuerySet[Approval]:
+    return reachable_approvals(context).filter(status=ApprovalStatus.PENDING)
 
 
-def pending_questions(who: Asker) -> QuerySet[Question]:
-    """What the person may answer: the same reach."""
+def pending_questions(context: AskContext) -> QuerySet[Question]:
+    """Those that the person may answer: the same rule."""
     rows = Question.objects.filter(status=QuestionStatus.PENDING).select_related("session", "session__owner")
     rows = rows.order_by("asked_at", "pk")
-    return rows if who.by.has_perm(PERMISSION) else rows.filter(session__owner=who.by)
+    return rows if context.user.has_perm(PERMISSION) else rows.filter(session__owner=context.user)
 
 
-def waiting(request: Request, who: Asker) -> Answer | None:
-    """Both, each with how it is dealt with; of the one that nothing is there of, nothing is said. In a chat,
-    `any questions?` is said to the agent: None."""
-    if who.in_chat and request.said & QUESTIONS:
+def waiting(match: Match, context: AskContext) -> Answer | None:
+    """Calls that need a decision and questions of agents. In a chat, `any questions?` is meant for the agent."""
+    asks = {"ask", "asks", "asked", "asking", "question", "questions"}
+    if context.in_chat and match.request.vocabulary & asks:
         return None
-    calls, asked = pending_approvals(who), pending_questions(who)
-    count, questions = calls.count(), asked.count()
-    approvals = [described_approval(row) for row in calls[:SHOWN]]
-    shown = [_described_question(row, who) for row in asked[:SHOWN]]
-    heads = [
-        *([heading(count, "call", " waiting for a decision", most=SHOWN) + _DECIDE] if count else []),
-        *([heading(questions, "question", " waiting for an answer", most=SHOWN) + _ANSWER] if questions else []),
-    ]
-    said = [*map(said_of_approval, approvals), *map(_said_of_question, shown)]
-    text = "\n".join([" ".join(heads), *(f"- {line}" for line in said)]) if heads else "Nothing waits for a decision."
-    return told(text, count=count, approvals=approvals, questions_count=questions, questions=shown)
+    calls = pending_approvals(context)
+    questions = pending_questions(context)
+    calls_count = calls.count()
+    questions_count = questions.count()
+    calls_shown = approval_rows(calls[:MAX_SHOWN])
+    questions_shown = [_question(row, context) for row in questions[:MAX_SHOWN]]
+    heads = []
+    if calls_count:
+        heads.append(f"{_heading(calls_count, 'call', ' waiting for approval')} `approve <id>` shows one in full.")
+    if questions_count:
+        how = 'Answer on the page Questions of the admin, or with `manage.py answer <id> "…" --user NAME`.'
+        heads.append(f"{_heading(questions_count, 'question', ' waiting for an answer')} {how}")
+    rows = [line for line, _ in (*calls_shown, *questions_shown)]
+    return message(
+        lines(" ".join(heads), rows) if heads else "Nothing is waiting for you.",
+        count=calls_count,
+        approvals=[data for _, data in calls_shown],
+        questions_count=questions_count,
+        questions=[data for _, data in questions_shown],
+    )
 
 
-def described_approval(row: Approval) -> dict[str, Any]:
-    """As the list of the API shows it: without arguments."""
+def approval_data(row: Approval) -> dict[str, Any]:
+    """As in the list of the API: without arguments."""
     return {
         "id": str(row.public_id),
         "action": row.action,
@@ -190,226 +285,163 @@ def described_approval(row: Approval) -> dict[str, Any]:
     }
 
 
-def said_of_approval(shown: dict[str, Any]) -> str:
-    return f"{shown['id'][:8]} {shown['action']} (level {shown['level']}) for {shown['owner']}"
+def approval_rows(rows: Iterable[Approval]) -> list[tuple[str, Any]]:
+    """The line and the data of each approval."""
+    return [
+        (f"{short(row)} {row.action} (level {row.level}) for {row.session.owner.get_username()}", approval_data(row))
+        for row in rows
+    ]
 
 
-def _described_question(row: Question, who: Asker) -> dict[str, Any]:
-    own = row.session.owner_id == who.by.pk
-    return {
+def _question(row: Question, context: AskContext) -> tuple[str, Any]:
+    """Without its text if it belongs to somebody else: reading that would have to be audited."""
+    owner = row.session.owner.get_username()
+    text = one_line(row.text, _TEXT_CHARS) if row.session.owner_id == context.user.pk else ""
+    data = {
         "id": str(row.public_id),
-        "text": one_line(row.text, _WORDS_CHARS) if own else "",
+        "text": text,
         "session": str(row.session.public_id),
-        "owner": row.session.owner.get_username(),
+        "owner": owner,
         "expires_at": row.expires_at.isoformat(),
     }
+    return f"{short(row)} asks {owner}" + (f": {text}" if text else ""), data
 
 
-def _said_of_question(shown: dict[str, Any]) -> str:
-    return f"{shown['id'][:8]} asks {shown['owner']}" + (f": {shown['text']}" if shown["text"] else "")
+# --- Precedents ---
 
 
-_UNDER_WAY: Final = tuple(status for status in Status if status not in TERMINAL)
-_STATUS_WORDS: Final = {
-    "running": _UNDER_WAY,
-    "active": _UNDER_WAY,
-    **dict.fromkeys(("open", "live", "ongoing", "unfinished"), _UNDER_WAY),
-    "queued": (Status.QUEUED,),
-    "waiting": (Status.WAITING,),
-    "sleeping": (Status.SLEEPING,),
-    "completed": (Status.COMPLETED,),
-    "finished": tuple(sorted(TERMINAL)),
-    "done": tuple(sorted(TERMINAL)),
-    "halted": (Status.HALTED,),
-    "stopped": (Status.HALTED,),
-    **dict.fromkeys(("failed", "fail", "failing", "crashed", "failures"), (Status.FAILED,)),
-}
-_NEWEST: Final = frozenset({"last", "latest", "newest", "recent"})
+def precedents(match: Match, context: AskContext) -> Answer:
+    rows = precedents_board(context.user.pk)
+    return _list("precedent", rows, _precedent, empty="You have no precedents.")
 
 
-def own_sessions(who: Asker) -> QuerySet[AgentSession]:
-    return AgentSession.objects.filter(owner=who.by).select_related("agent", "trigger").order_by("-pk")
-
-
-def _runs(who: Asker) -> QuerySet[AgentSession]:
-    """Without the messages that were answered at once: nothing ran for them."""
-    return own_sessions(who).exclude(ANSWERED_AT_ONCE)
-
-
-def under_way(who: Asker) -> QuerySet[AgentSession]:
-    return own_sessions(who).exclude(status__in=sorted(TERMINAL))
-
-
-def status(request: Request, who: Asker) -> Answer:
-    """How the installation is; and of the person's agents, when these are asked for."""
-    if request.said & AGENT:
-        return _agents(who)
-    try:
-        found = health(who.now)
-    except Installation.DoesNotExist:
-        raise Invalid("The installation row is missing: run manage.py migrate.") from None
-    mine = under_way(who).order_by().values_list("status").annotate(number=Count("pk"))
-    sessions = dict(mine.order_by("status"))
-    counts = ", ".join(f"{number} {name}" for name, number in sessions.items()) or "none"
-    waiting = {"approvals_pending": pending_approvals(who).count(), "questions_pending": pending_questions(who).count()}
-    red = [line for line in found.red if line != HALTED] + list(skills_left_out())
-    attention = [*red, *(_WAITS[name].format(number) for name, number in waiting.items() if number)]
-    halted = [HALTED] if found.halted else []
-    state = f"{_halt_said()} Your" if found.halted else "Work goes on. Your"
-    head = f"{state} sessions under way: {counts}."
-    text = lines(f"{head} Needs attention:", attention) if attention else head
-    text += "" if attention or halted else " Nothing needs attention."
-    return told(text, halted=found.halted, red=[*halted, *red], sessions=sessions, **waiting)
-
-
-_WAITS: Final = {
-    "approvals_pending": "Calls that wait for a decision: {}. Ask: what waits for me?",
-    "questions_pending": "Questions of agents that wait for an answer: {}. Ask: what waits for me?",
-}
-
-
-def _halt_said() -> str:
-    """By whom all work is halted, why, and how it is released."""
-    halt = current_halt()
-    return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
-
-
-def _agents(who: Asker) -> Answer:
-    rows = list(Agent.objects.filter(owner=who.by).order_by("name", "pk")[:SHOWN])
-    count, going = Agent.objects.filter(owner=who.by).count(), under_way_of([row.pk for row in rows])
-    shown = [
-        {
-            "id": str(row.public_id),
-            "name": one_line(row.name, _NAME_CHARS),
-            "enabled": row.enabled,
-            "by_itself": going[row.pk].status if row.pk in going else None,
-        }
-        for row in rows
-    ]
-    standing = [(row["name"], "on" if row["enabled"] else "off", row["by_itself"]) for row in shown]
-    said = [f"{name}: {state}" + (f", works by itself ({how})" if how else "") for name, state, how in standing]
-    return told(
-        lines(heading(count, "agent", most=SHOWN), said, empty="You have no agents."), count=count, agents=shown
-    )
-
-
-def triggers(request: Request, who: Asker) -> Answer:
-    rows = Trigger.objects.filter(owner=who.by, deleted_at__isnull=True)
-    if request.said & {"active", "enabled", "live"}:
-        rows = rows.filter(enabled=True, paused_at__isnull=True)
-    elif "disabled" in request.said:
-        rows = rows.filter(enabled=False)
-    elif "paused" in request.said:
-        rows = rows.filter(paused_at__isnull=False)
-    count, shown = rows.count(), [_trigger(row) for row in rows.order_by("-pk")[:SHOWN]]
-    said = [f"{row['name']} ({row['kind']}, {row['state']}), {row['id'][:8]}" for row in shown]
-    return told(
-        lines(heading(count, "trigger", most=SHOWN), said, empty="You have no such triggers."),
-        count=count,
-        triggers=shown,
-    )
-
-
-def _trigger(row: Trigger) -> dict[str, Any]:
-    state = "paused" if row.paused_at else "on" if row.enabled else "off"
-    due = row.next_run_at.isoformat() if row.next_run_at and state == "on" else None
-    return {
-        "id": str(row.public_id),
-        "name": one_line(row.name, _NAME_CHARS),
-        "kind": row.kind,
-        "state": state,
-        "next_run_at": due,
-    }
-
-
-def sessions(request: Request, who: Asker) -> Answer | None:
-    """The newest sessions, of a status and as many as the request says. None if the number is no number of rows."""
-    most = next(iter(request.ids), str(SHOWN))
-    if not re.fullmatch(r"[1-9]\d{0,2}", most):
-        return None
-    wanted = {one for word in request.said for one in _STATUS_WORDS.get(word, ())}
-    rows = _runs_begun(_runs(who), request, who)
-    rows = rows.filter(status__in=sorted(wanted)) if wanted else rows
-    count, shown = rows.count(), described(list(rows[: min(int(most), SHOWN)]))
-    text = lines(heading(count, "session", most=SHOWN), [said_of(row) for row in shown], empty=_instead(who))
-    return told(text, count=count, sessions=shown)
-
-
-def _runs_begun(rows: QuerySet[AgentSession], request: Request, who: Asker) -> QuerySet[AgentSession]:
-    """Those that began in the days that the request names, in UTC; all of them if it names none."""
-    span = days_of(who.now).get(named_days(request.said))
-    return rows.filter(created_at__gte=span[0], created_at__lt=span[1]) if span else rows
-
-
-def _instead(who: Asker) -> str:
-    """What there is when there are no sessions of the kind that was asked for."""
-    rows = _runs(who).order_by().values_list("status").annotate(number=Count("pk")).order_by("status")
-    counts = ", ".join(f"{number} {name}" for name, number in rows)
-    return f"You have no such sessions. You have: {counts}." if counts else "You have no sessions."
-
-
-def described(rows: list[AgentSession]) -> list[dict[str, Any]]:
-    known = purposes(rows)
-    return [
-        {
-            "id": str(row.public_id),
-            "status": row.status,
-            "terminal_reason": row.terminal_reason,
-            "purpose": one_line(known[row.pk], _NAME_CHARS),
-            "charged_usd": str(row.cost_total_usd),
-            "actual_usd": str(row.cost_actual_usd),
-            "created_at": row.created_at.isoformat(),
-        }
-        for row in rows
-    ]
-
-
-def said_of(shown: dict[str, Any]) -> str:
-    cost = both_usd(Decimal(shown["charged_usd"]), Decimal(shown["actual_usd"]))
-    return f"{shown['id'][:8]} {shown['status']}: {shown['purpose']}, {cost}"
-
-
-def receipt(request: Request, who: Asker) -> Answer:
-    rows = own_sessions(who)
-    if not request.ids and request.said & _NEWEST and not request.said & {"receipts"}:
-        found = list(_runs(who)[:1])
-    elif len(request.ids) == 1:
-        found = rows_by_id(rows, request.ids[0])
-        if not found:
-            raise NotFound(f"You have no session {request.ids[0]}; ask for `list sessions`.")
-    else:
-        found = list(rows[:SHOWN])
-    if len(found) == 1:
-        return _receipt(found[0])
-    shown = described(found)
-    text = lines("Say which session: `show receipt <id>`.", [said_of(row) for row in shown])
-    return told(text if shown else "You have no sessions.", sessions=shown)
-
-
-def _receipt(session: AgentSession) -> Answer:
-    try:
-        built = build_receipt(session.chain)
-    except (UnknownChain, UnreadableRow):
-        return told(f"Session {short(session)} has no receipt yet: it has not begun.", session=str(session.public_id))
-    return told(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
-
-
-def precedents(request: Request, who: Asker) -> Answer:
-    rows = precedents_board(who.by.pk)
-    count, shown = rows.count(), [_precedent(row) for row in rows[:SHOWN]]
-    said = [
-        f"{row['summary']} ({row['kind']}, seen {row['observed_count']} time{pluralize(row['observed_count'])})"
-        for row in shown
-    ]
-    text = lines(heading(count, "precedent", most=SHOWN), said, empty="You have no precedents.")
-    return told(text, count=count, precedents=shown)
-
-
-def _precedent(row: Precedent) -> dict[str, Any]:
-    return {
+def _precedent(row: Precedent) -> tuple[str, Any]:
+    data = {
         "id": str(row.public_id),
         "kind": row.pattern_kind,
-        "summary": one_line(row.summary, _NAME_CHARS),
+        "summary": one_line(row.summary, _TEXT_CHARS),
         "observed_count": row.observed_count,
         "last_seen_at": row.last_seen_at.isoformat(),
     }
+    return f"{data['summary']} ({row.pattern_kind}, seen {_count(row.observed_count, 'time')})", data
+
+
+# --- Costs ---
+
+
+_SUMS: Final = {"number": Count("pk"), "charged": Sum("cost_total_usd"), "actual": Sum("cost_actual_usd")}
+
+
+def costs(match: Match, context: AskContext) -> Answer | None:
+    """What the person's runs that started in some days (UTC) cost; by agent, or of one agent, if asked for."""
+    named = _days_named(match.request)
+    if match.action == "agents":
+        return _costs_by_agent(named or "this month", context)
+    if match.names.found:
+        agents = match.names.of("agent")
+        return _costs_of_agent(agents[0], named or "this month", context) if len(agents) == 1 else None
+    spans = {name: _days(context.now)[name] for name in ("today", named, "last 7 days", "this month") if name}
+    spent = {name: _sums(_started_in(own_sessions(context), span)) for name, span in spans.items()}
+    cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
+    whole = meter_today(BudgetScope.INSTALLATION, 0, cap=cap, name="Installation", now=context.now)
+    total = both_usd(whole.charged_usd, whole.actual_usd)
+    text = lines(
+        "Your runs, by the day on which they started (UTC):",
+        [
+            *(_spent_line(_days_text(name, spans[name]), row) for name, row in spent.items()),
+            f"the whole installation today: {total}, cap {usd(whole.cap_usd)}",
+        ],
+    )
+    installation = {
+        "charged_usd": f"{whole.charged_usd:.6f}",
+        "actual_usd": f"{whole.actual_usd:.6f}",
+        "cap_usd": None if whole.cap_usd is None else str(whole.cap_usd),
+    }
+    spent = {name.replace(" ", "_"): row for name, row in spent.items()}
+    return message(text, spent=spent, installation=installation)
+
+
+def _costs_of_agent(agent: Agent, days: str, context: AskContext) -> Answer:
+    span = _days(context.now)[days]
+    row = _sums(_started_in(own_sessions(context), span).filter(agent=agent))
+    name = one_line(agent.name, _TEXT_CHARS)
+    text = f"Runs of {name} that started {_days_text(days, span)}, in UTC: {_spent_line(name, row)}."
+    return message(text, agents=[{"id": str(agent.public_id), "name": name, **row}], days=days)
+
+
+def _costs_by_agent(days: str, context: AskContext) -> Answer:
+    span = _days(context.now)[days]
+    rows: Any = _started_in(own_sessions(context), span).order_by().values("agent__public_id", "agent__name")
+    found: Sequence[dict[str, Any]] = rows.annotate(**_SUMS).order_by("-charged", "agent__name")[:MAX_SHOWN]
+    shown = [
+        {
+            "id": str(row["agent__public_id"] or ""),
+            "name": one_line(row["agent__name"] or "without an agent", _TEXT_CHARS),
+            **_sums_data(row),
+        }
+        for row in found
+    ]
+    head = f"Your runs that started {_days_text(days, span)}, in UTC, by agent:"
+    lines_shown = [(_spent_line(row["name"], row), row) for row in shown]
+    return listing(head, lines_shown, "agents", empty=f"You have no runs {days}.", days=days)
+
+
+def _sums(rows: QuerySet[AgentSession]) -> dict[str, Any]:
+    return _sums_data(rows.aggregate(**_SUMS))
+
+
+def _sums_data(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "sessions": row["number"],
+        "charged_usd": f"{row['charged'] or Decimal(0):.6f}",
+        "actual_usd": f"{row['actual'] or Decimal(0):.6f}",
+    }
+
+
+def _cost_text(row: dict[str, Any]) -> str:
+    return both_usd(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
+
+
+def _spent_line(name: str, row: dict[str, Any]) -> str:
+    return f"{name}: {_cost_text(row)}, {_count(row['sessions'], 'run')}"
+
+
+# --- Days, in UTC ---
+
+
+Span = tuple[datetime, datetime]
+_PERIOD: Final = re.compile(r"\b(?:today|yesterday|(?:this|last|previous) (?:week|month))\b")
+
+
+def _days(now: datetime) -> dict[str, Span]:
+    """From when to when each period reaches. Weeks begin on Monday."""
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    day = timedelta(days=1)
+    monday = today - today.weekday() * day
+    first = today.replace(day=1)
+    return {
+        "today": (today, today + day),
+        "yesterday": (today - day, today),
+        "last 7 days": (today - 6 * day, today + day),
+        "this week": (monday, today + day),
+        "last week": (monday - 7 * day, monday),
+        "this month": (first, today + day),
+        "last month": ((first - day).replace(day=1), first),
+    }
+
+
+def _days_named(request: Request) -> str:
+    """The period that a request names; empty if it names none."""
+    found = _PERIOD.search(request.slots)
+    return found[0].replace("previous", "last") if found else ""
+
+
+def _days_text(name: str, span: Span) -> str:
+    """A period with its dates: last week (2 to 8 March)."""
+    first, last = span[0], span[1] - timedelta(days=1)
+    start = f"{first:%-d}" if first.month == last.month else f"{first:%-d %B}"
+    return name if first == last else f"{name} ({start} to {last:%-d %B})"
+
+
+def _started_in(rows: QuerySet[AgentSession], span: Span) -> QuerySet[AgentSession]:
+    return rows.filter(created_at__gte=span[0], created_at__lt=span[1])

@@ -1,1 +1,1 @@
-"""The skills that ship with lqops, loaded like any other."""
+"""The skills that ship with lqops. They are loaded like any other."""

@@ -1,13 +1,18 @@
-"""The documents of the session's owner: found by words, and read by the character. Nobody else's are there."""
+"""Skills on lqops' own data: documents, notifications, questions, reports, agent state and time.
 
+All are local: they read and write rows of the run's owner only.
+"""
+
+from functools import cache
 from typing import Annotated, Any, Final
 from uuid import UUID
+from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
 
 from agents.enums import Level, NoticeKind
-from agents.exceptions import NotFound
+from agents.exceptions import Invalid, NotFound
 from agents.knowledge.search import document_of, search_chunks
 from agents.loop.state import NAME_CHARS, session_set_state
 from agents.models import AgentSession
@@ -16,20 +21,26 @@ from agents.sessions.questions import MAX_CHARS, question_ask
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
 
-MOST_HITS: Final = 50
-MOST_CHARS: Final = 20_000
-FURTHEST: Final = 10**9
+MAX_HITS: Final = 50
+MAX_READ_CHARS: Final = 20_000
+MAX_OFFSET: Final = 10**9
+HEADING_CHARS: Final = 200
+TEXT_CHARS: Final = 50_000
+MAX_SECTIONS: Final = 50
+
+
+# --- Documents ---
 
 
 @skill(level=Level.SAFE, side_effects=False, local=True)
 def search_documents(
     context: SkillContext,
     query: Annotated[str, Field(min_length=1, max_length=1_000, description="Words to look for, or a question.")],
-    limit: Annotated[int, Field(ge=1, le=MOST_HITS, description="The most passages to give back.")] = 10,
+    limit: Annotated[int, Field(ge=1, le=MAX_HITS, description="The maximum number of passages.")] = 10,
 ) -> dict[str, Any]:
-    """Finds passages in the documents, best first. Each says in which document it stands, and from where to where.
+    """Finds passages in the documents, best first. Each names its document and its start and end in characters.
 
-    A snippet shows the words in their surroundings; read_document gives the passage itself.
+    A snippet shows the words in context; read_document returns the passage itself.
     """
     hits = search_chunks(owner_id=context.owner_id, query=query, limit=limit)
     passages = [
@@ -48,11 +59,11 @@ def search_documents(
 @skill(level=Level.SAFE, side_effects=False, local=True)
 def read_document(
     context: SkillContext,
-    document: Annotated[str, Field(max_length=64, description="The document's id, as search_documents gives it.")],
-    offset: Annotated[int, Field(ge=0, le=FURTHEST, description="The first character to read.")] = 0,
-    length: Annotated[int, Field(ge=1, le=MOST_CHARS, description="How many characters to read.")] = 4_000,
+    document: Annotated[str, Field(max_length=64, description="The document's id from search_documents.")],
+    offset: Annotated[int, Field(ge=0, le=MAX_OFFSET, description="The first character to read.")] = 0,
+    length: Annotated[int, Field(ge=1, le=MAX_READ_CHARS, description="How many characters to read.")] = 4_000,
 ) -> dict[str, Any]:
-    """Reads a part of a document. `end` is where it ends and the next part begins; `chars` is how long the whole is."""
+    """Reads a part of a document. `end` is where the next part starts; `chars` is the length of the whole document."""
     found = document_of(owner_id=context.owner_id, public_id=_id(document))
     end = min(offset + length, len(found.text))
     return {
@@ -72,16 +83,16 @@ def _id(text: str) -> UUID:
         raise NotFound(f"There is no document {text[:64]}.") from None
 
 
-# --- Telling the owner something: the notice that runs leave for the person they work for ---
+# --- The owner ---
 
 
 @skill(level=Level.MONITORED, idempotent=True, local=True)
 def tell_owner(
     context: SkillContext,
-    title: Annotated[str, Field(min_length=1, max_length=TITLE_CHARS, description="One line: what has happened.")],
-    text: Annotated[str, Field(max_length=BODY_CHARS, description="Plain text: what there is to know.")] = "",
+    title: Annotated[str, Field(min_length=1, max_length=TITLE_CHARS, description="One line: what happened.")],
+    text: Annotated[str, Field(max_length=BODY_CHARS, description="The details, as plain text.")] = "",
 ) -> dict[str, Any]:
-    """Leaves a notice for the person this run works for, who may read it much later. Tell only what is worth it."""
+    """Sends a notification to the person this run works for, who may read it much later. Send only what matters."""
     notice = notice_create(
         owner_id=context.owner_id,
         kind=NoticeKind.AGENT,
@@ -93,31 +104,23 @@ def tell_owner(
     return {"notification_id": str(notice.public_id)}
 
 
-# --- Asking a person ---
-
-
 @skill(level=Level.SAFE, idempotent=True, local=True)
 def ask_person(
     context: SkillContext,
     question: Annotated[str, Field(min_length=1, max_length=MAX_CHARS, description="One clear question.")],
 ) -> dict[str, Any]:
-    """Asks the person this run works for, and waits for the answer. Ask only what you cannot find out yourself."""
+    """Asks the person this run works for and waits for the answer. Ask only what you cannot find out yourself."""
     session = AgentSession.objects.get(pk=context.session_pk)
     key = context.idempotency_key.partition(":")[2]
-    asked = question_ask(session, key=key, text=question, now=context.now)
-    return {"question_id": str(asked.public_id)}
+    row = question_ask(session, key=key, text=question, now=context.now)
+    return {"question_id": str(row.public_id)}
 
 
-# --- Reports as Markdown. The text is given back and stored nowhere ---
-
-
-HEADING_CHARS: Final = 200
-TEXT_CHARS: Final = 50_000
-MOST_SECTIONS: Final = 50
+# --- Reports ---
 
 
 class Section(TypedDict):
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc] # how pydantic is told
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc] # pydantic's own name
 
     heading: Annotated[str, Field(min_length=1, max_length=HEADING_CHARS)]
     text: Annotated[str, Field(max_length=TEXT_CHARS, description="Markdown.")]
@@ -126,9 +129,9 @@ class Section(TypedDict):
 @skill(level=Level.SAFE, side_effects=False, local=True)
 def render_report(
     title: Annotated[str, Field(min_length=1, max_length=HEADING_CHARS)],
-    sections: Annotated[list[Section], Field(min_length=1, max_length=MOST_SECTIONS)],
+    sections: Annotated[list[Section], Field(min_length=1, max_length=MAX_SECTIONS)],
 ) -> str:
-    """Puts a title and sections together into one Markdown text, and gives it back. It keeps and sends nothing."""
+    """Combines a title and sections into one Markdown text and returns it. Nothing is stored or sent."""
     parts = [f"# {_line(title)}"]
     for section in sections:
         parts.append(f"## {_line(section['heading'])}")
@@ -138,18 +141,44 @@ def render_report(
 
 
 def _line(text: str) -> str:
-    """A heading is one line, and does not begin with a sign that makes another heading of it."""
+    """Return a heading as one line that does not start with #."""
     return one_line(text, HEADING_CHARS).lstrip("# ") or "(untitled)"
 
 
-# --- What an agent keeps of its own from one turn to the next, in fields that were declared for it ---
+# --- Agent state ---
 
 
 @skill(level=Level.CONTROLLED, idempotent=True, local=True)
 def set_state(
     context: SkillContext,
-    name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS, description="A field that was declared for you.")],
-    value: Annotated[JsonValue, Field(description="What it is to hold; null empties it.")],
+    name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS, description="A declared field.")],
+    value: Annotated[JsonValue, Field(description="The new value; null clears it.")],
 ) -> dict[str, Any]:
-    """Sets one field of your own state, which you will see again in later turns. Only declared fields can be set."""
+    """Sets one field of your own state, which you see again in later turns. Only declared fields can be set."""
     return {"state": session_set_state(context.session_pk, name=name, value=value, now=context.now)}
+
+
+# --- Time ---
+
+
+@skill(level=Level.SAFE, side_effects=False, local=True)
+def now(
+    context: SkillContext,
+    zone: Annotated[str, Field(max_length=64, description="An IANA time zone, such as Europe/Paris.")] = "UTC",
+) -> dict[str, Any]:
+    """Returns the current date, time and weekday in a time zone."""
+    if zone not in _zones():
+        raise Invalid(f"{zone!r} is not a time zone; use an IANA name such as Europe/Paris, or UTC.")
+    # The time of the call, so that a repeated call returns the same.
+    there = context.now.astimezone(ZoneInfo(zone))
+    return {
+        "time": there.isoformat(timespec="seconds"),
+        "weekday": f"{there:%A}",
+        "week": there.isocalendar().week,
+        "zone": zone,
+    }
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())

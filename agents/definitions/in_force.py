@@ -1,7 +1,6 @@
-"""What an agent's definition means: its text, read once, with what people have set on the agent itself since.
+"""The definition in force for an agent: its text, with what people have set on the agent since.
 
-Reads only. agents.roster.files writes definitions; it stands apart because it makes triggers, and whatever
-makes sessions asks here how they are to run.
+Reads only; agents.roster.files writes definitions. Also resolves the settings of a run: installation, agent, trigger.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,25 +17,28 @@ from agents.models import Agent, AgentSession
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from audit.redaction import redact
 
-# What stands in columns of the agent, because people and brakes go by it without reading any text.
+# Settings that are columns of the agent, because people and brakes use them without reading the text.
 SETTLED: Final = ("name", "mode", "enabled", "max_cost_per_day_usd")
-_KEPT: Final = 64
+CACHED_DEFINITIONS: Final = 64
 
 
 def definition_of(agent: Agent) -> AgentDefinition:
-    """What holds for the agent now. One without a text has a bare definition: it starts nothing by itself."""
-    settled = {name: getattr(agent, name) for name in SETTLED}
-    return definition_said(agent.definition).model_copy(update={**settled, "mode": ApprovalMode(agent.mode)})
+    """Return the definition in force. An agent without a text has an empty definition, which starts nothing."""
+    columns = {name: getattr(agent, name) for name in SETTLED}
+    return definition_said(agent.definition).model_copy(update={**columns, "mode": ApprovalMode(agent.mode)})
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=CACHED_DEFINITIONS)
 def definition_said(text: str) -> AgentDefinition:
-    """What a kept text says, whatever people have set since."""
+    """Return the definition in a stored text, without later changes by people."""
     return read_definition(text)
 
 
 def definition_checked(text: str, *, file: str, name: str = "") -> AgentDefinition:
-    """A text that may be kept. What looks like a secret is refused, also in a comment: the text is shown to people."""
+    """Return the definition of a text that may be stored.
+
+    What looks like a secret is refused, even in a comment, because people can read the text.
+    """
     found = _secrets(text, file)
     try:
         definition = read_definition(text, file=file, name=name)
@@ -51,63 +53,53 @@ def definition_checked(text: str, *, file: str, name: str = "") -> AgentDefiniti
 
 
 def definition_drift(agent: Agent) -> list[str]:
-    """Where people have set the agent otherwise than its text says."""
-    said = definition_said(agent.definition)
+    """Return the settings where the agent differs from its text, one sentence each."""
+    stored = definition_said(agent.definition)
     drifted = [
-        name for name in SETTLED if name in said.model_fields_set and getattr(said, name) != getattr(agent, name)
+        name for name in SETTLED if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
     ]
     return [
-        f"{name} is {_word(getattr(agent, name))} here, and {_word(getattr(said, name))} in its text"
+        f"{name} is {_format(getattr(agent, name))} here, and {_format(getattr(stored, name))} in its text"
         for name in drifted
     ]
 
 
-def _word(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
     return str(value).lower() if isinstance(value, bool) else "empty" if value is None else str(value)
 
 
 def _secrets(text: str, file: str) -> list[Problem]:
-    wanted = "no secrets: this looks like one; where a skill takes one, name its handle, {$secret: name}"
+    expected = "no secrets: this looks like one; use its handle, {$secret: name}, where a skill takes one"
     masked = redact(text)
     if masked == text:
         return []
     lines = [number for number, line in enumerate(text.splitlines(), 1) if redact(line) != line]
-    if not lines:  # one that goes over several lines, such as a private key
-        same = next(place for place, letter in enumerate(text) if masked[place : place + 1] != letter)
-        lines = [text.count("\n", 0, same) + 1]
-    return [Problem(file, line, "", wanted) for line in lines]
+    if not lines:  # a secret over several lines, such as a private key
+        start = next(index for index, char in enumerate(text) if masked[index : index + 1] != char)
+        lines = [text.count("\n", 0, start) + 1]
+    return [Problem(file, line, "", expected) for line in lines]
 
 
-# What holds for an agent in the end: its text, what people have set since, and the installation's own below. Reads.
+# --- Resolved settings of an agent, each with its source ---
 
 
-# Who said so.
 TEXT: Final = "its text"
 PEOPLE: Final = "set here"
 INSTALLATION: Final = "the installation"
 DEFAULT: Final = "default"
 
-_OF_THE_INSTALLATION: Final = frozenset({"model", "max_cost_usd"})
-_SHOWN: Final = (
-    "model",
-    "mode",
-    "enabled",
-    "zone",
-    "max_cost_usd",
-    "max_cost_per_day_usd",
-    "skills",
-    "autonomy",
-    "heartbeat",
-    "loop",
-    "guardrails",
-)
+_INSTALLATION_DEFAULTS: Final = frozenset({"model", "max_cost_usd"})
+_LISTED: Final = (
+    "model", "mode", "enabled", "zone", "max_cost_usd", "max_cost_per_day_usd", "skills", "autonomy", "heartbeat",
+    "loop", "guardrails",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting that holds, by its place in the file, and who said so. None is none, or no limit."""
+    """A resolved setting, by its key in the file, and its source. None means none, or no limit."""
 
     key: str
     value: Any
@@ -115,20 +107,20 @@ class Setting:
 
 
 def effective_settings(agent: Agent) -> list[Setting]:
-    """Raises DefinitionError for a text that can no longer be read."""
+    """Return the resolved settings. Raises DefinitionError for a text that can no longer be read."""
     definition = definition_of(agent)
-    said = definition_said(agent.definition)
-    known = definition.model_dump(mode="json", include=set(_SHOWN))
-    known |= {
+    stored = definition_said(agent.definition)
+    values = definition.model_dump(mode="json", include=set(_LISTED))
+    values |= {
         "model": definition.model or model_for("main"),
         "max_cost_usd": str(default_session_cap() if definition.max_cost_usd is None else definition.max_cost_usd),
         "loop": asdict(LoopConfig.merged(loop_defaults(), definition.loop)),
         "guardrails": asdict(GuardrailsConfig.merged(guardrails_defaults(), definition.guardrails)),
     }
     return [
-        Setting(key, value, _said_by(key, definition, said))
-        for name in _SHOWN
-        for key, value in _flat(name, known[name])
+        Setting(key, value, _source(key, definition, stored))
+        for name in _LISTED
+        for key, value in _flat(name, values[name])
     ]
 
 
@@ -140,50 +132,51 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _settled_by(key: str, definition: AgentDefinition, said: AgentDefinition) -> str:
-    """Of what stands in a column: the text, if that is what it says; else people, if it is not as it was at first."""
-    holds = getattr(definition, key)
-    if key in said.model_fields_set and getattr(said, key) == holds:
-        return TEXT
-    at_first = key not in said.model_fields_set and getattr(Agent(), key) == holds
-    return DEFAULT if at_first else PEOPLE
-
-
-def _said_by(key: str, definition: AgentDefinition, said: AgentDefinition) -> str:
+def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
     section, _, name = key.partition(".")
     if key in SETTLED:
-        return _settled_by(key, definition, said)
+        return _column_source(key, definition, stored)
     if definition.line_of(key):
         return TEXT
-    below = {"loop": loop_defaults(), "guardrails": guardrails_defaults()}.get(section, {})
-    return INSTALLATION if name in below or key in _OF_THE_INSTALLATION else DEFAULT
+    installation = {"loop": loop_defaults(), "guardrails": guardrails_defaults()}.get(section, {})
+    return INSTALLATION if name in installation or key in _INSTALLATION_DEFAULTS else DEFAULT
+
+
+def _column_source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
+    """Return the source of a column: the text if it says the same, the default if nobody changed it, else people."""
+    value = getattr(definition, key)
+    if key in stored.model_fields_set:
+        return TEXT if getattr(stored, key) == value else PEOPLE
+    return DEFAULT if getattr(Agent(), key) == value else PEOPLE
+
+
+# --- Settings of a run: the trigger's win over the agent's, and those over the installation's ---
+#
+# A trigger's settings were copied to the session when it was created; an agent's definition is read as it is now.
 
 
 def pace_of(definition: AgentDefinition) -> Autonomy:
+    """Return the autonomy settings of a definition, or the defaults."""
     return definition.autonomy or Autonomy()
 
 
-# How a run of steps is set: the installation's words, then its agent's, then its trigger's. The narrowest wins.
-#
-# What a trigger says was copied to the session when it was spawned; an agent's definition is read as it is now.
+def loop_of(session: AgentSession, **defaults: Any) -> LoopConfig:
+    """Return the loop settings of a session. `defaults` apply where nothing is set."""
+    return loop_for(session.agent, session.params, **defaults)
 
 
-def loop_of(session: AgentSession, **unless_said: Any) -> LoopConfig:
-    """How its steps run. What is `unless_said` holds where nobody has said otherwise."""
-    return loop_for(session.agent, session.params, **unless_said)
-
-
-def loop_for(agent: Agent | None, params: Mapping[str, Any], **unless_said: Any) -> LoopConfig:
-    """The same, of a session that is about to be made."""
+def loop_for(agent: Agent | None, params: Mapping[str, Any], **defaults: Any) -> LoopConfig:
+    """Return the loop settings of a session that is about to be created."""
     defined = definition_of(agent).loop if agent else {}
-    return LoopConfig.merged(unless_said, loop_defaults(), defined, params.get("loop") or {})
+    return LoopConfig.merged(defaults, loop_defaults(), defined, params.get("loop") or {})
 
 
 def walk_token_budget(agent: Agent | None, params: Mapping[str, Any]) -> int:
-    """The token budget of a walk that is about to be made: of one that thinks in steps. 0 is no limit."""
+    """Return the token budget of a walk that is about to be created; 0 is no limit. Only agentic walks have one."""
     return loop_for(agent, params).token_budget if params.get("analysis_mode") == AnalysisMode.AGENTIC else 0
 
 
-def guardrails_of(session: AgentSession) -> GuardrailsConfig:
+def guardrails_config_of(session: AgentSession) -> GuardrailsConfig:
+    """Return the guardrail settings of a session."""
     defined = definition_of(session.agent).guardrails if session.agent else {}
     return GuardrailsConfig.merged(guardrails_defaults(), defined, session.params.get("guardrails") or {})

@@ -1,7 +1,8 @@
-"""Playbooks as YAML that people write, keep under version control and send to each other. Pure text in and out.
+"""Playbooks and rules as text: Markdown for people, models and the offline analyst, and YAML files. Pure.
 
-Every refusal names the place and the line: `positions[2].severity: expected text, found list (line 14)`.
-Writing and reading again gives the same values.
+Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers accept what people
+write by hand and never raise. A YAML error names key and line: `positions[2].severity: expected text, found list
+(line 14)`.
 """
 
 import re
@@ -14,19 +15,13 @@ import yaml
 from agents.exceptions import Invalid
 from agents.text.strict_yaml import Node, read_yaml
 
-# Playbooks and rules as Markdown that a person, a model and the offline analyst read alike, and their readers.
-#
-# Rendering is deterministic, and reading it gives the same values back: words on one line have single spaces, prose
-# has `\n` line ends and no blank space around it. The readers take what people write by hand: they never raise.
-
-
 UNNAMED = "(unnamed)"
 DEFAULT_SEVERITY = "warn"
 
 
 @dataclass(frozen=True)
 class Position:
-    """What a document should say about one issue, and what would still do."""
+    """What a document should say about one issue, and the acceptable fallbacks."""
 
     issue: str
     severity: str = DEFAULT_SEVERITY
@@ -39,6 +34,8 @@ class Position:
 
 @dataclass(frozen=True)
 class PlaybookText:
+    """A playbook as it is rendered and parsed."""
+
     name: str
     version: int
     positions: tuple[Position, ...] = ()
@@ -46,7 +43,7 @@ class PlaybookText:
 
 @dataclass(frozen=True)
 class Rule:
-    """One checkable line of a skill. `form` is a key of FORMS; `phrases` are the quoted words of a `mention` form."""
+    """One checkable line of a skill. `form` is a key of FORMS; `phrases` are the quoted phrases of a `mention` form."""
 
     form: str
     text: str = ""
@@ -56,11 +53,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleSet:
+    """The rules of a skill text, and the list items that are no known rule."""
+
     rules: tuple[Rule, ...] = ()
     ignored: tuple[str, ...] = field(default=())
 
 
-# Longest first, for `must` begins most of them.
+# --- Forms and patterns ---
+
+# Longest first, because most start with `must`.
 FORMS = {
     "must mention one of": "any of the phrases",
     "must not mention": "none of the phrases",
@@ -71,7 +72,7 @@ FORMS = {
     "at least": "the quantity is no smaller, and is stated",
     "at most": "the quantity is no greater where it is stated",
 }
-_WRITTEN = {
+_SYNONYMS = {
     "must not mention": ("must not contain", "must not include", "never mention", "do not mention"),
     "must mention": ("must contain", "must include", "mention"),
     "must mention one of": ("must contain one of", "must mention any of", "must mention either"),
@@ -80,7 +81,7 @@ _WRITTEN = {
     "at least": ("no less than", "not less than", "minimum", "no fewer than"),
     "at most": ("no more than", "not more than", "maximum", "up to"),
 }
-_FORM_OF = {form: form for form in FORMS} | {other: form for form, others in _WRITTEN.items() for other in others}
+_FORM_OF = {form: form for form in FORMS} | {other: form for form, others in _SYNONYMS.items() for other in others}
 _ANY_FORM = "|".join(sorted(map(re.escape, _FORM_OF), key=len, reverse=True))
 
 _TITLE = re.compile(r"(?:Playbook: )?(.*?) ?(?:\(version (\d{1,9})\))?")
@@ -94,13 +95,16 @@ _LABEL = re.compile(
 _FIELDS = {"standard": "standard", "note": "guidance"}
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
 _QUOTES = "\"'“”„‟«»\u2018\u2019"
-_PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded: none is looked for to the end
+_PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded, for linear time
 _RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
 _RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)
 
 
+# --- Markdown ---
+
+
 def render_playbook(playbook: PlaybookText) -> str:
-    """The playbook as Markdown: one section for each position, in order."""
+    """Return the playbook as Markdown: one section per position, in order."""
     lines = [f"# Playbook: {_line(playbook.name) or UNNAMED} (version {playbook.version})"]
     for number, position in enumerate(playbook.positions, 1):
         lines += ["", f"## {number}. {_line(position.issue) or UNNAMED}", ""]
@@ -116,7 +120,7 @@ def render_playbook(playbook: PlaybookText) -> str:
 
 
 def parse_playbook(text: str) -> PlaybookText:
-    """What a playbook text says; also one that was written by hand, with the text behind its label."""
+    """Parse a playbook text, rendered or written by hand."""
     name, version = UNNAMED, 1
     positions: list[_Draft] = []
     for line in _lines(text):
@@ -131,14 +135,14 @@ def parse_playbook(text: str) -> PlaybookText:
 
 
 def render_rules(rules: Iterable[Rule]) -> str:
-    """The rules as a Markdown list under their heading."""
+    """Return the rules as a Markdown list under a heading."""
     return "\n".join(["## Rules", "", *(f"- {_rule_line(rule)}" for rule in rules)]) + "\n"
 
 
 def parse_rules(text: str) -> RuleSet:
-    """The rules of a skill text: list items under a heading that speaks of rules, or with a colon anywhere.
+    """Return the rules of a skill text: list items under a heading about rules, or anywhere if they have a colon.
 
-    List items under such a heading that have no known form are reported; all other text is for people and models.
+    List items under such a heading without a known form are returned as ignored; all other text is skipped.
     """
     rules: list[Rule] = []
     ignored: list[str] = []
@@ -157,7 +161,7 @@ def parse_rules(text: str) -> RuleSet:
 
 
 class _Draft:
-    """A position while its lines are being read."""
+    """A position while its lines are read."""
 
     def __init__(self, issue: str) -> None:
         self.issue = issue
@@ -169,10 +173,10 @@ class _Draft:
         label = _LABEL.fullmatch(line)
         if label:
             self.field = self._name(label[1].lower())
-            said = label[2].strip()
+            text = label[2].strip()
         else:
-            said = line[2:] if line.startswith("> ") else line.removeprefix(">")
-        self.lines.setdefault(self.field, []).append(said)
+            text = line[2:] if line.startswith("> ") else line.removeprefix(">")
+        self.lines.setdefault(self.field, []).append(text)
 
     def _name(self, label: str) -> str:
         if label.startswith("fallback"):
@@ -195,7 +199,7 @@ class _Draft:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Phrases: one for each list item, whole; or on one line, quoted or with `;` between them."""
+    """Return phrases: one per list item, or several on one line, quoted or separated by `;`."""
     found: list[str] = []
     for line in text.split("\n"):
         item = _BULLET.fullmatch(line)
@@ -256,6 +260,9 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+# --- YAML ---
+
+
 KEYS: Final = ("name", "positions")
 POSITION_KEYS: Final = tuple(field.name for field in fields(Position))
 LISTS: Final = frozenset({"fallbacks", "must_contain", "must_not_contain"})
@@ -264,10 +271,10 @@ _OTHER_BREAKS: Final = frozenset("\r\x85\u2028\u2029")
 
 
 def read_playbook(text: str) -> tuple[str, tuple[Position, ...]]:
-    """The name and the positions. What they may hold beyond their shape is for the service to say."""
+    """Read the name and the positions. Only their shape is checked here."""
     root = read_yaml(text)
-    _demand_map(root, "", KEYS)
-    name = _text(root, "name", "name")
+    _require_map(root, "", KEYS)
+    name = _required_text(root, "name", "name")
     listed = root.entries.get("positions")
     if listed is None or listed.is_nothing:
         raise _refusal("positions", "is missing", root if listed is None else listed)
@@ -277,57 +284,55 @@ def read_playbook(text: str) -> tuple[str, tuple[Position, ...]]:
 
 
 def write_playbook(name: str, positions: Sequence[Position]) -> str:
-    """The same as YAML; what is empty is left out."""
+    """Return a playbook as YAML, without empty values."""
     content = {"name": name, "positions": [_entries(position) for position in positions]}
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_CHARS)
 
 
 def _position(node: Node, path: str) -> Position:
-    _demand_map(node, path, POSITION_KEYS)
-    values: dict[str, Any] = {"issue": _text(node, "issue", f"{path}.issue")}
+    _require_map(node, path, POSITION_KEYS)
+    values: dict[str, Any] = {"issue": _required_text(node, "issue", f"{path}.issue")}
     for key in POSITION_KEYS[1:]:
         given = node.entries.get(key)
         if given is None or given.is_nothing:
             continue
-        values[key] = _texts(given, f"{path}.{key}") if key in LISTS else _said(given, f"{path}.{key}")
+        values[key] = _texts(given, f"{path}.{key}") if key in LISTS else _node_text(given, f"{path}.{key}")
     return Position(**values)
 
 
-def _demand_map(node: Node, path: str, known: tuple[str, ...]) -> None:
+def _require_map(node: Node, path: str, known: tuple[str, ...]) -> None:
     if node.kind != "map":
         raise _expected(path or "the playbook", f"map of {', '.join(known)}", node)
     for key, value in node.entries.items():
         if key not in known:
-            place = f"{path}.{key}" if path else key
-            raise _refusal(place, f"is not known; there are {', '.join(known)}", value)
+            raise _refusal(f"{path}.{key}" if path else key, f"unknown key; known keys: {', '.join(known)}", value)
 
 
-def _text(node: Node, key: str, path: str) -> str:
-    """A text that has to be there."""
+def _required_text(node: Node, key: str, path: str) -> str:
     given = node.entries.get(key)
-    if given is None or given.is_nothing or not (said := _said(given, path)).strip():
+    if given is None or given.is_nothing or not (text := _node_text(given, path)).strip():
         raise _refusal(path, "is missing", given or node)
-    return said
+    return text
 
 
 def _texts(node: Node, path: str) -> tuple[str, ...]:
     if node.kind != "list":
         raise _expected(path, "list of texts", node)
-    return tuple(_said(item, f"{path}[{number}]") for number, item in enumerate(node.items))
+    return tuple(_node_text(item, f"{path}[{number}]") for number, item in enumerate(node.items))
 
 
-def _said(node: Node, path: str) -> str:
+def _node_text(node: Node, path: str) -> str:
     if node.kind == "text":
         return node.text
     raise _expected(path, "text", node, "; put it in quotes" if node.is_single and not node.is_nothing else "")
 
 
-def _expected(path: str, wanted: str, node: Node, more: str = "") -> Invalid:
-    return _refusal(path, f"expected {wanted}, found {node.kind}{more}", node)
+def _expected(path: str, expected: str, node: Node, hint: str = "") -> Invalid:
+    return _refusal(path, f"expected {expected}, found {node.kind}{hint}", node)
 
 
-def _refusal(path: str, said: str, node: Node) -> Invalid:
-    return Invalid(f"{path}: {said} (line {node.line})")
+def _refusal(path: str, problem: str, node: Node) -> Invalid:
+    return Invalid(f"{path}: {problem} (line {node.line})")
 
 
 def _entries(position: Position) -> dict[str, Any]:
@@ -337,11 +342,11 @@ def _entries(position: Position) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Prose of several lines as a block, so that a person can read and change it."""
+    """Writes text of several lines as a block, which people can read and edit."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # Line breaks other than \\n would be read as one: in double quotes they are escaped.
+    # Other line breaks would be read as \\n, so they are escaped in double quotes.
     style = '"' if _OTHER_BREAKS & set(text) else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

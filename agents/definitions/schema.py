@@ -1,7 +1,7 @@
-"""What an agent.yaml may say: pydantic models, frozen, without unknown keys. Pure: it looks nothing up.
+"""The schema of an agent.yaml: frozen pydantic models that refuse unknown keys. Pure: it looks up nothing.
 
-What a key names (a skill, a model, a collection) need not exist here; who starts the agent says what is missing.
-A key without a value counts as left out.
+The skills, models and collections that a file names need not exist here; whoever starts the agent reports missing ones.
+A key without a value counts as omitted. docs/agents.md is the reference.
 """
 
 from collections.abc import Iterator, Set
@@ -38,12 +38,12 @@ from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, SensorKind, 
 from agents.exceptions import Invalid
 from agents.policy.schedule import MAX_CHARS, validate
 
-# --- What is wrong with an agent.yaml: file, line, key, what was expected and what was found. Pure data ---
+# --- Problems ---
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to mend: `agent.yaml:12: autonomy.idle_timeout: expected a whole number …; got "soon"`."""
+    """One error: `agent.yaml:12: autonomy.idle_timeout: expected a whole number …; got "soon"`."""
 
     file: str
     line: int
@@ -57,7 +57,7 @@ class Problem:
 
     @property
     def said(self) -> str:
-        """The problem without its place."""
+        """The problem without file and line."""
         key = f"{self.key}: " if self.key else ""
         return f"{key}expected {self.expected}{f'; got {self.got}' if self.got else ''}"
 
@@ -66,35 +66,36 @@ class Problem:
 
 
 class DefinitionError(Invalid):
-    """An agent.yaml cannot be taken as it is; every problem that was found is named."""
+    """An agent.yaml is invalid. All problems that were found are listed."""
 
     def __init__(self, problems: tuple[Problem, ...], *, rest: "AgentDefinition | None" = None) -> None:
-        """`rest` is what can be read of the text all the same, for who looks for more that is wrong."""
+        """`rest` is the readable part of the text, for callers that look for further problems."""
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
         self.rest = rest
 
 
-# What all sections of an agent.yaml have in common: no unknown keys, and a known one without a value counts as left
-# out.
+# --- Sections ---
 
 
 class Section(BaseModel):
+    """A map that refuses unknown keys. A known key without a value counts as omitted."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nothing(cls, given: Any) -> Any:
+    def _drop_empty(cls, given: Any) -> Any:
         if isinstance(given, dict):
             return {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
         return given
 
 
-# Triggers as an agent.yaml names them. What they bind to is named, and looked up by the service that makes them.
+# --- Triggers ---
 
 
 KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
-# What only one kind has a use for.
+# Keys that only one kind has.
 OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "cron": TriggerKind.SCHEDULE,
     "zone": TriggerKind.SCHEDULE,
@@ -104,20 +105,20 @@ OF_ONE_KIND: Final[dict[str, TriggerKind]] = {
     "category": TriggerKind.EVENT,
     "min_severity": TriggerKind.EVENT,
 }
-# What a kind cannot do without: one key of each group.
+# Keys that a kind requires: one of each group.
 NEEDED: Final[dict[TriggerKind, dict[tuple[str, ...], str]]] = {
     TriggerKind.WATCH: {("collection",): "the name of a collection: a watch needs one"},
     TriggerKind.SCHEDULE: {
         ("cron",): 'five fields, such as "0 6 * * 1": a schedule needs them',
-        ("playbook", "skill"): "the name of a playbook, or a skill: a schedule needs one of them",
-        ("collection", "query"): "the name of a collection, or a query: a schedule needs one of them",
+        ("playbook", "skill"): "the name of a playbook or a skill: a schedule needs one",
+        ("collection", "query"): "the name of a collection, or a query: a schedule needs one",
     },
 }
 Named = Annotated[str, text(200, what="a name")]
 
 
 class TriggerSpec(Section):
-    """A trigger of the agent. `zone` is the agent's unless it is given."""
+    """A trigger of the agent. What it binds to is looked up when it is created."""
 
     name: Annotated[str, text(120, what="a name")]
     kind: Annotated[TriggerKind, one_of(tuple(kind.value for kind in KINDS))]
@@ -146,8 +147,7 @@ class TriggerSpec(Section):
     guardrails: Settings = Field(default_factory=dict)
 
     def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
-        """Keys that do not go together, each with what was expected there. Nothing is said of what hangs on a key that
-        is `wrong` by itself."""
+        """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
         if "kind" in wrong:
             return
         for key, kind in OF_ONE_KIND.items():
@@ -163,19 +163,22 @@ class TriggerSpec(Section):
         try:
             validate(self.cron, zone)
         except Invalid as error:
-            yield "cron", f"a schedule that is due some day: {str(error).rstrip('.')}"
+            yield "cron", f"a schedule that can be due: {str(error).rstrip('.')}"
 
     def fields(self, zone: str) -> dict[str, Any]:
-        """What the services for triggers take, but for the name, the kind and what it binds to."""
+        """Return the fields of the trigger, without its name, kind and what it binds to."""
         bound = {"name", "kind", "collection", "playbook", "skill", "project"}
-        useless = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
-        given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | useless}
+        unused = {key for key, kind in OF_ONE_KIND.items() if kind != self.kind}
+        given = {key: getattr(self, key) for key in type(self).model_fields if key not in bound | unused}
         return {**given, "zone": self.zone or zone} if "zone" in given else given
 
 
-MOST_FIELDS: Final = 100
-MOST_SENSORS: Final = 50
-MOST_TRIGGERS: Final = 20
+# --- Loops, state and sensors ---
+
+
+MAX_FIELDS: Final = 100
+MAX_SENSORS: Final = 50
+MAX_TRIGGERS: Final = 20
 FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
 _SCHEMES: Final = {
     SensorKind.POLL: ("http://", "https://"),
@@ -184,22 +187,22 @@ _SCHEMES: Final = {
 
 
 class ActiveHours(Section):
-    """From the first inclusive to the second exclusive, in the agent's zone; over midnight if the end is earlier."""
+    """From `start` (included) to `end` (excluded) in the agent's zone; over midnight if the end is earlier."""
 
     start: Clock = "08:00"
     end: Clock = "23:00"
 
     @model_validator(mode="after")
-    def _differ(self) -> Self:
+    def _check_differ(self) -> Self:
         if self.start == self.end:
-            raise expected("another time than start", "end")
+            raise expected("a time other than start", "end")
         return self
 
 
 class Autonomy(Section):
-    """The pace of a loop and its guardrails. The agent cannot reach them: its runner enforces them.
+    """The pace of a loop and its limits. The runner enforces them; the agent cannot change them.
 
-    0 is no limit for tokens and times; no turns and no rounds would be no loop, and no actions are just that.
+    0 means no limit for tokens and times, and no actions at all for max_actions_per_minute.
     """
 
     enabled: Flag = False
@@ -216,12 +219,12 @@ class Autonomy(Section):
 
     @property
     def longest_sleep(self) -> int:
-        """In seconds; what is not limited ends after a year all the same, so that every moment has a date."""
+        """In seconds. Without a limit a sleep still ends after a year, so that it has an end date."""
         return self.max_sleep or LONGEST
 
 
 class FieldSpec(Section):
-    """A field of the hot state: its type, how long it stays fresh, and how it is read anew."""
+    """A field of the hot state: its type, how long it is fresh, and how it is refreshed."""
 
     type: Annotated[Literal["object", "number", "string", "array", "boolean"], one_of(FIELD_TYPES)]
     ttl: Seconds | None = None
@@ -232,35 +235,37 @@ class FieldSpec(Section):
 
     @property
     def refreshes(self) -> bool:
-        """Whether lqops reads it anew by itself when it has gone stale."""
+        """Whether lqops refreshes it when it is stale."""
         return self.refresh_tool is not None and self.auto_refresh is not False
 
     @model_validator(mode="after")
-    def _fit(self) -> Self:
+    def _check_keys(self) -> Self:
         if self.max_items is not None and self.type != "array":
-            raise expected(f"nothing: only an array is cut, and this is of type {self.type}", "max_items")
+            raise expected(f"nothing: only an array has it, and this is of type {self.type}", "max_items")
         if self.refresh_tool is None and self.refresh_params:
-            raise expected("a refresh_tool beside it", "refresh_params")
+            raise expected("a refresh_tool as well", "refresh_params")
         if self.refresh_tool is None and self.auto_refresh:
-            raise expected("a refresh_tool beside it", "auto_refresh")
+            raise expected("a refresh_tool as well", "auto_refresh")
         return self
 
 
 class HotState(Section):
+    """The fields of an agent's hot state."""
+
     fields: dict[Name, FieldSpec] = Field(default_factory=dict)
 
     @field_validator("fields", mode="before")
     @classmethod
-    def _bounded(cls, given: Any) -> Any:
+    def _check_size(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             raise expected("a map of names and fields")
-        if len(given) > MOST_FIELDS:
-            raise expected(f"at most {MOST_FIELDS} fields, not {len(given)}")
+        if len(given) > MAX_FIELDS:
+            raise expected(f"at most {MAX_FIELDS} fields, not {len(given)}")
         return given
 
 
 class Source(Section):
-    """Where a sensor reads: a skill with its arguments, an address, or a file or folder."""
+    """What a sensor reads: a skill with its arguments, an address, or a file or folder."""
 
     tool: SkillName | None = None
     params: Params = Field(default_factory=dict)
@@ -268,17 +273,17 @@ class Source(Section):
     path: Annotated[str, text(1_000, what="a path")] | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one(self) -> Self:
         given = [name for name in ("tool", "url", "path") if getattr(self, name) is not None]
         if len(given) != 1:
             raise expected(f"one of tool, url and path, not {' and '.join(given) or 'none'}")
         if self.params and self.tool is None:
-            raise expected("a tool beside it", "params")
+            raise expected("a tool as well", "params")
         return self
 
 
 class Update(Section):
-    """A field that a reading is written to: the whole of it, or the part that `path` names."""
+    """A field that receives a reading: the whole of it, or the part that `path` names."""
 
     field: Name
     path: Annotated[str, text(200, what="a path such as data.items[0].price")] | None = None
@@ -286,7 +291,7 @@ class Update(Section):
 
     @field_validator("path")
     @classmethod
-    def _leads_somewhere(cls, path: str) -> str:
+    def _check_path(cls, path: str) -> str:
         try:
             steps_of(path)
         except BadPath:
@@ -295,7 +300,7 @@ class Update(Section):
 
 
 class Signal(Section):
-    """A small model's look at each reading; a score at or above the threshold fires."""
+    """A small model scores each reading; a score at or above the threshold fires."""
 
     name: Name
     model: Model | None = None
@@ -307,7 +312,7 @@ class Signal(Section):
 
 
 class SensorSpec(Section):
-    """A source that keeps fields of the hot state fresh while the loop is under way."""
+    """A source that updates fields of the hot state while the loop runs."""
 
     name: Name
     type: Annotated[SensorKind, one_of(tuple(SensorKind.values))]
@@ -317,7 +322,7 @@ class SensorSpec(Section):
     signals: Annotated[tuple[Signal, ...], BeforeValidator(listed("signals", 10))] = ()
 
     @model_validator(mode="after")
-    def _fit(self) -> Self:
+    def _check_keys(self) -> Self:
         self._check_source()
         names = [signal.name for signal in self.signals]
         if len(set(names)) < len(names):
@@ -335,27 +340,30 @@ class SensorSpec(Section):
             raise expected("a whole number of seconds, 1 or more: a poll needs one", "interval")
         if self.type == SensorKind.WATCH:
             if self.source.path is None:
-                raise expected("a path: a watch looks at a file or a folder", "source")
+                raise expected("a path: a watch reads a file or a folder", "source")
             return
         allowed = "a tool or a url" if self.type == SensorKind.POLL else "a url"
         if self.source.path is not None or (self.source.tool is not None and self.type == SensorKind.STREAM):
-            raise expected(f"{allowed}: that is what a {self.type} reads", "source")
+            raise expected(f"{allowed}: a {self.type} reads nothing else", "source")
         schemes = _SCHEMES[self.type]
         if self.source.url is not None and not self.source.url.lower().startswith(schemes):
-            raise expected(f"an address that begins with {', '.join(schemes)}", "source", "url")
+            raise expected(f"an address that starts with {', '.join(schemes)}", "source", "url")
 
 
 class Heartbeat(Section):
-    """A turn with a fixed prompt every so often, within the active hours; it knows nothing of the loop."""
+    """A turn with a fixed prompt at an interval, within the active hours and apart from the loop."""
 
     enabled: Flag = True
     interval: SomeSeconds = 1_800
-    prompt: Annotated[str, text(10_000, what="what the agent is told", lines=True)]
+    prompt: Annotated[str, text(10_000, what="the prompt", lines=True)]
+
+
+# --- The whole file ---
 
 
 @dataclass(frozen=True)
 class BrokenSensor:
-    """A sensor that cannot run as it is written. It is skipped; the agent is not."""
+    """A sensor with errors. It is skipped; the agent runs."""
 
     name: str
     kind: SensorKind
@@ -366,7 +374,7 @@ class BrokenSensor:
         return "; ".join(str(problem) for problem in self.problems)
 
 
-class Written(Section):
+class AgentKeys(Section):
     """The keys of an agent.yaml."""
 
     name: Annotated[str, text(120, what="a name")]
@@ -383,13 +391,13 @@ class Written(Section):
     guardrails: Settings = Field(default_factory=dict)
     autonomy: Autonomy | None = None
     hot_state: HotState = Field(default_factory=HotState)
-    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MOST_SENSORS))] = ()
+    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MAX_SENSORS))] = ()
     heartbeat: Heartbeat | None = None
-    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MOST_TRIGGERS))] = ()
+    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MAX_TRIGGERS))] = ()
 
 
-class AgentDefinition(Written):
-    """An agent.yaml that was read: what it says, which sensors are broken, and what a person may want to know."""
+class AgentDefinition(AgentKeys):
+    """An agent.yaml after reading: its keys, broken sensors, notes, and the line of each key."""
 
     broken_sensors: tuple[BrokenSensor, ...] = ()
     notes: tuple[Problem, ...] = ()
@@ -399,7 +407,7 @@ class AgentDefinition(Written):
     @classmethod
     def read(
         cls,
-        written: Written,
+        written: AgentKeys,
         *,
         named: bool,
         broken_sensors: tuple[BrokenSensor, ...],
@@ -407,9 +415,9 @@ class AgentDefinition(Written):
         lines: dict[str, int],
         sensor_keys: dict[str, str],
     ) -> Self:
-        """`named`: the text says the name itself."""
+        """Build a definition. `named`: the text contains the name."""
         keys = written.model_fields_set - (frozenset() if named else {"name"})
-        values = {name: getattr(written, name) for name in Written.model_fields}
+        values = {name: getattr(written, name) for name in AgentKeys.model_fields}
         values |= {"broken_sensors": broken_sensors, "notes": notes, "lines": lines, "sensor_keys": sensor_keys}
         return cls.model_construct(_fields_set=keys, **values)
 
@@ -418,5 +426,5 @@ class AgentDefinition(Written):
         return self.autonomy is not None and self.autonomy.enabled
 
     def line_of(self, key: str) -> int:
-        """Where a key stands, such as `triggers[0].playbook`; 0 when it does not."""
+        """Return the line of a key such as `triggers[0].playbook`; 0 if it is not in the file."""
         return self.lines.get(key, 0)

@@ -1,7 +1,7 @@
-"""Reads prompt skills: folders with a SKILL.md in the open Agent Skills format. Reads files, and never runs one.
+"""Reads prompt skills: folders with a SKILL.md in the open Agent Skills format. Never runs a file.
 
-Only what lies beneath a root is read: everything is opened by descriptor, step by step, and no symbolic link is
-followed, so a swap between looking and reading leads nowhere else. Every refusal names the file and the limit.
+Reads only below a root: every folder and file is opened by descriptor, and symbolic links are not followed, so
+replacing a file between check and read leads nowhere else. Every error names the file and the limit.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ KEYS: Final = ("name", "description", "license", "compatibility", "metadata", "a
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _FENCE: Final = "---"
-# O_NONBLOCK: a pipe in the folder is refused, not waited for.
+# O_NONBLOCK: opening a pipe does not block; it is refused later.
 _OPEN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _OPEN_FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
 class SkillFiles:
-    """A skill as its files say it. The digest is over every file of the folder."""
+    """A skill as its files define it. The digest covers every file of the folder."""
 
     name: str
     description: str
@@ -48,7 +48,7 @@ class SkillFiles:
 
 
 def skill_names(root: Path) -> list[str]:
-    """The folders in a root, links among them included, so that they are refused and not passed over."""
+    """Return the folders in a root, including links, so that links are refused instead of skipped."""
     try:
         with os.scandir(root) as entries:
             return sorted(
@@ -61,16 +61,16 @@ def skill_names(root: Path) -> list[str]:
 
 
 def read_skill(root: Path, name: str) -> SkillFiles:
-    """The skill in the folder `name` of a root, whole or not at all."""
+    """Read the skill in the folder `name` of a root."""
     folder = root / name
     if not _NAME.fullmatch(name) or len(name) > NAME_CHARS:
         raise Invalid(
-            f"{root}: {name!a} is no name of a skill: 1 to {NAME_CHARS} lower-case letters, digits and single hyphens."
+            f"{root}: {name!a} is not a skill name: 1 to {NAME_CHARS} lower-case letters, digits and single hyphens."
         )
     files = _Files(folder)
     try:
-        with _opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as beneath:
-            files.read_folder(beneath, name, "", depth=1)
+        with _opened(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as parent:
+            files.read_folder(parent, name, "", depth=1)
     except OSError as error:
         raise Invalid(f"{folder}: cannot be read: {error.strerror}.") from None
     if files.skill is None:
@@ -80,7 +80,7 @@ def read_skill(root: Path, name: str) -> SkillFiles:
 
 
 class _Files:
-    """What was read of one folder so far, and how much more may be."""
+    """The files of one folder that were read so far, and their limits."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -90,52 +90,52 @@ class _Files:
         self._bytes = 0
 
     def digest(self) -> str:
-        """Over sorted paths and the files' digests. No path holds a NUL, so no two folders share a digest."""
+        """Return a digest of sorted paths and file digests. Paths contain no NUL, so it is unambiguous."""
         lines = (path + b"\0" + self._digests[path].encode() + b"\n" for path in sorted(self._digests))
         return hashlib.sha256(b"".join(lines)).hexdigest()
 
-    def read_folder(self, beneath: int, name: str, path: str, *, depth: int) -> None:
-        shown = self.folder / path
+    def read_folder(self, parent: int, name: str, path: str, *, depth: int) -> None:
+        full_path = self.folder / path
         self._folders += 1
         if self._folders > MAX_FOLDERS or depth > MAX_DEPTH:
-            raise Invalid(f"{shown}: a skill has at most {MAX_FOLDERS} folders, {MAX_DEPTH} deep.")
-        with _opened(shown, _OPEN_FOLDER, name=name, beneath=beneath) as here, os.scandir(here) as entries:
+            raise Invalid(f"{full_path}: a skill may have at most {MAX_FOLDERS} folders, {MAX_DEPTH} deep.")
+        with _opened(full_path, _OPEN_FOLDER, name=name, parent=parent) as here, os.scandir(here) as entries:
             for entry in entries:
                 if UNSTORABLE.search(entry.name):
-                    raise Invalid(f"{shown}: the file name {entry.name!a} cannot be kept.")
+                    raise Invalid(f"{full_path}: the file name {entry.name!a} cannot be stored.")
                 inner = f"{path}/{entry.name}" if path else entry.name
                 if entry.is_dir(follow_symlinks=False):
                     self.read_folder(here, entry.name, inner, depth=depth + 1)
                 else:
                     self._read_file(here, entry.name, inner)
 
-    def _read_file(self, beneath: int, name: str, path: str) -> None:
-        shown = self.folder / path
+    def _read_file(self, parent: int, name: str, path: str) -> None:
+        full_path = self.folder / path
         if len(self._digests) >= MAX_FILES:
-            raise Invalid(f"{self.folder}: holds more than {MAX_FILES} files; a skill has at most that many.")
+            raise Invalid(f"{self.folder}: more than {MAX_FILES} files, the limit of a skill.")
         limit = MAX_BYTES - self._bytes
-        with _opened(shown, _OPEN_FILE, name=name, beneath=beneath) as file:
+        with _opened(full_path, _OPEN_FILE, name=name, parent=parent) as file:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise Invalid(f"{shown}: is not a plain file.")
+                raise Invalid(f"{full_path}: is not a plain file.")
             content = _read(file, limit + 1)
         if len(content) > limit:
-            raise Invalid(f"{self.folder}: holds more than {MAX_BYTES} bytes; a skill has at most that many.")
+            raise Invalid(f"{self.folder}: more than {MAX_BYTES} bytes, the limit of a skill.")
         self._bytes += len(content)
         self._digests[os.fsencode(path)] = hashlib.sha256(content).hexdigest()
         if path == SKILL_FILE:
             if len(content) > MAX_SKILL_BYTES:
-                raise Invalid(f"{shown}: is {len(content)} bytes long; at most {MAX_SKILL_BYTES} are read.")
+                raise Invalid(f"{full_path}: is {len(content)} bytes long; the limit is {MAX_SKILL_BYTES}.")
             self.skill = content
 
 
 @contextmanager
-def _opened(shown: Path, flags: int, *, name: str = "", beneath: int | None = None) -> Iterator[int]:
+def _opened(full_path: Path, flags: int, *, name: str = "", parent: int | None = None) -> Iterator[int]:
     try:
-        opened = os.open(name or shown, flags, dir_fd=beneath)
+        opened = os.open(name or full_path, flags, dir_fd=parent)
     except OSError as error:
-        # Of a link, O_NOFOLLOW says ELOOP; with O_DIRECTORY it says that this is no directory.
-        link = " Symbolic links are not followed." if shown.is_symlink() else ""
-        raise Invalid(f"{shown}: cannot be opened: {error.strerror}.{link}") from None
+        # O_NOFOLLOW reports a link as ELOOP, or as "not a directory" with O_DIRECTORY.
+        link = " Symbolic links are not followed." if full_path.is_symlink() else ""
+        raise Invalid(f"{full_path}: cannot be opened: {error.strerror}.{link}") from None
     try:
         yield opened
     finally:
@@ -151,21 +151,21 @@ def _read(file: int, most: int) -> bytes:
 
 
 def _split(file: Path, content: bytes) -> tuple[dict[str, object], str]:
-    """The front matter, checked, and the Markdown after it."""
+    """Return the validated front matter and the Markdown after it."""
     try:
         text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise Invalid(f"{file}: is not UTF-8 text: byte {error.start} makes no character.") from None
+        raise Invalid(f"{file}: is not UTF-8 text: byte {error.start} is invalid.") from None
     if unstorable := UNSTORABLE.search(text):
         line = text.count("\n", 0, unstorable.start()) + 1
-        raise Invalid(f"{file}: the character U+{ord(unstorable[0]):04X} cannot be kept (line {line}).")
+        raise Invalid(f"{file}: the character U+{ord(unstorable[0]):04X} cannot be stored (line {line}).")
     lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if line.rstrip() == _FENCE][:2]
     if fences[:1] != [0] or len(fences) == 1:
-        raise Invalid(f"{file}: begins with front matter between two lines of {_FENCE} (line 1).")
+        raise Invalid(f"{file}: must start with front matter between two lines of {_FENCE} (line 1).")
     body = "\n".join(lines[fences[1] + 1 :]).strip()
     if not body:
-        raise Invalid(f"{file}: says nothing after its front matter (line {fences[1] + 1}).")
+        raise Invalid(f"{file}: has no text after its front matter (line {fences[1] + 1}).")
     try:
         root = read_yaml("\n".join(lines[1 : fences[1]]), first_line=2)
         return _front_matter(root, file.parent.name), body
@@ -179,7 +179,7 @@ def _front_matter(root: Node, folder: str) -> dict[str, object]:
     for key, node in root.entries.items():
         if key not in KEYS:
             known = ", ".join(KEYS)
-            raise Invalid(f"{key}: is not known; there are {known} (line {node.line}). Put it under metadata.")
+            raise Invalid(f"{key}: unknown key; known keys: {known} (line {node.line}). Put it under metadata.")
     found: dict[str, object] = {
         "name": _text(root, "name", NAME_CHARS, needed=True),
         "description": _text(root, "description", DESCRIPTION_CHARS, needed=True),
@@ -202,14 +202,14 @@ def _text(root: Node, key: str, limit: int, *, needed: bool = False) -> str:
         return ""
     if node.kind != "text":
         raise Invalid(f"{key}: expected text, found {node.kind} (line {node.line})")
-    said = node.text.strip()
-    if len(said) > limit or (needed and not said):
-        raise Invalid(f"{key}: {len(said)} characters; 1 to {limit} are read (line {node.line})")
-    return said
+    text = node.text.strip()
+    if len(text) > limit or (needed and not text):
+        raise Invalid(f"{key}: {len(text)} characters; 1 to {limit} are allowed (line {node.line})")
+    return text
 
 
 def _metadata(node: Node | None) -> dict[str, str]:
-    """Names and values. Numbers are taken as they are written: `version: 1.10` is not 1.1."""
+    """Return names and values. Numbers stay as they are written: `version: 1.10` is not 1.1."""
     if node is None or node.is_nothing:
         return {}
     if node.kind != "map":
@@ -221,7 +221,7 @@ def _metadata(node: Node | None) -> dict[str, str]:
 
 
 def _tools(node: Node | None) -> list[str]:
-    """Names with blanks between them; a list of names is taken too."""
+    """Return tool names, given as a list or separated by blanks."""
     if node is None or node.is_nothing:
         return []
     if node.kind == "map" or (node.kind == "list" and not all(item.is_single for item in node.items)):

@@ -1,6 +1,6 @@
-"""What single values of an agent.yaml may be, each with the words in which a refusal names it. Pure.
+"""Types of single values in an agent.yaml, and paths into a reading. Pure.
 
-Every check raises `expected`, so that a person reads what to write instead of what a library missed.
+Every check raises `expected`, so that a person reads what to write instead of a library's message.
 """
 
 import re
@@ -19,52 +19,63 @@ from agents.policy.costs import MOST_USD
 EXPECTED: Final = "expected"
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 SKILL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-PLACES: Final = Decimal("0.0001")
+SMALLEST_AMOUNT: Final = Decimal("0.0001")
 DAY: Final = 86_400
 LONGEST: Final = 365 * DAY
+MOST_STEPS: Final = 32  # of a path
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
+_STEP: Final = re.compile(r"(?s:\A|(?<=.)\.)(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,9})\]")
+_NOTHING: Final = object()
+
+Place = tuple[str | int, ...]
 
 
-class Unclear(str):
-    """A plain word that YAML readers take for different things: `on`, `010`, `.inf`. Quotes would make it text."""
+# --- Checks ---
+
+
+class Ambiguous(str):
+    """A plain word that YAML readers understand differently: `on`, `010`, `.inf`. In quotes it would be text."""
 
     __slots__ = ()
 
 
 def expected(what: str, *key: str | int) -> PydanticCustomError:
-    """The refusal of a value, or of what stands below it at `key`."""
+    """Return the error for a value, or for the part of it at `key`."""
     return PydanticCustomError(EXPECTED, "{what}", {"what": what, "key": key})
 
 
-def whole(what: str = "", *, least: int = 0, most: int | None = None) -> BeforeValidator:
-    unit = f"a whole number{f' of {what}' if what else ''}"
-    range_ = f"{unit}, {least} or more" if most is None else f"{unit} from {least} to {most}"
+def whole(what: str, *, least: int = 0, most: int | None = None) -> BeforeValidator:
+    """A whole number within bounds. `what` is its unit."""
+    unit = f"a whole number of {what}"
+    bounds = f"{unit}, {least} or more" if most is None else f"{unit} from {least} to {most}"
 
     def check(value: object) -> int:
-        fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        if not fits or not isinstance(value, int) or (most is not None and value > most):
-            raise expected(range_)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise expected(bounds)
+        if most is not None and value > most:
+            raise expected(bounds)
         return value
 
     return BeforeValidator(check)
 
 
 def text(most: int, *, what: str = "text", lines: bool = False, needed: bool = True) -> BeforeValidator:
+    """Text of at most so many characters; of several lines if `lines`; not empty if `needed`."""
     kind = what if lines else f"{what} on one line"
 
     def check(value: object) -> str:
         if not isinstance(value, str):
             raise expected(f"{kind}, in quotes" if isinstance(value, int | Decimal) else kind)
-        said = str(value).strip()
-        if needed and not said:
+        stripped = str(value).strip()
+        if needed and not stripped:
             raise expected(f"{kind} that is not empty")
-        if len(said) > most:
-            raise expected(f"{kind} of at most {most} characters, not {len(said)}")
-        if not lines and len(said.splitlines()) > 1:
+        if len(stripped) > most:
+            raise expected(f"{kind} of at most {most} characters, not {len(stripped)}")
+        if not lines and len(stripped.splitlines()) > 1:
             raise expected(kind)
-        return said
+        return stripped
 
     return BeforeValidator(check)
 
@@ -87,18 +98,18 @@ def one_of(choices: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def truth(value: Any) -> Any:
-    """`yes`, `on` and their like as true or false; whatever else as it is."""
-    if isinstance(value, Unclear) and value.lower() in _TRUE | _FALSE:
+def as_flag(value: Any) -> Any:
+    """Return `yes`, `on` and the like as true or false; anything else unchanged."""
+    if isinstance(value, Ambiguous) and value.lower() in _TRUE | _FALSE:
         return value.lower() in _TRUE
     return value
 
 
 def _flag(value: object) -> bool:
-    said = truth(value)
-    if not isinstance(said, bool):
+    flag = as_flag(value)
+    if not isinstance(flag, bool):
         raise expected("true or false")
-    return said
+    return flag
 
 
 def _number(value: object) -> Decimal | None:
@@ -116,7 +127,7 @@ def _fraction(value: object) -> Decimal:
 
 def _amount(value: object) -> Decimal:
     number = _number(value)
-    if number is None or not 0 <= number <= MOST_USD or number != number.quantize(PLACES):
+    if number is None or not 0 <= number <= MOST_USD or number != number.quantize(SMALLEST_AMOUNT):
         raise expected("an amount of US dollars, 0 or more, with at most 4 places")
     return number
 
@@ -139,14 +150,14 @@ def _zone(value: object) -> str:
 
 
 def _free(value: Any, *path: str | int) -> Any:
-    """A value of any shape as JSON holds it; words that could mean something else are refused."""
-    if isinstance(value, Unclear):
-        raise expected("text in quotes, true, false or a decimal number: plain, this word is read differently", *path)
+    """Return a value of any shape as JSON values; ambiguous words are refused."""
+    if isinstance(value, Ambiguous):
+        raise expected("text in quotes, true, false or a decimal number: without quotes, this word is ambiguous", *path)
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, dict):
         return {key: _free(item, *path, key) for key, item in value.items()}
-    return [_free(item, *path, place) for place, item in enumerate(value)] if isinstance(value, list) else value
+    return [_free(item, *path, index) for index, item in enumerate(value)] if isinstance(value, list) else value
 
 
 def _params(value: object) -> object:
@@ -156,12 +167,12 @@ def _params(value: object) -> object:
 
 
 def _settings(value: object) -> object:
-    """Names and single values, which are judged by agents.policy.guardrails."""
-    return _params({key: truth(item) for key, item in value.items()} if isinstance(value, dict) else value)
+    """Names and single values, which agents.policy.guardrails checks."""
+    return _params({key: as_flag(item) for key, item in value.items()} if isinstance(value, dict) else value)
 
 
 def listed(what: str, most: int) -> Callable[[object], object]:
-    """A list that may not grow without end; what stands in it is checked by its own type."""
+    """A list with a maximum length; its items are checked by their own type."""
 
     def check(value: object) -> object:
         if not isinstance(value, list | tuple):
@@ -171,6 +182,9 @@ def listed(what: str, most: int) -> Callable[[object], object]:
         return value
 
     return check
+
+
+# --- Types ---
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
@@ -183,25 +197,18 @@ Settings = Annotated[dict[str, Any], BeforeValidator(_settings)]
 Seconds = Annotated[int, whole("seconds", most=LONGEST)]
 SomeSeconds = Annotated[int, whole("seconds", least=1, most=LONGEST)]
 Name = Annotated[str, matching(NAME, "a name of at most 64 letters, digits, _, . and -")]
-SkillName = Annotated[str, matching(SKILL, "the name of a skill: at most 64 small letters, digits and _")]
+SkillName = Annotated[str, matching(SKILL, "the name of a skill: at most 64 lower-case letters, digits and _")]
 Model = Annotated[str, text(100, what="the name of a model")]
 
 
-Place = tuple[str | int, ...]
-
-
-# Which part of a reading a field gets: `data.items[0].price`. Keys between dots, places in brackets. Pure.
+# --- Paths into a reading: `data.items[0].price` ---
 #
-# A place counts from the front, or, below zero, from the back. A key that holds a dot or a bracket cannot be named.
-
-
-MOST_STEPS: Final = 32
-_NOTHING: Final = object()
-_STEP: Final = re.compile(r"(?s:\A|(?<=.)\.)(?P<key>[^.\[\]]+)|\[(?P<place>-?[0-9]{1,9})\]")
+# Keys are separated by dots, indexes are in brackets; a negative index counts from the end. A key that contains a dot
+# or a bracket cannot be named.
 
 
 class BadPath(ValueError):
-    """The path is not written as one."""
+    """The path is not a valid path."""
 
 
 class NothingThere(LookupError):
@@ -210,21 +217,21 @@ class NothingThere(LookupError):
 
 @lru_cache(maxsize=1024)
 def steps_of(path: str) -> tuple[str | int, ...]:
-    """The keys and places of a path, in order."""
+    """Return the keys and indexes of a path, in order."""
     steps: list[str | int] = []
     end = 0
     for found in _STEP.finditer(path):
         if found.start() != end:
             break
-        steps.append(found["key"] if found["key"] is not None else int(found["place"]))
+        steps.append(found["key"] if found["key"] is not None else int(found["index"]))
         end = found.end()
     if end != len(path) or not steps or len(steps) > MOST_STEPS:
-        raise BadPath(f"{path!r} is no path: write keys and places as in data.items[0].price, at most {MOST_STEPS}.")
+        raise BadPath(f"{path!r} is not a path: write at most {MOST_STEPS} keys and indexes as in data.items[0].price.")
     return tuple(steps)
 
 
 def part_of(value: Any, path: str | None) -> Any:
-    """The part that the path names; the whole without one. What is not there raises NothingThere, and says where."""
+    """Return the part of a value that a path names; without a path, the whole value."""
     if path is None:
         return value
     for number, step in enumerate(steps := steps_of(path), 1):
@@ -237,8 +244,8 @@ def part_of(value: Any, path: str | None) -> Any:
 def _inside(value: Any, step: str | int) -> Any:
     if isinstance(step, str):
         return value.get(step, _NOTHING) if isinstance(value, dict) else _NOTHING
-    fits = isinstance(value, list) and -len(value) <= step < len(value)
-    return value[step] if fits else _NOTHING
+    exists = isinstance(value, list) and -len(value) <= step < len(value)
+    return value[step] if exists else _NOTHING
 
 
 def shown(steps: tuple[str | int, ...]) -> str:

@@ -1,1 +1,1 @@
-"""The one step loop: a model is asked, what it asks for is done through the guard, and so on until an end."""
+"""The step loop that all modes share: ask a model, run its calls through the guard, repeat until an end."""

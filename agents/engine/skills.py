@@ -1,11 +1,13 @@
-"""The executor of skill calls: in their order, groups side by side, each through the guard, one result for each.
+"""Executes skill calls: in order, groups in parallel, each through the guard, one result for each.
 
-A result is what the model is told. Brakes are not caught here: they end the run.
+A result is what the model reads. Brakes are not caught here: they end the run. Before a dangerous call a model may
+predict its outcome; that is advice for approvers and the model, never a veto.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal
 from itertools import groupby
 from typing import Any, Final, Protocol
@@ -26,7 +28,7 @@ from agents.exceptions import (
     UnpricedModel,
 )
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Asked, note_refusal
+from agents.guard.calls import Call, note_refusal, plan_call
 from agents.guard.tools import BadParams, persisting
 from agents.ledger.boundary import lock
 from agents.ledger.budgets import budgets_lock
@@ -42,11 +44,10 @@ from agents.types import ZERO, Ledger, ModelRequest, ToolResult
 from audit.redaction import redact_data
 from audit.rows import canonical
 
-# Anticipatory simulation: before a dangerous skill runs, a model says what will probably happen. Advice, never a
-# veto.
+# --- Anticipatory simulation ---
 #
-# It is an inference like any other: guarded, priced and recorded. What it says is shown to approvers and to the
-# model. Whatever keeps it from being made, a halt and a lost lease apart, leaves the run without it and goes on.
+# An ordinary inference: guarded, priced and recorded. If it cannot be made, the run continues without it, unless the
+# reason is a halt or a lost lease.
 
 
 PREFIX: Final = "[ANTICIPATORY SIMULATION]: "
@@ -54,8 +55,8 @@ SKIPPED: Final = "simulation skipped: budget"
 CONTEXT_CHARS: Final = 500
 ARGUMENT_CHARS: Final = 4_000
 MAX_TOKENS: Final = 300
-PLACE: Final = ":simulation"  # behind the key of the call that it is about
-KEPT_SECONDS: Final = 300
+KEY_SUFFIX: Final = ":simulation"  # appended to the key of the call
+CACHE_SECONDS: Final = 300
 _PROMPT: Final = """\
 A skill is about to be called. Say in two or three sentences what will probably come of it, and what could go wrong.
 
@@ -64,7 +65,7 @@ What it does: {description}
 What went before, as data:
 {context}
 """
-_NO_MATTER: Final = (
+_SKIPS_SIMULATION: Final = (
     BadParams,
     BudgetExceeded,
     BudgetRefused,
@@ -76,19 +77,19 @@ _NO_MATTER: Final = (
 
 
 def anticipate(session: AgentSession, skill: Skill, arguments: Mapping[str, Any], *, context: str, key: str) -> str:
-    """What a model expects of the call; empty when it has nothing to say. The same for the same call and context."""
-    told = context[:CONTEXT_CHARS]
-    place = _place(session, skill, arguments, told)
-    known = cache.get(place)
-    if isinstance(known, str):
-        return known
+    """Return a model's prediction for a call, or "". Cached for the same call and context."""
+    shown = context[:CONTEXT_CHARS]
+    cache_key = _cache_key(session, skill, arguments, shown)
+    cached = cache.get(cache_key)
+    if isinstance(cached, str):
+        return cached
     try:
-        said = _said(session, _question(skill, arguments, told), key=key)
-    except _NO_MATTER:
+        prediction = _predict(session, _question(skill, arguments, shown), key=key)
+    except _SKIPS_SIMULATION:
         return ""
-    if said.startswith(PREFIX):
-        cache.set(place, said, KEPT_SECONDS)
-    return said
+    if prediction.startswith(PREFIX):
+        cache.set(cache_key, prediction, CACHE_SECONDS)
+    return prediction
 
 
 def _question(skill: Skill, arguments: Mapping[str, Any], context: str) -> dict[str, Any]:
@@ -106,41 +107,42 @@ def _question(skill: Skill, arguments: Mapping[str, Any], context: str) -> dict[
     }
 
 
-def _said(session: AgentSession, question: Mapping[str, Any], *, key: str) -> str:
-    """Asked once, and never again: what came of it, if it was, stands in the journal."""
-    made = call_latest(session, key)
-    if made is not None:
-        return _prediction(made.result or {}) if made.outcome == Outcome.SUCCESS else ""
-    if not _is_affordable(session, question):
+def _predict(session: AgentSession, params: Mapping[str, Any], *, key: str) -> str:
+    """Ask at most once; a later attempt reads the journal."""
+    earlier = call_latest(session, key)
+    if earlier is not None:
+        return _prediction(earlier.result or {}) if earlier.outcome == Outcome.SUCCESS else ""
+    if not _is_affordable(session, params):
         return SKIPPED
     with persisting(1):
-        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, question, key=key)
+        result = guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key)
     return _prediction(result.data) if result.ok else ""
 
 
-def _prediction(told: Mapping[str, Any]) -> str:
-    return f"{PREFIX}{str(told.get('text', '')).strip()}"
+def _prediction(data: Mapping[str, Any]) -> str:
+    return f"{PREFIX}{str(data.get('text', '')).strip()}"
 
 
-# --- Whether it can be paid without harm ---
+def _is_affordable(session: AgentSession, params: Mapping[str, Any]) -> bool:
+    """Return whether R4 would allow the prediction with the run's next request already paid.
 
-
-def _is_affordable(session: AgentSession, question: Mapping[str, Any]) -> bool:
-    """What R4 would say, asked without its consequences, if the next question of the run were paid for already: a
-    prediction may not use up what the run that it is about ends for want of."""
-    model, now = str(question["model"]), clock()
+    A prediction must not use up the budget that the run itself needs. Nothing is latched or recorded.
+    """
+    model = str(params["model"])
+    now = clock()
     with transaction.atomic():
         locked = lock(session, model=model)
         shared = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=now)
-    price, estimate = declared_price(model, locked.price_row), estimate_model_call(model, Purpose.SIMULATION, now=now)
-    messages = ({"role": "user", "content": str(question["prompt"])},)
+    price = declared_price(model, locked.price_row)
+    estimate = estimate_model_call(model, Purpose.SIMULATION, now=now)
+    messages = ({"role": "user", "content": str(params["prompt"])},)
     request = ModelRequest(model, messages, max_tokens=MAX_TOKENS, purpose=Purpose.SIMULATION)
     quote = brakes.Quote(estimate, request, price, costs.input_bound(request, price))
-    kept = _last_estimate(session)
+    next_request = _last_estimate(session)
     verdict = brakes.economic(
         quote,
-        session=_without(locked.ledger, kept),
-        shared=tuple(_without(ledger, kept) for ledger in shared),
+        session=_reduced(locked.ledger, next_request),
+        shared=tuple(_reduced(ledger, next_request) for ledger in shared),
         token_budget=locked.token_budget,
         total_tokens=locked.total_tokens + quote.input_tokens + MAX_TOKENS,
     )
@@ -148,29 +150,34 @@ def _is_affordable(session: AgentSession, question: Mapping[str, Any]) -> bool:
 
 
 def _last_estimate(session: AgentSession) -> Decimal:
-    """What the run's last question was estimated at; the next will be alike."""
-    asked = ToolCall.objects.filter(session=session).exclude(model="").exclude(key__endswith=PLACE).order_by("-pk")
-    return asked.values_list("approved_usd", flat=True).first() or ZERO
+    """Return the estimate of the run's last model request; the next one will be similar."""
+    requests = (
+        ToolCall.objects.filter(session=session).exclude(model="").exclude(key__endswith=KEY_SUFFIX).order_by("-pk")
+    )
+    return requests.values_list("approved_usd", flat=True).first() or ZERO
 
 
-def _without(ledger: Ledger, kept: Decimal) -> Ledger:
-    return ledger if ledger.cap is None else replace(ledger, cap=max(ledger.cap - kept, ZERO))
+def _reduced(ledger: Ledger, amount: Decimal) -> Ledger:
+    return ledger if ledger.cap is None else replace(ledger, cap=max(ledger.cap - amount, ZERO))
 
 
-def _place(session: AgentSession, skill: Skill, arguments: Mapping[str, Any], context: str) -> str:
+def _cache_key(session: AgentSession, skill: Skill, arguments: Mapping[str, Any], context: str) -> str:
     parts = [session.owner_id, skill.name, skill.version, dict(arguments), context]
     return "simulation:" + hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
 
 
+# --- Execution ---
+
+
 NOT_FOUND = "not found or disabled"
 ERROR_CHARS = 300
-OUTPUT_CHARS = 200_000  # of what a model is told; the journal has all of it
+OUTPUT_CHARS = 200_000  # for the model; the journal keeps everything
 NOBODY = "Nobody answered in time."
 
 
 @dataclass(frozen=True)
 class SkillResult:
-    """What came of a call. A failed one has no output; `waits` means that a person has the word."""
+    """The result of a call. A failed call has no output. `waits`: a person has to decide or answer first."""
 
     output: str | None = None
     error: str = ""
@@ -183,29 +190,30 @@ class SkillResult:
 
     @property
     def text(self) -> str:
-        """As the model reads it."""
-        told = self.output if self.output is not None else f"error: {self.error}"
+        """The result as the model reads it."""
+        text = self.output if self.output is not None else f"error: {self.error}"
         simulation = self.metadata.get("simulation", "")
-        return f"{told}\n{simulation}" if simulation else told
+        return f"{text}\n{simulation}" if simulation else text
 
 
 @dataclass(frozen=True)
 class _Planned:
-    call: SkillCall
+    """A call that passed the checks before the guard."""
+
     key: str
     skill: Skill
     arguments: dict[str, Any]
     risk: Risk | None
     simulation: str
 
-    @property
-    def asked(self) -> Asked:
+    def guarded(self, session: AgentSession, now: datetime) -> Call:
         params = {"skill": self.skill.name, "arguments": self.arguments}
-        return Asked(ToolIntent.RUN_SKILL, params, self.key, risk=self.risk, simulation=self.simulation)
+        named: dict[str, Any] = {"risk": self.risk, "simulation": self.simulation}
+        return plan_call(session, ToolIntent.RUN_SKILL, params, key=self.key, now=now, **named)
 
 
 class ModelManager(Protocol):
-    """Asks a model what will probably come of a call, as agents.engine.skills.anticipate does."""
+    """Predicts the outcome of a call, as agents.engine.skills.anticipate does."""
 
     def __call__(
         self, session: AgentSession, skill: Skill, arguments: Mapping[str, Any], /, *, context: str, key: str
@@ -213,9 +221,11 @@ class ModelManager(Protocol):
 
 
 class SkillExecutor:
-    """Carries out what a reply asks for. `registry` holds the skills that may be asked for here; no others exist.
-    Without a model manager no call is predicted. `admit` gives the admission to a group of calls, if there are limits
-    besides those of the guard."""
+    """Executes the calls of a reply.
+
+    Only the skills in `registry` can be called. Without a model manager no outcome is predicted. `admit` returns the
+    admission check for a group of calls, for limits besides those of the guard.
+    """
 
     def __init__(
         self,
@@ -226,18 +236,19 @@ class SkillExecutor:
         context: str = "",
         admit: Callable[[], Admission] | None = None,
     ) -> None:
-        self._registry, self._model_manager = registry, model_manager
+        self._registry = registry
+        self._model_manager = model_manager
         self._session = session
         self._context = context
         self._admit = admit
         self._assessor = RiskAssessor()
 
     def execute_batch(self, calls: Sequence[tuple[str, SkillCall]]) -> Iterator[tuple[str, SkillResult]]:
-        """Results by the calls' places, in the order of the calls. It ends early where a person has to be waited for.
+        """Yield results by key, in the order of the calls. Stops after a group that waits for a person.
 
-        Calls of one group that follow each other run side by side; every other call is a group of its own.
+        Consecutive calls of one parallel group run in parallel; every other call runs alone.
         """
-        for _, members in groupby(enumerate(calls), key=_group):
+        for _, members in groupby(enumerate(calls), key=_group_of):
             results = self._execute_group([call for _, call in members])
             yield from results
             if any(result.waits for _, result in results):
@@ -252,14 +263,15 @@ class SkillExecutor:
         planned = [(key, self._plan(key, call, admit)) for key, call in calls]
         ready = [plan for _, plan in planned if isinstance(plan, _Planned)]
         try:
-            done = guarded_group(self._session, [plan.asked for plan in ready]) if ready else []
+            now = clock()
+            done = guarded_group([plan.guarded(self._session, now) for plan in ready]) if ready else []
         except BadParams as error:
             return [(key, SkillResult(error=str(error)[:ERROR_CHARS])) for key, _ in calls]
-        told = {plan.key: self._told(plan, result) for plan, result in zip(ready, done, strict=True)}
-        return [(key, plan if isinstance(plan, SkillResult) else told[key]) for key, plan in planned]
+        results = {plan.key: self._result(plan, result) for plan, result in zip(ready, done, strict=True)}
+        return [(key, plan if isinstance(plan, SkillResult) else results[key]) for key, plan in planned]
 
     def _plan(self, key: str, call: SkillCall, admit: Admission | None) -> _Planned | SkillResult:
-        """Known and enabled? its level; how risky; and, where it is dangerous, what will probably come of it."""
+        """Check that a call can be made, grade its risk and, if it is dangerous, predict its outcome."""
         skill = self._registry.get(call.name) or skill_named(call.name)
         missing = f"the skill {call.name[:64]} is {NOT_FOUND}"
         if skill is None:
@@ -268,58 +280,60 @@ class SkillExecutor:
         if call.name not in self._registry or not standing.enabled:
             return self._refused(skill, standing.level, call.arguments, missing)
         if skill.lacking:
-            return self._refused(skill, standing.level, call.arguments, f"{skill.name} cannot work: {skill.lacking}")
+            missing = f"{skill.name} is not available: {skill.lacking}"
+            return self._refused(skill, standing.level, call.arguments, missing)
         try:
-            before = asked_before(self._session, key)
-            arguments = dict(before["arguments"]) if before else skill.arguments(call.arguments)
+            earlier = asked_before(self._session, key)
+            arguments = dict(earlier["arguments"]) if earlier else skill.arguments(call.arguments)
         except BadArguments as error:
             return self._refused(skill, standing.level, call.arguments, str(error))
         level = level_for(skill, standing.level, arguments, skill_hosts())
-        if admit and before is None and (why := admit(key, skill, arguments)):
-            return self._refused(skill, level, arguments, why, outcome=str(Outcome.RATE_LIMITED))
+        if admit and earlier is None and (reason := admit(key, skill, arguments)):
+            return self._refused(skill, level, arguments, reason, outcome=str(Outcome.RATE_LIMITED))
         dangerous = level.rank >= Level.RESTRICTED.rank or self._assessor.escalates(skill, arguments)
         risk = self._assessor.assess(skill, arguments) if dangerous else None
-        plan = _Planned(call, key, skill, arguments, risk=risk, simulation="")
         pace = pace_of(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+        simulation = ""
         predict = self._model_manager
-        if dangerous and predict and before is None and not skill_refusal(pace, now=clock()):
-            said = predict(self._session, skill, arguments, context=self._context, key=f"{key}{PLACE}")
-            plan = replace(plan, simulation=said)
-        return plan
+        if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):
+            simulation = predict(self._session, skill, arguments, context=self._context, key=f"{key}{KEY_SUFFIX}")
+        return _Planned(key, skill, arguments, risk=risk, simulation=simulation)
 
-    def _refused(self, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, **about: str) -> SkillResult:
-        """A call that does not get as far as the guard, which notes its own refusals."""
-        note_refusal(self._session, skill, level, arguments, why, now=clock())
-        return SkillResult(error=why[:ERROR_CHARS], metadata=dict(about))
+    def _refused(
+        self, skill: Skill, level: Level, arguments: Mapping[str, Any], reason: str, **metadata: str
+    ) -> SkillResult:
+        """Record a call that is refused before the guard, which records its own refusals."""
+        note_refusal(self._session, skill, level, arguments, reason, now=clock())
+        return SkillResult(error=reason[:ERROR_CHARS], metadata=dict(metadata))
 
-    def _told(self, plan: _Planned, result: ToolResult) -> SkillResult:
-        about: dict[str, Any] = {"duration_ms": result.took_ms, "outcome": str(result.outcome)}
+    def _result(self, plan: _Planned, result: ToolResult) -> SkillResult:
+        metadata: dict[str, Any] = {"duration_ms": result.took_ms, "outcome": str(result.outcome)}
         if plan.simulation:
-            about["simulation"] = plan.simulation
+            metadata["simulation"] = plan.simulation
         if result.outcome == Outcome.UNKNOWN:
             raise OutcomeUnknown(f"Call {plan.key!r} of {plan.skill.name} may have taken effect.")
         if result.outcome == Outcome.APPROVAL_PENDING:
-            return SkillResult(metadata=about, waits=True)
+            return SkillResult(metadata=metadata, waits=True)
         if not result.ok:
-            return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=about)
+            return SkillResult(error=(result.error or str(result.outcome))[:ERROR_CHARS], metadata=metadata)
         if plan.skill.name == "ask_person":
-            return self._answer(result.data["question_id"], about)
+            return self._answer(result.data["question_id"], metadata)
         output = result.data if isinstance(result.data, str) else canonical(result.data)
-        return SkillResult(output=_cut(output), metadata=about)
+        return SkillResult(output=_cut(output), metadata=metadata)
 
-    def _answer(self, question_id: str, about: dict[str, Any]) -> SkillResult:
-        asked = Question.objects.get(session=self._session, public_id=question_id)
-        if asked.status == QuestionStatus.PENDING:
-            return SkillResult(metadata={**about, "waits_for": "input"}, waits=True)
-        return SkillResult(output=asked.answer or NOBODY, metadata=about)
+    def _answer(self, question_id: str, metadata: dict[str, Any]) -> SkillResult:
+        question = Question.objects.get(session=self._session, public_id=question_id)
+        if question.status == QuestionStatus.PENDING:
+            return SkillResult(metadata={**metadata, "waits_for": "input"}, waits=True)
+        return SkillResult(output=question.answer or NOBODY, metadata=metadata)
 
 
 def _cut(output: str) -> str:
     if len(output) <= OUTPUT_CHARS:
         return output
-    return f"{output[:OUTPUT_CHARS]}\n[cut here: the first {OUTPUT_CHARS} of {len(output)} characters]"
+    return f"{output[:OUTPUT_CHARS]}\n[truncated: the first {OUTPUT_CHARS} of {len(output)} characters]"
 
 
-def _group(numbered: tuple[int, tuple[str, SkillCall]]) -> tuple[int, int]:
-    place, (_, call) = numbered
-    return (-1, call.parallel_group) if call.parallel_group is not None else (place, 0)
+def _group_of(numbered: tuple[int, tuple[str, SkillCall]]) -> tuple[int, int]:
+    number, (_, call) = numbered
+    return (-1, call.parallel_group) if call.parallel_group is not None else (number, 0)

@@ -1,7 +1,6 @@
-"""One turn of an agent, whoever asks for it: a chat, a heartbeat, a loop, a trigger. The agent's instructions and what
-was said, the model with its skills, rounds of calls up to a limit, and the transcript of it all.
+"""Runs one turn of an agent, for a chat, a heartbeat, a loop or a trigger.
 
-What differs from one to the other is given; everything else is as the agent's definition says.
+The caller gives what differs between them; everything else comes from the agent's definition.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, guardrails_of
+from agents.definitions.in_force import definition_of, guardrails_config_of
 from agents.engine.loop import Answered, StepLoop
 from agents.engine.prompting import Admission, Brief, model_of, skills_of
 from agents.enums import Purpose, TerminalReason
@@ -23,8 +22,10 @@ from agents.types import End, Finished
 
 @dataclass(frozen=True)
 class SessionKey:
-    """Where a turn is written down: in the transcript of a held session, under the turn's number if it has several, and
-    in its journal under places that begin with `calls`."""
+    """Where a turn is stored: the transcript of a held session, under its turn number if there are several.
+
+    Its journal keys start with `calls`.
+    """
 
     session: AgentSession
     turn: int = 0
@@ -47,14 +48,15 @@ def run_agent_turn(
     admit: Callable[[], Admission] | None = None,
     closing: Skill | None = None,
 ) -> Answered | End:
-    """Runs a turn to its end, or as far as it comes; begun again, it goes on where it was.
+    """Run a turn to its end or until it must wait. Called again, it continues.
 
-    `message` opens it, with what is quoted before it. `system` are the rules of the turn, which nobody can leave out;
-    the agent's own instructions stand before them, unless the turn is not `instructed`. `before` is what was said in
-    earlier turns of the same session. With a `closing` skill the turn ends with a reply that calls it, if all calls of
-    that reply went well. `started_at` says when the slice began that it is a part of, if not now.
+    `message` opens the turn, including what it quotes. `system` holds the rules of the turn; if `instructed`, the
+    agent's instructions precede them. `before` holds earlier turns of the same session. With a `closing` skill, the
+    turn ends after a reply that calls it and whose calls all succeed. `started_at` is the start of the slice, by
+    default now.
     """
-    session, skills = session_key.session, skills_of(agent)
+    session = session_key.session
+    skills = skills_of(agent)
     instructions = definition_of(agent).instructions if agent and instructed else ""
     brief = Brief(
         model=model_of(agent),
@@ -66,7 +68,7 @@ def run_agent_turn(
         purpose=purpose,
         max_tokens=max_tokens,
         config=config,
-        guardrails=guardrails_of(session),
+        guardrails=guardrails_config_of(session),
         listener=listener,
         admit=admit,
     )
@@ -74,16 +76,16 @@ def run_agent_turn(
 
 
 def said_at_the_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
-    """A turn that ran out of rounds of calls is answered with words that say so."""
+    """Answer a turn that reached its limit of call rounds with a message that says so."""
     if end != Finished(TerminalReason.MAX_STEPS) or not 0 < config.max_tool_rounds <= config.max_steps:
         return end
-    told = f"I stopped after {config.max_tool_rounds} rounds of calls, which is the limit of one turn."
-    transcript_append(session, [Entry("assistant", told, stop=Stop.END_TURN)], now=clock())
-    return Answered(told)
+    text = f"I stopped after {config.max_tool_rounds} rounds of calls, which is the limit of one turn."
+    transcript_append(session, [Entry("assistant", text, stop=Stop.END_TURN)], now=clock())
+    return Answered(text)
 
 
 class _Turn(StepLoop):
-    """The step loop, which a call of one skill can end."""
+    """A step loop that a call of the closing skill can end."""
 
     def __init__(self, session: AgentSession, brief: Brief, *, started_at: datetime, closing: str) -> None:
         super().__init__(session, brief, started_at=started_at)
@@ -98,5 +100,5 @@ class _Turn(StepLoop):
             return None
         results = {entry.call_id: entry for entry in self._transcript if entry.seq > last.seq}
         answers = [results.get(call["id"]) for call in last.calls]
-        went_well = all(answer is not None and not answer.failed for answer in answers)
-        return Answered(last.content) if went_well else None
+        all_succeeded = all(answer is not None and not answer.failed for answer in answers)
+        return Answered(last.content) if all_succeeded else None

@@ -1,51 +1,117 @@
-"""One call as it was asked for: its intent, its canonical arguments, its place in the run, and its digest."""
+"""One guarded call, from request to settlement, and what leaves the process for it.
+
+A `Call` is planned from what somebody asks for, then filled in as the guard decides: consent, price, journal row.
+Nothing here reads or writes rows, except for the skill audit at the end of the file.
+"""
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
+from agents.anonymize import Anonymizer
 from agents.enums import Level, Risk, ToolIntent
 from agents.guard.intents import tool_for
 from agents.guard.tools import BadParams, Tool
-from agents.models import AgentSession
+from agents.models import AgentSession, Approval, ToolCall
 from agents.policy.consent import call_digest
+from agents.providers.base import Chunk
 from agents.skills.risk import RiskAssessor
 from agents.skills.skill import Skill
 from agents.text.clean import storable
-from agents.types import Capability, ToolResult
+from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Price, ToolResult
 from audit.kinds import LABEL
-from audit.recorder import record_skill_call
-from audit.redaction import contains_marker, redact_data
+from audit.recorder import Head, record_skill_call
+from audit.redaction import StreamRedactor, contains_marker, redact, redact_data
 from audit.rows import canonical
 
 MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One call of a group, as somebody asks for it."""
+# --- What leaves the process ---
 
-    intent: ToolIntent
-    params: Mapping[str, Any]
-    key: str
-    risk: Risk | None = None
-    simulation: str = ""
+
+@dataclass(frozen=True)
+class OutgoingRequest:
+    """A model request as it is sent, and the way back. Personal data is hidden before it is priced or sent."""
+
+    request: ModelRequest
+    anonymizer: Anonymizer | None = None
+
+    def limited(self, max_tokens: int) -> "OutgoingRequest":
+        return replace(self, request=replace(self.request, max_tokens=max_tokens))
+
+    def restored(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with names put back and secrets masked. Nothing else sees it before."""
+        text = reply.text
+        arguments = [call.arguments for call in reply.calls]
+        if self.anonymizer is not None:
+            text = self.anonymizer.restore(text)
+            arguments = [self.anonymizer.restore_json(part) for part in arguments]
+        calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
+        return replace(reply, text=redact(text), calls=calls, is_full=self._is_full(reply))
+
+    def _is_full(self, reply: ModelReply) -> bool:
+        return reply.usage is not None and reply.usage.output_tokens >= self.request.max_tokens
+
+    def restoring(self, on_chunk: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
+        """Wrap a listener: names are put back and secrets masked, also across chunk borders."""
+        names = self.anonymizer.stream() if self.anonymizer else None
+        masking = StreamRedactor()
+
+        def hand_on(chunk: Chunk) -> None:
+            text = names.feed(chunk.text) if names else chunk.text
+            text = masking.feed(text)
+            if chunk.finished:
+                text += masking.feed(names.close() if names else "") + masking.close()
+            if text:
+                on_chunk(Chunk(text))
+            if chunk.finished:
+                on_chunk(chunk)
+
+        return hand_on
+
+
+# --- The call ---
 
 
 @dataclass(frozen=True)
 class Call:
+    """One act of an agent. The second and third group of fields are filled in by the guard, in that order."""
+
     session: AgentSession
     intent: ToolIntent
     tool: Tool
     arguments: dict[str, Any]
     key: str
     now: datetime
-    phase: str = ""
     risk: Risk | None = None
     simulation: str = ""
+
+    # Decided: what R5, R6 and consent let through, and the estimate that R4 judges
+    phase: str = ""
+    asked_digest: str = ""  # before an approver changed the arguments
+    ticket: Approval | None = None
+    attempt: int = 1
+    estimate: Decimal = ZERO
+    outgoing: OutgoingRequest | None = None
+
+    # Authorised: written to the journal and paid for
+    row: ToolCall | None = None
+    price: Price | None = None
+    held: Decimal = ZERO
+    ledgers: tuple[Ledger, ...] = ()
+    head: Head | None = None
+
+    @property
+    def journal(self) -> ToolCall:
+        """The journal row of a call that is open."""
+        if self.row is None:
+            raise RuntimeError(f"{self.intent} at {self.key} is not open: only an authorised call has a journal row.")
+        return self.row
 
     @property
     def capability(self) -> Capability:
@@ -57,7 +123,7 @@ class Call:
 
     @property
     def priced_by(self) -> Mapping[str, Any]:
-        """What its cost is estimated from: the arguments themselves, or what a skill will ask a model."""
+        """What its cost is estimated from: its arguments, or the model request that a skill makes."""
         if self.tool.request is None or "model" in self.arguments:
             return self.arguments
         request = self.tool.request(self.arguments)
@@ -104,7 +170,7 @@ def plan_call(
     risk: Risk | None = None,
     simulation: str = "",
 ) -> Call:
-    """Nothing is read or written. An intent that is not one of the eight raises; so do unusable parameters."""
+    """Check intent, key and parameters. Reads and writes nothing; raises for what no call could be made with."""
     known = ToolIntent(intent)
     if len(key) > MAX_KEY or not LABEL.fullmatch(key):
         raise BadParams(f"the key {key!r} must be a label of at most {MAX_KEY} characters, such as 'analysis:1'.")
@@ -113,7 +179,7 @@ def plan_call(
 
 
 def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]]:
-    """What carries the intent out, and the parameters as they are kept. Those that no call could have raise."""
+    """Return the tool of the intent and the parameters as they are stored, or raise BadParams."""
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
     given = storable(dict(params))
@@ -128,7 +194,7 @@ def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, d
 
 
 def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a call keeps them, if it could be made with them."""
+    """Return the parameters as a call stores them, or raise if no call could be made with them."""
     tool, arguments = usable(intent, params)
     if _holds_a_secret(tool, arguments):
         raise BadParams("they hold a secret, or its mask; pass secrets by handle.")
@@ -136,15 +202,15 @@ def fitting(intent: ToolIntent | str, params: Mapping[str, Any]) -> dict[str, An
 
 
 def _holds_a_secret(tool: Tool, arguments: dict[str, Any]) -> bool:
-    """A question to a model may quote a masked secret; an act on the world may not carry one."""
+    """A model request may quote a masked secret; an act on the world may not carry one."""
     return tool.remote and tool.request is None and contains_marker(arguments)
 
 
-# What skills were given and gave back, for people who may see content: a row for each call that its level asks for.
+# --- Skill audit: arguments and results of skill calls, for people who may see content ---
 
 
 def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
-    """Refusals and failures are noted too. Written in the block that records the call itself."""
+    """Record a skill call, also one that was refused or failed, in the transaction that records the call."""
     if not call.tool.is_skill:
         return
     record_skill_call(
@@ -162,7 +228,7 @@ def note_skill(call: Call, result: ToolResult, *, now: datetime) -> None:
 def note_refusal(
     session: AgentSession, skill: Skill, level: Level, arguments: Mapping[str, Any], why: str, *, now: datetime
 ) -> None:
-    """Of a call that is refused before it is one: not offered, not enabled, not asked for, or of no fit."""
+    """Record a skill call that never became one: not offered, not enabled or with unusable arguments."""
     record_skill_call(
         skill_name=skill.name,
         arguments=redact_data(storable(dict(arguments))),

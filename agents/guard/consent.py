@@ -1,6 +1,6 @@
-"""A person's consent to a call: nobody need be asked, a ticket to use, or what the run is told instead.
+"""Approvals for calls: none needed, a ticket to use, or a refusal.
 
-The ticket that comes back is not spent by asking; the guard has it spent in the block that authorises the call.
+A ticket that is returned here is not used yet; the guard uses it in the transaction that authorises the call.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,6 @@ from agents.policy.consent import needs_person
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import (
     LIVE,
-    Ask,
     approval_for,
     approval_refused_before,
     approval_request,
@@ -31,7 +30,7 @@ from agents.types import ZERO, ToolResult
 
 
 def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DENIED, **more: Any) -> ToolResult:
-    """A refusal that the run can go on from: recorded under the session's lock, and given to the model as an error."""
+    """Record a refusal that the run can go on from, and return it as the call's result."""
     result = ToolResult(ZERO, None, outcome, error=error, detail=detail)
     with transaction.atomic():
         over = lock(call.session).boundary.status in TERMINAL
@@ -43,7 +42,7 @@ def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DE
 def consent(call: Call) -> Approval | ToolResult | None:
     asks = call.capability.level.rank >= Level.CONTROLLED.rank or call.risk is not None
     mode, waived = _mode(call.session) if asks else (ApprovalMode.SEMI, False)
-    # What a superuser can waive is the grade of a skill's call, in mode auto; never a review that somebody asked for.
+    # A superuser can waive the risk of a skill's call in mode auto; never a review that somebody asked for.
     waived = waived and mode == ApprovalMode.AUTO and call.tool.is_skill
     if not needs_person(call.capability, mode=mode, risk=call.risk, allow_high_risk=waived):
         return None
@@ -60,14 +59,14 @@ def consent(call: Call) -> Approval | ToolResult | None:
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
-def spend(call: Call, ticket: Approval | None) -> ToolResult | None:
-    """Counts the call and uses its ticket, both or neither; else what the run is told. Inside the authorising block."""
-    if ticket is None:
+def spend(call: Call) -> ToolResult | None:
+    """Count the call and use its ticket, both or neither; else return the refusal. Runs in the authorising block."""
+    if call.ticket is None:
         return _limited(call, call.tool.admit)
     try:
         with transaction.atomic():
             limited = _limited(call, call.tool.admit)
-            if limited is None and not ticket_consume(ticket, digest=call.digest, now=call.now):
+            if limited is None and not ticket_consume(call.ticket, digest=call.digest, now=call.now):
                 raise TicketRefused("The approval was used, has expired, or was given for another call.")
     except TicketRefused as refused:
         return denied(call, "ticket_refused", str(refused))
@@ -80,8 +79,10 @@ def _limited(call: Call, asked: Callable[[datetime], str] | None) -> ToolResult 
 
 
 def _mode(session: AgentSession) -> tuple[str, bool]:
-    """The mode, and whether high risk is waived, as they are now: an operator may have tightened them. A session whose
-    agent is gone asks for everything."""
+    """Return the agent's mode and whether high risk is waived, read now: an operator may have tightened them.
+
+    A session whose agent was deleted asks for everything.
+    """
     if session.agent_id is None:
         return ApprovalMode.SEMI, False
     row = Agent.objects.filter(pk=session.agent_id).values_list("mode", "allow_high_risk").first()
@@ -94,25 +95,14 @@ def _ask(call: Call) -> Approval | ToolResult:
         return denied(call, "halted", "The session was halted.")
     if (ticket := approval_for(call.session, call.key)) is not None:
         if not _is_outranked(ticket, call):
-            return ticket  # asked for by somebody else meanwhile
+            return ticket  # requested by another worker meanwhile
         ticket_cancel(ticket, now=call.now, cause="level_raised", actor="system")
     if (limited := _limited(call, call.tool.refuse)) is not None:
         return limited
     before = approval_refused_before(call.session, call.signature)
     if before is not None:
         return denied(call, "refused_before", f"A person did not allow this call: {before.note or before.status}")
-    ask = Ask(
-        key=call.key,
-        intent=call.intent,
-        capability=call.capability,
-        phase=call.phase,
-        arguments=call.arguments,
-        digest=call.digest,
-        signature=call.signature,
-        risk=call.risk,
-        simulation=call.simulation,
-    )
-    asked = approval_request(call.session, ask, now=call.now)
+    asked = approval_request(call.session, call, now=call.now)
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:
@@ -122,7 +112,7 @@ def _ask(call: Call) -> Approval | ToolResult:
 
 
 def _is_outranked(ticket: Approval, call: Call) -> bool:
-    """A live ticket for a level below what the call has by now: who may say yes depends on the level."""
+    """Return whether a live ticket is for a lower level than the call has now; approvers depend on it."""
     return ticket.status in LIVE and Level(ticket.level).rank < call.capability.level.rank
 
 

@@ -1,6 +1,6 @@
-"""The door to the handlers. It opens once for a pass, and passes are made by the guard alone.
+"""The door to the handlers: it opens once per pass, and only the guard makes passes.
 
-The right to make passes can be taken once in a process; the guard takes it when it is imported.
+The right to make passes can be taken once per process; the guard takes it when it is imported.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from agents.guard.tools import CallContext, Params, Tool
 
 
 class NoPass(RuntimeError):
-    """A handler was to be run without a fresh pass of the guard for this very call."""
+    """A handler was about to run without a fresh pass of the guard for this call."""
 
 
 class Pass:
-    """A right to run one call once."""
+    """The right to run one call once."""
 
     __slots__ = ("call_id", "spent")
 

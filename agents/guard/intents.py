@@ -1,7 +1,7 @@
-"""The eight intents and how each is carried out. A handler never imports the guard or a provider.
+"""The eight intents and their handlers. A handler never imports the guard or a provider.
 
-`override` replaces tools inside one context (thread or task) only: a self-test can probe the guard in a process that is
-at work without touching that work.
+`override` replaces tools inside one context (thread or task) only, so that the self-test can probe the guard in a
+process that is at work.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ from agents.skills.skill import Skill, SkillContext, holds_handle, resolved
 from agents.text.chunks import is_checkable
 from agents.types import Capability, ModelReply, ModelRequest
 
-# --- emit_artifact: saves what a run wrote as a document in its owner's collection, as Markdown ---
+# --- emit_artifact: save what a run wrote as a Markdown document in its owner's collection ---
 #
-# It tells no watch and is never new to a schedule, so no run can wake itself. The bytes go to disk under their digest
-# before any row, so the call may be repeated: the same text is the same document. Without a collection nothing is
-# saved, and the answer says so: `stored` false, with the `reason` `no_collection`. A disk that fails leaves no row,
-# and the call ends as `storage_error`.
+# It fires no watch and is never new to a schedule, so no run can start itself. The bytes go to disk under their digest
+# before any row, so the call can be repeated: the same text is the same document. Without a collection nothing is
+# saved, and the result says so: `stored` false, `reason` `no_collection`. A disk error leaves no row, and the call
+# ends as `storage_error`.
 
 
 MAX_CHARS = 1_000_000
@@ -75,10 +75,10 @@ def _id(params: Mapping[str, Any]) -> UUID:
         raise BadParams(f"'collection' must be a public id, not {value!r}.") from None
 
 
-# --- emit_finding: writes down what the run found, and says of its quote only what was checked here ---
+# --- emit_finding: store a finding and whether its quote was verified ---
 #
-# The caller names a document, a quote and where it stands. The quote counts as verified when the document is the
-# owner's and holds these very characters at that place; nobody's word is taken for it.
+# The caller names a document, a quote and its offset. The quote is verified if the document is the owner's and holds
+# exactly these characters there.
 
 
 LONGEST_QUOTE = 10_000
@@ -99,7 +99,7 @@ def emit_finding(context: CallContext, params: Mapping[str, Any]) -> dict[str, A
 
 
 def _cited(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The document and the quote, with its place if it stands there. An unknown document is left out."""
+    """Return the document and the quote, with its offset if it stands there. An unknown document is left out."""
     quote = text(params, "quote", "", limit=LONGEST_QUOTE)
     start = _count(params.get("quote_start"))
     document_id, said = _look_up(context, text(params, "document", ""), start, len(quote))
@@ -111,7 +111,7 @@ def _cited(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _look_up(context: CallContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
-    """The owner's document of that id, and what it says at the place. Only that slice leaves the database."""
+    """Return the owner's document and its text at that place. Only that slice leaves the database."""
     try:
         public_id = uuid.UUID(named)
     except ValueError:
@@ -123,8 +123,9 @@ def _look_up(context: CallContext, named: str, start: int | None, length: int) -
 
 
 def _judged(params: Mapping[str, Any]) -> dict[str, int]:
-    """How many judges answered, and how many of them say that the quote supports the finding."""
-    agreed, asked = _count(params.get("judges_for")), _count(params.get("judges_asked"))
+    """Return how many judges answered, and how many say that the quote supports the finding."""
+    agreed = _count(params.get("judges_for"))
+    asked = _count(params.get("judges_asked"))
     if agreed is None or not asked or agreed > asked:
         return {}
     return {"judges_for": agreed, "judges_asked": asked}
@@ -136,14 +137,14 @@ def _count(value: object) -> int | None:
     return None
 
 
-# --- run_skill and run_playbook: one question to a model, asked through the metered callable of the context ---
+# --- run_skill and run_playbook: one model request through the metered callable of the context ---
 
 
 MOST_TOKENS = 1_000_000
 
 
 def request_of(params: Mapping[str, Any]) -> ModelRequest:
-    """The request that the parameters describe: `messages`, or one `prompt`. Anonymised unless told otherwise."""
+    """Build the request from `messages` or one `prompt`. Anonymised unless the parameters say otherwise."""
     wanted = params.get("max_tokens", 1_024)
     if not isinstance(wanted, int) or isinstance(wanted, bool) or not 1 <= wanted <= MOST_TOKENS:
         raise BadParams(f"'max_tokens' must be a whole number from 1 to {MOST_TOKENS}, not {wanted!r}.")
@@ -172,7 +173,7 @@ def _purpose(value: object) -> Purpose:
 
 
 def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    """What the model said. With `must_answer` a refusal, or not a word, is a failed call; else the caller judges it."""
+    """Return what the model said. With `must_answer` a refusal or an empty reply is a failed call."""
     reply = context.infer(listener.get())
     if params.get("must_answer") is True:
         _demand_answer(reply)
@@ -191,7 +192,7 @@ def _demand_answer(reply: ModelReply) -> None:
         raise NoAnswer("the model's answer was empty")
 
 
-# --- propose_memory: suggests a note; only a person keeps it ---
+# --- propose_memory: suggest a memory; only a person keeps it ---
 
 
 def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str,
     return {"memory_id": str(memory.public_id)}
 
 
-# notify: a notice for the session's owner, in the application and, where that is set up, by e-mail as a copy.
+# --- notify: a notification for the session's owner, with a copy by e-mail where that is set up ---
 
 
 def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,9 +220,9 @@ def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     return {"notification_id": str(notice.public_id)}
 
 
-# propose_precedent: counts a recurring pattern. One statement, so that concurrent sightings are never lost.
+# --- propose_precedent: count a recurring pattern ---
 #
-# It neither reads nor writes a project; promotion is a person's act.
+# One statement, so that concurrent sightings are never lost. It touches no project: promotion is a person's act.
 
 
 _UPSERT = """
@@ -254,7 +255,7 @@ def propose_precedent(context: CallContext, params: Mapping[str, Any]) -> dict[s
     return {"precedent_id": str(uuid.UUID(str(public_id))), "observed_count": count}
 
 
-# run_skill for a callable skill: `{"skill": name, "arguments": {…}}`, as the registry and the operator know it.
+# --- run_skill for a callable skill: `{"skill": name, "arguments": {…}}` ---
 
 
 def is_skill_call(params: Params) -> bool:
@@ -262,7 +263,7 @@ def is_skill_call(params: Params) -> bool:
 
 
 def skill_tool(params: Params) -> Tool:
-    """The skill as a tool. One that is not installed, enabled or set up raises as any unusable parameter does."""
+    """Return the skill as a tool. One that is not installed, enabled or set up raises BadParams."""
     skill, arguments = _named(params), params.get("arguments")
     if not isinstance(arguments, Mapping):
         raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
@@ -275,7 +276,7 @@ def skill_tool(params: Params) -> Tool:
     hosts = skill_hosts()
     capability = skill.capability(level_for(skill, standing.level, arguments, hosts))
     if holds_handle(arguments) and goes_elsewhere(skill, arguments, hosts):
-        capability = replace(capability, requires_approval=True)  # no mode lets a secret go just anywhere
+        capability = replace(capability, requires_approval=True)  # in no mode does a secret go to a free address
     asks = skill.request
     pace = pace_of(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
     return Tool(
@@ -329,7 +330,7 @@ _TOOLS: Mapping[ToolIntent, Tool] = MappingProxyType(
         ToolIntent.PROPOSE_MEMORY: _local(ToolIntent.PROPOSE_MEMORY, propose_memory),
         ToolIntent.PROPOSE_PRECEDENT: _local(ToolIntent.PROPOSE_PRECEDENT, propose_precedent),
         ToolIntent.EMIT_FINDING: _local(ToolIntent.EMIT_FINDING, emit_finding),
-        # It writes a file; one that is named by its digest, so writing it again is harmless.
+        # Its file is named by digest, so writing it again is harmless.
         ToolIntent.EMIT_ARTIFACT: Tool(
             emit_artifact, Capability(ToolIntent.EMIT_ARTIFACT, level=Level.MONITORED, idempotent=True), remote=True
         ),
@@ -340,7 +341,7 @@ _overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides",
 
 
 def tool_for(intent: ToolIntent, params: Params = MappingProxyType({})) -> Tool:
-    """What carries the intent out. run_skill is a question to a model, or, where a skill is named, that skill."""
+    """Return the tool of an intent. run_skill is a model request, or, if a skill is named, that skill."""
     tool = _overrides.get().get(intent)
     if tool is None and intent == ToolIntent.RUN_SKILL and is_skill_call(params):
         return skill_tool(params)

@@ -1,7 +1,8 @@
-"""The metered way to a model: what a handler's `infer` is. Imported by the guard alone.
+"""The metered way to a model: what a handler calls as `infer`. Imported by the guard alone.
 
-One question per authorisation, asked again when the fault allows it. Each attempt is booked before the next is made, a
-halt interrupts the wait, and a long wait is not sat out: it becomes a row. A reply is redacted before anything sees it.
+One model request per authorised call, repeated when the fault allows it. Each failed attempt is booked before the next
+is made. A halt interrupts the wait between attempts; a long wait becomes a row instead of blocking the worker. Replies
+are redacted before anything else sees them.
 """
 
 import random
@@ -14,73 +15,37 @@ from decimal import Decimal
 from agents.anonymize import Anonymizer
 from agents.enums import Outcome
 from agents.exceptions import LqopsError
+from agents.guard.calls import OutgoingRequest
 from agents.models import AgentSession
 from agents.policy.costs import cost_of
 from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait
 from agents.providers.registry import is_in_process, provider_for
 from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
-from audit.redaction import StreamRedactor, redact, redact_exception
+from audit.redaction import redact_exception
 
 REFUSAL = "refusal"
-LONGEST_SITTING_SECONDS = 5.0
-LOOK_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 5.0
+POLL_SECONDS = 0.25
 MOST_TOKENS = 10**12
 
 
-@dataclass(frozen=True)
-class Question:
-    """A request as it leaves the process, and the way back: personal data is hidden before it is priced or sent."""
-
-    request: ModelRequest
-    veil: Anonymizer | None = None
-
-    @classmethod
-    def of(cls, session: AgentSession, request: ModelRequest) -> "Question":
-        if not request.anonymize or is_in_process(request.model):
-            return cls(request)
-        project = session.project
-        veil = Anonymizer(project.parties.splitlines() if project else ())
-        return cls(veil.hide_request(request), veil)
-
-    def limited(self, max_tokens: int) -> "Question":
-        return replace(self, request=replace(self.request, max_tokens=max_tokens))
-
-    def understood(self, reply: ModelReply) -> ModelReply:
-        """The reply with names put back, and then without secrets; nothing else ever sees it before."""
-        text, arguments = reply.text, [call.arguments for call in reply.calls]
-        if self.veil is not None:
-            text, arguments = self.veil.restore(text), [self.veil.restore_json(part) for part in arguments]
-        calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
-        return replace(reply, text=redact(text), calls=calls, is_full=self._is_full(reply))
-
-    def _is_full(self, reply: ModelReply) -> bool:
-        return reply.usage is not None and reply.usage.output_tokens >= self.request.max_tokens
-
-    def overheard(self, on_chunk: Callable[[Chunk], None]) -> Callable[[Chunk], None]:
-        """Chunks on their way to a listener: names put back, secrets masked, also across their borders."""
-        restoring, masking = self.veil.stream() if self.veil else None, StreamRedactor()
-
-        def hand_on(chunk: Chunk) -> None:
-            text = restoring.feed(chunk.text) if restoring else chunk.text
-            text = masking.feed(text)
-            if chunk.finished:
-                text += masking.feed(restoring.close() if restoring else "") + masking.close()
-            if text:
-                on_chunk(Chunk(text))
-            if chunk.finished:
-                on_chunk(chunk)
-
-        return hand_on
+def outgoing_request(session: AgentSession, request: ModelRequest) -> OutgoingRequest:
+    """Hide personal data, unless the request asks not to or the model runs in this process."""
+    if not request.anonymize or is_in_process(request.model):
+        return OutgoingRequest(request)
+    project = session.project
+    anonymizer = Anonymizer(project.parties.splitlines() if project else ())
+    return OutgoingRequest(anonymizer.hide_request(request), anonymizer)
 
 
 class AskedTwice(LqopsError):
-    """A handler tried to ask a second question under one authorisation."""
+    """A handler asked its model a second time in one guarded call."""
 
     code = "asked_twice"
 
 
 class LongWait(Exception):
-    """The server wants a pause that no worker should sit out."""
+    """The server asks for a longer pause than a worker should wait for."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"The model may be asked again in {seconds:.0f} seconds.")
@@ -89,7 +54,7 @@ class LongWait(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request to a provider, as the books and the log need it."""
+    """One request to a provider, with what it reported."""
 
     number: int
     provider: str = ""
@@ -101,7 +66,7 @@ class Attempt:
     outcome: Outcome = Outcome.GATEWAY_ERROR
 
     def booked(self, price: Price, *, worst: Decimal) -> Decimal:
-        """The price of the reported tokens, or the worst case when the server was reached and reported none."""
+        """Return the cost of the reported tokens, or the worst case if the server was reached and reported none."""
         if not self.contacted:
             return ZERO
         return worst if self.usage is None else cost_of(price, self.usage)
@@ -112,61 +77,64 @@ class Attempt:
 
 
 class Meter:
-    """Asks the model and remembers what each attempt came to.
+    """Asks the model and remembers the last attempt.
 
-    `book` writes a failed attempt into the books and says whether there is room for another; `halted` is a fresh look.
+    `book` books a failed attempt and returns whether there is room for another; `halted` reads the halt afresh.
     """
 
     def __init__(
         self,
-        question: Question | None,
+        outgoing: OutgoingRequest | None,
         *,
         book: Callable[[Attempt], bool],
         halted: Callable[[], bool],
         tries: Tries,
     ) -> None:
-        self._question = question
+        self._outgoing = outgoing
         self._book = book
         self._halted = halted
         self._tries = tries
         self.last: Attempt | None = None
         self._lock = threading.Lock()
-        self._closed = question is None
+        self._closed = outgoing is None
         self.contacted = False
         self.failed = False
         self.failure = ""
         self.wait_seconds = 0.0
 
     def close(self) -> None:
-        """After its call nobody asks under its name any more."""
+        """Refuse further requests: the call is over."""
         with self._lock:
             self._closed = True
 
     def infer(self, on_chunk: Callable[[Chunk], None] | None = None) -> ModelReply:
         with self._lock:
-            if self._closed or self._question is None:
+            if self._closed or self._outgoing is None:
                 raise AskedTwice("A guarded call asks its model once; make another guarded call for another question.")
-            self._closed, number = True, 0
+            self._closed = True
+            number = 0
         while True:
             number += 1
             try:
-                return self._ask(self._question, number, on_chunk)
+                return self._ask(self._outgoing, number, on_chunk)
             except ProviderError as error:
-                self.contacted, self.failed = self.contacted or error.contacted, True
+                self.contacted = self.contacted or error.contacted
+                self.failed = True
                 self._tries = self._tries.after(error)
                 self.failure = redact_exception(error)
                 wait = next_wait(error, self._tries, random.SystemRandom())
                 if wait is None:
                     raise
-                if wait > LONGEST_SITTING_SECONDS:
+                if wait > LONGEST_WAIT_SECONDS:
                     raise LongWait(wait) from error
                 if self.last is None or not self._book(self.last):
                     raise
-                self.last = None  # it is in the books; only the next attempt is still to be booked
-                self._sit_out(wait, error)
+                self.last = None  # booked; only the next attempt is still to be booked
+                self._wait(wait, error)
 
-    def _ask(self, question: Question, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
-        request, started = question.request, time.monotonic()
+    def _ask(self, outgoing: OutgoingRequest, number: int, on_chunk: Callable[[Chunk], None] | None) -> ModelReply:
+        request = outgoing.request
+        started = time.monotonic()
         self.last = Attempt(number)
         try:
             provider = provider_for(request.model)
@@ -174,34 +142,35 @@ class Meter:
             if on_chunk is None:
                 reply = provider.complete(request)
             else:
-                reply = provider.stream(request, question.overheard(on_chunk))
+                reply = provider.stream(request, outgoing.restoring(on_chunk))
         except ProviderError as error:
             self.last = replace(
                 self.last, contacted=error.contacted, usage=_sane(error.usage), latency_ms=_since(started)
             )
             raise
-        self.contacted, self.failed, refused = True, False, reply.stop_reason == REFUSAL
+        self.contacted = True
+        self.failed = False
         self.last = replace(
             self.last,
             usage=_sane(reply.usage),
-            refused=refused,
+            refused=reply.stop_reason == REFUSAL,
             latency_ms=_since(started),
             request_id=reply.request_id,
             outcome=Outcome.SUCCESS,
         )
-        return question.understood(reply)
+        return outgoing.restored(reply)
 
-    def _sit_out(self, seconds: float, error: ProviderError) -> None:
-        """Waits in short looks, so that a halt ends it."""
+    def _wait(self, seconds: float, error: ProviderError) -> None:
+        """Wait, and look for a halt a few times a second."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if self._halted():
                 raise ProviderError("The session was halted.", fault=Fault.CANCELLED, contacted=False) from error
-            time.sleep(min(left, LOOK_SECONDS))
+            time.sleep(min(left, POLL_SECONDS))
 
 
 def _sane(usage: Usage | None) -> Usage | None:
-    """Counts that cannot be are no report: the worst case is booked then."""
+    """Treat impossible token counts as no report, so that the worst case is booked."""
     if usage is None or not all(0 <= count <= MOST_TOKENS for count in (usage.input_tokens, usage.output_tokens)):
         return None
     return usage

@@ -1,4 +1,4 @@
-"""Writes a refusal down. Each function records it inside the caller's block and gives back what to raise after it."""
+"""Refusals: record each in the caller's transaction and return what to raise after it."""
 
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ def refuse_call(
     over: bool = False,
     **more: Any,
 ) -> None:
-    """One `tool_call` row. The chain of a session that is over is closed; what is tried on it is noted in `system`."""
+    """Write one `tool_call` row. The chain of a session that is over is closed, so `system` gets the row."""
     details = {"tool": intent, "phase": phase, "outcome": outcome, **more}
     if detail:
         details["detail"] = detail
@@ -66,7 +66,7 @@ def refuse_unaffordable(
     phase: str,
     now: datetime,
 ) -> Refusal:
-    """R4. Only the session's own cap latches; each refusal names the budget that tripped."""
+    """R4. Only the session's own cap latches; each refusal names the budget that refused."""
     match verdict:
         case CapPassed(projected, cap):
             AgentSession.objects.filter(pk=session.pk).update(cost_cap_reached=True)
@@ -100,7 +100,7 @@ def refuse_unaffordable(
 def _refuse_spent_up(
     session: AgentSession, intent: ToolIntent, spent: SpentUp, *, phase: str, now: datetime
 ) -> BudgetExceeded:
-    """With what the call could cost and what is left, in the record and in words; tokens are not told beforehand."""
+    """Refuse with what the call could cost and what is left; tokens are not known beforehand."""
     cap, amounts = session.max_cost_usd, {}
     message = f"The session's tokens are used up: {spent.needed} of {spent.left}."
     if spent.dimension == "cost" and cap is not None:
@@ -117,10 +117,10 @@ _BRAKE_KINDS = {TerminalReason.COST_CAP_REACHED: "autonomous_session.cost_cap_re
 
 
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:
-    """The one terminal row of a run that a brake has ended; the runner then records the terminal status."""
+    """Write the one terminal row of a run that a brake ended; the runner records the terminal status."""
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
     if not held.exclude(halt_state=HaltState.HALTED).update(halt_state=HaltState.HALTED, terminal_reason=reason):
-        return  # it has its end already
+        return  # it has ended already
     row = AgentSession.objects.get(pk=session.pk)
     kind = _BRAKE_KINDS.get(reason, "autonomous_session.halted")
     recorder.append(session.chain, kind, now=now, details={"reason": reason, **totals(row), **details})

@@ -1,12 +1,11 @@
-"""retrieve_chunks: what a run reads of its owner's documents. It reads rows of ours, costs nothing and changes nothing.
+"""retrieve_chunks: what a run reads of its owner's documents. Costs nothing and changes nothing.
 
-One of four ways: a `document` (a watch); a `collection` (all that is in it); a `collection` with `since` (what people
-put in after that time, and up to `until` if that is given); a `query`: the passages that fit best, in a `collection` or
-anywhere, of what is new `since` a time or of all. Full-text search alone ranks them: there are no embeddings to weigh
-it against. Every read is made as the session's owner.
+Four ways: one `document` (a watch); a whole `collection`; a `collection` with `since` (what was added after that time,
+up to `until` if given); a `query`: the best passages of a `collection` or of all documents, of what is new `since` a
+time or of all. Full-text search ranks them. Everything is read as the session's owner.
 
-The answer has a `summary` of ids, counts and offsets, apart from the text. Whole documents are taken in order while
-they fit into `limit_chars`. One that is too long by itself gets the room that they leave: it is cut after its last
+The result has a `summary` of ids, counts and offsets, apart from the text. Whole documents are taken in order while
+they fit into `limit_chars`. A document that is too long by itself gets the room that is left: it is cut after its last
 chunk that fits, `cut_id` names it, and `cut_chars` says how much is missing. The others are counted and named.
 """
 
@@ -33,7 +32,7 @@ from agents.models import Document
 
 MOST_CHARS = 1_000_000
 PASSAGES = 4
-NEW_PASSAGES = 500  # of what is new there is no next time: all that fits is read, as far as there is room
+NEW_PASSAGES = 500  # new documents are read once, so everything that fits is read
 _GIVEN = {
     "document": {"document"},
     "query": {"query", "collection", "since", "until"},
@@ -62,7 +61,7 @@ class _Found:
 
     @property
     def cut(self) -> _Passage | None:
-        """The one that does not reach the end of its document. Of a query no passage does, and none is cut."""
+        """Return the passage that does not reach the end of its document. Passages of a query are never cut."""
         whole = self.mode != "query"
         return next((one for one in self.passages if whole and one.end < len(one.document.text)), None)
 
@@ -79,7 +78,7 @@ def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str
     return _answer(ways[way](context.owner_id, given, limit))
 
 
-# --- The ways ---
+# --- The four ways ---
 
 
 def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
@@ -97,7 +96,7 @@ def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Foun
 
 
 def _whole(mode: str, owner_id: int, listed: Sequence[Sized], limit: int) -> _Found:
-    """Only the texts of those that fit are read, and that of the first that would never fit."""
+    """Read the texts of documents that fit, and of the first that never would."""
     long = next((sized.pk for sized in listed if sized.chars > limit), None)
     taken, room = set(), limit
     for sized in listed:
@@ -112,7 +111,7 @@ def _whole(mode: str, owner_id: int, listed: Sequence[Sized], limit: int) -> _Fo
 
 
 def _beginning(document: Document, limit: int) -> _Passage:
-    """The document, as far as it fits: up to the end of a chunk, if one fits."""
+    """Return the document as far as it fits: up to the end of a chunk, if one fits."""
     chars = len(document.text)
     if chars > limit:
         chars = last_chunk_end_within(document=document, chars=limit) or limit
@@ -142,7 +141,7 @@ def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
 
 
 def _joined(owner_id: int, hits: Sequence[Hit]) -> list[_Passage]:
-    """The document with the best hit first; in each, passages in the order of the text, neighbours made one."""
+    """Order by best hit; within a document join neighbouring passages in text order."""
     spans: dict[int, list[tuple[int, int]]] = {}
     for hit in hits:
         spans.setdefault(hit.document_id, []).append((hit.start, hit.end))
@@ -157,7 +156,7 @@ def _joined(owner_id: int, hits: Sequence[Hit]) -> list[_Passage]:
     return passages
 
 
-# --- What goes in, what comes out ---
+# --- Parameters and result ---
 
 
 def _limit(value: object) -> int:
@@ -175,7 +174,7 @@ def _id(given: Mapping[str, Any], name: str) -> UUID:
 
 
 def _period(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    """After when and up to when what is read was put in; an end needs a beginning."""
+    """Return since and until; an end needs a beginning."""
     if "until" in given and "since" not in given:
         raise BadParams("'until' goes with 'since'.")
     return _time(given, "since") if "since" in given else None, _time(given, "until") if "until" in given else None

@@ -1,7 +1,7 @@
-"""Proves that the brakes refuse: the very guard, a throw-away session, a probe in place of a handler.
+"""Self-test: prove that the brakes refuse, with the real guard, a throw-away session and a probe as handler.
 
-Everything happens inside a transaction that is rolled back, so a probe leaves no row. A guard that refuses too little,
-or too much, is reported brake by brake; a worker that fails it takes no work.
+Everything happens in a transaction that is rolled back, so a probe leaves no row. A guard that refuses too little, or
+too much, is reported brake by brake; a worker that fails the test takes no work.
 """
 
 import uuid
@@ -44,7 +44,7 @@ class Check:
 
 
 class _Probe:
-    """Stands in for a handler and counts how often it is reached."""
+    """Stands in for a handler and counts its calls."""
 
     def __init__(self) -> None:
         self.reached = 0
@@ -55,7 +55,7 @@ class _Probe:
 
 
 def run_checks() -> list[Check]:
-    """Each brake with its positive control. Leaves no row behind."""
+    """Test each brake with its positive control. Leaves no row behind."""
     return [
         _check("an allowed call goes through", _allowed),
         _check("R5 refuses a halted session", _session_halt),
@@ -71,12 +71,12 @@ _armed = False
 
 
 def is_armed() -> bool:
-    """True when this process has proven its brakes."""
+    """Return whether this process has passed the self-test."""
     return _armed
 
 
 def arm() -> None:
-    """Proves the brakes once per process; raises when one does not refuse."""
+    """Run the self-test once per process; raise if a brake does not refuse."""
     global _armed  # noqa: PLW0603 one process is armed once
     if _armed:
         return
@@ -104,8 +104,8 @@ def _throw_away() -> Iterator[tuple[AgentSession, _Probe]]:
         with transaction.atomic(), override(tools):
             owner = get_user_model().objects.create(username=f"self-test-{uuid.uuid4()}", is_active=False)
             ModelPrice.objects.create(model=_MODEL, input_usd=Decimal(1), output_usd=Decimal(1))
-            # Locked, so that a halt of all work waits for the probe; books of a day of its own, so that what is really
-            # spent today decides nothing here.
+            # Locked, so that a halt of all work waits for the probe; with budgets of another day, so that today's spend
+            # decides nothing here.
             Installation.objects.select_for_update().get(pk=1)
             Installation.objects.update(halt=None)
             Budget.objects.create(scope=BudgetScope.INSTALLATION, day=_NOW.date(), cap_usd=Decimal(1))
@@ -129,7 +129,7 @@ def _check(name: str, probe: Callable[[], str]) -> Check:
 def _expect(
     session: AgentSession, probe: _Probe, intent: ToolIntent, error: type[LqopsError], *, kind: str = ""
 ) -> str:
-    """Empty when the call is refused with that error, nothing is reached, and the refusal is on record."""
+    """Return "" if the call is refused with that error, reaches nothing, and the refusal is recorded."""
     try:
         guarded_tool_call(session, intent, _PARAMS, now=_NOW)
     except LqopsError as raised:

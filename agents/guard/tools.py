@@ -1,4 +1,4 @@
-"""How an intent, or a skill, is carried out; the guard, the approver and the journal go by it."""
+"""What a tool is: its declaration, the context its handler gets, and how parameters are read."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from agents.conf import max_model_tries
 from agents.types import Capability, ModelReply, ModelRequest
 from audit.kinds import LABEL
 
-# What a handler is given: whose call it is, when, and a metered way to ask a model. Nothing else reaches it.
+# --- Context: all that a handler is given ---
 
 
-# Asks the model that the guard has paid for, once; a listener may be given to hear the reply as it comes.
+# Asks the model that the guard has paid for, once; an optional listener gets the reply as it streams.
 Infer = Callable[..., ModelReply]
 
 
@@ -31,7 +31,7 @@ class CallContext:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt at one call, so that a server that knows keys acts once."""
+        """The same for every attempt at one call, so that a server that honours keys acts once."""
         return f"{self.session_id}:{self.key}"
 
 
@@ -40,7 +40,7 @@ listener: ContextVar[Callable[[Any], None] | None] = ContextVar("listener", defa
 
 @contextmanager
 def listening(who: Callable[[Any], None] | None) -> Iterator[None]:
-    """Inside the block, replies are heard as they come: names put back and secrets masked, and with one end."""
+    """Stream replies to the listener inside the block: names put back, secrets masked."""
     token = listener.set(who)
     try:
         yield
@@ -53,7 +53,7 @@ _tries: ContextVar[int | None] = ContextVar("tries", default=None)
 
 @contextmanager
 def persisting(tries: int) -> Iterator[None]:
-    """Inside the block a model is asked so often at most before it counts as failed; never more than is set for all."""
+    """Limit the attempts at a model inside the block; never above the installation's limit."""
     token = _tries.set(tries)
     try:
         yield
@@ -75,8 +75,8 @@ class Tool:
 
     A local tool's whole effect is rows of ours: authorise, effect and settle are one transaction. A remote tool does
     I/O: it is authorised, dispatched and settled with no transaction open in between. `request` makes it a priced call.
-    `refuse` is asked before a person is: it says why there can be no call now. `admit` is asked last, in the block that
-    authorises the call: it counts the call, or says why there is none.
+    `refuse` is asked before an approval is requested: it says why there can be no call now. `admit` is asked last, in
+    the transaction that authorises the call: it counts the call, or says why there is none.
     """
 
     handler: Callable[[CallContext, Params], Any]
@@ -88,11 +88,11 @@ class Tool:
     is_skill: bool = False
 
 
-# --- Reads a handler's parameters: a wrong one is a clear error before anything is written ---
+# --- Parameters ---
 
 
 class BadParams(ValueError):
-    """A parameter is missing or of the wrong kind."""
+    """A parameter is missing or of the wrong type."""
 
 
 def text(params: Mapping[str, Any], name: str, default: str | None = None, *, limit: int = 100_000) -> str:
@@ -105,7 +105,7 @@ def text(params: Mapping[str, Any], name: str, default: str | None = None, *, li
 
 
 def label(params: Mapping[str, Any], name: str) -> str:
-    """A name that can stand in the record: letters, digits and . : / @ + - _, no spaces."""
+    """Read a label: letters, digits and . : / @ + - _, no spaces."""
     value = text(params, name)
     if not value or not LABEL.fullmatch(value):
         raise BadParams(f"{name!r} must be a name without spaces, at most 128 characters, not {value[:64]!r}.")

@@ -1,8 +1,8 @@
-"""Full-text search over the chunks of one owner: one interface, each database's own index and ranking.
+"""Full-text search over one owner's chunks, and reads of collections and documents.
 
-Any text is a query: it is cut into words, a chunk with any of them is found, and the one that fits best comes first.
-Nothing in it is an operator. On SQLite bm25 ranks; on PostgreSQL ts_rank, to which several of the words are worth more
-than one of them often, and among equals ts_rank_cd, to which words close together are worth more.
+Any text is a query: it is split into words, a chunk with any of them matches, the best match comes first. Nothing in a
+query is an operator. SQLite ranks by bm25; PostgreSQL by ts_rank, which prefers several of the words to one word often,
+then by ts_rank_cd, which prefers words close together. Every read is by owner: what is somebody else's is not found.
 """
 
 import re
@@ -26,10 +26,10 @@ SNIPPET_WORDS = 32
 _GAP = " … "
 
 _UNSENDABLE = re.compile("[\x00\ud800-\udfff]")
-# What stands between spaces, brackets and quotation marks: a date, an amount or an address is one word.
+# Separated by spaces, brackets and quotation marks: a date, an amount or an address is one word.
 _PIECE = re.compile(r"[^\s()\[\]{}<>\"\u201c\u201d\u201e\u00ab\u00bb|;=*^!?~\\]+")
-_SAYS_SOMETHING = re.compile(r"[^\W_]")
-# In a question these only add what does not fit. A query of nothing else is taken as it is.
+_HAS_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+# In a question these words only add noise. A query of nothing else is searched as it is.
 _FILLERS = frozenset({
     "a", "an", "and", "any", "are", "as", "at", "be", "been", "but", "by", "can", "do", "does", "for", "from", "had",
     "has", "have", "how", "if", "in", "into", "is", "it", "its", "may", "of", "on", "or", "shall", "should", "so",
@@ -40,7 +40,7 @@ _FILLERS = frozenset({
 
 @dataclass(frozen=True)
 class Hit:
-    """A chunk that fits; a higher rank fits better. Ranks of two searches do not compare."""
+    """A matching chunk; a higher rank is a better match. Ranks of two searches do not compare."""
 
     chunk_id: int
     document_id: int
@@ -69,10 +69,9 @@ JOIN agents_document AS document ON document.id = chunk.document_id
 WHERE chunk_fts MATCH %s AND {_OWNED} {{within}}
 ORDER BY fit DESC, chunk.id
 LIMIT %s
-"""  # noqa: S608 made of constants; what people give goes in as a value
+"""  # noqa: S608 made of constants; what people enter is passed as parameters
 _HEADLINE = f'StartSel="", StopSel="", MaxFragments=1, MaxWords={SNIPPET_WORDS}, MinWords=16'
-# The query stands in it as a constant, so that the planner can weigh the index. The snippets are made of the few that
-# are shown, not of all that fit.
+# The query is a constant, so that the planner can weigh the index. Snippets are made only for the rows returned.
 _POSTGRESQL = f"""
 WITH best AS (
     SELECT {_COLUMNS}, chunk.text, ts_rank(chunk.words, {{query}}) AS fit, ts_rank_cd(chunk.words, {{query}}) AS near
@@ -95,9 +94,9 @@ def search_chunks(
     after: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Hit]:
-    """The owner's chunks that fit, best first. With collections: only of documents that are in one of them now.
+    """Return the owner's matching chunks, best first. `collection_ids`: only documents in one of them now.
 
-    With times: only of what people put into one of them, or into any, after the one and up to the other.
+    `after`, `until`: only documents that people attached to one of them, or to any, in this period.
     """
     words = _words(query)
     if not words or limit < 1 or (collection_ids is not None and not collection_ids):
@@ -108,7 +107,7 @@ def search_chunks(
 
 
 def _attached(ids: Sequence[int], after: datetime | None, until: datetime | None) -> tuple[str, list[Any]]:
-    """The condition on where, and when, the document was attached, and its values."""
+    """Return the SQL condition on where and when the document was attached, and its parameters."""
     time = connection.ops.adapt_datetimefield_value
     conditions: dict[str, list[Any]] = {}
     if ids:
@@ -147,21 +146,20 @@ def _hit(row: tuple[Any, ...]) -> Hit:
 
 def _words(query: str) -> list[str]:
     pieces = (piece[:MAX_WORD_CHARS] for piece in _PIECE.findall(_UNSENDABLE.sub(" ", query)))
-    words = {piece.casefold(): piece for piece in pieces if _SAYS_SOMETHING.search(piece)}
-    telling = [word for plain, word in words.items() if plain not in _FILLERS]
-    return (telling or list(words.values()))[:MAX_WORDS]
+    words = {piece.casefold(): piece for piece in pieces if _HAS_LETTER_OR_DIGIT.search(piece)}
+    useful = [word for plain, word in words.items() if plain not in _FILLERS]
+    return (useful or list(words.values()))[:MAX_WORDS]
 
 
-# --- Reads of collections and documents, always as their owner: what is somebody else's is not there ---
+# --- Collections and documents ---
 
-
-RUN_CHARS: Final = 200_000  # of documents, in one run
+RUN_CHARS: Final = 200_000  # characters of documents that one run reads
 _SAME_MOMENT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A document, the length of its text, which was not read, and when it came into the collection."""
+    """A document without its text: its length, and when it was attached to the collection."""
 
     pk: int
     public_id: UUID
@@ -187,43 +185,8 @@ def document_of(*, owner_id: int, public_id: UUID) -> Document:
     return found
 
 
-def documents_in(*, owner_id: int, collection: Collection) -> list[Sized]:
-    """Everything that is in the collection now, in the order in which it came in."""
-    return _in_order(owner_id, collection)
-
-
-def documents_new_in(
-    *, owner_id: int, collection: Collection, after: datetime, until: datetime | None = None
-) -> list[Sized]:
-    """What people put into the collection after one time and, if there is another, up to it. No run's own writing.
-
-    Periods that meet share no document: the later one begins after the time at which the earlier one ends.
-    """
-    bounds = {"attached_at__gt": after} | ({"attached_at__lte": until} if until else {})
-    return _in_order(owner_id, collection, document__origin=DocumentOrigin.UPLOAD, **bounds)
-
-
-def fitting_until(listed: Sequence[Sized]) -> datetime | None:
-    """Up to when one run can read, if it cannot read all of them: as many as fit, in order, and one at least.
-
-    Documents of one moment are not torn apart, or the later ones would be read by nobody.
-    """
-    room = RUN_CHARS
-    for number, sized in enumerate(listed):
-        if sized.chars > room and number:
-            return max(listed[0].attached_at, sized.attached_at - timedelta.resolution)
-        room -= sized.chars
-    return None
-
-
-def free_moment(*, collection: Collection, at: datetime) -> datetime:
-    """The time, or the first after those of the same moment, so that a period can end between any two documents."""
-    near = {"attached_at__gte": at, "attached_at__lt": at + _SAME_MOMENT}
-    last = Attachment.objects.filter(collection=collection, **near).aggregate(last=Max("attached_at"))["last"]
-    return last + timedelta.resolution if last else at
-
-
-def _in_order(owner_id: int, collection: Collection, **which: object) -> list[Sized]:
+def documents_in(*, owner_id: int, collection: Collection, **which: object) -> list[Sized]:
+    """Return the documents in the collection, in the order in which they were attached."""
     rows = Attachment.objects.filter(
         collection_id=collection.pk,
         collection__owner_id=owner_id,
@@ -237,13 +200,45 @@ def _in_order(owner_id: int, collection: Collection, **which: object) -> list[Si
     return [Sized(*row) for row in found.values_list("document_id", "document__public_id", "chars", "attached_at")]
 
 
+def documents_new_in(
+    *, owner_id: int, collection: Collection, after: datetime, until: datetime | None = None
+) -> list[Sized]:
+    """Return what people attached after one time and, if given, up to another; no artifacts of runs.
+
+    Adjacent periods share no document: the later one begins after the time at which the earlier one ends.
+    """
+    bounds = {"attached_at__gt": after} | ({"attached_at__lte": until} if until else {})
+    uploads = {"document__origin": DocumentOrigin.UPLOAD, **bounds}
+    return documents_in(owner_id=owner_id, collection=collection, **uploads)
+
+
+def fitting_until(listed: Sequence[Sized]) -> datetime | None:
+    """Return the time up to which one run can read, if it cannot read all: as many as fit, at least one.
+
+    Documents of the same time stay together; otherwise the later ones would never be read.
+    """
+    room = RUN_CHARS
+    for number, sized in enumerate(listed):
+        if sized.chars > room and number:
+            return max(listed[0].attached_at, sized.attached_at - timedelta.resolution)
+        room -= sized.chars
+    return None
+
+
+def free_moment(*, collection: Collection, at: datetime) -> datetime:
+    """Return the first free time from `at` on, so that a period can end between any two documents."""
+    near = {"attached_at__gte": at, "attached_at__lt": at + _SAME_MOMENT}
+    last = Attachment.objects.filter(collection=collection, **near).aggregate(last=Max("attached_at"))["last"]
+    return last + timedelta.resolution if last else at
+
+
 def documents_read(*, owner_id: int, pks: list[int]) -> list[Document]:
-    """The documents with their text, in the order of the ids."""
+    """Return the documents with their text, in the order of the ids."""
     found = Document.objects.filter(owner_id=owner_id, deleted_at__isnull=True).in_bulk(pks)
     return [found[pk] for pk in pks if pk in found]
 
 
 def last_chunk_end_within(*, document: Document, chars: int) -> int:
-    """Where the last chunk ends that lies wholly within the first `chars` characters; 0 if none does."""
+    """Return the end of the last chunk that lies within the first `chars` characters; 0 if none does."""
     ends = Chunk.objects.filter(document_id=document.pk, end__lte=chars).order_by("-end").values_list("end", flat=True)
     return ends.first() or 0

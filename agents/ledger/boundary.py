@@ -1,7 +1,8 @@
-"""Reads the session at a boundary: once without a lock (R5 first), and once locked, inside the block that decides.
+"""Reads of a session at a boundary: first unlocked (R5 first), then locked, in the transaction that decides.
 
 The locked read takes the session's row and shares the installation's row, so neither a session halt nor the halt of all
-work can commit between the verdict and the commit of the block. SQLite's IMMEDIATE transaction is that lock.
+work can commit between the verdict and the commit. On SQLite the IMMEDIATE transaction is that lock. Also here: what
+lets a session be created.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ _LOCKED = (
 
 @dataclass(frozen=True)
 class Glance:
-    """The unlocked read: where the session stands, and what its journal holds under the call's key."""
+    """The unlocked read: the session's state, and the journal entry under the call's key."""
 
     boundary: Boundary
     journal: dict[str, Any] | None
@@ -58,7 +59,7 @@ class Glance:
 
 @dataclass(frozen=True)
 class Locked:
-    """The locked read: what is decided on until the block commits."""
+    """The locked read: valid until the transaction commits."""
 
     boundary: Boundary
     ledger: Ledger
@@ -71,7 +72,7 @@ class Locked:
 
 
 def glance(session: AgentSession, key: str) -> Glance:
-    """One SELECT. A session whose row cannot be read, or is held by another worker, is refused."""
+    """Read the session and the journal entry in one SELECT; raise LeaseLost if another worker holds it."""
     columns = [*(f"s.{name}" for name in _SEEN), "i.halt_id", *(f"c.{name}" for name in _JOURNAL)]
     rows = _select(
         f"SELECT {', '.join(columns)} FROM {AgentSession._meta.db_table} s "  # noqa: S608
@@ -90,7 +91,7 @@ def glance(session: AgentSession, key: str) -> Glance:
 
 
 def lock(session: AgentSession, *, model: str = "") -> Locked:
-    """One SELECT under lock, with what is declared of the model; only inside a transaction."""
+    """Read the session under lock in one SELECT, with the model's price; only inside a transaction."""
     columns = [*(f"s.{name}" for name in _LOCKED), "i.halt_id", "x.model", *(f"p.{name}" for name in PRICE_COLUMNS)]
     share = "FOR NO KEY UPDATE OF s FOR SHARE OF i" if connection.vendor == "postgresql" else ""
     rows = _select(
@@ -127,7 +128,7 @@ def lock(session: AgentSession, *, model: str = "") -> Locked:
 
 
 def holder(session: AgentSession) -> QuerySet[AgentSession]:
-    """The rows that this worker may write: its own session, under its own fencing number, neither over nor halted."""
+    """Return the session's row if this worker may write it: same fencing number, running, not halted."""
     return AgentSession.objects.filter(
         pk=session.pk,
         fencing=session.fencing,
@@ -137,7 +138,7 @@ def holder(session: AgentSession) -> QuerySet[AgentSession]:
 
 
 def is_halted(session: AgentSession) -> bool:
-    """A last look before the first byte leaves; best effort, after the brakes have decided."""
+    """Look once more before the first byte leaves; best effort, after the brakes have decided."""
     return not _select(
         f"SELECT 1 FROM {AgentSession._meta.db_table} s "  # noqa: S608
         f"JOIN {Installation._meta.db_table} i ON i.id = 1 AND i.halt_id IS NULL "
@@ -165,14 +166,14 @@ def _check_holder(session: AgentSession, fencing: int) -> None:
 
 
 def _select(sql: str, params: list[Any]) -> list[tuple[Any, ...]]:
-    """Read in SQL: a boundary is read at every call, and building the statement took longer than the reading."""
+    """Run plain SQL: a boundary is read at every call, and building the ORM query took longer than reading."""
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         return list(cursor.fetchall())
 
 
 def _named(model: type[Model], names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """The first values of a row, as the fields of these names give them."""
+    """Convert the first values of a row as their fields would."""
     return {name: _from_db(model, name, value) for name, value in zip(names, values, strict=False)}
 
 
@@ -184,34 +185,34 @@ def _from_db(model: type[Model], name: str, value: Any) -> Any:
     return value
 
 
-# What lets a session be born, read under a lock that it shares with other births: the opt-in of its owner, and that
-# work is not halted. Whoever changes one of these waits for the births that have seen it, or they see the change.
+# --- May a session be created? Read under a lock shared with other creations ---
+# Opting out and halting wait for the creations that have seen the old state, or these see the new one.
 
 
 TO_RELEASE = "Release it first: *Release* in the admin, `manage.py release`, or POST /api/v1/release."
 
 
 def demand_birth(owner_pk: int) -> None:
-    """Raises unless a session may be born for this owner now."""
+    """Raise unless a session may be created for this owner now."""
     if not is_opted_in(owner_pk):
         raise NotAllowed("Agents run only for users who have opted in.")
     demand_work_goes_on()
 
 
 def demand_on(agent: Agent | None) -> Agent | None:
-    """The agent, unless it is switched off: then it is given no work."""
+    """Return the agent, or raise if it is disabled."""
     if agent is not None and not agent.enabled:
         raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
     return agent
 
 
 def may_run_for(user_pk: int) -> bool:
-    """True for a user who has opted in and is not deactivated, as far as can be seen now."""
+    """Return whether the user has opted in and is active, read without a lock."""
     return User.objects.filter(agents_may_run(), pk=user_pk).exists()
 
 
 def is_opted_in(user_pk: int) -> bool:
-    """The same, of a birth: opting out then waits for this transaction, and finds its session."""
+    """Return the same under a shared lock: opting out then waits for this transaction and finds its session."""
     profiles, users = Profile._meta.db_table, User._meta.db_table
     rows = Profile.objects.raw(
         f"SELECT p.* FROM {profiles} p JOIN {users} u ON u.id = p.user_id "  # noqa: S608
@@ -222,7 +223,7 @@ def is_opted_in(user_pk: int) -> bool:
 
 
 def demand_work_goes_on() -> None:
-    """Raises while all work is halted; a halt then waits for this transaction, and finds its session."""
+    """Raise while all work is halted, under a shared lock: a halt then finds this transaction's session."""
     rows = Installation.objects.raw(
         f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_shared()}"  # noqa: S608
     )
@@ -232,12 +233,12 @@ def demand_work_goes_on() -> None:
 
 
 def current_halt() -> Halt | None:
-    """The halt of all work that stands now, if one does; without a lock, to tell of it."""
+    """Return the halt of all work in force, if any; without a lock, for display."""
     return Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
 
 
 def halt_told(halt: Halt, *, already: bool = False) -> str:
-    """Who has halted all work, since when, and why."""
+    """Say who halted all work, since when, and why."""
     by = halt.requested_by.get_username() if halt.requested_by else "somebody unnamed"
     why = f": {halt.reason.rstrip('.')}" if halt.reason else ""
     return (
@@ -246,6 +247,6 @@ def halt_told(halt: Halt, *, already: bool = False) -> str:
 
 
 def _shared(table: str = "") -> str:
-    """SQLite's transaction is the lock."""
+    """Return the SQL for a shared lock; on SQLite the transaction is the lock."""
     of = f" OF {table}" if table else ""
     return f" FOR SHARE{of}" if transaction.get_connection().vendor == "postgresql" else ""

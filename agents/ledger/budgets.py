@@ -1,4 +1,4 @@
-"""The books of shared budgets: one row per scope and UTC day, locked in ascending id before it is judged.
+"""Shared budgets: one row per scope and UTC day, locked in ascending id before it is judged.
 
 Lock order everywhere: session → budgets → system chain. Nothing here decides; agents/policy/brakes.py does.
 """
@@ -22,12 +22,12 @@ from audit.models import SYSTEM_CHAIN
 
 
 def micro(amount: Decimal) -> Value:
-    """An amount inside an SQL expression."""
+    """Convert an amount for use inside an SQL expression."""
     return Value(amount, output_field=MicroUSDField())
 
 
 def budgets_lock(*, agent_id: int | None, trigger_id: int | None, now: datetime) -> tuple[Ledger, ...]:
-    """Today's books of every scope that the session draws on, locked, lowest id first; made if the day is new."""
+    """Lock and return today's budgets that the session draws on, lowest id first; create those of a new day."""
     day = now.astimezone(UTC).date()
     wanted = {BudgetScope.INSTALLATION: 0, BudgetScope.AGENT: agent_id, BudgetScope.TRIGGER: trigger_id}
     scopes = {scope: subject for scope, subject in wanted.items() if subject is not None}
@@ -39,24 +39,24 @@ def budgets_lock(*, agent_id: int | None, trigger_id: int | None, now: datetime)
 
 
 def budgets_reserve(ledgers: Sequence[Ledger], *, estimate: Decimal, held: Decimal) -> None:
-    """Adds one call to the books that `budgets_lock` has locked."""
+    """Add a call to the budgets that `budgets_lock` has locked."""
     Budget.objects.filter(pk__in=[ledger.id for ledger in ledgers]).update(
         reserved_usd=F("reserved_usd") + micro(estimate), held_usd=F("held_usd") + micro(held)
     )
 
 
 def budgets_lock_again(ids: Sequence[int]) -> tuple[Ledger, ...]:
-    """The books that a call was reserved in, locked, lowest id first."""
+    """Lock and return the budgets that a call was reserved in, lowest id first."""
     return tuple(_ledger(row) for row in _lock(Budget.objects.filter(pk__in=ids)))
 
 
 def budgets_book(ids: Sequence[int], *, actual: Decimal) -> None:
-    """Adds what an attempt really cost to books that are locked."""
+    """Add what an attempt cost to locked budgets."""
     Budget.objects.filter(pk__in=ids).update(actual_usd=F("actual_usd") + micro(actual))
 
 
 def budgets_settle(ids: Sequence[int], *, approved: Decimal, held: Decimal, charged: Decimal, actual: Decimal) -> None:
-    """Closes one call in the books that it was reserved in, whatever the day is now."""
+    """Close a call in the budgets it was reserved in, whatever the day is now."""
     _lock(Budget.objects.filter(pk__in=ids))
     Budget.objects.filter(pk__in=ids).update(
         reserved_usd=F("reserved_usd") - micro(approved),
@@ -67,7 +67,7 @@ def budgets_settle(ids: Sequence[int], *, approved: Decimal, held: Decimal, char
 
 
 def warn_at_80_percent(session: AgentSession, ledgers: Sequence[Ledger], *, estimate: Decimal, now: datetime) -> None:
-    """Notes, once per budget, the call that brings it to 80 % of its cap. The caller holds the locks."""
+    """Record, once per budget, the call that brings it to 80 % of its cap. The caller holds the locks."""
     for ledger in ledgers:
         if not passes_warning(ledger, estimate):
             continue
@@ -95,7 +95,7 @@ _CAPPED: dict[BudgetScope, type[Installation | Agent | Trigger]] = {
 def budget_set_cap(
     *, scope: BudgetScope, subject_id: int, cap_usd: Decimal | None, actor: str, now: datetime | None = None
 ) -> None:
-    """Sets a scope's daily cap, for today's books too: the very next call is judged by it."""
+    """Set a scope's daily cap, for today's row too: the next call is judged by it."""
     if scope == BudgetScope.INSTALLATION and cap_usd is None:
         raise ValueError("The installation must have a daily cap; set an amount of US dollars.")
     subject_id = 0 if scope == BudgetScope.INSTALLATION else subject_id
@@ -104,8 +104,8 @@ def budget_set_cap(
     old = owners.values_list("max_cost_per_day_usd", flat=True).get()
     owners.update(max_cost_per_day_usd=cap_usd)
     day = now.astimezone(UTC).date()
-    # So that nobody opens the day with the old cap meanwhile. The installation's row comes first, as for every call:
-    # who locks any row of a day then locks that one before it, and no two can wait for each other.
+    # Lock the installation's row first, as every call does, so that nobody opens the day with the old cap and no two
+    # transactions wait for each other.
     _open_day({BudgetScope.INSTALLATION: 0, scope: subject_id}, day)
     Budget.objects.filter(scope=scope, subject_id=subject_id, day=day).update(cap_usd=cap_usd, warned=False)
     name = Budget(scope=scope, subject_id=subject_id).name
@@ -132,10 +132,9 @@ def _lock(rows: QuerySet[Budget]) -> list[Budget]:
 
 
 def _open_day(scopes: dict[BudgetScope, int], day: date) -> None:
-    """Books for a new day. Two that open it at once agree: the second's rows are ignored.
+    """Create the budgets of a new day. If two do so at once, the second's rows are ignored.
 
-    The installation's book comes first and is locked before any other is opened: whoever holds one of the day, also one
-    that nobody else can see yet, holds that one, and no two wait for each other.
+    The installation's row is created and locked before any other, so that no two transactions wait for each other.
     """
     for scope, subject in scopes.items():
         pk = 1 if scope == BudgetScope.INSTALLATION else subject

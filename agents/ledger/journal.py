@@ -1,7 +1,7 @@
-"""The journal of calls: opened before a call goes out, closed with its outcome, replayed to a resumed run.
+"""The journal of calls: opened before a call is sent, settled with its outcome, replayed to a resumed run.
 
-A call that a crash left open is charged in full and closed: as lost when it is safe to repeat, as unknown when it may
-have taken effect; then a person decides.
+A call that a crash left open is charged in full and closed: as lost if it is safe to repeat, as unknown if it may have
+taken effect; then a person decides.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ RETRY_LATER = "retry_later"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call stands in the journal: done before (`replay`), or to be made, as attempt number `attempt`."""
+    """A call's place in the journal: made before (`replay`), or to be made as attempt number `attempt`."""
 
     attempt: int
     replay: ToolResult | None = None
 
 
 def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
-    """What the journal says of a call that is asked for at this place of the run."""
+    """Return what the journal holds for the call at this place of the run."""
     if found is None:
         return Place(1)
     if found["asked_digest"] != asked_digest:
@@ -61,9 +61,9 @@ def journal_place(found: dict[str, Any] | None, *, asked_digest: str) -> Place:
 def journal_open(
     call: ToolCall, *, session: AgentSession, ledgers: Sequence[Ledger], now: datetime, **more: Any
 ) -> Head:
-    """Commits the intent: money reserved, the journal row, the `started` row. The caller holds the locks.
+    """Write the intent down: reservation, journal row, `started` audit row. The caller holds the locks.
 
-    The UPDATE tests fencing and halt once more; a passing call un-pauses a session that the idle watchdog had paused.
+    The UPDATE tests fencing and halt once more; a passing call resumes a session that the watchdog paused.
     """
     priced = bool(call.model)
     changed: dict[str, Any] = {"halt_state": HaltState.RUNNING}
@@ -81,8 +81,11 @@ def journal_open(
 
 
 def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int) -> bool:
-    """Books an attempt that failed, keeping its worst case held for the next one. False, and nothing is written, when
-    the session is stopped, or no budget has room for both, or the attempt cost more than its bound."""
+    """Book a failed attempt and keep its worst case held for the next one.
+
+    Return False, writing nothing, if the session is stopped, a budget has no room for both, or the attempt cost more
+    than its bound.
+    """
     locked = lock(session)
     ledgers = (locked.ledger, *budgets_lock_again(call.budget_ids))
     room = all(ledger.cap is None or ledger.exposed + booked <= ledger.cap for ledger in ledgers)
@@ -99,11 +102,10 @@ def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tok
 def journal_settle(
     call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int, after: Head | None, now: datetime
 ) -> None:
-    """Closes an open call in the books, the journal and the record. The caller has filled in what came of it; `booked`
-    and `tokens` are those of its last attempt.
+    """Close an open call in the ledgers, the journal and the audit log.
 
-    A call in flight when a halt was asked for is settled too. One that recovery has closed is not: the worker that made
-    it no longer holds the session.
+    The caller has filled in the outcome; `booked` and `tokens` are those of the last attempt. A call in flight when a
+    halt was requested is settled too. One that recovery has closed is not: its worker no longer holds the session.
     """
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
     changed: dict[str, Any] = {"last_activity_at": now}
@@ -128,15 +130,16 @@ def journal_settle(
             actual=booked,
         )
     call.settled_at = now
-    call.actual_usd, call.tokens = call.actual_usd + booked, call.tokens + tokens
+    call.actual_usd = call.actual_usd + booked
+    call.tokens = call.tokens + tokens
     call.save(
         update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
     )
     journal_record(call, now=now, after=after)
 
 
-def journal_local(call: ToolCall, *, session: AgentSession, after: Head, now: datetime) -> None:
-    """Writes down a local call whole, in the transaction of its effect: it is never seen open."""
+def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
+    """Write a local call whole, in the transaction of its effect: it is never seen open."""
     if holder(session).update(halt_state=HaltState.RUNNING, last_activity_at=now) != 1:
         raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
     call.settled_at = now
@@ -145,7 +148,7 @@ def journal_local(call: ToolCall, *, session: AgentSession, after: Head, now: da
 
 
 def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, **more: Any) -> Head:
-    """One `tool_call` row of the record, for whatever the call has come to."""
+    """Write one `tool_call` audit row with the call's outcome so far."""
     return recorder.append(
         str(call.session.public_id),
         "autonomous_session.tool_call",
@@ -156,16 +159,19 @@ def journal_record(call: ToolCall, *, now: datetime, after: Head | None = None, 
 
 
 def journal_recover(row: AgentSession, *, now: datetime) -> bool:
-    """Closes every call that a lost worker left open, charging all of it. True when one of them may have taken effect.
+    """Close every call that a lost worker left open, charging it in full.
 
-    The caller holds the session's row. Local calls are never found here: their effect and their end are one commit.
+    Return True if one of them may have taken effect. The caller holds the session's row. Local calls are never found
+    here: their effect and their end are one commit.
     """
     unknown = False
     for call in ToolCall.objects.filter(session=row, outcome=Outcome.STARTED).order_by("pk"):
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
-        call.outcome, call.settled_at = outcome, now
-        call.charged_usd, call.actual_usd = call.approved_usd, call.actual_usd + call.held_usd
+        call.outcome = outcome
+        call.settled_at = now
+        call.charged_usd = call.approved_usd
+        call.actual_usd = call.actual_usd + call.held_usd
         call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
         AgentSession.objects.filter(pk=row.pk).update(
             cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),
@@ -187,7 +193,7 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
 
 
 def call_details(call: ToolCall) -> dict[str, Any]:
-    """What the record says of a call: ids, labels and amounts."""
+    """Return what the audit log holds of a call: ids, labels and amounts."""
     details: dict[str, Any] = {
         "call_id": str(call.public_id),
         "tool": call.intent,
@@ -204,7 +210,7 @@ def call_details(call: ToolCall) -> dict[str, Any]:
     return details
 
 
-# --- The log of model calls, success or failure; rolling estimates are made from it ---
+# --- The log of model calls, from which estimates are made ---
 
 
 class Attempted(Protocol):
@@ -229,7 +235,7 @@ class Attempted(Protocol):
 def inference_record(
     call: ToolCall, attempt: Attempted, *, purpose: Purpose, booked: Decimal, now: datetime
 ) -> InferenceLog:
-    """`cost_estimate` stays empty when nothing was reported: a guess must not calibrate later estimates."""
+    """Log one attempt. `cost_estimate` stays empty without a report: a guess must not calibrate estimates."""
     usage = attempt.usage or Usage(0, 0)
     return InferenceLog.objects.create(
         session=call.session,

@@ -1,4 +1,4 @@
-"""What models cost, as declared in rows and settings, and the models that may not be called for now."""
+"""Prices of models, declared in rows and settings; suspended models; estimates."""
 
 import logging
 import threading
@@ -27,7 +27,7 @@ PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
 
 
 def price_of(model: str) -> Price:
-    """The price that a call of the model is judged by now."""
+    """Return the price that a call of the model is judged by now."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(PRICE_COLUMNS)} FROM ({longest_prefix_sql()}) p", [model])  # noqa: S608
         rows = cursor.fetchall()
@@ -35,7 +35,7 @@ def price_of(model: str) -> Price:
 
 
 def longest_prefix_sql() -> str:
-    """A sub-select, with one parameter, of the declared row whose name is the longest beginning of a model's."""
+    """Return a sub-select, with one parameter, of the price row with the longest matching model prefix."""
     return (
         f"SELECT {', '.join(PRICE_COLUMNS)} FROM {ModelPrice._meta.db_table} "  # noqa: S608
         "WHERE substr(%s, 1, length(model)) = model ORDER BY length(model) DESC LIMIT 1"
@@ -43,8 +43,10 @@ def longest_prefix_sql() -> str:
 
 
 def declared_price(model: str, row: Sequence[Any] | None) -> Price:
-    """The row's price, or that of a setting with a longer name. None declared, or not an amount: the model is refused,
-    because an unknown cost cannot be bounded."""
+    """Return the row's price, or a setting's with a longer prefix.
+
+    A model without a valid price is refused: an unknown cost cannot be bounded.
+    """
     declared = [name for name in settings.LQOPS_MODELS if model.startswith(name)]
     longest = max(declared, key=len, default="")
     try:
@@ -73,7 +75,7 @@ def _price_from_settings(model: str, declared: dict[str, str]) -> Price:
 def price_set(
     *, model: str, input_usd: Decimal, output_usd: Decimal, actor: str, now: datetime, overhead_tokens: int = 1_024
 ) -> ModelPrice:
-    """Declares what the models whose names begin like this cost from now on, rounded up to the micro-dollar."""
+    """Declare the price of models with this prefix, rounded up to the micro-dollar."""
     if not model:
         raise ValueError("A price needs a model's name or the beginning of one; without, it would price every model.")
     price = checked_price(Price(model, usd(input_usd), usd(output_usd), overhead_tokens))
@@ -92,7 +94,7 @@ def price_set(
 
 
 def model_suspend(call: ToolCall, *, actual_usd: Decimal, now: datetime) -> None:
-    """Stops a model that cost more than its bound, for every session, until an operator accepts it."""
+    """Suspend a model that cost more than its bound, for every session, until an operator accepts it."""
     row = SuspendedModel(model=call.model, bound_usd=call.held_usd, actual_usd=actual_usd, suspended_at=now)
     SuspendedModel.objects.bulk_create([row], ignore_conflicts=True)
     details = {
@@ -106,16 +108,16 @@ def model_suspend(call: ToolCall, *, actual_usd: Decimal, now: datetime) -> None
 
 @transaction.atomic
 def model_accept(*, model: str, actor: str, now: datetime) -> bool:
-    """Lets a suspended model be called again. False when it was not suspended."""
+    """Accept a suspended model again. Return False if it was not suspended."""
     deleted, _ = SuspendedModel.objects.filter(model=model).delete()
     if deleted:
         recorder.append(SYSTEM_CHAIN, "model.accepted", now=now, actor=actor, details={"model": model})
     return bool(deleted)
 
 
-# --- What a call will probably cost: rolling averages per model and purpose, and the ensemble's pre-flight ---
+# --- Estimates: rolling averages per model and purpose ---
 #
-# The estimate is what R4 approves and what is billed. Averages are kept for five minutes in the process.
+# The estimate is what R4 approves and what is charged. Averages are cached for five minutes in the process.
 
 
 INFERENCE_INTENTS = frozenset({ToolIntent.RUN_SKILL, ToolIntent.RUN_PLAYBOOK})
@@ -129,7 +131,7 @@ _lock = threading.Lock()
 
 
 def estimate_tool_cost(intent: ToolIntent, params: Mapping[str, Any], *, now: datetime | None = None) -> Decimal:
-    """0 for everything that asks no model, without a query."""
+    """Estimate a call's cost; 0, without a query, for everything that asks no model."""
     if intent not in INFERENCE_INTENTS or "model" not in params:
         return ZERO
     purpose = Purpose(params.get("purpose", Purpose.AUTONOMOUS_EXECUTOR))
@@ -137,7 +139,7 @@ def estimate_tool_cost(intent: ToolIntent, params: Mapping[str, Any], *, now: da
 
 
 def estimate_model_call(model: str, purpose: Purpose, *, now: datetime) -> Decimal:
-    """Same model and purpose, else same model, else the cold-start default."""
+    """Estimate by model and purpose, else by model, else the cold-start default."""
     with _lock:
         made_at, kept = _kept.get((model, purpose), (None, ZERO))
     if made_at is not None and made_at <= now < made_at + KEPT:
@@ -145,7 +147,7 @@ def estimate_model_call(model: str, purpose: Purpose, *, now: datetime) -> Decim
     try:
         rows = InferenceLog.objects.filter(model=model, cost_estimate__isnull=False, created_at__gt=now - WINDOW)
         average = _average(rows.filter(purpose=purpose))
-        if average is None:  # an average of 0 is an average
+        if average is None:  # an average of 0 is a value
             average = _average(rows)
     except DatabaseError as error:
         logger.warning("costs of %s cannot be read (%s); the cold-start default is used", model, type(error).__name__)
@@ -171,7 +173,7 @@ def _average(rows: QuerySet[InferenceLog]) -> Decimal | None:
 def judges_within_budget(
     *, citations: int, judges: Sequence[str], now: datetime, cap: Decimal | None = None, chain: str = SYSTEM_CHAIN
 ) -> tuple[str, ...]:
-    """The judges that may verify a message: all of them, or only the first when all would pass the message's cap.
+    """Return the judges that may verify a message: all, or only the first if all would pass its cap.
 
     A fallback is recorded; it never fails the message.
     """

@@ -1,7 +1,7 @@
-"""How a trigger is doing: it counts failing and empty runs in a row, and is paused before it wastes more.
+"""Trigger health: counts failed and empty runs in a row and pauses a trigger before it wastes more.
 
 Owns the lock on a trigger's row and the one way in which a trigger is paused. Lock order: trigger → budgets → system
-chain; nobody who holds books or has written to the system chain waits for a trigger's lock.
+chain; nobody who holds budgets or has written to the system chain waits for a trigger's lock.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,11 +30,11 @@ STORM: Final = "storm"
 BAD_CRON: Final = "bad_cron"
 BY_HAND: Final = "by_hand"
 
-# Faults of runs that got to their end, but could not do what they were for.
+# Faults of runs that completed without doing their work.
 UNANSWERED_RUN: Final = "unanswered"
 UNREAD_RUN: Final = "unread"
 
-# Ends that say nothing about the trigger: somebody, or the watchdog, took the run off the road.
+# Ends that say nothing about the trigger: a person or the watchdog stopped the run.
 _NO_FAULT: Final = frozenset(
     {TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT, TerminalReason.IDLE_TIMEOUT, TerminalReason.AGENT_SHUTDOWN}
 )
@@ -56,7 +56,10 @@ _LAST: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def trigger_lock(trigger_pk: int) -> Trigger | None:
-    """The trigger's row, locked until the transaction ends; None when it is gone. SQLite's transaction is the lock."""
+    """Return the trigger's row, locked until the transaction ends; None if it is gone.
+
+    On SQLite the transaction is the lock.
+    """
     return Trigger.objects.select_for_update(no_key=True).filter(pk=trigger_pk).first()
 
 
@@ -78,8 +81,9 @@ def subject_of(trigger: Trigger) -> str:
 def trigger_stop(
     row: Trigger, reason: str, *, now: datetime, by: User | None = None, runs: int = 0, fault: str = ""
 ) -> None:
-    """Pauses a trigger whose row the caller has locked. Its owner is told when no person did it."""
-    row.paused_at, row.pause_reason = now, reason
+    """Pause a trigger whose row the caller has locked. Its owner is notified unless a person did it."""
+    row.paused_at = now
+    row.pause_reason = reason
     row.save(update_fields=["paused_at", "pause_reason"])
     trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs)
     if by is None:
@@ -95,16 +99,16 @@ def trigger_stop(
 
 
 def came_to(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run has noted of itself that counts for its trigger."""
+    """Return the notes on a run that count for its trigger."""
     return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
 
 
 def trigger_note_end(trigger_pk: int, *, reason: TerminalReason, empty: bool, now: datetime, fault: str = "") -> None:
-    """Counts the end of a run of the trigger, in the caller's transaction if the trigger's row is free. A run that
-    completed with a fault counts as failing: it found nothing because it could not look.
+    """Count the end of a run for its trigger. A run that completed with a fault counts as failed.
 
-    It never waits: a session that ends has written to the record, and whoever fires the trigger holds its lock and may
-    be waiting for just that. Then the end is counted as soon as the caller has committed.
+    In the caller's transaction if the trigger's row is free, else right after its commit. It never waits: a session
+    that ends has written to the audit log, and whoever fires the trigger holds its lock and may be waiting for just
+    that.
     """
     if reason in _NO_FAULT:
         return
@@ -144,7 +148,7 @@ def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
             return
 
 
-# --- What the runs of triggers have cost to date, in both ledgers ---
+# --- Spend of triggers to date, in both ledgers ---
 
 
 ZERO = Decimal(0)
@@ -164,7 +168,7 @@ def trigger_spend(trigger: Trigger) -> TriggerSpend:
 
 
 def triggers_spend(trigger_pks: Iterable[int]) -> dict[int, TriggerSpend]:
-    """By trigger, in one statement; a trigger without sessions is left out."""
+    """Return the spend by trigger in one statement; triggers without sessions are left out."""
     rows = AgentSession.objects.filter(trigger__in=list(trigger_pks)).values("trigger_id")
     sums = rows.annotate(sessions=Count("pk"), charged=Sum("cost_total_usd"), actual=Sum("cost_actual_usd"))
     return {row["trigger_id"]: TriggerSpend(row["sessions"], row["charged"], row["actual"]) for row in sums.order_by()}

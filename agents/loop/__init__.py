@@ -1,1 +1,1 @@
-"""Agents that pace themselves: one turn per task, and the pause between turns is a row."""
+"""Loops and heartbeats: autonomous agents, one turn per task; the pause between turns is a row."""

@@ -1,4 +1,4 @@
-"""Loops as they stand: the one that an agent runs, what it has spent in an hour, and which are to begin anew."""
+"""Reads about loops: which run, which start again with the day, and what they did, for people and machines."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,54 +6,55 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from django.db.models import Exists, F, Max, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from agents.enums import HaltState, Mode, TerminalReason
-from agents.models import Agent, AgentEvent, AgentSession, Alert, GateDay, HotField, InferenceLog, Turn, agents_may_run
+from agents.models import Agent, AgentEvent, AgentSession, Alert, GateDay, HotField, Turn, agents_may_run
 from agents.types import ZERO
 
-_STOPPING: Final = (HaltState.HALT_REQUESTED, HaltState.HALTED)
-# Chats count to the hour of the agent's loop, and so do the small models of its sensors.
-_BESIDE: Final = (Mode.CHAT, Mode.SENSOR)
-DROPPED: Final = "alerts_dropped"  # in a session's metadata: how many; and the name of the alert that tells of them
+AUTONOMOUS: Final = (Mode.LOOP, Mode.HEARTBEAT)
+DROPPED: Final = "alerts_dropped"  # in a session's metadata: their number; and the name of the alert about them
+GATE_DAYS: Final = 7
+SHOWN_EVENTS: Final = 30
 _RENEWED: Final = (TerminalReason.COMPLETED, TerminalReason.COST_CAP_REACHED, TerminalReason.BUDGET_EXCEEDED)
 
 
+@dataclass(frozen=True)
+class Spared:
+    """Totals of the gate over some days."""
+
+    days: tuple[GateDay, ...]
+    avoided: int
+    opened: int
+    spent_usd: Decimal
+    saved_usd: Decimal
+
+
+def _not_stopping() -> QuerySet[AgentSession]:
+    """Return active sessions that were not told to stop."""
+    return AgentSession.objects.active().exclude(halt_state__in=(HaltState.HALT_REQUESTED, HaltState.HALTED))
+
+
 def running(agent_id: int, *modes: Mode) -> QuerySet[AgentSession]:
-    """Sessions of an agent that are under way and were not told to stop; the newest first."""
-    rows = AgentSession.objects.active().filter(agent_id=agent_id, mode__in=modes)
-    return rows.exclude(halt_state__in=_STOPPING).order_by("-pk")
+    """Return an agent's active sessions that were not told to stop, the newest first."""
+    return _not_stopping().filter(agent_id=agent_id, mode__in=modes).order_by("-pk")
 
 
 def loop_current(agent_id: int) -> AgentSession | None:
     return running(agent_id, Mode.LOOP).first()
 
 
-@dataclass(frozen=True)
-class HourSpent:
-    """Tokens of a clock hour. `latest` is the last inference that was looked at."""
-
-    tokens: int
-    latest: int
-
-
-def hour_spent(session: AgentSession, agent_id: int, *, hour: datetime, after: int) -> HourSpent:
-    """The tokens of a loop, and of the chats and sensors beside it, since the hour began.
-
-    `after` is an inference before that hour: what was logged before it is not read, however long the loop has run.
-    """
-    beside = AgentSession.objects.filter(agent_id=agent_id, mode__in=_BESIDE, last_activity_at__gte=hour)
-    pks = [session.pk, *beside.values_list("pk", flat=True)]
-    rows = InferenceLog.objects.filter(session_id__in=pks, pk__gt=after, created_at__gte=hour)
-    spent = rows.aggregate(tokens=Sum(F("input_tokens") + F("output_tokens"), default=0))["tokens"]
-    latest = InferenceLog.objects.aggregate(latest=Max("pk"))["latest"] or 0
-    return HourSpent(spent, latest)
+def under_way_of(agent_ids: Iterable[int]) -> dict[int, AgentSession]:
+    """Return the running loop of each agent, or else its next heartbeat."""
+    rows = _not_stopping().filter(agent_id__in=list(agent_ids), mode__in=AUTONOMOUS).order_by("pk")
+    ranked = sorted(rows, key=lambda row: row.mode == Mode.LOOP)
+    return {row.agent_id: row for row in ranked if row.agent_id is not None}
 
 
 def loops_to_renew(agent_id: int | None = None) -> list[AgentSession]:
-    """The last loops of agents that are wanted, and speak of renewing, which ended in a way that a new day mends.
+    """Return the last loops of agents, or of one, that ended in a way that a new day renews.
 
-    One statement, whatever there is; the definition says whether it is meant. Of all agents, or of one.
+    One statement, for agents that are wanted and whose definition contains "renew"; the caller reads the definition.
     """
     last = AgentSession.objects.filter(agent=OuterRef("pk"), mode=Mode.LOOP).order_by("-pk").values("pk")[:1]
     agents = Agent.objects.filter(agents_may_run("owner"), enabled=True, definition__contains="renew", wanted=True)
@@ -65,12 +66,12 @@ def loops_to_renew(agent_id: int | None = None) -> list[AgentSession]:
 
 
 def alerts_dropped(session: AgentSession) -> int:
-    """How many alerts of a run nobody will see: too many waited already."""
+    """Return how many alerts of a run were dropped because too many were pending."""
     return int(session.metadata.get(DROPPED, 0))
 
 
 def loop_facts(session: AgentSession) -> dict[str, Any]:
-    """Where a loop stands, for people and machines: its turns, its pause, what it sees and what it has spent."""
+    """Return the state of a loop: its turns, its pause, its hot state and its cost."""
     last = Turn.objects.filter(session=session).order_by("-number").first()
     fields = HotField.objects.filter(session=session).order_by("name")
     return {
@@ -92,26 +93,8 @@ def loop_facts(session: AgentSession) -> dict[str, Any]:
     }
 
 
-# What agents do by themselves, for those who look after them: which loops run, what was told, what was spared.
-
-
-GATE_DAYS: Final = 7
-SHOWN_EVENTS: Final = 30
-BY_ITSELF: Final = (Mode.LOOP, Mode.HEARTBEAT)
-
-
-@dataclass(frozen=True)
-class Spared:
-    """What the gate did in some days."""
-
-    days: tuple[GateDay, ...]
-    avoided: int
-    opened: int
-    spent_usd: Decimal
-    saved_usd: Decimal
-
-
 def spared_lately(agent_id: int, now: datetime) -> Spared:
+    """Return what the gate did for an agent in the last days."""
     since = now.astimezone(UTC).date() - timedelta(days=GATE_DAYS - 1)
     days = tuple(GateDay.objects.filter(agent_id=agent_id, day__gte=since).order_by("-day"))
     return Spared(
@@ -123,14 +106,6 @@ def spared_lately(agent_id: int, now: datetime) -> Spared:
     )
 
 
-def under_way_of(agent_ids: Iterable[int]) -> dict[int, AgentSession]:
-    """By agent: its loop that runs, or else its next heartbeat."""
-    rows = AgentSession.objects.active().filter(agent_id__in=list(agent_ids), mode__in=BY_ITSELF)
-    going = rows.exclude(halt_state__in=(HaltState.HALT_REQUESTED, HaltState.HALTED)).order_by("pk")
-    ranked = sorted(going, key=lambda row: row.mode == Mode.LOOP)
-    return {row.agent_id: row for row in ranked if row.agent_id is not None}
-
-
 def events_lately(agent_id: int) -> QuerySet[AgentEvent]:
-    """The newest of an agent, newest first."""
+    """Return an agent's newest events, the newest first."""
     return AgentEvent.objects.filter(agent_id=agent_id).select_related("session").order_by("-id")[:SHOWN_EVENTS]

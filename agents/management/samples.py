@@ -22,6 +22,7 @@ from agents.knowledge.playbooks import playbook_import
 from agents.knowledge.projects import project_create
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, place
 from agents.models import AgentSession, Document, Playbook, Trigger
+from agents.policy.run_spec import RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.roster.files import agent_import
 from agents.triggers.firing import run_now
@@ -86,7 +87,7 @@ def walk_once(*, now: datetime, look: Callable[[], None]) -> dict[str, Any]:
     playbook = _playbook(folder / "playbooks" / "contract-review.yaml", made)
     text = (folder / "documents" / CHECKED).read_bytes()
     document: Document = document_add(name=CHECKED, data=text, **made)[0]
-    session = run_now(playbook=playbook, document=document, **made)
+    session = run_now(RunSpec.of(playbook=playbook, document=document), **made)
     started = time.monotonic()
     while session.status not in TERMINAL and time.monotonic() - started < WALK_SECONDS:
         look()

@@ -12,6 +12,7 @@ from agents.conf import lease_lifetime
 from agents.enums import AgentState, HaltState, Mode, Phase, Status, TerminalReason, TriggerKind, WaitingOn
 from agents.models.agents import Agent, Project, Trigger
 from agents.models.fields import MicroUSDField
+from agents.policy.run_spec import RunSpec
 from agents.policy.transitions import TERMINAL, agent_state
 from agents.types import Ledger
 
@@ -154,6 +155,11 @@ class AgentSession(models.Model):
         if self.status != Status.RUNNING or self.lease_until is None:
             return False
         return not now < self.lease_until <= now + 2 * lease_lifetime()
+
+    @property
+    def spec(self) -> RunSpec:
+        """What this run is to do, as `params` keep it."""
+        return RunSpec.from_params(self.params or {})
 
     @property
     def chain(self) -> str:

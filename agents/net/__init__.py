@@ -1,8 +1,7 @@
-"""The URL gate: everything that lqops fetches from an address that a user, document, webhook or model chose.
+"""The URL gate: the only way to fetch an address that a user, document, webhook or model chose.
 
-`check_url` decides, `SafeClient` and `AsyncSafeClient` fetch; `agents.net.streams` opens WebSockets, and is imported
-by those who need them. Nothing else in lqops opens a connection to such an address, and nothing here knows what is
-fetched or why.
+`check_url` decides; `SafeClient` and `AsyncSafeClient` fetch. `agents.net.streams` reads server-sent events and opens
+WebSockets; import it where it is needed. Nothing here knows what is fetched or why.
 """
 
 from agents.net.client import AsyncSafeClient, AsyncSafeStream, SafeClient, SafeResponse, SafeStream

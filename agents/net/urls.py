@@ -1,6 +1,6 @@
-"""Decides whether lqops may go to an address, and says exactly where that is.
+"""check_url: decides whether lqops may fetch a URL, and returns the addresses to connect to.
 
-A URL is refused rather than repaired, because two programs that repair differently see two hosts. A caller dials
+An odd URL is refused, not repaired: two programs that repair it differently see two hosts. A caller connects to
 `CheckedUrl.addresses` and nothing else, and checks again for each redirect and each reconnect.
 """
 
@@ -22,10 +22,69 @@ from django.core.exceptions import ImproperlyConfigured
 
 from agents.exceptions import LqopsError
 
-# Which IP addresses are plainly public, from the registries of special-purpose addresses; and what operators allow.
-#
-# Pure: it looks nothing up. `ipaddress.is_global` is not asked: it lets transition forms, multicast and others pass.
+# --- Errors: one stable reason each. Texts quote no path, query, header or body, which may hold secrets ---
 
+REFUSALS = {
+    "too_long": "The address is longer than 8 KiB: shorten it, or send the data in the body.",
+    "characters": "The address holds a space, a control character or a backslash: percent-encode it.",
+    "malformed": "The address is not of the form scheme://host/path: write it in full.",
+    "scheme": "The scheme is not allowed here: use http or https (streams: ws or wss).",
+    "credentials": "The address contains a user name or password: remove it and pass a header instead.",
+    "port": "The port is not a plain number from 1 to 65535, or belongs to a service that is not a web server: "
+    "use the port of the web site.",
+    "host_form": "The host is not in plain form: write a full domain name, or an IP address in its usual form.",
+    "host_idna": "The host is not a valid international name: write it as registered, or in its xn-- form.",
+    "host_local": "The host is inside a private network: only an operator can allow it (LQOPS_NET_ALLOW_HOSTS).",
+    "address": "The host is, or resolves to, an address that is not public: only an operator can allow it "
+    "(LQOPS_NET_ALLOW_HOSTS or LQOPS_NET_ALLOW_NETWORKS).",
+    "unresolved": "The host name has no address: check its spelling, or try again later.",
+    "lookup_timeout": "The DNS lookup took too long: try again later.",
+    "redirect_host": "The server redirects to another host, which is not allowed here: use the final address.",
+    "redirect_body": "The server redirects a request with a body to another host: use the final address.",
+}
+
+FAILURES = {
+    "deadline": "The response was not complete in the time allowed: try again later, or allow more time.",
+    "too_large": "The response is larger than allowed: request less, or allow more bytes.",
+    "ratio": "The response decompresses to far more than was sent: it is not read.",
+    "encoding": "The response is damaged, or compressed in a way that was not requested.",
+    "headers": "The response has too many or too large headers.",
+    "redirects": "There are more redirects than allowed: use the final address.",
+    "connect": "Could not connect to the host.",
+    "tls": "Could not make a secure connection: the certificate or the handshake was not accepted.",
+    "connection": "The connection broke before the response was complete.",
+    "protocol": "The response is not valid HTTP, or is incomplete.",
+    "request": "The request could not be written as HTTP: check the method and the headers.",
+    "json": "The response is not JSON, or is nested too deeply.",
+}
+
+
+class UrlRefused(LqopsError):
+    """The URL may not be fetched. `reason` is a key of REFUSALS."""
+
+    code = "url_refused"
+    http_status = 400
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{REFUSALS[reason]} [{reason}]")
+        self.reason = reason
+
+
+class FetchFailed(LqopsError):
+    """The fetch was tried and gave no usable response. `reason` is a key of FAILURES."""
+
+    code = "fetch_failed"
+    http_status = 502
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{FAILURES[reason]} [{reason}]")
+        self.reason = reason
+
+
+# --- Public addresses, and what operators allow besides ---
+#
+# From the registries of special-purpose addresses. `ipaddress.is_global` is not used: it accepts transition forms,
+# multicast and others.
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -80,7 +139,7 @@ def is_public(address: Address) -> bool:
 
 
 def read_address(text: str) -> Address | None:
-    """None for anything but an address in plain form; a zone (`%eth0`) is a local matter and not plain."""
+    """Parse an address in plain form. None for anything else, and for addresses with a zone (`%eth0`)."""
     try:
         return None if "%" in text else ip_address(text)
     except ValueError:
@@ -89,7 +148,7 @@ def read_address(text: str) -> Address | None:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an operator lets through although it is not public: names, `name:port`, `*.suffix`, and networks."""
+    """What an operator allows although it is not public: names, `name:port`, `*.suffix` and networks."""
 
     hosts: frozenset[str]
     suffixes: tuple[str, ...]
@@ -104,7 +163,7 @@ class Allowed:
 
 
 def allowed(hosts: Sequence[str] | None = None, networks: Sequence[str] | None = None) -> Allowed:
-    """What is given, or else what the settings say."""
+    """Parse the allow-lists; those of the settings where none are given."""
     names = getattr(settings, "LQOPS_NET_ALLOW_HOSTS", []) if hosts is None else hosts
     ranges = getattr(settings, "LQOPS_NET_ALLOW_NETWORKS", []) if networks is None else networks
     return _parsed(tuple(names), tuple(ranges))
@@ -116,7 +175,7 @@ def _parsed(names: tuple[str, ...], ranges: tuple[str, ...]) -> Allowed:
     wide = [entry for entry in entries if entry.strip("*.") == "" or "*" in entry.removeprefix("*.")]
     if wide:
         raise ImproperlyConfigured(
-            f"LQOPS_NET_ALLOW_HOSTS holds {wide[0]!r}: write an exact host name, or *. and a suffix."
+            f"LQOPS_NET_ALLOW_HOSTS contains {wide[0]!r}: write an exact host name, or *. and a suffix."
         )
     return Allowed(
         hosts=frozenset(entry for entry in entries if not entry.startswith("*.")),
@@ -129,86 +188,22 @@ def _network(text: str) -> Network:
     try:
         return ip_network(text.strip())
     except ValueError as error:
-        raise ImproperlyConfigured(f"LQOPS_NET_ALLOW_NETWORKS holds {text!r}: {error}.") from None
+        raise ImproperlyConfigured(f"LQOPS_NET_ALLOW_NETWORKS contains {text!r}: {error}.") from None
 
 
-# --- Why the gate refused an address, or gave up on an answer: one stable code each, and what to do about it ---
+# --- Host names in canonical form: lower-case ASCII, as DNS sees them ---
 #
-# Texts name no path, query, header or body: those may hold secrets.
-
-
-REFUSALS = {
-    "too_long": "The address is longer than 8 KiB: shorten it, or send the data in the body.",
-    "characters": "The address holds a space, a control character or a backslash: percent-encode it.",
-    "malformed": "The address is not of the form scheme://host/path: write it out in full.",
-    "scheme": "The scheme is not one that may be used here: use http or https (streams: ws or wss).",
-    "credentials": "The address carries a user name or password: remove it and pass a header instead.",
-    "port": "The port is not a plain number from 1 to 65535, or belongs to a service that is no web server: "
-    "use the port of the web site.",
-    "host_form": "The host is not in plain form: write a full domain name, or an IP address as usually written.",
-    "host_idna": "The host is not a valid international name: write it as registered, or in its xn-- form.",
-    "host_local": "The host names something inside a network: only an operator can allow it (LQOPS_NET_ALLOW_HOSTS).",
-    "address": "The host is, or leads to, an address that is not plainly public: only an operator can allow it "
-    "(LQOPS_NET_ALLOW_HOSTS or LQOPS_NET_ALLOW_NETWORKS).",
-    "unresolved": "The host name has no address: check its spelling, or try again later.",
-    "lookup_timeout": "Looking up the host name took too long: try again later.",
-    "redirect_host": "The server redirects to another host, which is not allowed here: use the final address.",
-    "redirect_body": "The server redirects a request with a body to another host: use the final address.",
-}
-
-FAILURES = {
-    "deadline": "The answer was not complete in the time allowed: try again later, or allow more time.",
-    "too_large": "The answer is larger than allowed: ask for less, or allow more bytes.",
-    "ratio": "The answer unpacks to far more than was sent: it is not read.",
-    "encoding": "The answer is packed in a way that was not asked for, or is damaged.",
-    "headers": "The answer has too many or too large headers.",
-    "redirects": "There are more redirects than allowed: use the final address.",
-    "connect": "No connection could be made to the host.",
-    "tls": "No secure connection could be made: the certificate or the handshake was not acceptable.",
-    "connection": "The connection broke before the answer was complete.",
-    "protocol": "The answer is not valid HTTP, or ended half-way.",
-    "request": "The request could not be written as HTTP: check the method and the headers.",
-    "json": "The answer is not JSON, or is nested too deeply.",
-}
-
-
-class UrlRefused(LqopsError):
-    """The gate does not go there. `reason` is a key of REFUSALS."""
-
-    code = "url_refused"
-    http_status = 400
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{REFUSALS[reason]} [{reason}]")
-        self.reason = reason
-
-
-class FetchFailed(LqopsError):
-    """The gate went there and got no usable answer. `reason` is a key of FAILURES."""
-
-    code = "fetch_failed"
-    http_status = 502
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{FAILURES[reason]} [{reason}]")
-        self.reason = reason
-
-
-# --- Host names in one canonical form: lower-case ASCII, as DNS sees them ---
-#
-# A name that some other program could read as a different host is refused, never interpreted. Nothing is looked up
-# here.
-
+# A name that another program could read as a different host is refused.
 
 NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*", re.ASCII)
 NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 TOP_LEVEL = re.compile(r"[a-z]{2,63}|xn--[a-z0-9-]+", re.ASCII)
 DOTTED_QUAD = re.compile(r"(?:0|[1-9][0-9]{0,2})(?:\.(?:0|[1-9][0-9]{0,2})){3}", re.ASCII)
 OTHER_DOTS = re.compile("[\u3002\uff0e\uff61\u2024\ufe52]")
-JOINERS = "\u200c\u200d"  # letters of some scripts, and pictures, need them between them
+JOINERS = "\u200c\u200d"  # some scripts and emoji need them between characters
 MAX_NAME = 253
 
-# Names that lead inside: reserved for it, never delegated, or known as a machine's own description of itself.
+# Names of private networks: reserved, never delegated, or known as metadata services.
 LOCAL_SUFFIXES = (
     "alt", "arpa", "cluster", "consul", "corp", "docker", "domain", "home", "i2p", "internal", "intra", "intranet",
     "invalid", "kube", "lan", "local", "localdomain", "localdomain6", "localhost", "mail", "onion", "private", "svc",
@@ -218,7 +213,7 @@ LOCAL_SUFFIXES = (
 
 
 def canonical_host(host: str, port: int, allow: Allowed) -> tuple[str, Address | None]:
-    """The host in the form that is looked up and sent, and its address if it is one."""
+    """Return the host in the form that is looked up and sent, and its address if it is a literal."""
     if host.startswith("["):
         return _literal_v6(host)
     name = _ascii(host)
@@ -239,10 +234,10 @@ def _ascii(host: str) -> str:
             if label.startswith("xn--"):
                 _refuse_odd_punycode(label)
         return name
-    # Compatibility forms (full-width, circled, ligatures) become other characters in some programs and not in others.
+    # Some programs replace compatibility forms (full-width, circled, ligatures) and others do not.
     lowered = host.lower()
-    plain = all(unicodedata.normalize("NFKC", text) == text for text in (host, lowered))
-    if not plain or OTHER_DOTS.search(host):
+    is_plain = all(unicodedata.normalize("NFKC", text) == text for text in (host, lowered))
+    if not is_plain or OTHER_DOTS.search(host):
         raise UrlRefused("host_idna")
     try:
         return idna.encode(lowered, strict=True).decode("ascii")
@@ -251,15 +246,15 @@ def _ascii(host: str) -> str:
 
 
 def _refuse_odd_punycode(label: str) -> None:
-    """A name already in DNS form is sent as it is, but must be the one form of something that can be seen."""
+    """Refuse a label in DNS form that is not the only encoding of a visible name."""
     try:
-        meant = label[4:].encode("ascii").decode("punycode")
-        same = meant.encode("punycode").decode("ascii") == label[4:]
+        decoded = label[4:].encode("ascii").decode("punycode")
+        is_same = decoded.encode("punycode").decode("ascii") == label[4:]
     except (UnicodeError, ValueError, OverflowError):
         raise UrlRefused("host_idna") from None
-    unseen = any(unicodedata.category(character)[0] in "CZ" for character in meant if character not in JOINERS)
-    plain = unicodedata.normalize("NFKC", meant) == meant and not OTHER_DOTS.search(meant)
-    if not same or meant.isascii() or unseen or not plain:
+    is_invisible = any(unicodedata.category(character)[0] in "CZ" for character in decoded if character not in JOINERS)
+    is_plain = unicodedata.normalize("NFKC", decoded) == decoded and not OTHER_DOTS.search(decoded)
+    if not is_same or decoded.isascii() or is_invisible or not is_plain:
         raise UrlRefused("host_idna")
 
 
@@ -271,7 +266,7 @@ def _literal_v6(host: str) -> tuple[str, Address]:
 
 
 def _literal_v4(name: str) -> tuple[str, Address]:
-    """Decimal, octal, hexadecimal, short and padded forms mean different addresses to different programs."""
+    """Accept dotted decimal only: programs read short, octal, hexadecimal and padded forms differently."""
     address = read_address(name) if DOTTED_QUAD.fullmatch(name) else None
     if address is None:
         raise UrlRefused("host_form")
@@ -287,13 +282,12 @@ def _refuse_local(name: str, last: str) -> None:
         raise UrlRefused("host_form")
 
 
-# Looks names up, within a time. The answers are not judged here, and nothing is kept: every dial asks again.
-
+# --- DNS lookups. Nothing is cached: every connection looks the name up again ---
 
 Resolve = Callable[[str], list[str]]
 
 LOOKUP_SECONDS = 5.0
-# A lookup cannot be stopped from outside, only left behind; this bounds how many may be hanging at a time.
+# A lookup cannot be cancelled, only abandoned; this bounds how many may hang at a time.
 _LOOKUPS = threading.BoundedSemaphore(64)
 
 
@@ -303,24 +297,24 @@ def system_resolve(host: str) -> list[str]:
 
 
 def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
-    """All addresses of a name. A thread asks, because the system's resolver knows no deadline."""
+    """Return all addresses of a name. Runs in a thread, because the system's resolver has no timeout."""
     end = time.monotonic() + seconds
     lookups = _LOOKUPS
     if not lookups.acquire(timeout=seconds):
         raise UrlRefused("lookup_timeout")
-    box: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
+    results: queue.SimpleQueue[list[str] | BaseException] = queue.SimpleQueue()
 
-    def ask() -> None:
+    def look_up() -> None:
         try:
-            box.put(list(resolve(host)))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
-            box.put(error)
+            results.put(list(resolve(host)))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            results.put(error)
         finally:
             lookups.release()
 
-    threading.Thread(target=ask, name="lookup", daemon=True).start()
+    threading.Thread(target=look_up, name="lookup", daemon=True).start()
     try:
-        found = box.get(timeout=max(0.0, end - time.monotonic()))
+        found = results.get(timeout=max(0.0, end - time.monotonic()))
     except queue.Empty:
         raise UrlRefused("lookup_timeout") from None
     if isinstance(found, OSError | UnicodeError):
@@ -332,6 +326,8 @@ def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
     return found
 
 
+# --- check_url ---
+
 MAX_URL_BYTES = 8 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?")
@@ -341,7 +337,7 @@ STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 MAX_PORT = 65535
 MAX_ANSWERS = 64
 
-# What browsers refuse (mail, file, remote login, names, printing …), then databases, queues and control planes.
+# Ports that browsers refuse (mail, file, remote login, names, printing …), then databases, queues and control planes.
 REFUSED_PORTS = frozenset(
     {
         1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109,
@@ -356,7 +352,7 @@ REFUSED_PORTS = frozenset(
 
 @dataclass(frozen=True)
 class CheckedUrl:
-    """A URL that was let through, in normal form, with every address that its host had when it was checked."""
+    """An allowed URL in normal form, with every address that its host had when it was checked."""
 
     url: str
     scheme: str
@@ -381,7 +377,7 @@ def check_url(
     allow_networks: Sequence[str] | None = None,
     lookup_seconds: float = LOOKUP_SECONDS,
 ) -> CheckedUrl:
-    """Raises UrlRefused, or returns where the URL leads. The allow-lists are the settings' unless they are given."""
+    """Return where a URL leads, or raise UrlRefused. Allow-lists default to those of the settings."""
     refuse_characters(url)
     form = FORM.fullmatch(url)
     if form is None:
@@ -393,13 +389,14 @@ def check_url(
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
     host, address = canonical_host(literal, port, allow)
     if address is None:
-        found = _looked_up(host, resolve or system_resolve, lookup_seconds)
+        found = _look_up(host, resolve or system_resolve, lookup_seconds)
     else:
         found = (address,)
-    allow_listed = _judged(host, port, found, allow)
-    path, query = _encoded(form[3] or "/", "/:@"), _encoded((form[4] or "?")[1:], "/:@?[]")
+    allow_listed = _check_addresses(host, port, found, allow)
+    path = _percent_encode(form[3] or "/", "/:@")
+    query = _percent_encode((form[4] or "?")[1:], "/:@?[]")
     return CheckedUrl(
-        url=_assembled(scheme, host, port, path, query),
+        url=_assemble(scheme, host, port, path, query),
         scheme=scheme,
         host=host,
         port=port,
@@ -411,7 +408,7 @@ def check_url(
 
 
 def refuse_characters(url: str) -> None:
-    """What some programs strip or turn into a slash, and so read another host than others do."""
+    """Refuse characters that some programs strip or read as a slash, so that they see another host."""
     if len(url) > MAX_URL_BYTES:
         raise UrlRefused("too_long")
     if BAD_CHARACTER.search(url):
@@ -434,8 +431,8 @@ def _split(authority: str, default_port: int) -> tuple[str, int]:
     return parts[1], port
 
 
-def _looked_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
-    """Every answer, read strictly: one that cannot be read or judged refuses the whole name."""
+def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
+    """Return every address of a name. One that cannot be parsed refuses the whole name."""
     texts = answers(host, resolve, seconds)
     found = tuple(address for address in map(read_address, texts[:MAX_ANSWERS]) if address is not None)
     if len(found) != len(texts):
@@ -443,22 +440,22 @@ def _looked_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ..
     return found
 
 
-def _judged(host: str, port: int, addresses: tuple[Address, ...], allow: Allowed) -> bool:
-    """Whether the operator's list was needed; refuses if it was needed and does not help."""
+def _check_addresses(host: str, port: int, addresses: tuple[Address, ...], allow: Allowed) -> bool:
+    """Refuse private addresses that no operator allows. True when an allow-list was needed."""
     if allow.host(host, port):
         return True
-    inside = [address for address in addresses if not is_public(address)]
-    if not all(allow.address(address) for address in inside):
+    private = [address for address in addresses if not is_public(address)]
+    if not all(allow.address(address) for address in private):
         raise UrlRefused("address")
-    return bool(inside)
+    return bool(private)
 
 
-def _encoded(text: str, also: str) -> str:
-    """Percent-encoded once: what is already encoded stays as it is."""
-    return quote(STRAY_PERCENT.sub("%25", text), safe=f"%!$&'()*+,;=~-._{also}")
+def _percent_encode(text: str, also_safe: str) -> str:
+    """Percent-encode once: what is already encoded stays."""
+    return quote(STRAY_PERCENT.sub("%25", text), safe=f"%!$&'()*+,;=~-._{also_safe}")
 
 
-def _assembled(scheme: str, host: str, port: int, path: str, query: str) -> str:
+def _assemble(scheme: str, host: str, port: int, path: str, query: str) -> str:
     place = f"[{host}]" if ":" in host else host
     if port != DEFAULT_PORTS[scheme]:
         place = f"{place}:{port}"

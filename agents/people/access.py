@@ -1,6 +1,7 @@
-"""Whether somebody may act on what belongs to a user. A stranger is told that there is nothing, not that it is not his.
+"""Access to rows of users: permission checks, actor names for the audit log, and a record of views of others' rows.
 
-`by=None` is the machine itself: a command, the ticker. It may do what staff may, but never what only the owner may.
+A stranger gets "not found", never "not yours". `by=None` is the system itself (a command, the ticker): it may do what
+staff may do, but never what only the owner may do.
 """
 
 from collections.abc import Sequence
@@ -17,92 +18,92 @@ from audit.models import SYSTEM_CHAIN
 
 START = "agents.add_agentsession"
 LEVER = "agents.halt_everything"
+NOT_FOUND: Final = "There is nothing of that kind here."
 
 
 def demand_access(by: User | None, *, owner_id: int, permission: str) -> None:
-    """The owner, whoever holds the permission, and the machine itself pass."""
+    """Allow the owner, users with the permission, and the system."""
     if by is None or (by.is_active and by.pk == owner_id) or by.has_perm(permission):
         return
-    raise NotFound("There is nothing of that kind here.")
+    raise NotFound(NOT_FOUND)
 
 
 def demand_owner(by: User | None, *, owner_id: int) -> None:
-    """The owner alone passes: no permission and no machine stands in."""
+    """Allow the owner alone: no permission replaces them, and neither does the system."""
     if by is None:
-        raise NotAllowed("This is a person's decision: say who makes it.")
+        raise NotAllowed("Only a person can decide this: name the user who does.")
     if not by.is_active or by.pk != owner_id:
-        raise NotFound("There is nothing of that kind here.")
+        raise NotFound(NOT_FOUND)
 
 
 def demand_start(by: User) -> None:
-    """Who asks for a session, in words or through the API, needs the permission: it costs money, whoever owns it."""
+    """Allow users who may start runs, by asking or through the API: a run costs money, whoever owns it."""
     if not by.is_active or not by.has_perm(START):
-        raise NotAllowed(f"You may look, but not start anything: that is for operators ({START}).")
+        raise NotAllowed(f"You may view but not start runs: that is for operators ({START}).")
 
 
 def demand_lever(by: User) -> None:
-    """Who halts and releases all work needs the permission: it reaches what belongs to everybody."""
+    """Allow users who may halt and release all work: it affects everybody's runs."""
     if not by.is_active or not by.has_perm(LEVER):
-        raise NotAllowed(f"Halting and releasing all work is for operators ({LEVER}). Your own sessions you can halt.")
+        raise NotAllowed(f"Halting and releasing all work needs the permission {LEVER}. You can halt your own runs.")
 
 
-# --- Who did it, as the record names them ---
-
+# --- Actors in the audit log ---
 
 SYSTEM: Final = "system"
-COMMAND: Final = "command"  # somebody at a terminal, who has not said who
+COMMAND: Final = "command"  # somebody at a terminal who gave no name
 
 
 def actor_of(user: User | None, unnamed: str = SYSTEM) -> str:
     return unnamed if user is None else f"user:{user.pk}"
 
 
-# --- Who looked at whose rows. The owner's own look leaves nothing; anybody else's is on record ---
+# --- Views of rows that belong to others. The owner's own views are not recorded ---
 
-
-# How a row says whose it is: by a user of its own, or by what it is a part of.
+# Fields that name the owner of a row, and fields that name the row that it is a part of
 _OWNERS: Final = ("owner", "user")
-_WHOLES: Final = ("session", "agent")
+_PARENTS: Final = ("session", "agent")
 
 
 def row_view(*, row: Model, by: User, now: datetime) -> None:
-    """Notes a look at what belongs to somebody else. Whoever looks at a part of a run looks at the run.
+    """Record that somebody viewed a row of somebody else. A view of a part of a run is a view of the run.
 
-    In `system`: the chain of a run that is over stays closed.
+    Written to the system chain: the chain of a run that has ended stays closed.
     """
-    seen, owner_id = belonging(row)
-    if seen is None or owner_id == by.pk:
+    viewed, owner_id = belonging(row)
+    if viewed is None or owner_id == by.pk:
         return
-    name, public_id = str(seen._meta.model_name), str(seen.public_id)
-    if isinstance(seen, AgentSession):
-        _note("session.viewed", f"session:{public_id}", by, now, session_id=public_id)
+    name = str(viewed._meta.model_name)
+    public_id = str(viewed.public_id)
+    if isinstance(viewed, AgentSession):
+        _record("session.viewed", f"session:{public_id}", by, now, session_id=public_id)
     else:
-        _note("row.viewed", f"{name}:{public_id}", by, now, resource=name, resource_id=public_id)
+        _record("row.viewed", f"{name}:{public_id}", by, now, resource=name, resource_id=public_id)
 
 
 def rows_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
-    """Notes a list that tells what its rows hold: once, however many of them are others'."""
+    """Record that a list showed content of others' rows: once, however many rows there were."""
     if any(owner_id not in {None, by.pk} for _, owner_id in map(belonging, rows)):
         others_list(resource=str(rows[0]._meta.model_name), by=by, now=now)
 
 
 def others_list(*, resource: str, by: User, now: datetime, owner_id: int | None = None) -> None:
-    """Notes that somebody had a list of what belongs to others: to one of them, or to everybody."""
+    """Record that somebody listed rows of one other user, or of everybody."""
     if owner_id != by.pk:
-        _note("row.listed", "", by, now, resource=resource, owner_id=owner_id)
+        _record("row.listed", "", by, now, resource=resource, owner_id=owner_id)
 
 
 def belonging(row: Any) -> tuple[Any, int | None]:
-    """What somebody owns of what a row shows, and who; nothing if it is nobody's."""
+    """Return the owned row that a row is a part of, and its owner's id; None for rows without an owner."""
     names = {field.name for field in row._meta.concrete_fields if field.is_relation}
     for name in _OWNERS:
         if name in names:
             return row, getattr(row, f"{name}_id")
-    for name in _WHOLES:
+    for name in _PARENTS:
         if name in names and getattr(row, f"{name}_id"):
             return belonging(getattr(row, name))
     return None, None
 
 
-def _note(kind: str, subject: str, by: User, now: datetime, **details: Any) -> None:
+def _record(kind: str, subject: str, by: User, now: datetime, **details: Any) -> None:
     recorder.append(SYSTEM_CHAIN, kind, now=now, actor=actor_of(by), subject=subject, details=details)

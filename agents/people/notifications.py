@@ -1,8 +1,8 @@
-"""Notices for people, and their copies by e-mail. The row in the application is the record; a copy is best effort.
+"""Notifications for people, and copies of them by e-mail. A copy is best effort.
 
-A copy is a row of its own, written in the transaction of its notice, so neither can exist without the other. It is sent
-later by the ticker, with no transaction open. A ticker that dies between the mail server's yes and its own note of it
-leaves a copy that is sent once more, under the same Message-ID.
+A copy is a row of its own, written in the transaction of its notification. The ticker sends it later, outside of any
+transaction. A ticker that dies after the mail server accepted the mail, and before it noted that, leaves a copy that
+is sent again under the same Message-ID.
 """
 
 import logging
@@ -33,9 +33,9 @@ BODY_CHARS: Final = 4_000
 SUBJECT_CHARS: Final = 160
 ERROR_CHARS: Final = 500
 MAX_ATTEMPTS: Final = 5
-# How long after a failed attempt the next one is due.
-PAUSES: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60))
-# Longer than sending takes: until then nobody else tries.
+# Delay of the next attempt after each failed one
+RETRY_DELAYS: Final = tuple(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60))
+# Nobody else tries meanwhile; longer than sending takes
 CLAIMED_FOR: Final = timedelta(minutes=6)
 
 
@@ -43,7 +43,7 @@ CLAIMED_FOR: Final = timedelta(minutes=6)
 def notice_create(
     *, owner_id: int, kind: NoticeKind, title: str, body: str, now: datetime, session_id: int | None = None
 ) -> Notification:
-    """A notice, and a copy of it for an owner who has an address and wants copies."""
+    """Create a notification, and an e-mail copy for an owner who has an address and wants copies."""
     notice = Notification.objects.create(
         owner_id=owner_id,
         session_id=session_id,
@@ -59,7 +59,7 @@ def notice_create(
 
 @transaction.atomic
 def notice_read(*, notification: Notification, by: User | None, now: datetime) -> Notification:
-    """Reading is dismissing. Reading it again changes nothing."""
+    """Mark a notification as read. Doing it again changes nothing."""
     demand_access(by, owner_id=notification.owner_id, permission="agents.change_notification")
     if Notification.objects.filter(pk=notification.pk, read_at__isnull=True).update(read_at=now):
         recorder.append(
@@ -75,43 +75,43 @@ def notice_read(*, notification: Notification, by: User | None, now: datetime) -
 
 
 def copies_due(now: datetime, limit: int = 100) -> list[int]:
-    """Copies to send, and to try again. One that somebody is at is not due."""
+    """Return the copies to send or to retry. A copy that is being sent is not due."""
     rows = OutboxMessage.objects.filter(status=OutboxStatus.PENDING, due_at__lte=now)
     return list(rows.order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
 
 
 def copy_send(message_pk: int, *, now: datetime) -> bool:
-    """Sends one copy, if it is due and nobody else is at it. Whatever the mail server does, nothing is raised."""
+    """Send one copy if it is due and not claimed. Failures of the mail server are noted, not raised."""
     if in_open_transaction():
-        raise OpenTransaction("copy_send talks to a mail server and was called inside a transaction.")
+        raise OpenTransaction("An e-mail was about to be sent inside a transaction.")
     copy = _claim(message_pk, now)
     if copy is None:
         return False
     try:
         _mail(copy).send()
-    except (OSError, ValueError) as error:  # what smtplib raises is an OSError; an address that is none, a ValueError
+    except (OSError, ValueError) as error:  # smtplib raises OSError, an invalid address ValueError
         logger.warning("copy %s was not sent at attempt %s: %s", copy.public_id, copy.attempts, type(error).__name__)
         _note_failure(copy, redact_exception(error), now)
         return False
-    _mine(copy).update(status=OutboxStatus.SENT, sent_at=now, error="")
+    _claimed(copy).update(status=OutboxStatus.SENT, sent_at=now, error="")
     return True
 
 
 def _claim(message_pk: int, now: datetime) -> OutboxMessage | None:
-    """One conditional UPDATE: of two tickers that want the same copy, one gets it."""
+    """Claim a copy by one conditional UPDATE: of two tickers, one gets it."""
     due = OutboxMessage.objects.filter(pk=message_pk, status=OutboxStatus.PENDING, due_at__lte=now)
-    due.filter(attempts__gte=MAX_ATTEMPTS).update(status=OutboxStatus.FAILED)  # lost at its last attempt
+    due.filter(attempts__gte=MAX_ATTEMPTS).update(status=OutboxStatus.FAILED)  # its last attempt was lost
     if not due.filter(attempts__lt=MAX_ATTEMPTS).update(attempts=F("attempts") + 1, due_at=now + CLAIMED_FOR):
         return None
     return OutboxMessage.objects.select_related("notification__owner", "notification__session").get(pk=message_pk)
 
 
 def _mail(copy: OutboxMessage) -> EmailMessage:
-    """Plain text: title, body, and where the receipt is. The subject is one line, whatever the title holds."""
+    """Build the mail: plain text with title, body and the link to the receipt. The subject is one line."""
     notice = copy.notification
     address = _address(notice.owner_id)
     if not address:
-        raise ValueError("the owner has no address any more, or wants no copies")
+        raise ValueError("the owner has no address, or no longer wants copies")
     parts = [notice.title, notice.body]
     if notice.session is not None:
         receipt = receipt_path(notice.session)
@@ -128,23 +128,23 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
 
 
 def receipt_path(session: AgentSession) -> str:
-    """By the record's own table of addresses, so that a worker does not load every page of the site for a link."""
+    """Return the path of a receipt. Uses the URLs of the audit app alone, so that workers load no other pages."""
     return reverse("receipt", urlconf="audit.urls", args=[session.chain])
 
 
 def _address(owner_id: int) -> str:
-    """Where copies for a user go; empty when there is no address, or the user wants none."""
+    """Return the address for copies; empty when there is none, or the user wants no copies."""
     wanted = User.objects.filter(pk=owner_id, is_active=True, lqops_profile__email_notices=True)
     return wanted.values_list("email", flat=True).first() or ""
 
 
 def _note_failure(copy: OutboxMessage, error: str, now: datetime) -> None:
     if copy.attempts >= MAX_ATTEMPTS:
-        _mine(copy).update(status=OutboxStatus.FAILED, error=error[:ERROR_CHARS])
+        _claimed(copy).update(status=OutboxStatus.FAILED, error=error[:ERROR_CHARS])
     else:
-        _mine(copy).update(due_at=now + PAUSES[copy.attempts - 1], error=error[:ERROR_CHARS])
+        _claimed(copy).update(due_at=now + RETRY_DELAYS[copy.attempts - 1], error=error[:ERROR_CHARS])
 
 
-def _mine(copy: OutboxMessage) -> QuerySet[OutboxMessage]:
-    """The row, while this attempt is the last that was made."""
+def _claimed(copy: OutboxMessage) -> QuerySet[OutboxMessage]:
+    """Select the row while this attempt is the latest."""
     return OutboxMessage.objects.filter(pk=copy.pk, status=OutboxStatus.PENDING, attempts=copy.attempts)

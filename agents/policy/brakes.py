@@ -1,7 +1,7 @@
 """The three brakes as pure decisions: R5 temporal, R6 contextual, R4 economic. No rows, no I/O, no clock.
 
-The guard asks them in that order and acts on the first that refuses. What they decide on was read by the guard under
-the session's lock, so a verdict holds until the block commits.
+The guard asks them in that order and acts on the first that refuses. It reads what they decide on under the session's
+lock, so a verdict holds until the transaction commits.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from agents.policy import costs
 from agents.policy.transitions import TERMINAL
 from agents.types import Ledger, ModelRequest, Price
 
-# --- R6: what each phase may do. Immutable, pure, and the whole of the matter ---
+# --- Grants: what each phase may do ---
 
 
 _I = ToolIntent
@@ -35,7 +35,7 @@ PHASE_GRANTS: Final[Mapping[str, frozenset[ToolIntent]]] = MappingProxyType(
 
 
 def is_granted(intent: ToolIntent, phase: str) -> bool:
-    """An unknown phase grants nothing."""
+    """Return whether the phase grants the intent; an unknown phase grants nothing."""
     return intent in PHASE_GRANTS.get(phase, frozenset())
 
 
@@ -44,7 +44,7 @@ def is_granted(intent: ToolIntent, phase: str) -> bool:
 
 @dataclass(frozen=True)
 class Boundary:
-    """The facts that a halt shows in, read afresh from the database."""
+    """The facts that show a halt, read afresh from the database."""
 
     status: str
     halt_state: str
@@ -55,14 +55,14 @@ class Boundary:
 
 @dataclass(frozen=True)
 class AlreadyStopped:
-    """The session was stopped before; it is refused again, and nothing more is recorded of its end."""
+    """The session was stopped before; it is refused again, and its end is not recorded twice."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class HaltNow:
-    """A halt was asked for and takes effect at this boundary; whoever asked may have said what the run ends as."""
+    """A requested halt takes effect at this boundary. `reason` is what the run ends with."""
 
     halt_id: int | None
     reason: str = TerminalReason.EXTERNAL_HALT
@@ -96,7 +96,7 @@ def contextual(intent: ToolIntent, phase: str) -> NotGranted | None:
 
 @dataclass(frozen=True)
 class Quote:
-    """A priced call as R4 judges it: the estimate that will be billed, and what its worst case depends on."""
+    """A priced call as R4 judges it: the estimate that is charged, and what its worst case depends on."""
 
     estimate: Decimal
     request: ModelRequest
@@ -109,7 +109,7 @@ class Quote:
 
 @dataclass(frozen=True)
 class Affordable:
-    """The call may go out; `held` is its worst case at `max_tokens`."""
+    """The call may be sent; `held` is its worst case at `max_tokens`."""
 
     estimate: Decimal
     held: Decimal
@@ -118,7 +118,7 @@ class Affordable:
 
 @dataclass(frozen=True)
 class CapPassed:
-    """The session's own cap: the latch."""
+    """The session's own cap is passed: this latches."""
 
     projected: Decimal
     cap: Decimal
@@ -126,7 +126,7 @@ class CapPassed:
 
 @dataclass(frozen=True)
 class SpentUp:
-    """Nothing is left of the session's tokens, or of its money by what was really billed."""
+    """Nothing is left of the session's tokens, or of its cap after what was billed."""
 
     dimension: str
     needed: Decimal
@@ -135,7 +135,7 @@ class SpentUp:
 
 @dataclass(frozen=True)
 class SharedSpentUp:
-    """A budget shared with other sessions has no room until its window resets."""
+    """A shared budget has no room until its window resets."""
 
     ledger: Ledger
     needed: Decimal
@@ -160,7 +160,7 @@ def economic(
     total_tokens: int = 0,
     sharing: int = 1,
 ) -> Verdict:
-    """Judges the approved ledger first (the latch), then the real one (what the worst case could bill).
+    """Judge the approved ledger first (the latch), then the reported one (what the worst case could bill).
 
     `sharing` is the number of calls, this one included, that are still to be paid from what is left.
     """
@@ -191,5 +191,5 @@ def _exposure(quote: Quote, session: Ledger, shared: tuple[Ledger, ...], sharing
         tokens = costs.affordable_tokens(
             (cap - ledger.exposed) / sharing, price=quote.price, input_tokens=quote.input_tokens, wanted=tokens
         )
-    tokens = max(tokens, min(wanted, quote.request.min_tokens))  # an even share may be less than what is of any use
+    tokens = max(tokens, min(wanted, quote.request.min_tokens))  # an even share may be too little to be useful
     return Affordable(quote.estimate, quote.worst(tokens), tokens)

@@ -1,4 +1,4 @@
-"""Which calls need a person, and what exactly a person consents to. Pure.
+"""Which calls need approval, and what exactly an approval covers. Pure.
 
 A digest covers the session, the call's place in it, the capability and its version, the phase and the canonical
 arguments; change any of them and it is another call.
@@ -14,7 +14,7 @@ from agents.enums import ApprovalMode, Level, Risk
 from agents.types import Capability
 from audit.rows import canonical
 
-SKILL, ARGUMENTS = "skill", "arguments"  # how a call of a skill is put: its name, and what it is given
+SKILL, ARGUMENTS = "skill", "arguments"  # the parameters of a skill call: its name and its arguments
 _ASKS_FROM: Final = {ApprovalMode.SEMI: Level.RESTRICTED, ApprovalMode.MANUAL: Level.CONTROLLED}
 _KINDS: Final = {
     str: "text",
@@ -24,8 +24,8 @@ _KINDS: Final = {
     list: "a list",
     dict: "an object",
 }
-# Anything that can carry data to a place: a scheme or share, a host name in any script, an e-mail or IP address, also
-# one that is written as a single number; and the handle of a secret, which is worth carrying.
+# Anything that can name a destination: a scheme or share, a host name in any script, an e-mail or IP address, also one
+# written as a single number; and the handle of a secret.
 _ADDRESS: Final = re.compile(
     r"""
     // | \\\\ | @ | \blocalhost\b | \$secret
@@ -36,11 +36,11 @@ _ADDRESS: Final = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_UNSEEN: Final = frozenset({"Cf", "Mn", "Me"})  # kinds of characters that part others and hardly show
+_UNSEEN: Final = frozenset({"Cf", "Mn", "Me"})  # categories of characters that separate others and hardly show
 
 
 def needs_person(capability: Capability, *, mode: str, risk: Risk | None = None, allow_high_risk: bool = False) -> bool:
-    """By declaration, by level and mode, and always when the risk is high, unless a superuser waived that."""
+    """Decide by declaration, level and mode; high risk always asks, unless a superuser waived it."""
     if capability.requires_approval or (risk == Risk.HIGH and not allow_high_risk):
         return True
     asks_from = _ASKS_FROM.get(ApprovalMode(mode))
@@ -57,7 +57,7 @@ def call_digest(
     phase: str,
     arguments: Mapping[str, Any],
 ) -> str:
-    """Evidence for one call. With an empty key: the call's signature, equal wherever in the run it is made."""
+    """Return the digest of a call. With an empty key: its signature, the same anywhere in the run."""
     parts = {
         "arguments": arguments,
         "intent": str(intent),
@@ -71,9 +71,9 @@ def call_digest(
 
 
 def reshaped(asked: Mapping[str, Any], changed: Mapping[str, Any], within: str = "") -> str:
-    """What is not the same about two sets of arguments besides their values; empty when nothing is.
+    """Return how two sets of arguments differ besides their values; "" if they do not.
 
-    The name of a skill is no value: another skill is another call, with a level and a version of its own.
+    The name of a skill is not a value: another skill is another call, with a level and version of its own.
     """
     if odd := sorted(set(asked) ^ set(changed)):
         return f"{', '.join(within + name for name in odd)} was added, renamed or left out"
@@ -90,27 +90,26 @@ def reshaped(asked: Mapping[str, Any], changed: Mapping[str, Any], within: str =
 
 
 def named_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arguments that a person can leave free or hold fast, by name: of a skill those that the skill is given."""
+    """Return the arguments that a person can leave free or hold fixed; of a skill call, the skill's."""
     inside = arguments.get(ARGUMENTS)
     return inside if SKILL in arguments and isinstance(inside, Mapping) else arguments
 
 
 def held_arguments(arguments: Mapping[str, Any], free: Iterable[str]) -> dict[str, Any]:
-    """The call without the arguments that are left free; a skill's name is always held."""
+    """Return the call without its free arguments; a skill's name is always held."""
     left = frozenset(free)
     held = {name: value for name, value in named_arguments(arguments).items() if name not in left}
     return {SKILL: arguments[SKILL], ARGUMENTS: held} if named_arguments(arguments) is not arguments else held
 
 
 def free_values_are_harmless(arguments: Mapping[str, Any], free: Iterable[str]) -> bool:
-    """True when no argument that is left free holds something that looks like an address, or a secret's handle."""
+    """Return whether no free argument looks like an address or the handle of a secret."""
     given = named_arguments(arguments)
     return not any(_ADDRESS.search(text) for name in free for text in _texts(given.get(name)))
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text inside a value, keys included, with look-alikes of ASCII characters folded into them, and without what
-    cannot be seen between them."""
+    """Yield every text inside a value, keys included, normalised and without invisible separators."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _texts(key)

@@ -138,7 +138,8 @@ def fit(messages: Sequence[Message], *, window: int, strategy: str, keep_last: i
     dropped = len(rest) - len(front) - len(last)
     if wanted == Strategy.SLIDING_WINDOW or not dropped:
         return Fitted(_squeezed((*system, *front, *last), most), dropped)
-    kept, at = _squeezed((*system, *front, *last), most - marker), len(system) + len(front)
+    kept = _squeezed((*system, *front, *last), most - marker)
+    at = len(system) + len(front)
     return Fitted((*kept[:at], _marker(dropped), *kept[at:]), dropped)
 
 
@@ -220,7 +221,9 @@ def _cut(text: str, most: int) -> str:
     if kept <= 0:
         return SHORT_MARK
     end = kept // 2
-    head, lost, tail = text[: kept - end], text[kept - end : len(text) - end], text[len(text) - end :]
+    head = text[: kept - end]
+    lost = text[kept - end : len(text) - end]
+    tail = text[len(text) - end :]
     if OPENER in head[-2:] + lost + tail[:2] or head.rfind(OPENER) > head.rfind(CLOSER):
         return text[:kept] + mark
     return head + mark + tail

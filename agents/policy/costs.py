@@ -1,7 +1,7 @@
-"""The arithmetic of money: exact decimals, rounded up once, and the worst case of a model call. Pure: no rows, no I/O.
+"""Money arithmetic: exact decimals, rounded up once, and the worst case of a model call. Pure.
 
-A bound is honest when no server that honours `max_tokens` and its declared prices can bill more. So input is counted in
-bytes, not in guessed tokens: a token is at least one byte of what was sent.
+A bound holds for every server that honours `max_tokens` and its declared prices. So input is counted in bytes, not in
+guessed tokens: a token is at least one byte of what was sent.
 """
 
 import json
@@ -16,22 +16,22 @@ MILLION = Decimal(1_000_000)
 COLD_START_USD = Decimal("0.005")
 TOKENS_PER_MESSAGE = 16
 WARN_FRACTION = Decimal("0.8")
-MOST_USD = Decimal((2**63 - 1) // 10**6)  # a BIGINT of micro-dollars holds no more
+MOST_USD = Decimal((2**63 - 1) // 10**6)  # the most that a BIGINT of micro-dollars holds
 
 
 class NotMoney(ValueError):
-    """The amount is not a finite number of dollars, 0 or more, that the books can hold."""
+    """The amount is not a finite number of dollars, 0 or more, that the database can hold."""
 
 
 def usd(value: Decimal) -> Decimal:
-    """The amount in whole micro-dollars, rounded up; NaN, infinities, negative and absurd amounts are refused."""
+    """Round up to whole micro-dollars; refuse NaN, infinities, negative and absurd amounts."""
     if not value.is_finite() or not 0 <= value <= MOST_USD:
         raise NotMoney(f"{value!r} is not an amount of US dollars: it must be a number from 0 to {MOST_USD}.")
     return value.quantize(MICRO, rounding=ROUND_CEILING)
 
 
 def checked_price(price: Price) -> Price:
-    """The price itself, when both rates are amounts and the overhead is a count; fails closed otherwise."""
+    """Return the price if both rates are amounts and the overhead is a count; else refuse it."""
     usd(price.input_usd)
     usd(price.output_usd)
     if price.overhead_tokens < 0:
@@ -44,7 +44,7 @@ def cost_of(price: Price, usage: Usage) -> Decimal:
 
 
 def input_bound(request: ModelRequest, price: Price) -> int:
-    """The most input tokens that the request can be counted as."""
+    """Return the most input tokens that the request can be counted as."""
     parts = {"messages": request.messages, "tools": request.tools, "schema": request.response_schema}
     text = json.dumps(parts, ensure_ascii=False)
     size = max(len(form.encode("utf-8", "surrogatepass")) for form in (text, unicodedata.normalize("NFKC", text)))
@@ -56,7 +56,7 @@ def worst_case(price: Price, input_tokens: int, max_tokens: int) -> Decimal:
 
 
 def affordable_tokens(room: Decimal, *, price: Price, input_tokens: int, wanted: int) -> int:
-    """The greatest number of output tokens, at most `wanted`, whose worst case fits into `room`; negative if none."""
+    """Return the most output tokens, up to `wanted`, whose worst case fits into `room`; negative if none."""
     left = room * MILLION - input_tokens * price.input_usd
     if left < 0:
         return -1
@@ -70,7 +70,7 @@ def mean_usd(total: Decimal, count: int) -> Decimal:
 
 
 def ensemble_projection(citations: int, judges: Sequence[Decimal]) -> Decimal:
-    """What it would cost to have every judge look at every citation."""
+    """Return the cost of having every judge look at every citation."""
     return usd(citations * sum(judges, Decimal(0)))
 
 
@@ -82,7 +82,7 @@ def near_budget(
     reserve_tokens: int = 512,
     reserve_cost_fraction: Decimal = Decimal("0.1"),
 ) -> bool:
-    """True when little is left of the tokens or of the money; a dimension without a limit is never near it."""
+    """Return whether little is left of the tokens or the money; no limit is never near."""
     if token_budget and token_budget - total_tokens <= reserve_tokens:
         return True
     if ledger.cap is None:
@@ -91,5 +91,5 @@ def near_budget(
 
 
 def passes_warning(ledger: Ledger, estimate: Decimal) -> bool:
-    """True for the call that first brings the budget to 80 % of its cap."""
+    """Return whether this call first brings the budget to 80 % of its cap."""
     return bool(ledger.cap) and not ledger.warned and ledger.approved + estimate >= WARN_FRACTION * (ledger.cap or 0)

@@ -1,7 +1,7 @@
 """Which rule an event fits best. Pure: rules and events are plain values, and the first of equals wins.
 
 A rule is a trigger's: what it leaves empty, or writes as `*`, fits anything and adds nothing. What it names has to be
-the same, letter for letter. The more a rule names, the higher it scores.
+equal, character by character. The more a rule names, the higher it scores.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Facts:
-    """What of an event a rule can look at."""
+    """The fields of an event that a rule can match."""
 
     source: str = ""
     event_type: str = ""
@@ -35,13 +35,13 @@ class Facts:
 
 
 def specificity(rule: Rule) -> int:
-    """How much the rule names."""
+    """Return how much the rule names."""
     named = ((rule.source, SOURCE_POINTS), (rule.event_type, TYPE_POINTS), (rule.category, CATEGORY_POINTS))
     return rule.min_severity.rank + sum(worth for wanted, worth in named if wanted not in ANYTHING)
 
 
 def score(rule: Rule, event: Facts) -> int | None:
-    """How closely the rule describes the event; None when it does not fit."""
+    """Return how closely the rule describes the event; None if it does not fit."""
     if event.severity.rank < rule.min_severity.rank:
         return None
     named = (
@@ -54,11 +54,11 @@ def score(rule: Rule, event: Facts) -> int | None:
 
 
 def best(rules: Sequence[Rule], event: Facts) -> tuple[int, int] | None:
-    """The place and the score of the rule that fits best, or None; of equals the first."""
+    """Return the index and score of the best rule, or None; of equals the first."""
     scored = [(place, found) for place, rule in enumerate(rules) if (found := score(rule, event)) is not None]
     return max(scored, key=lambda pair: pair[1], default=None)
 
 
 def most_specific(rules: Sequence[Rule]) -> int | None:
-    """The place of the rule that names most, whatever the event, or None; of equals the first."""
+    """Return the index of the rule that names most, whatever the event, or None; of equals the first."""
     return max(range(len(rules)), key=lambda place: specificity(rules[place]), default=None)

@@ -1,8 +1,8 @@
-"""The mechanical guardrails of the step loop, and what it says to a model. Pure: no rows, no I/O, no clock.
+"""Guardrails of the step loop: limits, repetition, truncation, and the loop's own messages. Pure.
 
-They count and compare, and need no good will of the model. The loop asks `preflight` before a step, reads a reply with
-`read_stop`, lets `observe_tool_calls` and `is_stuck` judge its calls before any of them runs, and keeps the `Counters`
-that it gets back with the session. How near a budget is, is reckoned in agents.policy.costs.
+They count and compare, and do not depend on the model's good will. The loop calls `preflight` before a step, reads a
+reply with `read_stop`, checks its calls with `observe_tool_calls` and `is_stuck` before any of them runs, and keeps the
+returned `Counters` with the session. How near a budget is, is computed in agents.policy.costs.
 """
 
 import json
@@ -18,16 +18,16 @@ from agents.enums import TerminalReason
 from agents.policy import costs
 from agents.types import Ledger
 
-# --- What a step loop and its guardrails can be told: names, defaults, and what each value may be. Pure data ---
+# --- Settings: names, defaults and allowed values ---
 #
 # Settings come in layers (the installation, the agent, the trigger); the narrowest wins.
 
 
-MOST: Final = 10**12  # every whole number fits its column
+MOST: Final = 10**12  # fits an integer column
 
 
 class Strategy(StrEnum):
-    """What is done when a conversation outgrows the context window; agents.policy.context_window does it."""
+    """What to do when a conversation outgrows the context window (agents.policy.context_window)."""
 
     NONE = "none"
     SLIDING_WINDOW = "sliding_window"
@@ -37,10 +37,10 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True)
 class GuardrailsConfig:
-    """The limits of the guardrails.
+    """Limits of the guardrails.
 
-    A set of calls runs at most `max_repeated_tool_steps` times in a row. Zero is no way to switch that off: it means
-    that no call runs at all. Zero recoveries do mean that none is tried.
+    A set of calls runs at most `max_repeated_tool_steps` times in a row. Zero does not switch that off: no call runs at
+    all. Zero recoveries mean that none is tried.
     """
 
     max_tokens_recoveries: int = 2
@@ -56,7 +56,7 @@ class GuardrailsConfig:
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """How a loop runs. Zero is no limit for time, window, tokens and tool rounds; zero steps are no steps."""
+    """How a step loop runs. Zero is no limit for time, window, tokens and tool rounds; zero steps are no steps."""
 
     max_steps: int = 50
     timeout: int = 0  # seconds
@@ -73,11 +73,11 @@ class LoopConfig:
         return cls(**_merged(layers, fields(cls)))
 
 
-_RENAMED = {"timeout_seconds": "timeout"}  # as it was called; texts and rows that hold it are still read
+_RENAMED = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
 
 
 def _merged(layers: Iterable[Mapping[str, object]], known: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Every value of every layer is checked, also one that a narrower layer overrides."""
+    """Check every value of every layer, also one that a narrower layer overrides."""
     rules = {field.name: _RULES[type(field.default)] for field in known}
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -100,7 +100,7 @@ def _whole(key: str, value: object) -> int:
 
 
 def _fraction(key: str, value: object) -> Decimal:
-    """A number or its text; a float counts as what it is written as."""
+    """Read a number or its text; a float counts as it is written."""
     refused = _refused(key, value, "it must be a number from 0 to 1")
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         raise refused
@@ -138,13 +138,13 @@ YIELD: Final = "yield"
 VALUE_CHARS: Final = 200
 READ_ONLY_STEPS: Final = 8
 PREMATURE_RECOVERIES: Final = 2
-RECENT_EVENTS: Final = 10  # among so many last events a failed result makes an empty end premature
+RECENT_EVENTS: Final = 10  # a failed result among so many last events makes an empty end premature
 
-# --- What the loop says in the user's place ---
+# --- The loop's own messages ---
 
 
 class Reason(StrEnum):
-    """Why the loop wrote a message itself; values are contract, they stand in the transcript."""
+    """Why the loop wrote a message. The values are stored in transcripts."""
 
     MAX_TOKENS_RECOVERY = "max_tokens_recovery"
     PREMATURE_END = "premature_end"
@@ -155,7 +155,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class InternalMessage:
-    """A user message that no user wrote. It is sent to the model and hidden where people read the conversation."""
+    """A user message that no user wrote: sent to the model, hidden from people."""
 
     reason: Reason
     text: str
@@ -206,7 +206,7 @@ def stuck_error(config: GuardrailsConfig) -> str:
 
 
 def budget_line(remaining_usd: Decimal | None, remaining_tokens: int | None, steps_left: int | None) -> InternalMessage:
-    """What is left, in one line; None is a dimension without a limit, and is not mentioned."""
+    """Say what is left in one line. A dimension without a limit (None) is not mentioned."""
     money = None if remaining_usd is None else f"{max(remaining_usd, Decimal(0)).normalize():f}"
     tokens, steps = (None if left is None else str(max(left, 0)) for left in (remaining_tokens, steps_left))
     named = {"US dollars": money, "tokens": tokens, "steps": steps}
@@ -214,12 +214,12 @@ def budget_line(remaining_usd: Decimal | None, remaining_tokens: int | None, ste
     return InternalMessage(Reason.BUDGET, f"Left for this run: {', '.join(parts) or 'no limits are set'}.")
 
 
-# --- What is remembered between steps ---
+# --- Counters: kept between steps ---
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What the guardrails have seen and said so far; the session keeps it as JSON under these names."""
+    """What the guardrails have counted so far; the session keeps it as JSON under these names."""
 
     repeated_tool_steps: int = 0
     last_tool_signature: str = ""
@@ -228,11 +228,11 @@ class Counters:
     read_only_steps: int = 0
     nudged: bool = False
     near_budget_warned: bool = False
-    worked_ms: int = 0  # on the run of steps at hand
+    worked_ms: int = 0  # in the current run of steps
 
     @classmethod
     def from_json(cls, kept: object) -> Self:
-        """What is missing, or is not what we would have written, counts as not there."""
+        """Read stored counters. What is missing or malformed counts as zero."""
         found = kept if isinstance(kept, Mapping) else {}
         names = [field.name for field in fields(cls) if _is_like(found.get(field.name), field.default)]
         return cls(**{name: found[name] for name in names})
@@ -241,7 +241,7 @@ class Counters:
         return asdict(self)
 
     def awake(self) -> Self:
-        """After a sleep a new stretch begins: the same read on every wake is no loop. What is said once stays said."""
+        """Reset what is counted per stretch: the same read on every wake is no loop."""
         return replace(
             self,
             repeated_tool_steps=0,
@@ -252,7 +252,7 @@ class Counters:
         )
 
     def told(self, reason: Reason) -> Self:
-        """After an internal message went out: what may be said only so often is counted."""
+        """Count an internal message that was sent, if it may be sent only so often."""
         match reason:
             case Reason.MAX_TOKENS_RECOVERY:
                 return replace(self, max_tokens_recovery_count=self.max_tokens_recovery_count + 1)
@@ -277,7 +277,7 @@ def step_limit(config: LoopConfig) -> int:
 
 
 def preflight(*, cancelled: bool, elapsed_seconds: float, step_count: int, config: LoopConfig) -> TerminalReason | None:
-    """Why no further step may begin, or None. It is asked before a step, so the last one may finish the run."""
+    """Return why no further step may begin, or None."""
     if cancelled:
         return TerminalReason.EXTERNAL_HALT
     if config.timeout and elapsed_seconds > config.timeout:
@@ -300,7 +300,7 @@ class Stop(StrEnum):
 
 
 def read_stop(stop_reason: str, *, has_calls: bool, truncated_call: bool) -> Stop:
-    """A refusal runs nothing, whatever came with it, nor does a call that was cut off. An unknown reason is an end."""
+    """Classify a reply. A refusal or a call that was cut off runs nothing. An unknown reason is an end."""
     if stop_reason == Stop.REFUSAL:
         return Stop.REFUSAL
     if truncated_call:
@@ -311,7 +311,7 @@ def read_stop(stop_reason: str, *, has_calls: bool, truncated_call: bool) -> Sto
 
 
 def may_recover(counters: Counters, config: GuardrailsConfig) -> bool:
-    """True while a truncated reply may still be continued; afterwards a truncated text is a normal end."""
+    """Return whether a truncated reply may be continued; afterwards a truncated text is a normal end."""
     return counters.max_tokens_recovery_count < config.max_tokens_recoveries
 
 
@@ -324,9 +324,9 @@ class Said(Protocol):
 
 
 def joined(transcript: Sequence[Said]) -> str:
-    """The last entry, with the parts of it before that were cut off and continued.
+    """Return the last reply with its earlier parts that were cut off and continued.
 
-    A reply that was cut off within a call is no such part: the model was told to make the call again.
+    A reply that was cut off within a call is not such a part: the model was told to make the call again.
     """
     if not transcript:
         return ""
@@ -344,14 +344,14 @@ def joined(transcript: Sequence[Said]) -> str:
 
 
 def premature_end(text: str, *, recent_failed: bool, counters: Counters) -> bool:
-    """True when an end without a word follows closely on a failed tool result, and was not objected to too often."""
+    """Return whether an empty end closely follows a failed result, and was not objected to too often."""
     return not text.strip() and recent_failed and counters.premature_recovery_count < PREMATURE_RECOVERIES
 
 
 def warns_of_budget(
     counters: Counters, config: GuardrailsConfig, *, ledger: Ledger, token_budget: int, total_tokens: int
 ) -> bool:
-    """True when the budget is nearly used up and the loop has not said so yet."""
+    """Return whether the budget is nearly used up and the loop has not said so yet."""
     return not counters.near_budget_warned and costs.near_budget(
         ledger=ledger,
         token_budget=token_budget,
@@ -365,13 +365,13 @@ def warns_of_budget(
 
 
 def signature(calls: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """The same for the same calls in any order; empty when there is nothing but `yield`, which is left out."""
+    """Return the same value for the same calls in any order; "" if there is only `yield`."""
     parts = sorted([name, sorted(_pair(*item) for item in given.items())] for name, given in calls if name != YIELD)
     return sha256(json.dumps(parts).encode("ascii")).hexdigest() if parts else ""
 
 
 def _pair(key: str, value: object) -> list[str]:
-    """A text is cut as it is, any other value as its canonical JSON; the quotes tell "1" from 1."""
+    """Cut a text as it is, any other value as canonical JSON; the quotes tell "1" from 1."""
     if isinstance(value, str):
         return [key, json.dumps(value[:VALUE_CHARS])]
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
@@ -379,7 +379,7 @@ def _pair(key: str, value: object) -> list[str]:
 
 
 def observe_tool_calls(counters: Counters, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> Counters:
-    """Counts repetitions of the last calls. A step without calls, or with nothing but `yield`, is passed over."""
+    """Count repetitions of the last calls. Steps without calls, or with only `yield`, are skipped."""
     seen = signature(calls)
     if not seen:
         return counters
@@ -392,7 +392,7 @@ def is_stuck(counters: Counters, config: GuardrailsConfig) -> bool:
 
 
 def observe_reading(counters: Counters, *, read_only: bool) -> Counters:
-    """Counts the steps in a row whose calls changed nothing; a step without calls is not asked about."""
+    """Count consecutive steps whose calls changed nothing; steps without calls are skipped."""
     return replace(counters, read_only_steps=counters.read_only_steps + 1 if read_only else 0)
 
 

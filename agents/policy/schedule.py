@@ -1,7 +1,7 @@
-"""When a schedule is due: five cron fields in an IANA time zone, worked out by cronsim. Pure: no rows, no wall clock.
+"""When a schedule is due: five cron fields in an IANA time zone (cronsim); and active hours. Pure.
 
-Fields that name certain hours speak of local time: a time that a clock change skips or repeats is met once. With every
-hour named, a schedule runs every real hour. Must not decide what becomes of a time that was missed.
+Fields that name certain hours mean local time: a time that a clock change skips or repeats is met once. With every hour
+named, a schedule runs every real hour. Must not decide what becomes of a missed time.
 """
 
 from collections import deque
@@ -26,26 +26,26 @@ _FIRST_LOOK_BACK: Final = timedelta(hours=1)
 
 
 def validate(expression: str, zone: str) -> None:
-    """Refuses what can never be due: a wrong form, a date that no year has, a zone that nobody knows."""
+    """Refuse what can never be due: a wrong form, an impossible date, an unknown zone."""
     next_after(expression, zone, _ANY_TIME)
 
 
 def next_after(expression: str, zone: str, after: datetime) -> datetime:
-    """The first time, in UTC, at which the schedule is due later than `after`."""
+    """Return the first time, in UTC, at which the schedule is due after `after`."""
     return next(_times(expression, zone, after))
 
 
 def missed_since(
     expression: str, zone: str, *, after: datetime, now: datetime, most: int = MOST_COUNTED
 ) -> tuple[datetime | None, int]:
-    """The last time due later than `after` and not later than `now`, and how many there were, counted up to `most`."""
+    """Return the last time due after `after` up to `now`, and how many there were, counted up to `most`."""
     missed = takewhile(lambda due: due <= now, _times(expression, zone, after))
     count = sum(1 for _ in islice(missed, most))
     return (_last_before(expression, zone, after=after, now=now), count) if count else (None, 0)
 
 
 def _last_before(expression: str, zone: str, *, after: datetime, now: datetime) -> datetime | None:
-    """Looks back twice as far each time, so that little is counted through however long ago `after` was."""
+    """Look back twice as far each time, so that little is counted however long ago `after` was."""
     look_back = _FIRST_LOOK_BACK
     while True:
         start = max(after, now - look_back)
@@ -56,7 +56,7 @@ def _last_before(expression: str, zone: str, *, after: datetime, now: datetime) 
 
 
 def _times(expression: str, zone: str, after: datetime) -> Iterator[datetime]:
-    """All times later than `after`. In a repeated hour the first of two equal local times is the one that counts."""
+    """Yield all times after `after`. Of two equal local times in a repeated hour the first counts."""
     simulated = CronSim(_plain(expression), after.astimezone(_zone(zone)))
     for local in simulated:
         due = local.astimezone(UTC)
@@ -67,9 +67,9 @@ def _times(expression: str, zone: str, after: datetime) -> Iterator[datetime]:
 
 @lru_cache(maxsize=1_024)
 def _plain(expression: str) -> str:
-    """The expression with minutes and hours written out, unless every hour is named.
+    """Write out minutes and hours, unless every hour is named.
 
-    cronsim takes a field that begins with a star as real time, whatever follows; only all 24 hours are that here.
+    cronsim takes a field that begins with a star as real time, whatever follows; here only all 24 hours are.
     """
     if len(expression) > MAX_CHARS:
         raise Invalid(f"A schedule has at most {MAX_CHARS} characters, not {len(expression)}.")
@@ -91,7 +91,7 @@ def _plain(expression: str) -> str:
 
 
 def _is_known(place: int, field: str) -> bool:
-    """True for a field that can be read by itself, whatever the others say."""
+    """Return whether a field can be read by itself."""
     try:
         CronSim(" ".join(field if number == place else "*" for number in range(FIELDS)), _ANY_TIME)
     except CronSimError:
@@ -115,14 +115,14 @@ def _zones() -> frozenset[str]:
     return frozenset(available_timezones() | {"UTC"})
 
 
-# --- Hours of the day in a zone: whether they hold, and when they begin next. Pure ---
+# --- Active hours in a zone ---
 #
-# The wall clock of the zone decides: from the start inclusive to the end exclusive, over midnight if the end is
-# earlier. Where clocks are set forward over the start, the hours begin when the clocks have been set; where they are
-# set back over it, they begin twice.
+# By the wall clock of the zone: from the start inclusive to the end exclusive, over midnight if the end is
+# earlier. If clocks are set forward over the start, the hours begin when they have been set; if they are set back
+# over it, the hours begin twice.
 
 
-_DAYS: Final = 4  # a zone may leave out a whole day
+_DAYS: Final = 4  # a zone may skip a whole day
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -134,24 +134,24 @@ class Hours:
 
     @classmethod
     def of(cls, start: str, end: str, zone: str) -> Self:
-        """From times such as 08:00 and the name of a zone."""
+        """Build from times such as 08:00 and the name of a zone."""
         return cls(time.fromisoformat(start), time.fromisoformat(end), ZoneInfo(zone))
 
     def hold(self, now: datetime) -> bool:
-        """True within the hours. A start that is the end as well means the whole day."""
+        """Return whether a moment is within the hours. Equal start and end mean the whole day."""
         here = now.astimezone(self.zone).time()
         if self.start < self.end:
             return self.start <= here < self.end
         return here >= self.start or here < self.end
 
     def next_start(self, now: datetime) -> datetime:
-        """The first moment after now at which they begin, in UTC."""
+        """Return the first moment after now at which they begin, in UTC."""
         today = now.astimezone(self.zone).date()
         starts = sorted(at for days in range(_DAYS) for at in self._starts(today + timedelta(days=days)))
         return next(at for at in starts if at > now and self.hold(at))
 
     def _starts(self, day: date) -> Iterator[datetime]:
-        """When a day's start comes: once; twice, where clocks are set back; or when they have been set forward."""
+        """Return when a day's start comes: once; twice if clocks are set back; or when they were set forward."""
         first, second = (
             datetime.combine(day, self.start, self.zone).replace(fold=fold).astimezone(UTC) for fold in (0, 1)
         )
@@ -159,7 +159,7 @@ class Hours:
         yield max(first, second)
 
     def _set_forward(self, before: datetime, after: datetime) -> datetime:
-        """The moment between the two at which the clocks of the zone are set, to the second."""
+        """Return the moment between the two at which clocks are set forward, to the second."""
         offset = before.astimezone(self.zone).utcoffset()
         while after - before > _SECOND:
             middle = before + (after - before) // 2

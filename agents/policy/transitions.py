@@ -1,4 +1,4 @@
-"""The moves a session may make. Pure data; sessions/lifecycle.py is the only one that makes them.
+"""The moves a session may make. Pure data; only agents/sessions makes them.
 
 Terminal states are never left: they have no entry on the left-hand side.
 """
@@ -24,7 +24,7 @@ STATUS_MOVES: Final[Mapping[str, frozenset[Status]]] = MappingProxyType(
 
 _R = TerminalReason
 
-# How each reason ends a session, and the state that integrations read from it.
+# The status each reason ends with, and the state that integrations see.
 REASON_STATUS: Final[Mapping[str, Status]] = MappingProxyType(
     {
         _R.COMPLETED: Status.COMPLETED,
@@ -71,7 +71,7 @@ _STATUS_STATES: Final[Mapping[str, AgentState]] = MappingProxyType(
 
 
 def agent_state(*, status: str, waiting_on: str, terminal_reason: str | None, calls_open: bool) -> AgentState:
-    """The session as an AgentState. A queued session counts as running: it is under way, not at rest."""
+    """Return the session as an AgentState. A queued session counts as running."""
     if status == Status.HALTED:
         return _HALTED_STATES.get(terminal_reason or "", AgentState.CANCELLED)
     if status == Status.WAITING:

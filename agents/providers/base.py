@@ -1,14 +1,48 @@
-"""What lqops asks of a model provider."""
+"""The protocol of a model provider: requests and replies, streams, faults, and when to try again.
+
+Retrying is decided here and done by the caller: the caller waits, and a halt can interrupt it. Error messages say what
+to do and hold no secret.
+"""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
+from agents.policy.backoff import backoff
 from agents.types import ModelReply, ModelRequest, Usage
 
-# How a provider fails, as facts that a retry policy can decide on. Messages say what to do and hold no secret.
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a streamed reply. The last one is `finished` and carries nothing else."""
+
+    text: str = ""
+    finished: bool = False
+
+
+class Provider(Protocol):
+    """Asks a model once. Both methods raise ProviderError; a stream always ends with one finished chunk."""
+
+    name: str
+
+    def complete(self, request: ModelRequest) -> ModelReply: ...
+
+    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply: ...
+
+
+@contextmanager
+def ended_once(on_chunk: Callable[[Chunk], None]) -> Iterator[Callable[[str], None]]:
+    """Give a function that passes text on, and mark the end exactly once, before any error is raised."""
+    try:
+        yield lambda text: on_chunk(Chunk(text))
+    finally:
+        on_chunk(Chunk(finished=True))
+
+
+# --- Faults ---
 
 
 class Fault(StrEnum):
@@ -38,10 +72,10 @@ _REJECTED: Final = range(400, 500)
 
 
 class ProviderError(Exception):
-    """The call failed.
+    """A failed call.
 
-    `contacted` tells whether the server may have done (and billed) anything; `usage` is what it reported all the same;
-    `began` whether a part of the reply had been handed on before it broke.
+    `contacted`: the server may have done (and billed) something. `usage`: what it reported all the same.
+    `began`: part of the reply was passed on before the stream broke.
     """
 
     def __init__(
@@ -73,32 +107,11 @@ def fault_of_status(status: int) -> Fault:
 
 
 def usage_of_status(status: int) -> Usage | None:
-    """A request that the server turned away (4xx) was not worked on; what a 5xx has cost is not known."""
+    """A request that the server rejected (4xx) used nothing; what a 5xx has used is unknown."""
     return Usage(0, 0) if status in _REJECTED else None
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a reply. The last one is `finished` and carries nothing else."""
-
-    text: str = ""
-    finished: bool = False
-
-
-class Provider(Protocol):
-    """Asks a model once. Both ways raise ProviderError, and a stream always ends with one finished chunk."""
-
-    name: str
-
-    def complete(self, request: ModelRequest) -> ModelReply: ...
-
-    def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply: ...
-
-
-# --- When to ask again, and after how long. Pure: the caller waits, and a halt can interrupt it ---
-#
-# Recoverable faults: 2^(n-1) seconds, spread by half; rate limits: 30·n seconds, spread by a fifth, or what the
-# server asks for, with a count of their own. Everything else is final.
+# --- Retries ---
 
 
 LONGEST_WAIT_SECONDS = 3_600.0
@@ -106,7 +119,7 @@ LONGEST_WAIT_SECONDS = 3_600.0
 
 @dataclass(frozen=True)
 class Tries:
-    """How often it was tried, in all and because of rate limits."""
+    """Failed attempts of one call; rate limits have a count of their own."""
 
     most: int = 3
     failed: int = 0
@@ -119,15 +132,19 @@ class Tries:
 
 
 def next_wait(error: ProviderError, tries: Tries, rng: random.Random) -> float | None:
-    """Seconds until the next try; None when there is none. `tries` counts this failure already."""
+    """Return the seconds until the next attempt, or None for none. `tries` includes this failure.
+
+    The server's own `Retry-After` comes first. Otherwise a rate limit waits 30 seconds times its count, spread by a
+    fifth; any other recoverable fault waits 1, 2, 4 … seconds, spread by half.
+    """
     if not error.recoverable:
         return None
-    limited = error.fault == Fault.RATE_LIMITED
-    count = tries.rate_limited if limited else tries.failed
+    is_limited = error.fault == Fault.RATE_LIMITED
+    count = tries.rate_limited if is_limited else tries.failed
     if count >= tries.most:
         return None
     if error.retry_after is not None:
         return min(error.retry_after * rng.uniform(1.0, 1.1), LONGEST_WAIT_SECONDS)
-    if limited:
+    if is_limited:
         return 30.0 * count * rng.uniform(0.8, 1.2)
-    return float(2 ** (count - 1)) * rng.uniform(0.5, 1.5)
+    return backoff(count, first=1.0, longest=LONGEST_WAIT_SECONDS) * rng.uniform(0.5, 1.5)

@@ -1,27 +1,30 @@
 """Any server that speaks the OpenAI chat-completions protocol: hosted ones, Ollama, vLLM, llama.cpp.
 
-It asks once per call; whether to ask again is decided elsewhere, on the facts of the error. The key is read by its
-handle when it is needed and stands in no row, log line or error.
+It asks once per call; the caller decides about retries. Missing or odd values in an answer have a defined reading;
+nothing is guessed. The key is read when it is needed and stands in no row, log line or error.
 """
 
 import codecs
 import email.utils
 import json
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import httpcore
 import httpx
 
 from agents.conf import clock
-from agents.providers.base import Chunk, Fault, ProviderError, fault_of_status, usage_of_status
-from agents.providers.transport import Assembly, Patience, Wire, consume, ended_once, reply_of
-from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, Usage
+from agents.providers.base import Chunk, Fault, ProviderError, ended_once, fault_of_status, usage_of_status
+from agents.providers.transport import BoundedTransport, Timeouts
+from agents.types import SCHEMA_STYLES, ModelReply, ModelRequest, RequestedCall, Usage
 from audit.kinds import LABEL
 from audit.redaction import redact
+
+logger = logging.getLogger(__name__)
 
 MAX_REPLY_BYTES = 20 * 1024 * 1024
 MAX_ERROR_BYTES = 8 * 1024
@@ -38,12 +41,6 @@ _ADVICE = {
     Fault.TIMEOUT: "the server gave up waiting",
 }
 
-# How a server is asked for JSON of a given shape.
-_FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-    "json_schema": lambda schema: {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
-    "json_object": lambda schema: {"type": "json_object", "schema": schema},
-}
-
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -55,7 +52,7 @@ class Endpoint:
     key_name: str = "no key is configured"
     schema_style: str = "json_schema"
     token_limit_name: str = "max_tokens"  # noqa: S105 the name of a field
-    patience: Patience = field(default_factory=Patience)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     connections: int = 8
 
 
@@ -65,7 +62,7 @@ class OpenAICompatible:
         self._endpoint = endpoint
         self._style = endpoint.schema_style
         self._client = httpx.Client(
-            transport=transport or Wire(endpoint.patience, connections=endpoint.connections),
+            transport=transport or BoundedTransport(endpoint.timeouts, connections=endpoint.connections),
             trust_env=False,
             follow_redirects=False,
         )
@@ -77,14 +74,17 @@ class OpenAICompatible:
         return _timed(reply, started)
 
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
-        """As complete, handing text on as it comes; `on_chunk` may raise to cancel, which closes the connection."""
-        started, assembly, request_id = time.monotonic(), Assembly(), ""
+        """As complete, passing text on as it comes; `on_chunk` may raise to cancel, which closes the connection."""
+        started = time.monotonic()
+        assembly = Assembly()
+        request_id = ""
         try:
             with ended_once(on_chunk) as on_text, self._answer(request, stream=True) as answer:
                 request_id = _request_id(answer)
-                consume(_lines(answer), assembly, on_text)
+                _consume(_lines(answer), assembly, on_text)
         except ProviderError as error:
-            error.began, error.usage = bool(assembly.text), error.usage or assembly.usage
+            error.began = bool(assembly.text)
+            error.usage = error.usage or assembly.usage
             raise
         return _timed(assembly.reply(provider=self.name, request_id=request_id), started)
 
@@ -103,9 +103,9 @@ class OpenAICompatible:
         try:
             with self._client.stream("POST", url, headers=headers, json=body) as answer:
                 if answer.status_code != _OK:
-                    raise self._other_style(_refused(answer, endpoint), asked=body)
+                    raise self._with_next_style(_refusal(answer, endpoint), asked=body)
                 if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise ProviderError("The model server packed its answer unasked.", fault=Fault.MALFORMED)
+                    raise ProviderError("The model server compressed its answer unasked.", fault=Fault.MALFORMED)
                 yield answer
         except _NOT_REACHED as error:
             message = f"{endpoint.url} cannot be reached ({type(error).__name__}): is the model server running there?"
@@ -116,12 +116,21 @@ class OpenAICompatible:
             message = f"The connection to {endpoint.url} broke ({type(error).__name__})."
             raise ProviderError(message, fault=Fault.CONNECTION) from None
 
-    def _other_style(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
-        """Servers differ in how they take a schema. One that objects to a form is asked in the next one, at once."""
+    def _with_next_style(self, error: ProviderError, *, asked: dict[str, Any]) -> ProviderError:
+        """Servers differ in how they take a schema: one that rejects a form is asked in the next one at once."""
         if "response_format" not in asked or "response_format" not in str(error):
             return error
         self._style = SCHEMA_STYLES[SCHEMA_STYLES.index(self._style) + 1]
         return ProviderError(str(error), fault=Fault.SERVER, usage=Usage(0, 0), retry_after=0.0)
+
+
+# --- The request ---
+
+
+_FORMATS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "json_schema": lambda schema: {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}},
+    "json_object": lambda schema: {"type": "json_object", "schema": schema},
+}
 
 
 def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool, style: str) -> dict[str, Any]:
@@ -141,14 +150,174 @@ def payload_of(request: ModelRequest, endpoint: Endpoint, *, stream: bool, style
     return payload | {name: value for name, value in optional.items() if value is not None}
 
 
-def _refused(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
-    """What the server said, explained, cut and without secrets."""
+# --- A reply in one piece ---
+
+
+_STOP_REASONS: Final = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+
+
+def reply_of(answer: object, *, provider: str, request_id: str = "") -> ModelReply:
+    if not isinstance(answer, dict):
+        raise ProviderError("The model server's answer is not an object.", fault=Fault.MALFORMED)
+    usage = usage_of(answer.get("usage"))
+    choices = answer.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise ProviderError("The model server's answer holds no choice.", fault=Fault.MALFORMED, usage=usage)
+    message = choices[0].get("message") or {}
+    calls = tuple(_call(call) for call in message.get("tool_calls") or [] if isinstance(call, dict))
+    text = message.get("content")
+    refusal = message.get("refusal") or ""
+    return ModelReply(
+        text=text if isinstance(text, str) else refusal,
+        usage=usage,
+        stop_reason="refusal" if refusal else stop_reason_of(choices[0].get("finish_reason"), has_calls=bool(calls)),
+        provider=provider,
+        calls=calls,
+        request_id=request_id,
+    )
+
+
+def _call(call: dict[str, Any]) -> RequestedCall:
+    function = call.get("function") or {}
+    return RequestedCall(
+        id=str(call.get("id") or ""),
+        name=str(function.get("name") or ""),
+        arguments=str(function.get("arguments") or ""),
+    )
+
+
+def stop_reason_of(finish_reason: object, *, has_calls: bool) -> str:
+    """An unknown or missing reason is a normal end; with calls it is a wish to use them."""
+    fallback = "tool_use" if has_calls else "end_turn"
+    return _STOP_REASONS.get(finish_reason, fallback) if isinstance(finish_reason, str) else fallback
+
+
+def usage_of(reported: object) -> Usage | None:
+    """None unless both counts are whole numbers, 0 or more: a report that cannot be read is no report."""
+    if not isinstance(reported, dict):
+        return None
+    counts = [reported.get("prompt_tokens"), reported.get("completion_tokens", 0)]
+    if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+        return None
+    return Usage(*counts)
+
+
+# --- A streamed reply ---
+
+
+DONE = "[DONE]"
+UNREADABLE = "{"
+
+
+@dataclass
+class Assembly:
+    """The parts of a streamed reply so far."""
+
+    text: list[str] = field(default_factory=list)
+    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    is_done: bool = False
+    is_refused: bool = False
+
+    def add(self, event: dict[str, Any]) -> str:
+        """Take in one event and return its text."""
+        self.usage = usage_of(event.get("usage")) or self.usage
+        choices = event.get("choices") or [{}]
+        choice = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else {}
+        self.finish_reason = choice.get("finish_reason") or self.finish_reason
+        delta = choice.get("delta") or {}
+        for part in delta.get("tool_calls") or []:
+            self._add_call(part)
+        if delta.get("refusal"):
+            self.is_refused = True
+        text = delta.get("content")
+        if not isinstance(text, str):
+            return ""
+        self.text.append(text)
+        return text
+
+    def _add_call(self, part: dict[str, Any]) -> None:
+        call = self.calls.setdefault(int(part.get("index") or 0), {"id": "", "name": "", "arguments": ""})
+        function = part.get("function") or {}
+        call["id"] = part.get("id") or call["id"]
+        call["name"] += function.get("name") or ""
+        call["arguments"] += function.get("arguments") or ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server marked the end, in either way; otherwise the stream just stopped."""
+        return self.is_done or self.finish_reason is not None
+
+    def reply(self, *, provider: str, request_id: str = "") -> ModelReply:
+        calls = tuple(self._call(self.calls[index]) for index in sorted(self.calls))
+        return ModelReply(
+            text="".join(self.text),
+            usage=self.usage,
+            stop_reason="refusal" if self.is_refused else stop_reason_of(self.finish_reason, has_calls=bool(calls)),
+            provider=provider,
+            calls=calls,
+            request_id=request_id,
+        )
+
+    def _call(self, call: dict[str, str]) -> RequestedCall:
+        """A call whose arguments had not begun when the stream just stopped gets arguments that nobody can read."""
+        is_cut = not self.has_ended and not call["arguments"].strip()
+        return RequestedCall(**{**call, "arguments": UNREADABLE} if is_cut else call)
+
+
+def _consume(lines: Iterable[str], assembly: Assembly, on_text: Callable[[str], None]) -> None:
+    """Read a stream, passing text on as it comes. One that just stops is taken for what it brought."""
+    for event in _events(lines):
+        if isinstance(event, str):
+            assembly.is_done = True
+            break
+        if error := event.get("error"):
+            message = error.get("message") if isinstance(error, dict) else error
+            raise ProviderError(f"The model server broke off: {redact(str(message))}", fault=Fault.SERVER)
+        if text := assembly.add(event):
+            on_text(text)
+    if not assembly.has_ended:
+        logger.warning("a stream was closed without an end mark; what came in is taken as the reply")
+
+
+def _events(lines: Iterable[str]) -> Iterator[dict[str, Any] | str]:
+    """The data of each server-sent event: an object, or the end mark. Comments, names and ids are skipped."""
+    for line in lines:
+        if not line.startswith("data:"):
+            continue
+        data = line.removeprefix("data:").strip()
+        if data == DONE:
+            yield DONE
+            return
+        if not data:
+            continue
+        try:
+            event = json.loads(data)
+        except ValueError:
+            raise ProviderError("The model server sent an incomplete event.", fault=Fault.MALFORMED) from None
+        if not isinstance(event, dict):
+            raise ProviderError("The model server sent an event that is not an object.", fault=Fault.MALFORMED)
+        yield event
+
+
+# --- Reading an answer ---
+
+
+def _refusal(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
+    """The server's own words, explained, shortened and without secrets."""
     status = answer.status_code
     fault = fault_of_status(status)
-    said = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
+    message = redact(_read(answer, MAX_ERROR_BYTES, cut=True).decode("utf-8", "replace"))[:300].strip()
     advice = _ADVICE[fault].format(key=endpoint.key_name)
     return ProviderError(
-        f"{status} from {endpoint.url}: {advice}. The server said: {said or 'nothing'}",
+        f"{status} from {endpoint.url}: {advice}. The server said: {message or 'nothing'}",
         fault=fault,
         usage=usage_of_status(status),
         retry_after=_retry_after(answer.headers.get("retry-after", "")),
@@ -156,15 +325,13 @@ def _refused(answer: httpx.Response, endpoint: Endpoint) -> ProviderError:
 
 
 def _retry_after(value: str) -> float | None:
-    """Seconds, or a date; what is neither is no advice."""
+    """Seconds, or a date; anything else is ignored."""
     try:
-        return max(float(value), 0.0) if value.strip().replace(".", "", 1).isdigit() else _until(value)
+        if value.strip().replace(".", "", 1).isdigit():
+            return float(value)
+        return max((email.utils.parsedate_to_datetime(value) - clock()).total_seconds(), 0.0)
     except (TypeError, ValueError):
         return None
-
-
-def _until(value: str) -> float:
-    return max((email.utils.parsedate_to_datetime(value) - clock()).total_seconds(), 0.0)
 
 
 def _read(answer: httpx.Response, most: int, *, cut: bool = False) -> bytes:
@@ -180,8 +347,10 @@ def _read(answer: httpx.Response, most: int, *, cut: bool = False) -> bytes:
 
 
 def _lines(answer: httpx.Response) -> Iterator[str]:
-    """Lines of the stream as they come; what is not UTF-8 is replaced, and a line without end is refused."""
-    decoder, rest, total = codecs.getincrementaldecoder("utf-8")("replace"), "", 0
+    """Lines of the stream as they come; invalid UTF-8 is replaced, and a line without end is refused."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest = ""
+    total = 0
     for part in answer.iter_raw():
         total += len(part)
         rest += decoder.decode(part)
@@ -197,11 +366,11 @@ def _json(body: bytes) -> object:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        raise ProviderError("The model server answered with half a JSON.", fault=Fault.MALFORMED) from None
+        raise ProviderError("The model server's answer is not valid JSON.", fault=Fault.MALFORMED) from None
 
 
 def _request_id(answer: httpx.Response) -> str:
-    """As the server calls it; anything but a plain label is not kept."""
+    """The server's id of the request; anything but a plain label is dropped."""
     named = str(answer.headers.get("x-request-id", ""))
     return named if LABEL.fullmatch(named) else ""
 

@@ -1,4 +1,4 @@
-"""Which provider serves which model. Only the metered way of the guard asks; nothing else reaches a model."""
+"""Which provider serves which model. Only the guard's metering may ask here; nothing else reaches a model."""
 
 import os
 import threading
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
-from agents.providers.base import Chunk, Fault, Provider, ProviderError
+from agents.providers.base import Chunk, Fault, Provider, ProviderError, ended_once
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.providers.transport import Patience, ended_once
+from agents.providers.transport import Timeouts
 from agents.types import ModelReply, ModelRequest
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _WAITS = ("connect", "first_byte", "between_bytes", "total")
 
-_serving: dict[str, Provider] = {}
+_serving: dict[str, Provider] = {}  # by `serving`, in tests
 _made: dict[str, Provider] = {}
 _lock = threading.Lock()
 
 
 def provider_for(model: str) -> Provider:
-    """The provider of a declared model, made when it is first asked and kept; a model nobody serves is refused."""
+    """Return the provider of a declared model, made on first use and kept; refuse any other model."""
     with _lock:
         provider = _serving.get(model) or _made.get(model)
         if provider is None and (declared := settings.LQOPS_MODELS.get(model)):
@@ -38,13 +38,13 @@ def provider_for(model: str) -> Provider:
 
 
 def is_in_process(model: str) -> bool:
-    """True when asking the model sends nothing out of this process, so that there is nobody to hide names from."""
+    """Return True when a request to the model never leaves this process, so that no name needs hiding."""
     return model not in _serving and settings.LQOPS_MODELS.get(model, {}).get("provider") == "offline"
 
 
 @contextmanager
 def serving(model: str, provider: Provider) -> Iterator[Any]:
-    """Lets `provider` serve `model` inside the block, in every thread of the process."""
+    """Let `provider` serve `model` inside the block, in every thread of the process."""
     with _lock:
         before = _serving.get(model)
         _serving[model] = provider
@@ -59,7 +59,7 @@ def serving(model: str, provider: Provider) -> Iterator[Any]:
 
 
 class Limited:
-    """At most so many calls of a model at once in this process; others wait their turn."""
+    """Limits the calls of one model that run at once in this process; others wait."""
 
     def __init__(self, inner: Provider, declared: Mapping[str, Any]) -> None:
         self.name = inner.name
@@ -75,8 +75,8 @@ class Limited:
             return self._inner.stream(request, on_chunk)
 
 
-class AtOnce:
-    """The offline analyst, which answers in one go, with the manners of a stream."""
+class OneChunkStream:
+    """The offline analyst as a stream of one chunk."""
 
     def __init__(self, analyst: "OfflineProvider") -> None:
         self.name = analyst.name
@@ -90,7 +90,7 @@ class AtOnce:
 
 
 def model_key(variable: str) -> str:
-    """The secret behind a handle: the variable itself, or the file that `<variable>_FILE` names."""
+    """Read a secret from an environment variable, or from the file that `<variable>_FILE` names."""
     if value := os.environ.get(variable, ""):
         return value
     path = os.environ.get(f"{variable}_FILE", "")
@@ -107,18 +107,17 @@ def _openai_compatible(model: str, declared: Mapping[str, Any]) -> Provider:
         key_name=variable or "no key is configured",
         schema_style=declared.get("schema_style", "json_schema"),
         token_limit_name=declared.get("token_limit", "max_tokens"),
-        patience=Patience(**waits),
+        timeouts=Timeouts(**waits),
         connections=max(1, declared.get("concurrency", 8)),
     )
     return OpenAICompatible(model, endpoint)
 
 
 def _offline(model: str, declared: Mapping[str, Any]) -> Provider:
-    from agents.providers.offline.provider import (
-        OfflineProvider,  # its tables take long to build, for those who ask others
-    )
+    # Imported on first use: its tables take time to build.
+    from agents.providers.offline.provider import OfflineProvider
 
-    return AtOnce(OfflineProvider())
+    return OneChunkStream(OfflineProvider())
 
 
 def _scripted(model: str, declared: Mapping[str, Any]) -> Provider:

@@ -1,8 +1,8 @@
 """A provider that plays a script: for tests, rehearsals and dry runs. It opens no connection.
 
-A script is a list of steps, played in order and then the last one again; each says what to reply and in what pieces,
-what to report as usage (also falsely), how long to take, or how and when to fail. Which step is next is counted by the
-provider, or told by the conversation: as many as the model has spoken in it, whichever process is asked.
+A script is a list of steps, played in order; the last one repeats. Each says what to reply and in what pieces, what to
+report as usage (also falsely), how long to take, or how and when to fail. The provider counts its calls to find the
+next step, or the model's messages in the conversation, which works in any process.
 """
 
 import threading
@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from agents.providers.base import Chunk, Fault, ProviderError
-from agents.providers.transport import ended_once
+from agents.providers.base import Chunk, Fault, ProviderError, ended_once
 from agents.types import ModelReply, ModelRequest, RequestedCall, Usage
 
 
 @dataclass(frozen=True)
 class Step:
-    """One reply. `break_after` characters a stream breaks; `error` fails the call before it says anything."""
+    """One reply. `error` fails the call at once; after `break_after` characters a stream breaks."""
 
     text: str = ""
     usage: Usage | None = field(default_factory=lambda: Usage(10, 10))
@@ -31,7 +30,7 @@ class Step:
 
 
 class ScriptedProvider:
-    """Plays its steps to any number of threads and keeps every request that it was sent."""
+    """Plays its steps to any number of threads and keeps every request."""
 
     name = "scripted"
 
@@ -50,17 +49,17 @@ class ScriptedProvider:
     def stream(self, request: ModelRequest, on_chunk: Callable[[Chunk], None]) -> ModelReply:
         with ended_once(on_chunk) as on_text:
             step = self._next(request)
-            told = step.text if step.break_after is None else step.text[: step.break_after]
-            for start in range(0, len(told), step.chunk_chars):
-                on_text(told[start : start + step.chunk_chars])
+            text = step.text[: step.break_after]
+            for start in range(0, len(text), step.chunk_chars):
+                on_text(text[start : start + step.chunk_chars])
             if step.break_after is not None:
                 raise _broken(step)
             return self._reply(step)
 
     def _next(self, request: ModelRequest) -> Step:
         with self._lock:
-            place = _spoken(request) if self._by_conversation else len(self.requests)
-            step = self._steps[min(place, len(self._steps) - 1)]
+            number = _replies_so_far(request) if self._by_conversation else len(self.requests)
+            step = self._steps[min(number, len(self._steps) - 1)]
             self.requests.append(request)
         if step.before_reply is not None:
             step.before_reply()
@@ -80,7 +79,7 @@ class ScriptedProvider:
         )
 
 
-def _spoken(request: ModelRequest) -> int:
+def _replies_so_far(request: ModelRequest) -> int:
     return sum(message.get("role") == "assistant" for message in request.messages)
 
 

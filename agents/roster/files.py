@@ -1,13 +1,15 @@
-"""Agents as files: the only writer of definitions. A text that changes something is the next version, with a digest.
+"""Definitions of agents: import, write, export. The only writer of definitions.
 
-A session keeps the version and digest that it was born with; a loop goes by the newest text from its next turn on.
+A text that changes something becomes the next version, with a digest. A session keeps the version and digest that it
+was created with; a loop uses the newest text from its next turn on. The triggers that a text names are created, changed
+and switched off with it.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -23,199 +25,17 @@ from agents.ledger.budgets import budgets_lock
 from agents.ledger.trigger_health import trigger_lock
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import actor_of, demand_access
-from agents.roster.agents import agent_create, agent_edit, agent_fit, agent_record
+from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
 from agents.triggers.triggers import trigger_create, trigger_edit
-from audit import recorder
-from audit.models import SYSTEM_CHAIN
 
-# --- The triggers that an agent's file names: made, changed and switched off as the file changes ---
-#
-# Only what a new text changes is applied: what people have set since in the admin, and the text does not touch,
-# stays. Everything is looked up, and every lock taken, before the first row is written.
-
-
-@dataclass(frozen=True)
-class TriggerChange:
-    """One trigger of the file: `trigger` is the row that there is; `fields` is what to set."""
-
-    spec: TriggerSpec
-    trigger: Trigger | None
-    fields: dict[str, Any]
-    collection: str | None = None  # to be made first
-
-
-@dataclass(frozen=True)
-class TriggerPlan:
-    changes: tuple[TriggerChange, ...]
-    dropped: tuple[Trigger, ...]
-    told: tuple[str, ...]
-
-
-def triggers_plan(
-    agent: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str
-) -> TriggerPlan:
-    """What a new definition asks for, with the agent's triggers locked; every problem at once."""
-    live = _locked(agent)
-    old = {spec.name: spec for spec in before.triggers} if before else {}
-    problems: list[Problem] = []
-    changes, told = [], []
-    for number, spec in enumerate(definition.triggers):
-        key = f"triggers[{number}]"
-        found = [trigger for trigger in live if trigger.name == spec.name]
-        if not found and old.get(spec.name) == spec:
-            told.append(f"Trigger {spec.name!r} was deleted here, and stays so.")
-            continue
-        bound, refused = _bound(agent, spec)
-        refused.update(_misfits(spec, found))
-        problems += _told(definition, key, refused, file)
-        fields = _fields(spec, definition, old.get(spec.name), before, is_new=not found)
-        missing = spec.collection if spec.collection is not None and "collection" not in bound else None
-        changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, missing))
-    if problems:
-        raise DefinitionError(tuple(problems))
-    named = {spec.name for spec in definition.triggers}
-    dropped = [trigger for trigger in live if trigger.name in old.keys() - named and trigger.enabled]
-    return TriggerPlan(tuple(changes), tuple(dropped), tuple(told))
-
-
-def names_missing(agent: Agent, definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
-    """What the triggers of a definition name that its owner does not have."""
-    for number, spec in enumerate(definition.triggers):
-        yield from _told(definition, f"triggers[{number}]", _bound(agent, spec)[1], file)
-
-
-def _told(definition: AgentDefinition, key: str, refused: dict[str, str], file: str) -> Iterator[Problem]:
-    for name, wanted in refused.items():
-        line = definition.line_of(f"{key}.{name}") or definition.line_of(key)
-        yield Problem(file, line, f"{key}.{name}", wanted)
-
-
-def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: datetime) -> Iterator[str]:
-    """Writes what was planned, and says what was done."""
-    yield from plan.told
-    for change in plan.changes:
-        name, fields = change.spec.name, dict(change.fields)
-        if change.collection is not None:
-            fields["collection"] = _collection(agent, change.collection, by=by, now=now)
-        if change.trigger is None:
-            kind = change.spec.kind
-            trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)
-            yield f"Trigger {name!r} is made."
-        elif _differs(change.trigger, fields):
-            trigger_edit(trigger=change.trigger, by=by, now=now, **fields)
-            yield f"Trigger {name!r} is changed."
-    for trigger in plan.dropped:
-        trigger_edit(trigger=trigger, by=by, now=now, enabled=False)
-        yield f"Trigger {trigger.name!r} is no longer in the file: it is switched off."
-
-
-def triggers_written(agent: Agent) -> Iterator[dict[str, Any]]:
-    """The agent's triggers as a file says them: what differs from the default. Names are made different."""
-    joined = ("playbook", "skill", "project", "collection")
-    known: set[str] = set()
-    rows = agent.triggers.filter(deleted_at__isnull=True).select_related(*joined).order_by("pk")
-    for trigger in rows:
-        unset = TriggerSpec.model_construct(name="", kind=TriggerKind(trigger.kind))
-        name = trigger.name if trigger.name not in known else f"{trigger.name} {trigger.pk}"
-        known.add(name)
-        fields = {key: getattr(trigger, key) for key in unset.fields("UTC")}
-        bound = {key: getattr(trigger, key).name for key in joined if getattr(trigger, key) is not None}
-        said = {key: value for key, value in fields.items() if value != unset.fields("UTC")[key]}
-        yield {"name": name, "kind": trigger.kind, **bound, **said}
-
-
-def _locked(agent: Agent) -> list[Trigger]:
-    """Lowest id first, as everybody who locks several."""
-    ids = Trigger.objects.filter(agent=agent, deleted_at__isnull=True).order_by("pk").values_list("pk", flat=True)
-    rows = [trigger_lock(pk) for pk in list(ids)]
-    return [row for row in rows if row is not None and row.deleted_at is None]
-
-
-def _fields(
-    spec: TriggerSpec,
-    definition: AgentDefinition,
-    old: TriggerSpec | None,
-    before: AgentDefinition | None,
-    *,
-    is_new: bool,
-) -> dict[str, Any]:
-    """Of a new trigger everything; of one that the last text named what has changed; of any other what is said."""
-    wanted = spec.fields(definition.zone)
-    if is_new:
-        return wanted
-    if old is not None and before is not None:
-        last = old.fields(before.zone)
-        return {name: value for name, value in wanted.items() if value != last.get(name)}
-    return {name: value for name, value in wanted.items() if name in spec.model_fields_set or name == "enabled"}
-
-
-def _bound(agent: Agent, spec: TriggerSpec) -> tuple[dict[str, Model | None], dict[str, str]]:
-    """The rows that the trigger binds to, and what is wrong with the names that lead to none. A collection may be
-    missing: it is made."""
-    named = {"playbook": _playbooks, "skill": _skills, "project": _projects, "collection": _collections}
-    bound: dict[str, Model | None] = {}
-    refused: dict[str, str] = {}
-    for key, rows_of in named.items():
-        name = getattr(spec, key)
-        if name is None:
-            bound[key] = None
-            continue
-        rows = list(rows_of(agent, name)[:2])
-        if len(rows) == 1:
-            bound[key] = rows[0]
-        elif rows:
-            refused[key] = f"the name of one {key}: there are several named {name!r}"
-        elif key != "collection":
-            refused[key] = f"the name of a {key}: no {key} is named {name!r}"
-    return bound, refused
-
-
-def _playbooks(agent: Agent, name: str) -> QuerySet[Playbook]:
-    return Playbook.objects.filter(owner_id=agent.owner_id, name=name, deleted_at__isnull=True)
-
-
-def _skills(agent: Agent, name: str) -> QuerySet[PromptSkill]:
-    return PromptSkill.objects.filter(name=name, enabled=True)
-
-
-def _projects(agent: Agent, name: str) -> QuerySet[Project]:
-    return Project.objects.filter(owner_id=agent.owner_id, name=name)
-
-
-def _collections(agent: Agent, name: str) -> QuerySet[Collection]:
-    return Collection.objects.filter(owner_id=agent.owner_id, name=name, deleted_at__isnull=True)
-
-
-def _collection(agent: Agent, name: str, *, by: User | None, now: datetime) -> Collection:
-    """The one of that name; two triggers of one file may ask for it."""
-    return _collections(agent, name).first() or collection_create(owner=agent.owner, name=name, by=by, now=now)
-
-
-def _misfits(spec: TriggerSpec, found: list[Trigger]) -> dict[str, str]:
-    if len(found) > 1:
-        return {"name": f"a name of its own: the agent has {len(found)} triggers of this one"}
-    if not found:
-        return {}
-    trigger = found[0]
-    if trigger.kind != spec.kind:
-        return {"kind": f"{trigger.kind}, which the trigger of that name is: give a new one another name"}
-    watched = trigger.collection.name if trigger.collection else None
-    if spec.kind == TriggerKind.WATCH and watched != spec.collection:
-        return {"collection": f"{watched!r}: a watch keeps its collection; give a new one another name"}
-    return {}
-
-
-def _differs(trigger: Trigger, fields: dict[str, Any]) -> bool:
-    return any(getattr(trigger, name) != value for name, value in fields.items())
-
-
-DEFAULT_FILE = "agent.yaml"
+DEFAULT_FILE: Final = "agent.yaml"
+_BOUND: Final = ("playbook", "skill", "project", "collection")  # rows that a trigger refers to by name
 
 
 @dataclass(frozen=True)
 class Defined:
-    """What came of a text: the agent, whether anything changed, and what was done beside it."""
+    """The result of writing a text: the agent, whether anything changed, and messages about its triggers."""
 
     agent: Agent
     definition: AgentDefinition
@@ -223,8 +43,25 @@ class Defined:
     told: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class TriggerChange:
+    """One trigger of the file: the row, if it exists, and the fields to set."""
+
+    spec: TriggerSpec
+    trigger: Trigger | None
+    fields: dict[str, Any]
+    collection: str | None = None  # to be created first
+
+
+@dataclass(frozen=True)
+class TriggerPlan:
+    changes: tuple[TriggerChange, ...]
+    dropped: tuple[Trigger, ...]
+    messages: tuple[str, ...]
+
+
 def agent_define(*, agent: Agent, text: str, by: User | None, now: datetime, version: int | None = None) -> Agent:
-    """The agent, by its new text."""
+    """Write a new text, and return the agent."""
     return definition_write(agent=agent, text=text, by=by, now=now, version=version).agent
 
 
@@ -238,40 +75,51 @@ def definition_write(
     file: str = DEFAULT_FILE,
     version: int | None = None,
 ) -> Defined:
-    """The next version of the definition, with the triggers and sensors that it names; the same text changes nothing.
+    """Write the next version of the definition, with its triggers and sensors; the same text changes nothing.
 
-    What the text says of the agent's name, mode, cap and whether it is on goes the way of every such change. What it no
-    longer has, loop or heartbeat, ends. `version` is the one that the text was made from: if there is a newer one,
-    nobody's changes are lost, and this text is refused.
+    Name, mode, cap and `enabled` are changed like any edit of the agent. A loop or heartbeat that the text no longer
+    has is stopped. `version` is the one that the text was made from: it is refused if there is a newer one.
     """
     demand_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
-    plain = _normal(text)
-    definition = _checked(plain, row, file=file, name=row.name)
-    if plain == row.definition:
+    new_text = _normalized(text)
+    definition = _checked(new_text, row, file=file, name=row.name)
+    if new_text == row.definition:
         return Defined(row, definition, changed=False)
     if version is not None and version != row.definition_version:
-        raise Superseded(_newer(row, version))
-    before = _before(row)
+        raise Superseded(_newer_version(row, version))
+    before = _previous(row)
     plan = _plan(row, definition, before, file=file)
-    stopped = agent_fit(agent=row, definition=definition, now=now, actor=actor_of(by))
-    sensors_sync(row, definition_said(plain), now)  # which calls the text agent.yaml, as the agent's page does
-    budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: before the first word to the record
+    stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
+    sensors_sync(row, definition_said(new_text), now)  # problems name the file agent.yaml, as the agent's page does
+    budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
-    row.definition, row.definition_version = plain, row.definition_version + 1
-    row.definition_digest, row.edited_by = hashlib.sha256(plain.encode()).hexdigest(), by
+    row.definition = new_text
+    row.definition_version += 1
+    row.definition_digest = hashlib.sha256(new_text.encode()).hexdigest()
+    row.edited_by = by
     row.save(update_fields=["definition", "definition_version", "definition_digest", "edited_by"])
     told = tuple(triggers_apply(plan, agent=row, by=by, now=now))
     if stopped:
-        agent_record(row, "agent.stopped", actor_of(by), now=now)
-    _record(row, definition, by=by, now=now)
+        agent_record(row, "agent.stopped", actor=actor_of(by), now=now)
+    agent_record(
+        row,
+        "agent.defined",
+        actor=actor_of(by),
+        now=now,
+        version=row.definition_version,
+        digest=row.definition_digest,
+        sensors=len(definition.sensors),
+        broken_sensors=len(definition.broken_sensors),
+        triggers=len(definition.triggers),
+    )
     return Defined(row, definition, changed=True, told=told)
 
 
 @transaction.atomic
 def agent_import(*, owner: User, text: str, by: User | None, now: datetime, file: str = DEFAULT_FILE) -> Defined:
-    """A new agent of the owner's, or the next version of the one of that name."""
-    definition = _checked(_normal(text), Agent(owner=owner), file=file)
+    """Create an agent, or write the next version of the owner's agent of that name."""
+    definition = _checked(_normalized(text), Agent(owner=owner), file=file)
     agent = Agent.objects.filter(owner=owner, name=definition.name).first()
     if agent is None:
         given = _settings(definition, None)
@@ -280,20 +128,20 @@ def agent_import(*, owner: User, text: str, by: User | None, now: datetime, file
 
 
 def agent_export(agent: Agent) -> str:
-    """The agent's text as it was given. For one that never had a text: what is known of it and of its triggers."""
+    """Return the agent's text; if it never had one, a text of its settings and triggers."""
     if agent.definition:
         return agent.definition
     known: dict[str, Any] = {name: getattr(agent, name) for name in SETTLED}
     return write_definition({**known, "triggers": list(triggers_written(agent))})
 
 
-def _normal(text: str) -> str:
-    """One kind of line break, whoever sent it: the same text has one digest."""
+def _normalized(text: str) -> str:
+    """Use one kind of line break, so that the same text has one digest."""
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _checked(text: str, agent: Agent, *, file: str, name: str = "") -> AgentDefinition:
-    """Of a text with problems also the names are looked up that can be read."""
+    """Parse a text. If it has problems, add the names in it that lead to nothing."""
     try:
         return definition_checked(text, file=file, name=name)
     except DefinitionError as error:
@@ -302,7 +150,10 @@ def _checked(text: str, agent: Agent, *, file: str, name: str = "") -> AgentDefi
 
 
 def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> TriggerPlan:
-    taken = _name_taken(row, definition, file)
+    taken: tuple[Problem, ...] = ()
+    if Agent.objects.filter(owner_id=row.owner_id, name=definition.name).exclude(pk=row.pk).exists():
+        wanted = "a name that no other agent of the owner has"
+        taken = (Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"'),)
     try:
         plan = triggers_plan(row, definition, before, file=file)
     except DefinitionError as error:
@@ -312,16 +163,16 @@ def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | Non
     return plan
 
 
-def _newer(row: Agent, version: int) -> str:
+def _newer_version(row: Agent, version: int) -> str:
     by = f" by {row.edited_by.get_username()}" if row.edited_by else ""
     return (
         f"The definition was changed{by} meanwhile: it is at version {row.definition_version}, and this text was made "
-        f"from version {version}. Look at what is new there; saved again, this text takes its place."
+        f"from version {version}. Check the changes. Saving again replaces them with this text."
     )
 
 
-def _before(row: Agent) -> AgentDefinition | None:
-    """What the last text said; nothing if there was none, or if it can no longer be read."""
+def _previous(row: Agent) -> AgentDefinition | None:
+    """Return the present definition; None if there is none, or it can no longer be read."""
     try:
         return definition_said(row.definition) if row.definition else None
     except DefinitionError:
@@ -329,31 +180,162 @@ def _before(row: Agent) -> AgentDefinition | None:
 
 
 def _settings(definition: AgentDefinition, before: AgentDefinition | None) -> dict[str, Any]:
-    """What the text changes about the agent itself. What it never said is left as people have set it, and so is a mode
-    or a name that it says no longer."""
+    """Return the settings of the agent that the text changes.
+
+    Settings that it never had stay as people have set them, and so do a mode or a name that it no longer has.
+    """
     given = {name: getattr(definition, name) for name in SETTLED}
-    said = definition.model_fields_set
+    present = definition.model_fields_set
     if before is None:
-        return {name: value for name, value in given.items() if name in said}
-    kept = {name for name in ("name", "mode") if name not in said}
+        return {name: value for name, value in given.items() if name in present}
+    kept = {name for name in ("name", "mode") if name not in present}
     return {name: value for name, value in given.items() if name not in kept and value != getattr(before, name)}
 
 
-def _name_taken(row: Agent, definition: AgentDefinition, file: str) -> tuple[Problem, ...]:
-    if not Agent.objects.filter(owner_id=row.owner_id, name=definition.name).exclude(pk=row.pk).exists():
-        return ()
-    wanted = "a name that no other agent of the owner has"
-    return (Problem(file, definition.line_of("name"), "name", wanted, f'"{definition.name}"'),)
+# --- Triggers of a definition ---
+#
+# Only what a new text changes is applied; what people have set since in the admin stays. Everything is looked up, and
+# every lock taken, before the first row is written.
 
 
-def _record(row: Agent, definition: AgentDefinition, *, by: User | None, now: datetime) -> None:
-    details = {
-        "agent_id": str(row.public_id),
-        "version": row.definition_version,
-        "digest": row.definition_digest,
-        "sensors": len(definition.sensors),
-        "broken_sensors": len(definition.broken_sensors),
-        "triggers": len(definition.triggers),
+def triggers_plan(
+    agent: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str
+) -> TriggerPlan:
+    """Plan the changes for a new definition, with the agent's triggers locked; report all problems at once."""
+    live = _locked_triggers(agent)
+    old = {spec.name: spec for spec in before.triggers} if before else {}
+    problems: list[Problem] = []
+    changes: list[TriggerChange] = []
+    messages: list[str] = []
+    for number, spec in enumerate(definition.triggers):
+        key = f"triggers[{number}]"
+        found = [trigger for trigger in live if trigger.name == spec.name]
+        if not found and old.get(spec.name) == spec:
+            messages.append(f"Trigger {spec.name!r} was deleted and is not created again.")
+            continue
+        bound, refused = _bound_rows(agent, spec)
+        refused.update(_conflicts(spec, found))
+        problems += _problems(definition, key, refused, file)
+        fields = _changed_fields(spec, definition, old.get(spec.name), before, is_new=not found)
+        missing = spec.collection if spec.collection is not None and "collection" not in bound else None
+        changes.append(TriggerChange(spec, found[0] if found else None, {**fields, **bound}, missing))
+    if problems:
+        raise DefinitionError(tuple(problems))
+    named = {spec.name for spec in definition.triggers}
+    dropped = [trigger for trigger in live if trigger.name in old.keys() - named and trigger.enabled]
+    return TriggerPlan(tuple(changes), tuple(dropped), tuple(messages))
+
+
+def names_missing(agent: Agent, definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
+    """Yield a problem for each name in the triggers of a definition that leads to nothing."""
+    for number, spec in enumerate(definition.triggers):
+        yield from _problems(definition, f"triggers[{number}]", _bound_rows(agent, spec)[1], file)
+
+
+def _problems(definition: AgentDefinition, key: str, refused: dict[str, str], file: str) -> Iterator[Problem]:
+    for name, wanted in refused.items():
+        line = definition.line_of(f"{key}.{name}") or definition.line_of(key)
+        yield Problem(file, line, f"{key}.{name}", wanted)
+
+
+def triggers_apply(plan: TriggerPlan, *, agent: Agent, by: User | None, now: datetime) -> Iterator[str]:
+    """Write what was planned, and yield a message for each change."""
+    yield from plan.messages
+    for change in plan.changes:
+        name, fields = change.spec.name, dict(change.fields)
+        if change.collection is not None:
+            found = _rows_named(agent, "collection", change.collection).first()  # two triggers may name the same
+            fields["collection"] = found or collection_create(owner=agent.owner, name=change.collection, by=by, now=now)
+        if change.trigger is None:
+            kind = change.spec.kind
+            trigger_create(owner=agent.owner, kind=kind, name=name, agent=agent, by=by, now=now, **fields)
+            yield f"Trigger {name!r} created."
+        elif any(getattr(change.trigger, key) != value for key, value in fields.items()):
+            trigger_edit(trigger=change.trigger, by=by, now=now, **fields)
+            yield f"Trigger {name!r} changed."
+    for trigger in plan.dropped:
+        trigger_edit(trigger=trigger, by=by, now=now, enabled=False)
+        yield f"Trigger {trigger.name!r} switched off: it is no longer in the file."
+
+
+def triggers_written(agent: Agent) -> Iterator[dict[str, Any]]:
+    """Yield the agent's triggers for a file, without defaults and with unique names."""
+    known: set[str] = set()
+    rows = agent.triggers.filter(deleted_at__isnull=True).select_related(*_BOUND).order_by("pk")
+    for trigger in rows:
+        defaults = TriggerSpec.model_construct(name="", kind=TriggerKind(trigger.kind)).fields("UTC")
+        name = trigger.name if trigger.name not in known else f"{trigger.name} {trigger.pk}"
+        known.add(name)
+        bound = {key: getattr(trigger, key).name for key in _BOUND if getattr(trigger, key) is not None}
+        fields = {key: getattr(trigger, key) for key, value in defaults.items() if getattr(trigger, key) != value}
+        yield {"name": name, "kind": trigger.kind, **bound, **fields}
+
+
+def _locked_triggers(agent: Agent) -> list[Trigger]:
+    """Lock the agent's triggers, lowest id first, the order of all who lock several."""
+    ids = Trigger.objects.filter(agent=agent, deleted_at__isnull=True).order_by("pk").values_list("pk", flat=True)
+    rows = [trigger_lock(pk) for pk in list(ids)]
+    return [row for row in rows if row is not None and row.deleted_at is None]
+
+
+def _changed_fields(
+    spec: TriggerSpec,
+    definition: AgentDefinition,
+    old: TriggerSpec | None,
+    before: AgentDefinition | None,
+    *,
+    is_new: bool,
+) -> dict[str, Any]:
+    """Return all fields of a new trigger, what changed since the last text, or else what the text sets."""
+    wanted = spec.fields(definition.zone)
+    if is_new:
+        return wanted
+    if old is not None and before is not None:
+        last = old.fields(before.zone)
+        return {name: value for name, value in wanted.items() if value != last.get(name)}
+    return {name: value for name, value in wanted.items() if name in spec.model_fields_set or name == "enabled"}
+
+
+def _bound_rows(agent: Agent, spec: TriggerSpec) -> tuple[dict[str, Model | None], dict[str, str]]:
+    """Return the rows that the trigger refers to, and problems with names. A missing collection is created later."""
+    bound: dict[str, Model | None] = {}
+    refused: dict[str, str] = {}
+    for key in _BOUND:
+        name = getattr(spec, key)
+        if name is None:
+            bound[key] = None
+            continue
+        rows = list(_rows_named(agent, key, name)[:2])
+        if len(rows) == 1:
+            bound[key] = rows[0]
+        elif rows:
+            refused[key] = f"the name of one {key}: there are several named {name!r}"
+        elif key != "collection":
+            refused[key] = f"the name of a {key}: no {key} is named {name!r}"
+    return bound, refused
+
+
+def _rows_named(agent: Agent, key: str, name: str) -> QuerySet[Any]:
+    own = {"owner_id": agent.owner_id}
+    rows: dict[str, QuerySet[Any]] = {
+        "playbook": Playbook.objects.filter(**own, deleted_at__isnull=True),
+        "skill": PromptSkill.objects.filter(enabled=True),
+        "project": Project.objects.filter(**own),
+        "collection": Collection.objects.filter(**own, deleted_at__isnull=True),
     }
-    subject = f"agent:{row.public_id}"
-    recorder.append(SYSTEM_CHAIN, "agent.defined", now=now, actor=actor_of(by), subject=subject, details=details)
+    return rows[key].filter(name=name)
+
+
+def _conflicts(spec: TriggerSpec, found: list[Trigger]) -> dict[str, str]:
+    """Return what the existing trigger of that name does not allow, by key."""
+    if len(found) > 1:
+        return {"name": f"a name of its own: the agent has {len(found)} triggers of this one"}
+    if not found:
+        return {}
+    trigger = found[0]
+    if trigger.kind != spec.kind:
+        return {"kind": f"{trigger.kind}, which the trigger of that name is: give a new one another name"}
+    watched = trigger.collection.name if trigger.collection else None
+    if spec.kind == TriggerKind.WATCH and watched != spec.collection:
+        return {"collection": f"{watched!r}: a watch keeps its collection; give a new one another name"}
+    return {}

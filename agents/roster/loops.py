@@ -1,7 +1,7 @@
-"""Loops of agents: started, stopped, begun anew. An agent has one loop at a time, which belongs to the agent's owner.
+"""Start, stop, restart and renew the loops of agents. An agent has one loop at a time, owned by the agent's owner.
 
-Whoever starts or stops locks the agent's row: of two that start it at once one starts it, and its sensors are wanted
-while it runs. A loop that was told to stop can do nothing any more, and does not keep the next one waiting.
+Starting and stopping lock the agent's row: of two starts at once one starts the loop, and its sensors are wanted while
+it runs. A halted loop can do nothing more, and does not delay the next one.
 """
 
 from datetime import datetime
@@ -14,11 +14,12 @@ from agents.definitions.in_force import definition_of, loop_for, pace_of
 from agents.definitions.schema import DefinitionError
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import Invalid, LqopsError
+from agents.loop.pacing import Pace
 from agents.loop.reads import loop_current, loops_to_renew, running
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Alert
 from agents.people.access import SYSTEM, actor_of, demand_access
-from agents.sensors.rows import sensors_want
+from agents.sensors.rows import sensors_start, sensors_stop
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import WAKES, session_create
 
@@ -35,18 +36,18 @@ def loop_start(
     wake_at: datetime | None = None,
     actor: str = SYSTEM,
 ) -> AgentSession:
-    """The agent's loop: the one that is under way, else a new one, with a full cap and an empty hot state."""
+    """Return the agent's running loop, or start one, with a full cap and an empty hot state."""
     demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     definition = definition_of(row)
     if not row.enabled:
         raise Invalid(f"The agent {row.name} is switched off: switch it on first.")
     if not definition.is_autonomous:
-        raise Invalid(f"The agent {row.name} does not pace itself: its definition needs autonomy with enabled: true.")
+        raise Invalid(f"The agent {row.name} has no loop: its definition needs autonomy with enabled: true.")
     Agent.objects.filter(pk=row.pk).update(wanted=True)
-    under_way = loop_current(row.pk)
-    if under_way is not None:
-        return under_way
+    current = loop_current(row.pk)
+    if current is not None:
+        return current
     params: dict[str, Any] = {"key": f"agent:{row.public_id}:autonomy"}
     session = session_create(
         owner=row.owner,
@@ -60,78 +61,78 @@ def loop_start(
         wake_at=wake_at,
         now=now,
     )
-    sensors_want(row, True, now)  # noqa: FBT003 they start with their loop
+    sensors_start(row, now)
     return session
 
 
 @transaction.atomic
 def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> HaltCount:
-    """Ends the agent's loop, at once or at the next boundary of the turn that is under way; none is begun anew."""
+    """Halt the agent's loop, at once or at the next step of its running turn, and do not renew it."""
     demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     Agent.objects.filter(pk=row.pk).update(wanted=False)
     pks = list(running(row.pk, Mode.LOOP).values_list("pk", flat=True))
     halted = sessions_halt(pks, by=by, reason=STOPPED, now=now, actor=actor)
     if loop_current(row.pk) is None:
-        sensors_want(row, False, now)  # noqa: FBT003 and stop with it
+        sensors_stop(row, now)
     return halted
 
 
 @transaction.atomic
 def loop_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
-    """Stops the loop, if there is one, and starts another, which names the one before it."""
+    """Stop the loop, if there is one, and start another that refers to it."""
     Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     before = AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     loop_stop(agent=agent, by=by, now=now, actor=actor)
     return loop_start(agent=agent, by=by, now=now, restarted_from=before, actor=actor)
 
 
-# --- A new day ---
+# --- Daily renewal ---
 
 
 def loops_renew(now: datetime) -> int:
-    """Begins loops anew that end with each UTC day; and, when the day is over, those that had spent their cap."""
-    return sum(_renewed(last, now) for last in loops_to_renew())
+    """Renew loops that end with each UTC day, and on the next day those that had spent their cap."""
+    return sum(_renew_if_due(last, now) for last in loops_to_renew())
 
 
 def loop_is_awaited(agent: Agent) -> bool:
-    """Its loop is over, and begins anew with the next day unless somebody stops the agent."""
-    return _renews(agent) and bool(loops_to_renew(agent.pk))
+    """Tell whether the agent's loop has ended and starts again with the next day."""
+    return _renews_daily(agent) and bool(loops_to_renew(agent.pk))
 
 
-def _renews(agent: Agent) -> bool:
+def _renews_daily(agent: Agent) -> bool:
     try:
         return pace_of(definition_of(agent)).renew == "daily"
     except DefinitionError:
         return False
 
 
-def _renewed(last: AgentSession, now: datetime) -> bool:
+def _renew_if_due(last: AgentSession, now: datetime) -> bool:
     agent = last.agent
-    if agent is None or last.completed_at is None or not _renews(agent):
+    if agent is None or last.completed_at is None or not _renews_daily(agent):
         return False
     same_day = last.completed_at.date() == now.date()
     if same_day and last.terminal_reason != TerminalReason.COMPLETED:
         return False
     try:
         loop_renew(last=last, now=now)
-    except LqopsError:  # stopped, switched off, opted out or all work halted: somebody has said so
+    except LqopsError:  # stopped, switched off, opted out, or all work is halted
         return False
     return True
 
 
 @transaction.atomic
 def loop_renew(*, last: AgentSession, now: datetime) -> AgentSession:
-    """The loop after one that is over. What it had not yet seen, and the rest of a sleep that it chose, go with it."""
+    """Start the loop after one that ended, with its pending alerts and the rest of its chosen sleep."""
     agent = Agent.objects.select_for_update(no_key=True).filter(pk=last.agent_id or 0, wanted=True).first()
     if agent is None:
-        raise Invalid("The agent was stopped: its loop does not begin anew.")
-    kept = last.metadata.get(PACE) or {}
-    until = datetime.fromisoformat(kept["sleep_until"]) if kept.get("sleep_until") else now
+        raise Invalid("The agent was stopped: its loop is not renewed.")
+    pace = Pace.from_json(last.metadata.get(PACE))
+    until = datetime.fromisoformat(pace.sleep_until) if pace.sleep_until else now
     sleeps_on = until > now and last.terminal_reason == TerminalReason.COMPLETED
     session = loop_start(agent=agent, by=None, now=now, restarted_from=last, wake_at=until if sleeps_on else None)
     if sleeps_on:
-        session.metadata[WAKES] = kept.get("wakes") or []
+        session.metadata[WAKES] = list(pace.wakes)
         session.save(update_fields=["metadata"])
     Alert.objects.pending().filter(session=last).update(session=session)
     return session

@@ -1,1 +1,1 @@
-"""Sensors: they keep the hot state of running loops fresh, many in one slice of work."""
+"""Sensors: they keep the hot state of running loops fresh, many in one slice."""

@@ -1,4 +1,4 @@
-"""Poll: an address or a tool, looked at by a fixed pace. What has not changed is not fetched, or not judged, again."""
+"""Poll sensors: a URL or a tool, looked at in fixed intervals. What has not changed is not scored again."""
 
 import asyncio
 import hashlib
@@ -9,66 +9,66 @@ from typing import Any, Final
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
+from agents.sensors.calls import CallFailed
 from agents.sensors.rows import Held
-from agents.sensors.sensing import Desk, Failed, Sensing
-from agents.sensors.signals import Unable, next_due
+from agents.sensors.sensing import Failed, Sensing, SensorServices
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304
 OK: Final = range(200, 300)
 TAG_CHARS: Final = 256
+_UNCHANGED: Final = object()
 
 
 class Poll(Sensing):
-    def __init__(self, held: Held, desk: Desk) -> None:
-        super().__init__(held, desk)
+    def __init__(self, held: Held, services: SensorServices) -> None:
+        super().__init__(held, services)
         self._calls = 0
 
     async def run(self) -> None:
-        interval = self.interval * self.desk.second
+        interval = self.interval * self.services.time_scale
         due = monotonic() + self.seconds_until_due()
         while True:
             await asyncio.sleep(due - monotonic())
-            with self.at_it():
+            with self.working():
                 try:
-                    payload, mark = await (self._fetched() if self.spec.source.url else self._called())
+                    payload, digest = await (self._fetch() if self.spec.source.url else self._call_tool())
                 except Failed as error:
                     failed = monotonic()
                     wait = await self.fail(str(error))
-                    mine, due = wait is not None, failed + (wait or 0)
+                    held, due = wait is not None, failed + (wait or 0)
                 else:
                     due = next_due(due, monotonic(), interval)
-                    mine = await self._told(payload, mark, due)
-            if not mine:
+                    held = await self._hand_in(payload, digest, due)
+            if not held:
                 return
 
-    async def _told(self, payload: Any, mark: str, due: float) -> bool:
-        """`mark` tells readings apart: the signals are asked about a reading that is not like the last."""
-        if payload is _SAME:
-            return await self.tell([], same=True, due=due)
+    async def _hand_in(self, payload: Any, digest: str, due: float) -> bool:
+        if payload is _UNCHANGED:
+            return await self.hand_in_reading([], unchanged=True, due=due)
         self.cursor |= {"loop": self.loop_pk}
-        return await self.tell([payload], mark=f"{self.loop_pk}:{mark}", happening=self.happening(), due=due)
+        mark = f"{self.loop_pk}:{digest}"
+        return await self.hand_in_reading([payload], mark=mark, occurrence=self.occurrence(), due=due)
 
-    # --- An address ---
+    # --- URLs ---
 
-    async def _fetched(self) -> tuple[Any, str]:
+    async def _fetch(self) -> tuple[Any, str]:
+        url = str(self.spec.source.url)
         try:
-            async with self.desk.fetches:
-                answer = await self.desk.client.get(
-                    str(self.spec.source.url), headers=self._conditions(), limits=LIMITS
-                )
+            async with self.services.fetches:
+                answer = await self.services.client.get(url, headers=self._conditions(), limits=LIMITS)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         if answer.status == NOT_MODIFIED:
-            return _SAME, ""
+            return _UNCHANGED, ""
         if answer.status not in OK:
             raise Failed(f"the server answered with status {answer.status}")
         self._keep_tags(answer)
         return read_body(answer), hashlib.sha256(answer.content).hexdigest()[:32]
 
     def _conditions(self) -> dict[str, str]:
-        """What lets a source say that nothing is new; not to be said before this loop has seen what there is."""
-        if self.cursor.get("loop") != self.loop_pk or not self.judging.knows_all():
+        """Return headers that allow a 304; none before this loop and all signals have seen the source."""
+        if self.cursor.get("loop") != self.loop_pk or not self.scoring.has_last_reading():
             return {}
         tags = {"If-None-Match": self.cursor.get("etag"), "If-Modified-Since": self.cursor.get("modified")}
         return {name: tag for name, tag in tags.items() if tag}
@@ -76,30 +76,36 @@ class Poll(Sensing):
     def _keep_tags(self, answer: SafeResponse) -> None:
         for name, header in (("etag", "etag"), ("modified", "last-modified")):
             tag = answer.headers.get(header, "")
-            fit = len(tag) <= TAG_CHARS and tag.isascii() and tag.isprintable()
-            self.cursor[name] = tag if fit else ""
+            fits = len(tag) <= TAG_CHARS and tag.isascii() and tag.isprintable()
+            self.cursor[name] = tag if fits else ""
 
-    # --- A tool ---
+    # --- Tools ---
 
-    async def _called(self) -> tuple[Any, str]:
-        key = f"poll:{self.held.pk}:{self.held.fencing}:{self._calls}"
+    async def _call_tool(self) -> tuple[Any, str]:
+        source = self.spec.source
+        params = {"skill": source.tool, "arguments": dict(source.params)}
+        key = f"poll:{self.held.row.pk}:{self.held.row.fencing}:{self._calls}"
         try:
-            result = await self.desk.asking.poll(self.held, self.loop_pk, key)
-        except Unable as error:
+            result = await self.services.calls.call(self.held, self.loop_pk, key, lambda session: params)
+        except CallFailed as error:
             self._calls += 1
             raise Failed(str(error)) from None
-        if result.outcome == Outcome.APPROVAL_PENDING:  # the same call is asked for again until somebody has decided
-            raise Failed("a person has to allow the call first")
+        if result.outcome == Outcome.APPROVAL_PENDING:  # the same key again, until somebody has decided
+            raise Failed("the call waits for approval")
         self._calls += 1
-        seen = json.dumps(result.data, sort_keys=True, default=str)
-        return result.data, hashlib.sha256(seen.encode("utf-8", "replace")).hexdigest()[:32]
+        if not result.ok:
+            raise Failed(result.error or f"the call ended {result.outcome}")
+        text = json.dumps(result.data, sort_keys=True, default=str)
+        return result.data, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-_SAME: Final = object()
+def next_due(due: float, now: float, interval: float) -> float:
+    """Return when to look after a look that was due at `due`: one interval later, at the earliest now."""
+    return max(due + interval, now)
 
 
 def read_body(answer: SafeResponse) -> Any:
-    """JSON as data, anything else as text. A source that says JSON must send it."""
+    """Return JSON as data and anything else as text. A body that is declared as JSON must be JSON."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind.endswith("json"):
         try:
@@ -111,7 +117,7 @@ def read_body(answer: SafeResponse) -> Any:
 
 
 def read_text(text: str) -> Any:
-    """A text that is JSON, as data."""
+    """Return text that is JSON as data."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

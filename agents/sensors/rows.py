@@ -1,16 +1,14 @@
-"""Sensors in rows: as their agent's definition says, wanted while its loop is under way, held by one slice at a time.
+"""Rows of sensors: kept in step with the definition, leased by one slice at a time, handed out by the ticker.
 
-The fencing number rises with every lease and with every change, and stands in the WHERE of every write of a slice: a
-slice that was thought dead, or reads what nobody wants any more, writes nothing. Whether they are wanted changes under
-the lock of their agent. Locks are taken in the order: the agent, the loop's session, sensors by id, the agent's session
-of the day.
+The fencing number rises with every lease and every change, and is part of the WHERE of every write of a slice: a slice
+that lost its lease writes nothing. Locks are taken in this order: the agent, the loop's session, sensors by id, the
+agent's sensor session. Readings and failures are written in agents/sensors/writes.py.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, time, timedelta
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.db import transaction
@@ -20,6 +18,7 @@ from agents.conf import lease_lifetime
 from agents.definitions.schema import AgentDefinition, SensorSpec
 from agents.enums import HaltState, Mode, SensorKind, SensorState, Status
 from agents.exceptions import LeaseLost, NotAllowed, SessionHalted
+from agents.loop.pacing import next_day
 from agents.loop.reads import loop_current
 from agents.models import Agent, AgentSession, Installation, Sensor, agents_may_run
 from agents.policy.transitions import TERMINAL
@@ -31,181 +30,135 @@ from agents.text.clean import storable
 from audit.receipts import worded
 from audit.redaction import redact
 
-# The session under which an agent's sensors call tools and ask models: one for each UTC day and run of its loop.
-#
-# A slice holds it as a runner holds any session, under a lease and all brakes. Between slices it sleeps; when its day
-# is over, or its loop has stopped, it is woken and ends (agents/sensors/slice.py).
-
-
-KEY: Final = "key"
-DAY: Final = "day"
-
-
-def day_of(now: datetime) -> str:
-    return now.astimezone(UTC).date().isoformat()
-
-
-def end_of_day(now: datetime) -> datetime:
-    return datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
-
-
-@transaction.atomic
-def sensor_session_claim(
-    *, agent: Agent, loop_pk: int, sensor_pk: int, fencing: int, owner: str, cap: Decimal | None, now: datetime
-) -> AgentSession | str | None:
-    """Today's session of the agent, held by the slice that holds the sensor; or why there is none to be had.
-
-    None while another slice holds it: that one gives it back, or its lease runs out. One that was halted, or reached a
-    limit, is not begun anew on the same day, unless the loop was.
-    """
-    if not _holds(sensor_pk, fencing, owner):
-        raise LeaseLost(f"Sensor {sensor_pk} is held by another slice now.")
-    day = day_of(now)
-    row = _latest(agent.pk, day)
-    if row is not None and row.status in TERMINAL:
-        began_at = AgentSession.objects.values_list("created_at", flat=True).get(pk=loop_pk)
-        if row.created_at >= began_at:
-            return f"the sensors' run of today has ended: {worded('reason', str(row.terminal_reason))}"
-        row = None
-    if row is None:
-        try:
-            row = session_create(
-                owner=agent.owner,
-                agent=agent,
-                mode=Mode.SENSOR,
-                max_cost_usd=cap,
-                params={KEY: f"agent:{agent.public_id}:sensors:{day}", DAY: day},
-                now=now,
-            )
-        except (NotAllowed, SessionHalted) as refused:
-            return str(refused)
-    # Claimed in this transaction, it need not be handed to a worker: whoever is, finds nothing to take.
-    AgentSession.objects.filter(pk=row.pk, status=Status.SLEEPING).update(status=Status.QUEUED, next_wake_at=None)
-    claimed = lease_claim(row.pk, owner=owner, now=now)
-    return claimed if claimed is not None else _why_not(row.pk)
-
-
-def _holds(sensor_pk: int, fencing: int, owner: str) -> bool:
-    """Under the sensor's lock, so that of two slices one makes the session."""
-    rows = Sensor.objects.filter(pk=sensor_pk, fencing=fencing, lease_owner=owner)
-    if transaction.get_connection().features.has_select_for_update:
-        rows = rows.select_for_update(no_key=True)
-    return rows.first() is not None
-
-
-def _latest(agent_pk: int, day: str) -> AgentSession | None:
-    rows = AgentSession.objects.filter(agent_id=agent_pk, mode=Mode.SENSOR, params__day=day)
-    return rows.order_by("-pk").first()
-
-
-def _why_not(pk: int) -> str | None:
-    row = AgentSession.objects.get(pk=pk)
-    if row.status == Status.RUNNING:
-        return None
-    if row.status == Status.WAITING:
-        return f"the sensors' run of today waits on {row.waiting_on}"
-    return f"the sensors' run of today is {row.status}"
-
-
-def sensor_sessions_renew(*, owner: str, now: datetime) -> int:
-    """Says that the slice is alive, for all sessions that it holds."""
-    mine = AgentSession.objects.filter(lease_owner=owner, status=Status.RUNNING, mode=Mode.SENSOR)
-    return mine.update(lease_until=now + lease_lifetime())
-
-
-def sensor_session_rest(session: AgentSession, *, now: datetime) -> None:
-    """Lets it sleep to the end of its day; to now, if its sensors are not wanted any more, or its loop is over."""
-    same_day = session.params[DAY] == day_of(now)
-    wake_at = end_of_day(now) if same_day and is_needed(session) else now
-    session_rest(session, Status.SLEEPING, wake_at=wake_at, now=now)
-    if wake_at != now and not is_needed(session):  # who ended its loop meanwhile has found it awake
-        sensor_sessions_let_go([session.agent_id or 0], now=now)
-
-
-def is_needed(session: AgentSession) -> bool:
-    """Its loop is under way, and its sensors are wanted."""
-    wanted = Sensor.objects.filter(agent__sessions=session, wanted=True).exists()
-    return wanted and AgentSession.objects.active().filter(agent=session.agent_id, mode=Mode.LOOP).exists()
-
-
-def sensor_sessions_let_go(agent_ids: Iterable[int], *, now: datetime) -> None:
-    """Those that sleep are woken, to end. One that a slice holds, or is about to, comes to rest with it."""
-    asleep = AgentSession.objects.filter(agent_id__in=list(agent_ids), mode=Mode.SENSOR, status=Status.SLEEPING)
-    with transaction.atomic():
-        free = [row.pk for row in asleep.select_for_update(no_key=True, skip_locked=True)]
-        asleep.filter(pk__in=free).update(next_wake_at=now)
-
-
-MOST_HELD: Final = 250
+MOST_HELD: Final = 250  # sensors of one slice
 MOST_SLICES: Final = 16
 NAME_CHARS: Final = 64
 PROBLEM_CHARS: Final = 500
+PREVIEW_CHARS: Final = 500
+QUOTED_CHARS: Final = 1_500
+DAY: Final = "day"  # in the params of a sensor session: the UTC day that it is for
+_NO_LEASE: Final[Mapping[str, Any]] = {"lease_owner": "", "lease_until": None, "fencing": F("fencing") + 1}
 
 
 @dataclass(frozen=True)
 class Held:
-    """A sensor in the hands of a slice, as it was when the slice took it."""
+    """A sensor that a slice has leased, with its row as it was at that moment."""
 
-    pk: int
-    agent_id: int
-    fencing: int
+    row: Sensor
     spec: SensorSpec
     definition: AgentDefinition
-    cursor: Mapping[str, Any] = field(default_factory=dict)
-    signals: Mapping[str, Any] = field(default_factory=dict)
-    failures: int = 0
-    next_due_at: datetime | None = None
-
-    @classmethod
-    def of(cls, row: Sensor, spec: SensorSpec, definition: AgentDefinition) -> "Held":
-        return cls(
-            pk=row.pk,
-            agent_id=row.agent_id,
-            fencing=row.fencing,
-            spec=spec,
-            definition=definition,
-            cursor=row.cursor,
-            signals=row.signals,
-            failures=row.failures,
-            next_due_at=row.next_due_at,
-        )
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What of a slice's sensors is still its own: by id, the fencing number; by agent, the loop that they are for."""
+class LeaseState:
+    """What a slice still holds: fencing numbers by sensor, and loop sessions by agent."""
 
     fencing: Mapping[int, int]
     loops: Mapping[int, int]
 
     def holds(self, held: Held) -> bool:
-        return self.fencing.get(held.pk) == held.fencing and held.agent_id in self.loops
+        return self.fencing.get(held.row.pk) == held.row.fencing and held.row.agent_id in self.loops
 
 
-# --- As the definition says, while the loop runs ---
+@dataclass(frozen=True)
+class FiredSignal:
+    """A signal that fired on `items`, oldest first. One `occurrence` alerts and spawns once."""
+
+    name: str
+    score: str
+    occurrence: str
+    items: tuple[Any, ...] = ()
+    notify: bool = True
+    spawn: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The result of a look at a source: data, oldest first.
+
+    `unchanged`: the source reports that nothing is new. `late`: no look, but scores of data handed in before.
+    """
+
+    held: Held
+    at: datetime
+    items: tuple[Any, ...] = ()
+    unchanged: bool = False
+    late: bool = False
+    cursor: Mapping[str, Any] = field(default_factory=dict)
+    signals: Mapping[str, Any] = field(default_factory=dict)
+    fired: tuple[FiredSignal, ...] = ()
+    problem: str = ""
+    next_due_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A look that failed. `failures` counts them in a row; `notify` sends the owner a notification."""
+
+    held: Held
+    at: datetime
+    problem: str
+    failures: int
+    wait_seconds: float
+    notify: bool = False
+    cursor: Mapping[str, Any] | None = None
+    next_due_at: datetime | None = None
+
+
+# --- Text of readings ---
+
+
+def safe_text(text: str) -> str:
+    """Remove secrets and characters that a database cannot store."""
+    return redact(str(storable(text)))
+
+
+def line_of(item: Any) -> str:
+    """Return a value as text; JSON on one line unless it is text already."""
+    return item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
+
+
+def preview(item: Any) -> str:
+    """Return the beginning of a value as text that can be stored."""
+    return safe_text(line_of(item)[: 2 * PREVIEW_CHARS])[:PREVIEW_CHARS]
+
+
+def quote(items: Sequence[Any]) -> str:
+    """Quote data that were scored together: as many of the newest as fit, and their number."""
+    if len(items) == 1:
+        return preview(items[0])
+    quotes: list[str] = []
+    left = QUOTED_CHARS
+    for item in reversed(items):
+        text = preview(item)
+        if quotes and len(text) > left:
+            break
+        quotes.insert(0, text)
+        left -= len(text)
+    newest = f", the newest {len(quotes)}" if len(quotes) < len(items) else ""
+    return f"{len(items)} judged together{newest}: {' | '.join(quotes)}"
+
+
+# --- Rows of a definition ---
 
 
 @transaction.atomic
 def sensors_sync(agent: Agent, definition: AgentDefinition, now: datetime) -> None:
-    """Rows for what the definition names, and for nothing else. A sensor that did not change goes on undisturbed."""
+    """Create, change and delete rows to match the definition. Unchanged sensors keep their lease."""
     rows = {row.name: row for row in _locked(Sensor.objects.filter(agent=agent))}
     wanted = loop_current(agent.pk) is not None
-    said = _said(definition)
-    for name, (kind, config, problem) in said.items():
+    declared = _declared(definition)
+    for name, (kind, config, problem) in declared.items():
         row = rows.get(name) or Sensor(agent=agent, name=name, wanted=wanted)
         if row.pk is None or (row.kind, row.config) != (kind, config) or row.state == SensorState.INVALID:
             _rewrite(row, kind, config, problem, now=now)
-    Sensor.objects.filter(pk__in=[row.pk for name, row in rows.items() if name not in said]).delete()
+    Sensor.objects.filter(pk__in=[row.pk for name, row in rows.items() if name not in declared]).delete()
 
 
-def _said(definition: AgentDefinition) -> dict[str, tuple[SensorKind, dict[str, Any], str]]:
-    """By name: kind, configuration, and why it cannot run, if it cannot."""
-    said: dict[str, tuple[SensorKind, dict[str, Any], str]] = {}
-    for one in definition.broken_sensors:
-        said[one.name[:NAME_CHARS]] = one.kind, {}, one.problem
-    for spec in definition.sensors:
-        said[spec.name] = spec.type, spec.model_dump(mode="json"), ""
-    return said
+def _declared(definition: AgentDefinition) -> dict[str, tuple[SensorKind, dict[str, Any], str]]:
+    """Return kind, configuration and problem of each sensor by name; no problem: it can run."""
+    broken = {one.name[:NAME_CHARS]: (one.kind, dict[str, Any](), one.problem) for one in definition.broken_sensors}
+    return broken | {spec.name: (spec.type, spec.model_dump(mode="json"), "") for spec in definition.sensors}
 
 
 def _rewrite(row: Sensor, kind: SensorKind, config: dict[str, Any], problem: str, *, now: datetime) -> None:
@@ -219,26 +172,39 @@ def _rewrite(row: Sensor, kind: SensorKind, config: dict[str, Any], problem: str
 
 
 @transaction.atomic
-def sensors_want(agent: Agent, wanted: bool, now: datetime) -> None:  # noqa: FBT001 the loop starts or stops them
-    """Starts or stops all sensors of an agent, whose row the caller holds. What holds them notices within a second or
-    two; the ticker hands them out. One that was set aside, not by its own text, is tried anew.
+def sensors_start(agent: Agent, now: datetime) -> None:
+    """Start an agent's sensors; the ticker hands them out. The caller has locked the agent.
 
-    Nobody who stops waits for a slice: a sensor that is being written is left, and the ticker stops it later.
+    Sensors that were set aside are tried again, unless their own definition is broken.
     """
     rows = Sensor.objects.filter(agent=agent)
-    if not wanted:
-        free = [row.pk for row in rows.filter(wanted=True).select_for_update(no_key=True, skip_locked=True)]
-        let_go = {"lease_owner": "", "lease_until": None, "fencing": F("fencing") + 1}
-        Sensor.objects.filter(pk__in=free).update(wanted=False, **let_go)
-        sensor_sessions_let_go([agent.pk], now=now)
-        return
-    again = Q(state__in=[SensorState.UNRESOLVED, SensorState.FAILING]) | Q(~Q(config={}), state=SensorState.INVALID)
-    rows.filter(again).update(state=SensorState.WAITING, problem="")
+    retry = Q(state__in=[SensorState.UNRESOLVED, SensorState.FAILING]) | Q(~Q(config={}), state=SensorState.INVALID)
+    rows.filter(retry).update(state=SensorState.WAITING, problem="")
     rows.filter(wanted=False).update(wanted=True, failures=0, next_due_at=now)
 
 
+@transaction.atomic
+def sensors_stop(agent: Agent, now: datetime) -> None:
+    """Stop an agent's sensors; slices notice within two seconds. The caller has locked the agent.
+
+    Does not wait for a slice: a sensor that is being written is skipped, and the ticker stops it later.
+    """
+    rows = Sensor.objects.filter(agent=agent, wanted=True).select_for_update(no_key=True, skip_locked=True)
+    Sensor.objects.filter(pk__in=[row.pk for row in rows]).update(wanted=False, **_NO_LEASE)
+    _sensor_sessions_wake(agent.pk, now=now)
+
+
+def sensor_reject(row: Sensor, *, state: SensorState, problem: str) -> None:
+    """Set a sensor aside that cannot run, until its definition changes or its loop starts again."""
+    rows = Sensor.objects.filter(pk=row.pk, fencing=row.fencing)
+    rows.update(state=state, problem=problem[:PROBLEM_CHARS], **_NO_LEASE)
+
+
+# --- Leases ---
+
+
 def loops_going() -> QuerySet[AgentSession]:
-    """The loops whose sensors may look: under way, not halted, of an agent that is on and an owner who is opted in."""
+    """Return the loops whose sensors may run: active, not halted, agent enabled, owner opted in."""
     return AgentSession.objects.active().filter(
         agents_may_run("owner"),
         Exists(Installation.objects.filter(pk=1, halt__isnull=True)),
@@ -248,12 +214,9 @@ def loops_going() -> QuerySet[AgentSession]:
     )
 
 
-# --- One holder ---
-
-
 @transaction.atomic
 def sensors_lease(*, owner: str, now: datetime, limit: int = MOST_HELD) -> list[Sensor]:
-    """Takes sensors that nobody holds, those of an agent together, the longest unheld first."""
+    """Lease sensors that nobody holds: all of an agent together, the longest unheld first."""
     agents: list[int] = []
     room = limit
     for agent_id, number in _agents_unheld(now)[:limit]:
@@ -261,99 +224,101 @@ def sensors_lease(*, owner: str, now: datetime, limit: int = MOST_HELD) -> list[
             break
         agents.append(agent_id)
         room -= number
-    return _take(agents, owner=owner, now=now)
+    return _lease(agents, owner=owner, now=now)
 
 
 @transaction.atomic
 def sensors_adopt(*, owner: str, agent_ids: Iterable[int], now: datetime) -> list[Sensor]:
-    """Sensors that have been added to agents whose others this slice holds already."""
-    fresh = Sensor.objects.unheld(now).filter(agent_id__in=list(agent_ids))
-    return _take(sorted(set(fresh.values_list("agent_id", flat=True))), owner=owner, now=now)
+    """Lease sensors that were added to agents whose other sensors this slice holds."""
+    added = Sensor.objects.unheld(now).filter(agent_id__in=list(agent_ids))
+    return _lease(sorted(set(added.values_list("agent_id", flat=True))), owner=owner, now=now)
 
 
 def _agents_unheld(now: datetime) -> QuerySet[Sensor, tuple[int, int]]:
-    """Agents with sensors that nobody holds, and how many; not those of which some slice holds a part."""
+    """Return agents with their number of unheld sensors; not those that a slice holds in part."""
     held = Sensor.objects.held(now).filter(agent_id=OuterRef("agent_id"))
     unheld = Sensor.objects.unheld(now).filter(~Exists(held), agent_id__in=loops_going().values("agent_id"))
     grouped = unheld.order_by().values("agent_id").annotate(number=Count("pk"), since=Min("lease_until"))
     return grouped.order_by(F("since").asc(nulls_first=True), "agent_id").values_list("agent_id", "number")
 
 
-def _take(agent_ids: list[int], *, owner: str, now: datetime) -> list[Sensor]:
+def _lease(agent_ids: list[int], *, owner: str, now: datetime) -> list[Sensor]:
     rows = _locked(Sensor.objects.running().filter(agent_id__in=agent_ids)) if agent_ids else []
     taken = {row.agent_id for row in rows if row.is_held(now) and row.lease_owner != owner}
     free = [row.pk for row in rows if row.agent_id not in taken and row.lease_owner != owner]
     if not free:
         return []
-    mine = Sensor.objects.filter(pk__in=free)
-    mine.update(lease_owner=owner, lease_until=now + lease_lifetime(), fencing=F("fencing") + 1)
-    return list(mine.select_related("agent").order_by("pk"))
+    leased = Sensor.objects.filter(pk__in=free)
+    leased.update(lease_owner=owner, lease_until=now + lease_lifetime(), fencing=F("fencing") + 1)
+    return list(leased.select_related("agent").order_by("pk"))
 
 
 def _locked(rows: QuerySet[Sensor]) -> list[Sensor]:
-    """In one order for everybody. SQLite's transaction is the lock."""
-    if transaction.get_connection().features.has_select_for_update:
-        rows = rows.select_for_update(no_key=True)
-    return list(rows.order_by("pk"))
+    """Lock rows in the order of their ids. On SQLite the transaction is the lock."""
+    return list(rows.select_for_update(no_key=True).order_by("pk"))
 
 
-def sensors_renew(*, owner: str, now: datetime) -> int:
-    """Says that the slice is alive, for all that it holds."""
-    return Sensor.objects.filter(lease_owner=owner, wanted=True).update(lease_until=now + lease_lifetime())
+def lease_state(*, owner: str) -> LeaseState:
+    """Read what a slice still holds: two statements, however many sensors there are."""
+    held = list(Sensor.objects.running().filter(lease_owner=owner).values_list("pk", "fencing", "agent_id"))
+    agents = {agent_id for *_, agent_id in held}
+    loops = loops_going().filter(agent_id__in=agents).order_by("pk").values_list("agent_id", "pk")
+    return LeaseState(
+        fencing={pk: fencing for pk, fencing, _ in held},
+        loops={agent_id: pk for agent_id, pk in loops if agent_id is not None},
+    )
 
 
-def sensors_standing(*, owner: str) -> Standing:
-    """Two reads, whatever the number of sensors."""
-    rows = Sensor.objects.running().filter(lease_owner=owner).values_list("pk", "fencing", "agent_id")
-    held = list(rows)
-    return Standing({pk: fencing for pk, fencing, _ in held}, loops_of({agent_id for *_, agent_id in held}))
-
-
-def loops_of(agent_ids: Iterable[int]) -> dict[int, int]:
-    """The loop of each agent that may go on."""
-    found = loops_going().filter(agent_id__in=list(agent_ids)).order_by("pk").values_list("agent_id", "pk")
-    return {agent_id: pk for agent_id, pk in found if agent_id is not None}
+def leases_renew(*, owner: str, now: datetime) -> int:
+    """Renew the leases of a slice on its sensors and sensor sessions; return how many there were."""
+    until = now + lease_lifetime()
+    sessions = AgentSession.objects.filter(lease_owner=owner, status=Status.RUNNING, mode=Mode.SENSOR)
+    sensors = Sensor.objects.filter(lease_owner=owner, wanted=True)
+    return sensors.update(lease_until=until) + sessions.update(lease_until=until)
 
 
 @transaction.atomic
 def sensors_release(*, owner: str, shard: int, now: datetime) -> int:
-    """Gives everything back, and asks for the next slice in the same transaction while there is something to hold."""
-    released = _released(Sensor.objects.filter(lease_owner=owner), now)
+    """Release all sensors of a slice, and enqueue the next slice in the same transaction."""
+    released = _release(Sensor.objects.filter(lease_owner=owner), now)
     if released and Sensor.objects.unheld(now).exists():
         enqueue(TaskName.SENSOR_SLICE, shard)
     return released
 
 
 def sensors_drop(*, owner: str, pks: Iterable[int], now: datetime) -> int:
-    """Gives some back that may not go on, and goes on with the rest."""
-    return _released(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), now)
+    """Release some sensors of a slice that may not go on."""
+    return _release(Sensor.objects.filter(lease_owner=owner, pk__in=list(pks)), now)
 
 
-def _released(rows: QuerySet[Sensor], now: datetime) -> int:
+def _release(rows: QuerySet[Sensor], now: datetime) -> int:
     return rows.update(lease_owner="", lease_until=now, fencing=F("fencing") + 1)
 
 
-def sensor_reject(held: Held | Sensor, *, state: SensorState, problem: str) -> bool:
-    """Sets a sensor aside that cannot run as it is: until its definition changes or its loop starts anew."""
-    return bool(
-        Sensor.objects.filter(pk=held.pk, fencing=held.fencing).update(
-            state=state, problem=problem[:PROBLEM_CHARS], lease_owner="", lease_until=None, fencing=F("fencing") + 1
-        )
-    )
-
-
-# --- Handing out ---
+# --- Handing out, for the ticker and the supervisor ---
 
 
 def sensors_wanted() -> bool:
+    """Tell whether any sensor is to run."""
     return Sensor.objects.filter(wanted=True).exists()
 
 
+def sensors_unheld(now: datetime) -> bool:
+    """Tell whether a sensor that may run is held by nobody."""
+    return _agents_unheld(now).exists()
+
+
+def slices_alive(*, host: str, now: datetime) -> int:
+    """Count the slices of a host that hold sensors."""
+    rows = Sensor.objects.held(now).filter(lease_owner__startswith=f"{host}:")
+    return rows.values("lease_owner").distinct().count()
+
+
 def sensors_hand_over(now: datetime) -> int:
-    """Asks for as many slices as the sensors need that nobody holds; one read while no sensor is wanted."""
+    """Enqueue as many slices as the unheld sensors need. One statement while no sensor is wanted."""
     if not sensors_wanted():
         return 0
-    _let_go(now)
+    _stop_orphans(now)
     unheld = sum(number for _, number in _agents_unheld(now)[: MOST_SLICES * MOST_HELD])
     needed = min(-(-unheld // MOST_HELD), MOST_SLICES)
     missing = max(needed - waiting(now, Queue.SENSORS).count, 0) if needed else 0
@@ -362,106 +327,90 @@ def sensors_hand_over(now: datetime) -> int:
     return missing
 
 
-def _let_go(now: datetime) -> None:
-    """Stops the sensors of loops that are over, however they ended. A halted loop that still ends is left to end."""
-    under_way = AgentSession.objects.active().filter(mode=Mode.LOOP)
-    left = Sensor.objects.filter(~Exists(under_way.filter(agent_id=OuterRef("agent_id"))), wanted=True)
-    agents = Agent.objects.filter(pk__in=left.values("agent_id")).order_by("pk")
+def _stop_orphans(now: datetime) -> None:
+    """Stop the sensors of loops that are over, however they ended."""
+    active = AgentSession.objects.active().filter(mode=Mode.LOOP)
+    orphans = Sensor.objects.filter(~Exists(active.filter(agent_id=OuterRef("agent_id"))), wanted=True)
+    agents = Agent.objects.filter(pk__in=orphans.values("agent_id")).order_by("pk")
     for pk in agents.values_list("pk", flat=True)[:MOST_HELD]:
         with transaction.atomic():
             agent = Agent.objects.select_for_update(no_key=True, skip_locked=True).filter(pk=pk).first()
-            if agent is not None and not under_way.filter(agent=agent).exists():  # it may have been started meanwhile
-                sensors_want(agent, False, now)  # noqa: FBT003 as above
+            if agent is not None and not active.filter(agent=agent).exists():  # it may have been started meanwhile
+                sensors_stop(agent, now)
 
 
-def sensors_unheld(now: datetime) -> bool:
-    """True while sensors that may look are nobody's."""
-    return _agents_unheld(now).exists()
+# --- The sensor session ---
+#
+# An agent's sensors call tools and models under a session of their own: one for each UTC day and run of the loop. A
+# slice holds it under a lease and all brakes, like a runner. Between slices it sleeps; when its day or its loop is
+# over it is woken, and ends (`sensor_day` in agents/sensors/slice.py).
 
 
-def slices_alive(*, host: str, now: datetime) -> int:
-    """How many slices of a host hold sensors."""
-    rows = Sensor.objects.held(now).filter(lease_owner__startswith=f"{host}:")
-    return rows.values("lease_owner").distinct().count()
+def day_of(now: datetime) -> str:
+    return now.astimezone(UTC).date().isoformat()
 
 
-# --- What a look at a sensor's source came to, on its way from the slice that looked to the rows ---
+@transaction.atomic
+def sensor_session_claim(held: Held, *, loop_pk: int, owner: str, now: datetime) -> AgentSession | str | None:
+    """Claim today's session of the agent for a slice; or say why there is none to claim.
 
-
-SHOWN_CHARS: Final = 500
-QUOTED_CHARS: Final = 1_500
-
-
-@dataclass(frozen=True)
-class Fired:
-    """A signal that fired. `happening` names what it fired on: the same happening alerts and spawns once.
-
-    `items` are the data that were judged, oldest first.
+    None while another slice holds it. One that was halted, or reached a limit, is not replaced on the same day unless
+    the loop was started again.
     """
-
-    name: str
-    score: str
-    happening: str
-    items: tuple[Any, ...] = ()
-    notify: bool = True
-    spawn: str = ""
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What came of a look: data, oldest first. `same`: the source says that nothing is new, and is as it was.
-
-    `late`: no look, but what signals say of data that were handed in before.
-    """
-
-    held: Held
-    at: datetime
-    items: tuple[Any, ...] = ()
-    same: bool = False
-    late: bool = False
-    cursor: Mapping[str, Any] = field(default_factory=dict)
-    signals: Mapping[str, Any] = field(default_factory=dict)
-    fired: tuple[Fired, ...] = ()
-    problem: str = ""
-    next_due_at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A look that came to nothing, for the so-many-th time in a row; `tell` once, when the circuit opens."""
-
-    held: Held
-    at: datetime
-    problem: str
-    failures: int
-    wait_seconds: float
-    tell: bool = False
-    cursor: Mapping[str, Any] | None = None
-    next_due_at: datetime | None = None
+    rows = Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing, lease_owner=owner)
+    if not _locked(rows):  # under the sensor's lock, so that of two slices one creates the session
+        raise LeaseLost(f"Sensor {held.row.pk} is held by another slice now.")
+    agent = Agent.objects.select_related("owner").get(pk=held.row.agent_id)
+    day = day_of(now)
+    row = AgentSession.objects.filter(agent=agent, mode=Mode.SENSOR, params__day=day).order_by("-pk").first()
+    if row is not None and row.status in TERMINAL:
+        loop_started_at = AgentSession.objects.values_list("created_at", flat=True).get(pk=loop_pk)
+        if row.created_at >= loop_started_at:
+            return f"today's sensor session has ended: {worded('reason', str(row.terminal_reason))}"
+        row = None
+    if row is None:
+        try:
+            row = session_create(
+                owner=agent.owner,
+                agent=agent,
+                mode=Mode.SENSOR,
+                max_cost_usd=held.definition.max_cost_usd,
+                params={"key": f"agent:{agent.public_id}:sensors:{day}", DAY: day},
+                now=now,
+            )
+        except (NotAllowed, SessionHalted) as refused:
+            return str(refused)
+    # Queued and claimed in one transaction: no worker can take it in between.
+    AgentSession.objects.filter(pk=row.pk, status=Status.SLEEPING).update(status=Status.QUEUED, next_wake_at=None)
+    return lease_claim(row.pk, owner=owner, now=now) or _unclaimable(row.pk)
 
 
-def shown(item: Any) -> str:
-    """The beginning of a value, as text that can be kept."""
-    text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
-    return plain(text[: 2 * SHOWN_CHARS])[:SHOWN_CHARS]
+def _unclaimable(pk: int) -> str | None:
+    row = AgentSession.objects.get(pk=pk)
+    if row.status == Status.RUNNING:
+        return None
+    if row.status == Status.WAITING:
+        return f"today's sensor session waits for {row.waiting_on}"
+    return f"today's sensor session is {row.status}"
 
 
-def quoted(items: Sequence[Any]) -> str:
-    """Data that were judged together, oldest first; as many of the newest as fit, and how many there are."""
-    if len(items) == 1:
-        return shown(items[0])
-    quotes: list[str] = []
-    left = QUOTED_CHARS
-    for item in reversed(items):
-        quote = shown(item)
-        if quotes and len(quote) > left:
-            break
-        quotes.insert(0, quote)
-        left -= len(quote)
-    newest = f", the newest {len(quotes)}" if len(quotes) < len(items) else ""
-    return f"{len(items)} judged together{newest}: {' | '.join(quotes)}"
+def sensor_session_rest(session: AgentSession, *, now: datetime) -> None:
+    """Let it sleep until its day ends; wake it now if its day is over or its sensors are not wanted."""
+    wake_at = next_day(now) if session.params[DAY] == day_of(now) and sensor_session_is_needed(session) else now
+    session_rest(session, Status.SLEEPING, wake_at=wake_at, now=now)
+    if wake_at != now and not sensor_session_is_needed(session):  # its loop ended meanwhile, and found it awake
+        _sensor_sessions_wake(session.agent_id or 0, now=now)
 
 
-def plain(text: str) -> str:
-    """Without secrets, and without what no database holds."""
-    return redact(str(storable(text)))
+def sensor_session_is_needed(session: AgentSession) -> bool:
+    """Tell whether its sensors are wanted and its loop is active."""
+    wanted = Sensor.objects.filter(agent__sessions=session, wanted=True).exists()
+    return wanted and AgentSession.objects.active().filter(agent=session.agent_id, mode=Mode.LOOP).exists()
+
+
+def _sensor_sessions_wake(agent_id: int, *, now: datetime) -> None:
+    """Wake the sleeping ones, to end. One that a slice holds ends when the slice puts it to rest."""
+    asleep = AgentSession.objects.filter(agent_id=agent_id, mode=Mode.SENSOR, status=Status.SLEEPING)
+    with transaction.atomic():
+        free = [row.pk for row in asleep.select_for_update(no_key=True, skip_locked=True)]
+        asleep.filter(pk__in=free).update(next_wake_at=now)

@@ -1,155 +1,87 @@
-"""A sensor at work: what its kinds have in common. It looks, has its signals judged, and hands in what it found.
+"""The base of the three kinds of sensors: look at a source, have the signals scored, hand in the result.
 
-Beside its looks it sees to what was left: signals that could not be judged when there was something to judge.
-
-Each runs as one task of a slice's event loop and never touches the database itself: what it hands in is written by the
-slice, and it waits for that. So there is at most one result of a sensor under way, and a source that is faster than the
-database is read no faster than it can be written.
+Each sensor is one task in the event loop of a slice and never touches the database: the slice writes what it hands in,
+and the sensor waits for that. So a source is read no faster than its readings can be written. Beside its looks, a
+sensor retries the signals that could not be scored before.
 """
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from time import monotonic
 from typing import Any, ClassVar, Final
 
-from watchfiles import awatch
-
 from agents.conf import clock
 from agents.net.streams import StreamingClient
-from agents.sensors.rows import Failure, Held, Reading
-from agents.sensors.signals import Asking, Judging, is_to_be_told, wait_after
+from agents.policy.backoff import backoff
+from agents.sensors.calls import SensorCalls
+from agents.sensors.file_change_watcher import FileChangeWatcher
+from agents.sensors.rows import Failure, FiredSignal, Held, Reading
+from agents.sensors.signals import SignalScoring
+
+LONGEST_INTERVAL: Final = 300.0
+FAILURES_BEFORE_NOTICE: Final = 10  # in a row; the owner is notified once
+RETRY_CHECK_SECONDS: Final = 1.0  # between two checks for signals that are due
 
 logger = logging.getLogger(__name__)
 
 
-# --- Tells sensors that something has changed in a folder, so that they look: one watcher for a whole slice ---
-#
-# A hint is no news: what has changed is found by looking. A hint that is lost costs time only, for every slice begins
-# with a look. Folders are watched singly, not recursively: the system's recursion would follow links out of them.
-
-
-GROUPED_MS: Final = 200
-STEP_MS: Final = 50
-WAIT_MS: Final = 1_000
-PAUSE_SECONDS: Final = 1.0
-MOST_FOLDERS: Final = 4_096
-logging.getLogger("watchfiles.main").setLevel(logging.WARNING)  # it logs how many changes, for each of them
-
-
-class Hints:
-    """`listen` says who is woken for which folders; `run` watches until it is cancelled."""
-
-    def __init__(self) -> None:
-        self._folders: dict[asyncio.Event, frozenset[str]] = {}
-        self._fresh: set[asyncio.Event] = set()  # woken once more when they are watched: what came before gave no hint
-        self._changed = asyncio.Event()
-        self._stop = asyncio.Event()
-
-    def listen(self, woken: asyncio.Event, folders: Iterable[str]) -> None:
-        wanted = frozenset(folders)
-        if self._folders.get(woken) != wanted:
-            self._folders[woken] = wanted
-            self._fresh.add(woken)
-            self._restart()
-
-    def leave(self, woken: asyncio.Event) -> None:
-        self._fresh.discard(woken)
-        if self._folders.pop(woken, None):
-            self._restart()
-
-    def _restart(self) -> None:
-        self._changed.set()
-        self._stop.set()
-
-    async def run(self) -> None:
-        while True:
-            self._changed.clear()
-            listeners = dict(self._folders)
-            paths = sorted({folder for wanted in listeners.values() for folder in wanted})[:MOST_FOLDERS]
-            if not paths:
-                await self._changed.wait()
-                continue
-            self._stop = asyncio.Event()
-            try:
-                await self._watch(paths, listeners)
-            except (OSError, RuntimeError) as error:  # a folder has gone, or the system has no watches left
-                logger.info("folders are not watched for a moment: %s", error)
-                for woken in listeners:
-                    woken.set()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(PAUSE_SECONDS):
-                        await self._changed.wait()
-
-    async def _watch(self, paths: list[str], listeners: Mapping[asyncio.Event, frozenset[str]]) -> None:
-        watching = awatch(
-            *paths,
-            watch_filter=None,
-            debounce=GROUPED_MS,
-            step=STEP_MS,
-            rust_timeout=WAIT_MS,
-            stop_event=self._stop,
-            recursive=False,
-            yield_on_timeout=True,
-        )
-        async with aclosing(watching) as groups:
-            async for changed in groups:
-                self._tell(changed, listeners)
-
-    def _tell(self, changed: Iterable[tuple[object, str]], listeners: Mapping[asyncio.Event, frozenset[str]]) -> None:
-        places = {place for _, path in changed for place in (path, str(Path(path).parent))}
-        for woken, folders in listeners.items():
-            if woken in self._fresh or not folders.isdisjoint(places):
-                woken.set()
-        self._fresh -= listeners.keys()
-
-
-REST_SECONDS: Final = 1.0  # between two looks at what was left
-
-
 class Failed(Exception):
-    """A look came to nothing; the text says why, to a person."""
+    """A look failed; the text tells a person why."""
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a slice has for its sensors. `second` is how long a second of their waits is; tests make it shorter."""
+class SensorServices:
+    """What a slice provides to its sensors. Waits are multiplied by `time_scale`, which tests make smaller."""
 
     hand_in: Callable[[Reading | Failure], Awaitable[bool]]
     loop_of: Callable[[int], int]
-    asking: Asking
+    calls: SensorCalls
     client: StreamingClient
     fetches: asyncio.Semaphore
     files: Executor
-    hints: Hints
-    second: float = 1.0
+    watcher: FileChangeWatcher
+    time_scale: float = 1.0
 
 
 class Sensing:
-    """Subclasses say in `run` when to look, and at what."""
+    """One sensor at work. Subclasses implement `run`."""
 
-    pause: ClassVar[float] = 1.0  # seconds after the first failure, for those without an interval
+    pause: ClassVar[float] = 1.0  # seconds after the first failure, for sensors without an interval
 
-    def __init__(self, held: Held, desk: Desk) -> None:
+    def __init__(self, held: Held, services: SensorServices) -> None:
         self.held = held
         self.spec = held.spec
-        self.desk = desk
-        self.cursor: dict[str, Any] = dict(held.cursor)
-        self.judging = Judging(held, desk.asking, desk.second)
-        self.failures = held.failures
+        self.services = services
+        self.cursor: dict[str, Any] = dict(held.row.cursor)
+        self.scoring = SignalScoring(held, services.calls, services.time_scale)
+        self.failures = held.row.failures
         self.busy = 0
         self._looks = 0
-        self._turn = asyncio.Lock()  # one result at a time
+        self._result_lock = asyncio.Lock()
+
+    async def work(self) -> None:
+        """Run until it is cancelled or the slice loses the sensor."""
+        retries = asyncio.create_task(self._retry_signals())
+        try:
+            await self.run()
+        finally:
+            retries.cancel()
+            await asyncio.wait([retries])
+            if not retries.cancelled() and (error := retries.exception()):
+                logger.error("sensor %s: signals could not be retried", self.held.row.pk, exc_info=error)
+
+    async def run(self) -> None:
+        raise NotImplementedError
 
     @contextmanager
-    def at_it(self) -> Iterator[None]:
-        """Inside, it is in the middle of something: a slice that ends lets it finish, for a moment."""
+    def working(self) -> Iterator[None]:
+        """Mark the sensor busy: a slice that ends waits for it, up to its grace period."""
         self.busy += 1
         try:
             yield
@@ -157,132 +89,112 @@ class Sensing:
             self.busy -= 1
 
     @asynccontextmanager
-    async def _at_its_turn(self) -> AsyncIterator[None]:
-        with self.at_it():
-            async with self._turn:
+    async def _one_result(self) -> AsyncIterator[None]:
+        with self.working():
+            async with self._result_lock:
                 yield
-
-    async def work(self) -> None:
-        """Looks, and sees to what was left, until it is cancelled or the sensor is not ours any more."""
-        beside = asyncio.create_task(self._see_to_what_was_left())
-        try:
-            await self.run()
-        finally:
-            beside.cancel()
-            await asyncio.wait([beside])
-            if not beside.cancelled() and (error := beside.exception()):
-                logger.error("sensor %s: nothing saw to what was left", self.held.pk, exc_info=error)
-
-    async def run(self) -> None:
-        raise NotImplementedError
 
     @property
     def loop_pk(self) -> int:
-        return self.desk.loop_of(self.held.agent_id)
-
-    def happening(self, what: str = "") -> str:
-        """A name for what is about to be judged: of its own, or that of what the source has named."""
-        if what:
-            return hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self._looks += 1
-        return f"{self.held.fencing}.{self._looks}"
-
-    def seconds_until_due(self) -> float:
-        """By the clock when the slice took it; from then on by one that nobody can set. Never longer than a backoff."""
-        if self.held.next_due_at is None:
-            return 0.0
-        left = (self.held.next_due_at - clock()).total_seconds()
-        return min(max(left, 0.0), wait_after(max(self.failures, 1), self.interval) * self.desk.second)
+        return self.services.loop_of(self.held.row.agent_id)
 
     @property
     def interval(self) -> float:
         return float(self.spec.interval or self.pause)
 
-    def due_at(self, seconds: float) -> datetime:
-        return clock() + timedelta(seconds=max(seconds, 0))
+    def occurrence(self, source_id: str = "") -> str:
+        """Return a name for what is about to be scored: from the source's own id, or a new one."""
+        if source_id:
+            return hashlib.sha256(source_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._looks += 1
+        return f"{self.held.row.fencing}.{self._looks}"
 
-    # --- What came of a look ---
+    def seconds_until_due(self) -> float:
+        """Return the seconds until the first look in this slice, never longer than the back-off."""
+        if self.held.row.next_due_at is None:
+            return 0.0
+        left = (self.held.row.next_due_at - clock()).total_seconds()
+        return min(max(left, 0.0), self._backoff() * self.services.time_scale)
 
-    async def tell(
+    def _backoff(self) -> float:
+        """Return the seconds to wait after the failures so far: never less than the interval."""
+        return backoff(self.failures, first=self.interval, longest=LONGEST_INTERVAL)
+
+    # --- Results ---
+
+    async def hand_in_reading(
         self,
         items: Sequence[Any],
         *,
-        happening: str = "",
-        judged: Sequence[Any] | None = None,
+        occurrence: str = "",
+        to_score: Sequence[Any] | None = None,
         mark: str = "",
-        same: bool = False,
+        unchanged: bool = False,
         problem: str = "",
         due: float | None = None,
     ) -> bool:
-        """Hands a reading in. `judged` is what the signals look at, if not the data itself. False: not ours any more.
+        """Have a reading scored and written. False: the slice has lost the sensor.
 
-        `mark` tells the readings of a source apart that shows all it has each time: one that is like the last is not
-        judged again. `due` is when the next look is, on the clock of this process.
+        The signals score `to_score`, by default the items. A source that shows all it has each time gives a `mark`: a
+        reading with the mark of the last is not scored again. `due` is the next look, on the monotonic clock.
         """
-        async with self._at_its_turn():
-            if looked_at := items if judged is None else judged:
-                self.judging.take(looked_at, happening, mark)
-            fired, problems = await self.judging.judge(self.loop_pk)
+        async with self._one_result():
+            if added := items if to_score is None else to_score:
+                self.scoring.add(added, occurrence, mark)
+            fired, problems = await self.scoring.score_due(self.loop_pk)
             self.failures = 0
-            return await self.desk.hand_in(
-                Reading(
-                    held=self.held,
-                    at=clock(),
+            return await self.services.hand_in(
+                self._reading(
+                    fired,
+                    [problem, *problems],
                     items=tuple(items),
-                    same=same,
+                    unchanged=unchanged,
                     cursor=dict(self.cursor),
-                    signals=self.judging.state(),
-                    fired=tuple(fired),
-                    problem="; ".join([*filter(None, [problem]), *problems]),
-                    next_due_at=None if due is None else self.due_at(due - monotonic()),
+                    next_due_at=None if due is None else _at(due - monotonic()),
                 )
             )
 
-    async def _see_to_what_was_left(self) -> None:
-        mine = True
-        while mine:
-            await asyncio.sleep(REST_SECONDS * self.desk.second)
-            if self.judging.is_due() and not self._turn.locked():
-                mine = await self._tell_late()
+    def _reading(self, fired: Sequence[FiredSignal], problems: Sequence[str], **fields: Any) -> Reading:
+        problem = "; ".join(filter(None, problems))
+        signals = self.scoring.state()
+        return Reading(self.held, clock(), signals=signals, fired=tuple(fired), problem=problem, **fields)
 
-    async def _tell_late(self) -> bool:
-        """Hands in what signals say now of data that was handed in before."""
-        async with self._at_its_turn():
-            fired, problems = await self.judging.judge(self.loop_pk)
-            return await self.desk.hand_in(
-                Reading(
-                    held=self.held,
-                    at=clock(),
-                    items=self.all_there_is(),
-                    late=True,
-                    signals=self.judging.state(),
-                    fired=tuple(fired),
-                    problem="; ".join(problems),
-                )
-            )
+    async def _retry_signals(self) -> None:
+        held = True
+        while held:
+            await asyncio.sleep(RETRY_CHECK_SECONDS * self.services.time_scale)
+            if self.scoring.is_due() and not self._result_lock.locked():
+                held = await self._hand_in_late_scores()
 
-    def all_there_is(self) -> tuple[Any, ...]:
-        """What a field gets whose signal fires late, if that is not just what was judged."""
+    async def _hand_in_late_scores(self) -> bool:
+        """Hand in scores of data that were handed in before."""
+        async with self._one_result():
+            fired, problems = await self.scoring.score_due(self.loop_pk)
+            return await self.services.hand_in(self._reading(fired, problems, items=self.late_items(), late=True))
+
+    def late_items(self) -> tuple[Any, ...]:
+        """Return what a gated field gets when its signal fires late, if not the scored data."""
         return ()
 
     async def fail(self, problem: str) -> float | None:
-        """Hands a failure in; the seconds to wait before the next look, or None when the sensor is not ours any more.
-
-        The wait is in real seconds.
-        """
+        """Hand in a failure; return the real seconds to wait, or None when the slice has lost the sensor."""
         self.failures += 1
-        wait = wait_after(self.failures, self.interval)
-        real = wait * self.desk.second
-        mine = await self.desk.hand_in(
+        wait = self._backoff()
+        real = wait * self.services.time_scale
+        held = await self.services.hand_in(
             Failure(
                 held=self.held,
                 at=clock(),
                 problem=problem,
                 failures=self.failures,
                 wait_seconds=wait,
-                tell=is_to_be_told(self.failures),
+                notify=self.failures == FAILURES_BEFORE_NOTICE,
                 cursor=dict(self.cursor),
-                next_due_at=self.due_at(real),
+                next_due_at=_at(real),
             )
         )
-        return real if mine else None
+        return real if held else None
+
+
+def _at(seconds: float) -> datetime:
+    return clock() + timedelta(seconds=max(seconds, 0))

@@ -1,8 +1,8 @@
-"""A slice: up to 250 sensors in one event loop for most of a minute, then they are given back and handed out anew.
+"""A slice: up to 250 sensors in one event loop for most of a minute; then they are released and handed out again.
 
-The loop waits for sources; it never waits for the database. One thread reads and writes rows: results in batches, a few
-transactions a second; every second it looks what is still ours, and whether anybody has halted it. A slice whose lease
-cannot be renewed stops by itself before anybody else may take its sensors.
+The event loop waits for sources and never for the database. One thread reads and writes rows: results in batches, a few
+transactions a second, and every second what the slice still holds and whether it was halted. A slice that cannot renew
+its lease ends before anybody else may take its sensors.
 """
 
 import asyncio
@@ -15,77 +15,46 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from django.db import DatabaseError, close_old_connections, connections
 
 from agents.conf import clock, heartbeat_seconds, lease_lifetime, sensor_slice_lifetime
 from agents.enums import SensorKind
+from agents.loop.pacing import next_day
 from agents.models import AgentSession
 from agents.net.streams import StreamingClient
+from agents.sensors.calls import SensorCalls
+from agents.sensors.file_change_watcher import FileChangeWatcher
 from agents.sensors.poll import Poll
 from agents.sensors.rows import (
     DAY,
     MOST_HELD,
     Failure,
     Held,
+    LeaseState,
     Reading,
-    Standing,
     day_of,
-    end_of_day,
-    is_needed,
-    sensor_sessions_renew,
+    lease_state,
+    leases_renew,
+    sensor_session_is_needed,
     sensors_adopt,
     sensors_drop,
     sensors_lease,
     sensors_release,
-    sensors_renew,
-    sensors_standing,
 )
-from agents.sensors.sensing import Desk, Hints, Sensing
-from agents.sensors.signals import Asking
+from agents.sensors.sensing import Sensing, SensorServices
 from agents.sensors.stream import Stream
-from agents.sensors.validation import fitting
+from agents.sensors.validation import runnable
 from agents.sensors.watch import Watch
 from agents.sensors.writes import sensor_spawn, sensors_write
 from agents.types import Asleep, End, Finished
 from audit.redaction import redact_exception
 
-logger = logging.getLogger(__name__)
-
-
-# --- The engine of sensor sessions outside of slices: one whose day is over, or whose loop has stopped, ends ---
-
-
-def sensor_day(session: AgentSession) -> End:
-    now = clock()
-    return Asleep(end_of_day(now)) if session.params[DAY] == day_of(now) and is_needed(session) else Finished()
-
-
-# --- Asked to stop: one bit that the process which starts the workers shares with them ---
-#
-# A slice takes a worker for most of a minute, and workers are let finish what they do; this makes slices finish
-# early. It is shared memory without a lock: a worker that is killed cannot leave it locked behind.
-
-
-# Made when the module is first imported, which must be before the workers are forked.
-_asked = get_context("fork").RawValue("b", 0)
-
-
-def ask_to_stop() -> None:
-    _asked.value = 1
-
-
-def asked_to_stop() -> bool:
-    return bool(_asked.value)
-
-
-Result = TypeVar("Result")
-
 LONGEST: Final = 240.0  # the queue ends a task after 300 seconds
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 0.2
-MOST_WRITTEN: Final = 25  # in one transaction: others wait for it, on SQLite all of them
+MOST_WRITTEN: Final = 25  # in one transaction: other writers wait for it, on SQLite all of them
 GRACE_SECONDS: Final = 1.5
 CALLS_AT_ONCE: Final = 16
 FETCHES_AT_ONCE: Final = 64
@@ -95,175 +64,224 @@ KINDS: Final[dict[str, type[Sensing]]] = {
     SensorKind.WATCH: Watch,
     SensorKind.STREAM: Stream,
 }
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+# Shared with the workers: makes their slices finish early, where a worker would be let finish its minute. Made at the
+# first import, before workers are forked. Without a lock: a worker that is killed cannot leave it locked.
+_stop_requested = get_context("fork").RawValue("b", 0)
+
+
+def ask_to_stop() -> None:
+    """Make the slices of all workers end early."""
+    _stop_requested.value = 1
+
+
+def asked_to_stop() -> bool:
+    return bool(_stop_requested.value)
+
+
+def sensor_day(session: AgentSession) -> End:
+    """The engine of sensor sessions outside of slices: end when the day or the loop is over."""
+    now = clock()
+    needed = session.params[DAY] == day_of(now) and sensor_session_is_needed(session)
+    return Asleep(next_day(now)) if needed else Finished()
 
 
 def run_slice(
-    shard: int, *, seconds: float | None = None, second: float = 1.0, over: Callable[[], bool] = asked_to_stop
+    shard: int, *, seconds: float | None = None, time_scale: float = 1.0, over: Callable[[], bool] = asked_to_stop
 ) -> int:
-    """Minds sensors until its time is over, or `over` says so; returns how many it had."""
+    """Run sensors until the time is up or `over` says so; return how many there were at the start."""
     if over():
         return 0
-    lasts = min(sensor_slice_lifetime().total_seconds() if seconds is None else seconds, LONGEST)
-    return asyncio.run(Slice(shard, lasts=lasts, second=second, over=over).run())
+    duration = min(sensor_slice_lifetime().total_seconds() if seconds is None else seconds, LONGEST)
+    return asyncio.run(Slice(shard, duration=duration, time_scale=time_scale, over=over).run())
 
 
 class Slice:
-    def __init__(self, shard: int, *, lasts: float, second: float, over: Callable[[], bool]) -> None:
+    def __init__(self, shard: int, *, duration: float, time_scale: float, over: Callable[[], bool]) -> None:
         self.owner = f"{platform.node()}:{os.getpid()}:{secrets.token_hex(4)}"[-96:]
-        self._shard, self._lasts, self._second, self._over = shard, lasts, second, over
+        self._shard = shard
+        self._duration = duration
+        self._time_scale = time_scale
+        self._over = over
         self._rows = ThreadPoolExecutor(1, thread_name_prefix="sensor-rows")
         self._threads = ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="sensor-call")
         self._files = ThreadPoolExecutor(SCANS_AT_ONCE, thread_name_prefix="sensor-file")
-        self._at_work: dict[int, tuple[Sensing, asyncio.Task[None]]] = {}
-        self._waiting: list[tuple[Reading | Failure, asyncio.Future[bool]]] = []
-        self._spawning: list[Held] = []
-        self._standing = Standing({}, {})
-        self._renewed = self._looked = monotonic()
+        self._running: dict[int, tuple[Sensing, asyncio.Task[None]]] = {}
+        self._results: list[tuple[Reading | Failure, asyncio.Future[bool]]] = []
+        self._to_spawn: list[Held] = []
+        self._leases = LeaseState({}, {})
+        self._renewed_at = self._checked_at = monotonic()
 
     async def run(self) -> int:
         try:
-            held = await self._in_rows(partial(_leased, self.owner, self._standing))
-            self._spawning = [one for one in held if any("spawns" in state for state in one.signals.values())]
+            held = await self._in_rows(self._lease)
+            self._to_spawn = [one for one in held if any("spawns" in state for state in one.row.signals.values())]
             if held:
-                await self._mind(held)
+                await self._run_sensors(held)
             return len(held)
         finally:
             self._rows.submit(connections.close_all)
             for pool in (self._rows, self._threads, self._files):
                 pool.shutdown(wait=False)
 
-    async def _mind(self, held: list[Held]) -> None:
-        hints = Hints()
-        watching = asyncio.create_task(hints.run())
-        asking = Asking(self.owner, self._threads)
+    async def _run_sensors(self, held: list[Held]) -> None:
+        watcher = FileChangeWatcher()
+        watching = asyncio.create_task(watcher.run())
+        calls = SensorCalls(self.owner, self._threads)
         async with StreamingClient() as client:
-            desk = Desk(
+            services = SensorServices(
                 hand_in=self._hand_in,
-                loop_of=self._loop_of,
-                asking=asking,
+                loop_of=lambda agent_id: self._leases.loops.get(agent_id, 0),
+                calls=calls,
                 client=client,
                 fetches=asyncio.Semaphore(FETCHES_AT_ONCE),
                 files=self._files,
-                hints=hints,
-                second=self._second,
+                watcher=watcher,
+                time_scale=self._time_scale,
             )
             try:
-                self._standing = await self._in_rows(partial(_stood, self.owner, renew=True))
-                self._begin(held, desk)
-                await self._go_on(desk)
+                self._leases = await self._in_rows(partial(self._read_leases, renew=True))
+                self._start(held, services)
+                await self._write_until_over(services)
             finally:
                 watching.cancel()
-                await self._end(asking)
+                await self._end(calls)
 
-    async def _go_on(self, desk: Desk) -> None:
-        """Until the time is over, somebody asks for the end, nothing is left to mind, or the lease may be lost."""
-        end = monotonic() + self._lasts
+    async def _write_until_over(self, services: SensorServices) -> None:
+        """Write results until the time is up, a stop is requested, no sensor is left or the lease may be lost."""
+        end = monotonic() + self._duration
         while monotonic() < end and not self._over():
             await asyncio.sleep(WRITE_SECONDS)
             try:
                 await self._write()
-                if monotonic() - self._looked >= LOOK_SECONDS:
-                    await self._look()
-                    self._begin(await self._in_rows(partial(_leased, self.owner, self._standing)), desk)
-                    if not self._at_work:
+                if monotonic() - self._checked_at >= CHECK_SECONDS:
+                    await self._check_leases()
+                    self._start(await self._in_rows(self._lease), services)
+                    if not self._running:
                         return
             except DatabaseError:
-                logger.warning("sensors: the database is away; what was read is kept and written later", exc_info=True)
-            if monotonic() - self._renewed > lease_lifetime().total_seconds():
+                logger.warning("sensors: the database is unavailable; results are written later", exc_info=True)
+            if monotonic() - self._renewed_at > lease_lifetime().total_seconds():
                 logger.warning("sensors: the lease could not be renewed; the slice ends")
                 return
 
-    async def _end(self, asking: Asking) -> None:
-        """Nothing looks any more; what was found is written, sessions rest, and the sensors are given back."""
+    async def _end(self, calls: SensorCalls) -> None:
+        """Stop all sensors, write their results, put sessions to rest, and release the sensors."""
         try:
             await self._finish_looks()
             await self._write()
-            await asking.rest(GRACE_SECONDS)
+            await calls.rest(GRACE_SECONDS)
             await self._in_rows(lambda: sensors_release(owner=self.owner, shard=self._shard, now=clock()))
         except DatabaseError:
-            logger.warning("sensors: they could not be given back; their lease runs out", exc_info=True)
+            logger.warning("sensors: they could not be released; their lease runs out", exc_info=True)
 
     async def _finish_looks(self) -> None:
-        """Looks that are under way have a moment to end: cut off, they would be made again by the next slice."""
+        """Give running looks a moment to end: the next slice would have to repeat them."""
         end = monotonic() + GRACE_SECONDS
-        while tasks := [task for _, task in self._at_work.values()]:
+        while tasks := [task for _, task in self._running.values()]:
             late = monotonic() > end
-            for sensing, task in self._at_work.values():
+            for sensing, task in self._running.values():
                 if late or not sensing.busy:
                     task.cancel()
             await asyncio.wait(tasks, timeout=WRITE_SECONDS / 4)
             await self._write()
 
-    # --- Sensors at work ---
+    # --- Sensors ---
 
-    def _begin(self, held: list[Held], desk: Desk) -> None:
+    def _start(self, held: list[Held], services: SensorServices) -> None:
         for one in held:
-            sensing = KINDS[one.spec.type](one, desk)
-            task = asyncio.create_task(self._kept_at_work(sensing))
-            self._at_work[one.pk] = sensing, task
-            task.add_done_callback(partial(self._left, one.pk))
+            sensing = KINDS[one.spec.type](one, services)
+            task = asyncio.create_task(_keep_working(sensing))
+            self._running[one.row.pk] = sensing, task
+            task.add_done_callback(partial(self._forget, one.row.pk))
 
-    async def _kept_at_work(self, sensing: Sensing) -> None:
-        """Whatever a sensor raises is a failure of its own: it waits, and is begun again."""
-        wait: float | None = 0.0
-        while wait is not None:
-            await asyncio.sleep(wait)
-            wait = None
-            try:
-                await sensing.work()
-            except Exception as error:
-                logger.exception("sensor %s failed", sensing.held.pk)
-                wait = await sensing.fail(redact_exception(error))
+    def _forget(self, pk: int, task: asyncio.Task[None]) -> None:
+        if pk in self._running and self._running[pk][1] is task:
+            del self._running[pk]
 
-    def _left(self, pk: int, task: asyncio.Task[None]) -> None:
-        if pk in self._at_work and self._at_work[pk][1] is task:
-            del self._at_work[pk]
-
-    def _loop_of(self, agent_id: int) -> int:
-        return self._standing.loops.get(agent_id, 0)
-
-    async def _look(self) -> None:
-        """What is still ours, and may go on. What is not, stops now; the lease of the rest is renewed in time."""
-        self._looked = monotonic()
-        renew = self._looked - self._renewed >= heartbeat_seconds()
-        self._standing = await self._in_rows(partial(_stood, self.owner, renew=renew))
+    async def _check_leases(self) -> None:
+        """Stop sensors that the slice has lost or that may not go on; renew the lease of the rest in time."""
+        self._checked_at = monotonic()
+        renew = self._checked_at - self._renewed_at >= heartbeat_seconds()
+        self._leases = await self._in_rows(partial(self._read_leases, renew=renew))
         if renew:
-            self._renewed = self._looked
-        gone = [pk for pk, (sensing, _) in self._at_work.items() if not self._standing.holds(sensing.held)]
-        for pk in gone:
-            self._at_work.pop(pk)[1].cancel()
-        if idle := self._standing.fencing.keys() - self._at_work.keys():
+            self._renewed_at = self._checked_at
+        lost = [pk for pk, (sensing, _) in self._running.items() if not self._leases.holds(sensing.held)]
+        for pk in lost:
+            self._running.pop(pk)[1].cancel()
+        if idle := self._leases.fencing.keys() - self._running.keys():
             await self._in_rows(lambda: sensors_drop(owner=self.owner, pks=idle, now=clock()))
 
-    # --- Rows ---
-
     async def _hand_in(self, result: Reading | Failure) -> bool:
-        """Waits until it is written. False when the sensor is not ours any more."""
+        """Wait until a result is written. False: the slice has lost the sensor."""
         written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((result, written))
+        self._results.append((result, written))
         return await written
 
     async def _write(self) -> None:
-        while self._waiting or self._spawning:
-            await self._in_rows(partial(_spawned, self._spawning))
-            batch, self._waiting = self._waiting[:MOST_WRITTEN], self._waiting[MOST_WRITTEN:]
+        while self._results or self._to_spawn:
+            await self._in_rows(self._spawn)
+            batch = self._results[:MOST_WRITTEN]
+            self._results = self._results[MOST_WRITTEN:]
             try:
-                lost = await self._in_rows(partial(_written, [result for result, _ in batch]))
+                lost = await self._in_rows(partial(_write_rows, [result for result, _ in batch]))
             except BaseException:
-                self._waiting = batch + self._waiting  # to be tried again
+                self._results = batch + self._results  # to be tried again
                 raise
             for result, written in batch:
-                mine = result.held.pk not in lost
-                if mine and isinstance(result, Reading) and any(fired.spawn for fired in result.fired):
-                    self._spawning.append(result.held)
+                held = result.held.row.pk not in lost
+                if held and isinstance(result, Reading) and any(fired.spawn for fired in result.fired):
+                    self._to_spawn.append(result.held)
                 if not written.done():
-                    written.set_result(mine)
+                    written.set_result(held)
+
+    # --- In the thread of rows ---
 
     async def _in_rows(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._rows, partial(_fresh, work))
+        return await asyncio.get_running_loop().run_in_executor(self._rows, _with_fresh_connection, work)
+
+    def _lease(self) -> list[Held]:
+        """Lease sensors added to the agents at hand and, while there is room, any that nobody holds."""
+        agents = self._leases.loops
+        added = sensors_adopt(owner=self.owner, agent_ids=agents, now=clock()) if agents else []
+        room = MOST_HELD - len(self._leases.fencing) - len(added)
+        return runnable([*added, *(sensors_lease(owner=self.owner, now=clock(), limit=room) if room > 0 else [])])
+
+    def _read_leases(self, *, renew: bool) -> LeaseState:
+        if renew:
+            leases_renew(owner=self.owner, now=clock())
+        return lease_state(owner=self.owner)
+
+    def _spawn(self) -> None:
+        """Spawn runs. A database error keeps the rest for the next time."""
+        while self._to_spawn:
+            held = self._to_spawn[0]
+            try:
+                sensor_spawn(held, now=clock())
+            except DatabaseError:
+                raise
+            except Exception:
+                logger.exception("sensor %s could not spawn a run; the next slice tries again", held.row.pk)
+            self._to_spawn.pop(0)
 
 
-def _fresh(work: Callable[[], Any]) -> Any:
+async def _keep_working(sensing: Sensing) -> None:
+    """Run a sensor; whatever it raises is a failure of its own, and it is started again after a wait."""
+    wait: float | None = 0.0
+    while wait is not None:
+        await asyncio.sleep(wait)
+        wait = None
+        try:
+            await sensing.work()
+        except Exception as error:
+            logger.exception("sensor %s failed", sensing.held.row.pk)
+            wait = await sensing.fail(redact_exception(error))
+
+
+def _with_fresh_connection(work: Callable[[], Result]) -> Result:
     close_old_connections()
     try:
         return work()
@@ -272,31 +290,5 @@ def _fresh(work: Callable[[], Any]) -> Any:
         raise
 
 
-def _leased(owner: str, standing: Standing) -> list[Held]:
-    """Sensors that were added to the agents at hand, and, while there is room, any that nobody holds."""
-    added = sensors_adopt(owner=owner, agent_ids=standing.loops, now=clock()) if standing.loops else []
-    room = MOST_HELD - len(standing.fencing) - len(added)
-    return fitting([*added, *(sensors_lease(owner=owner, now=clock(), limit=room) if room > 0 else [])])
-
-
-def _stood(owner: str, *, renew: bool) -> Standing:
-    if renew:
-        sensors_renew(owner=owner, now=clock())
-        sensor_sessions_renew(owner=owner, now=clock())
-    return sensors_standing(owner=owner)
-
-
-def _written(results: list[Reading | Failure]) -> set[int]:
-    return {result.held.pk for result in sensors_write(results)} if results else set()
-
-
-def _spawned(held: list[Held]) -> None:
-    """Takes them off the list one by one. What the database keeps from being done is done first the next time."""
-    while held:
-        try:
-            sensor_spawn(held[0], now=clock())
-        except DatabaseError:
-            raise
-        except Exception:
-            logger.exception("sensor %s could not spawn a run; the next slice tries again", held[0].pk)
-        held.pop(0)
+def _write_rows(results: list[Reading | Failure]) -> set[int]:
+    return {result.held.row.pk for result in sensors_write(results)} if results else set()

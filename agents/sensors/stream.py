@@ -1,7 +1,7 @@
-"""Stream: server-sent events or a WebSocket, read for as long as the slice lasts.
+"""Stream sensors: server-sent events or a WebSocket, read for as long as the slice lasts.
 
-Events are taken as they come and handed in together when several wait. Server-sent events with ids go on where the last
-committed one stands. What cannot be gone on from leaves a gap, which the cursor tells of.
+Events that arrive while a result is being written are handed in together. Server-sent events with ids resume after the
+last one that was committed. A source that cannot be resumed leaves a gap, which the cursor records.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ OK: Final = 200
 
 @dataclass(frozen=True)
 class Item:
-    """One event: its data, where to go on after it, and what was wrong with it instead of data.
+    """One event. `resume_id` is where to resume after it; `problem` replaces data that could not be read.
 
-    `name` tells it from all others; empty when the source gives its events no ids.
+    `name` identifies the event; empty when the source gives its events no ids.
     """
 
     data: Any = None
-    place: str = ""
+    resume_id: str = ""
     name: str = ""
     problem: str = ""
     size: int = 0
 
 
-class Box:
-    """Events that wait to be handed in. Whoever puts more into it waits: so the source has to."""
+class EventBuffer:
+    """Events to hand in. `put` waits while it is full, and so does the source."""
 
     def __init__(self) -> None:
         self._items: list[Item] = []
@@ -62,9 +62,11 @@ class Box:
         self._filled.set()
 
     async def take(self) -> list[Item]:
-        """All that wait, at least one; none at all when nothing will come any more."""
+        """Return all events, at least one; none when the stream has ended."""
         await self._filled.wait()
-        items, self._items, self._bytes = self._items, [], 0
+        items = self._items
+        self._items = []
+        self._bytes = 0
         self._room.set()
         if not self._closed:
             self._filled.clear()
@@ -76,16 +78,16 @@ class Stream(Sensing):
         wait: float | None = self.seconds_until_due()
         while wait is not None:
             await asyncio.sleep(wait)
-            wait = await self._connected()
+            wait = await self._read_connection()
 
-    async def _connected(self) -> float | None:
-        """Reads one connection to its end; the seconds to wait before the next, None when it is all over."""
-        box = Box()
-        receiving = asyncio.create_task(self._receive(box))
-        receiving.add_done_callback(lambda _: box.close())
+    async def _read_connection(self) -> float | None:
+        """Read one connection to its end; return the seconds to wait, None when the sensor is lost."""
+        events = EventBuffer()
+        receiving = asyncio.create_task(self._receive(events))
+        receiving.add_done_callback(lambda _: events.close())
         try:
-            while items := await box.take():
-                if not await self._told(items):
+            while items := await events.take():
+                if not await self._hand_in(items):
                     return None
         finally:
             receiving.cancel()
@@ -95,69 +97,72 @@ class Stream(Sensing):
             raise error
         return await self.fail(str(error))
 
-    async def _told(self, items: list[Item]) -> bool:
+    async def _hand_in(self, items: list[Item]) -> bool:
         data = [item.data for item in items if not item.problem]
         last = items[-1]
-        named = next((item.name for item in reversed(items) if item.name), self.cursor.get("last"))
-        self.cursor |= {"seen_at": clock().isoformat(), "id": last.place, "last": named if last.place else ""}
+        name = next((item.name for item in reversed(items) if item.name), self.cursor.get("last"))
+        self.cursor |= {"seen_at": clock().isoformat(), "id": last.resume_id, "last": name if last.resume_id else ""}
         problem = "; ".join(dict.fromkeys(item.problem for item in items if item.problem))
-        return await self.tell(data, happening=last.name or self.happening(), problem=problem)
+        return await self.hand_in_reading(data, occurrence=last.name or self.occurrence(), problem=problem)
 
-    async def _receive(self, box: Box) -> None:
+    async def _receive(self, events: EventBuffer) -> None:
         url = str(self.spec.source.url)
-        reading = self._messages(url) if url.lower().startswith("ws") else self._events(url)
+        items = self._websocket_messages(url) if url.lower().startswith("ws") else self._server_events(url)
         try:
-            async for item in reading:
-                await box.put(item)
+            async for item in items:
+                await events.put(item)
         except (UrlRefused, FetchFailed) as error:
             raise Failed(str(error)) from None
         except TimeoutError:
-            raise Failed(f"nothing came for {self.spec.interval} seconds") from None
+            raise Failed(f"the stream was silent for {self.spec.interval} seconds") from None
         raise Failed("the stream ended")
 
     @property
-    def _silence(self) -> float | None:
-        """How long a stream may say nothing; without an interval, for as long as it likes."""
-        return self.spec.interval * self.desk.second if self.spec.interval else None
+    def _silence_seconds(self) -> float | None:
+        """The longest silence before the stream is opened again; None: no limit."""
+        return self.spec.interval * self.services.time_scale if self.spec.interval else None
 
     # --- Server-sent events ---
 
-    async def _events(self, url: str) -> AsyncIterator[Item]:
-        place, again = str(self.cursor.get("id") or ""), self.cursor.get("last")
-        headers = {"Accept": CONTENT_TYPE, "Cache-Control": "no-store", **({"Last-Event-ID": place} if place else {})}
-        lasts = sensor_slice_lifetime().total_seconds() + OPEN_SECONDS
-        opening = self.desk.client.stream(
-            "GET", url, headers=headers, limits=Limits(deadline=lasts, max_bytes=MOST_BYTES, max_ratio=1000)
+    async def _server_events(self, url: str) -> AsyncIterator[Item]:
+        resume_id = str(self.cursor.get("id") or "")
+        repeated = self.cursor.get("last")  # some sources send the last event again
+        headers = {"Accept": CONTENT_TYPE, "Cache-Control": "no-store"}
+        if resume_id:
+            headers["Last-Event-ID"] = resume_id
+        deadline = sensor_slice_lifetime().total_seconds() + OPEN_SECONDS
+        opening = self.services.client.stream(
+            "GET", url, headers=headers, limits=Limits(deadline=deadline, max_bytes=MOST_BYTES, max_ratio=1000)
         )
-        async with AsyncExitStack() as held:
+        async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(OPEN_SECONDS):
-                    answer = await held.enter_async_context(opening)
+                    answer = await stack.enter_async_context(opening)
             except TimeoutError:
-                raise Failed(f"there was no answer within {OPEN_SECONDS:g} seconds") from None
+                raise Failed(f"no answer within {OPEN_SECONDS:g} seconds") from None
             _check(answer)
-            if not place:
-                self._note_gap()
-            reader = EventReader(place)
+            if not resume_id:
+                self._record_gap()
+            reader = EventReader(resume_id)
             pieces = aiter(answer.iter_bytes())
             while True:
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout(self._silence_seconds):
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
                 for event in reader.feed(piece):
                     item = _item(event)
-                    if not again or item.name != again:  # some begin with the last one again
+                    if not repeated or item.name != repeated:
                         yield item
-                    again = None
+                    repeated = None
 
     # --- WebSocket ---
 
-    async def _messages(self, url: str) -> AsyncIterator[Item]:
-        async with self.desk.client.websocket(url, open_seconds=OPEN_SECONDS) as opened:
-            self._note_gap()
+    async def _websocket_messages(self, url: str) -> AsyncIterator[Item]:
+        async with self.services.client.websocket(url, open_seconds=OPEN_SECONDS) as opened:
+            self._record_gap()
             while True:
-                async with asyncio.timeout(self._silence):
+                async with asyncio.timeout(self._silence_seconds):
                     message = await opened.receive()
                 try:
                     text = message if isinstance(message, str) else message.decode("utf-8")
@@ -166,8 +171,8 @@ class Stream(Sensing):
                     continue
                 yield Item(data=read_text(text), size=len(message))
 
-    def _note_gap(self) -> None:
-        """Between what was seen last and now, something may have been missed."""
+    def _record_gap(self) -> None:
+        """Record that events since the last one may have been missed."""
         seen = self.cursor.get("seen_at")
         if seen:
             gap = {"from": seen, "to": clock().isoformat()}
@@ -179,16 +184,16 @@ def _check(answer: AsyncSafeStream) -> None:
     if answer.status != OK:
         raise Failed(f"the server answered with status {answer.status}")
     if kind != CONTENT_TYPE:
-        raise Failed(f"the server sends {kind[:64] or 'something without a type'}, not {CONTENT_TYPE}")
+        raise Failed(f"the server sends {kind[:64] or 'no content type'}, not {CONTENT_TYPE}")
 
 
 def _item(event: ServerEvent | TooLarge) -> Item:
     if isinstance(event, TooLarge):
         problem = f"an event was larger than {event.limit} bytes, and was dropped"
-        return Item(place=event.id, name=_name(event, ""), problem=problem)
-    return Item(data=read_text(event.data), place=event.id, name=_name(event, event.data), size=len(event.data))
+        return Item(resume_id=event.id, name=_name(event, ""), problem=problem)
+    return Item(data=read_text(event.data), resume_id=event.id, name=_name(event, event.data), size=len(event.data))
 
 
 def _name(event: ServerEvent | TooLarge, data: str) -> str:
-    """By its own id and its data: a source that begins to count anew gives an id twice."""
+    """Name an event by its id and data: a source that restarts its count uses ids again."""
     return hashlib.sha256(f"{event.id}\0{data}".encode()).hexdigest()[:32] if event.named else ""

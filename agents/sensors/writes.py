@@ -1,8 +1,8 @@
-"""What sensors have read, into rows: many readings in one transaction, each under the fencing number of its holder.
+"""Write what sensors have read: many results in one transaction, each under the fencing number of its lease.
 
-The sensor's row comes first and decides: a slice that holds the sensor no longer writes nothing. Its cursor, the fields
-of the hot state, the alerts and the events of a reading are committed together, so that after a crash the source is
-read on from where its last effect stands. Nothing in a reading picks a field, a trigger or a call: the definition does.
+The sensor's row is written first and decides whether the slice still holds it. Cursor, hot state, alerts and events of
+a reading are committed together, so after a crash the source is read on from its last effect. Nothing in a reading
+picks a field, a trigger or a call: the definition does.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import DatabaseError, transaction
+from django.db.models import QuerySet
 
 from agents.definitions.schema import Update
 from agents.definitions.values import NothingThere, part_of
@@ -24,142 +24,43 @@ from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notice_create
-from agents.sensors.rows import PROBLEM_CHARS, Failure, Held, Reading, loops_going, loops_of, plain, quoted, shown
+from agents.policy.run_spec import RunSpec
+from agents.sensors.rows import PROBLEM_CHARS, Failure, Held, Reading, loops_going, preview, quote, safe_text
 from agents.sessions.lifecycle import session_lock
 from agents.text.clean import storable
-from agents.triggers.firing import Fired, Refused, collection_params, trigger_fire
+from agents.triggers.firing import Fired, Refused, trigger_fire
 from audit.redaction import redact_exception
 
 logger = logging.getLogger(__name__)
 
-
-# --- A reading, into the fields of the hot state that the sensor's definition names ---
-
-
-MOST_APPENDED: Final = 200  # of one batch of a stream, to one array
-ESCAPED: Final = 3  # a character takes at most so many times its bytes when JSON is written in ASCII
-
-
-def fields_write(reading: Reading, loop: AgentSession) -> Iterator[tuple[str, str]]:
-    """Each field that is due, when it has been written, and why it could not be, if it could not. The others are."""
-    for update in reading.held.spec.updates:
-        if reading.same and update.gated_by is None:  # what a gate let through may not be what the source shows
-            row = HotField.objects.filter(session=loop, name=update.field).first()
-            if row is not None and row.value is not None and _set(reading, loop, update.field, row.value):
-                yield update.field, ""  # as it was, and fresh again
-        elif items := _items(reading, update.gated_by):
-            problem = _write(reading, items, loop, update)
-            if problem is not None:
-                yield update.field, problem
-
-
-def _items(reading: Reading, gate: str | None) -> tuple[Any, ...]:
-    """What the field is to have: a gated one what was judged, and nothing while its gate is closed."""
-    if gate is None:
-        return () if reading.late else reading.items
-    fired = next((one for one in reading.fired if one.name == gate), None)
-    if fired is None:
-        return ()
-    return reading.items if reading.held.spec.type == SensorKind.WATCH else fired.items
-
-
-def _write(reading: Reading, items: Sequence[Any], loop: AgentSession, update: Update) -> str | None:
-    """Why the field was not written; empty when it was, and None when there is nobody to write it for any more.
-
-    A value takes the place of the one before; what is no list is added to an array, item by item.
-    """
-    held, name = reading.held, update.field
-    try:
-        last = _newest(held, name, _bounded(part_of(items[-1], update.path)))
-    except (NothingThere, ValueError) as error:
-        return f"{name}: {error}"
-    adds = _adds(held, name, last)
-    if why := hot_refusal(held.definition, name, [last] if adds else last):
-        return why
-    return "" if _set(reading, loop, name, _added(items, loop, update) if adds else last) else None
-
-
-def _bounded(value: Any) -> Any:
-    """Fit to be looked at: masking and storing take their time, and nobody gets what is far too large anyway."""
-    if isinstance(value, str):
-        return storable(value[:VALUE_BYTES])
-    if (size := len(json.dumps(value, default=str))) > ESCAPED * VALUE_BYTES:
-        raise ValueError(f"the value is about {size} bytes long; at most {VALUE_BYTES} are kept")
-    return storable(value)
-
-
-def _set(reading: Reading, loop: AgentSession, name: str, value: Any) -> bool:
-    return hot_write(
-        loop,
-        definition=reading.held.definition,
-        name=name,
-        value=value,
-        source=HotSource.SENSOR,
-        source_name=reading.held.spec.name,
-        now=reading.at,
-    )
-
-
-def _adds(held: Held, name: str, value: Any) -> bool:
-    spec = held.definition.hot_state.fields.get(name)
-    return spec is not None and spec.type == "array" and not isinstance(value, list)
-
-
-def _added(items: Sequence[Any], loop: AgentSession, update: Update) -> list[Any]:
-    """As many of the newest as a field holds: an array that nobody bounds must not come to a stop when it is full."""
-    row = HotField.objects.select_for_update().filter(session=loop, name=update.field).first()
-    values = [*(row.value or [] if row else []), *_parts(items, update.path)]
-    left, place = VALUE_BYTES - 2, len(values)
-    while place > 0 and (left := left - len(json.dumps(values[place - 1], default=str).encode()) - 1) >= 0:
-        place -= 1
-    return values[place:]
-
-
-def _parts(items: Sequence[Any], path: str | None) -> Iterator[Any]:
-    for item in items[-MOST_APPENDED:]:
-        try:
-            yield _bounded(part_of(item, path))
-        except (NothingThere, ValueError):
-            continue
-
-
-def _newest(held: Held, name: str, value: Any) -> Any:
-    """The changes of a folder have the newest first; an array of the hot state keeps its end."""
-    spec = held.definition.hot_state.fields.get(name)
-    if held.spec.type == SensorKind.WATCH and isinstance(value, list) and spec is not None and spec.max_items:
-        return value[: spec.max_items]
-    return value
-
-
-MOST_SPAWNS: Final = 20  # that wait to be carried out
+MOST_APPENDED: Final = 200  # items of one batch of a stream, to one array
+MOST_SPAWNS: Final = 20  # pending, for one signal
+ESCAPED: Final = 3  # a character takes at most this many times its bytes in ASCII JSON
+SOURCE: Final = "sensor"
 
 
 def sensors_write(results: Sequence[Reading | Failure]) -> list[Reading | Failure]:
-    """Writes them, in one transaction; returns those that are not their holder's to write any more."""
+    """Write results in one transaction; return those of sensors that the slice no longer holds."""
     lost: list[Reading | Failure] = []
     with transaction.atomic():
-        loops = _loops({result.held.agent_id for result in results})
-        alerted = {loops[one.held.agent_id].pk for one in results if _alerts(one) and one.held.agent_id in loops}
-        for pk in sorted(alerted):
-            session_lock(pk)  # before any sensor, as those who end a loop do
-        for result in sorted(results, key=lambda one: one.held.pk):
-            loop = loops.get(result.held.agent_id)
-            if loop is None or not _written(result, loop):
+        agents = {result.held.row.agent_id for result in results}
+        loops = {row.agent_id: row for row in loops_going().filter(agent_id__in=agents).order_by("pk")}
+        alerting = {result.held.row.agent_id for result in results if _alerts(result)}
+        for pk in sorted(loop.pk for agent_id, loop in loops.items() if agent_id in alerting):
+            session_lock(pk)  # before any sensor, in the order of those who end a loop
+        for result in sorted(results, key=lambda one: one.held.row.pk):
+            loop = loops.get(result.held.row.agent_id)
+            if loop is None or not _write(result, loop):
                 lost.append(result)
     return lost
-
-
-def _loops(agent_ids: set[int]) -> dict[int, AgentSession]:
-    rows = loops_going().filter(agent_id__in=agent_ids).order_by("pk")
-    return {row.agent_id: row for row in rows if row.agent_id is not None}
 
 
 def _alerts(result: Reading | Failure) -> bool:
     return isinstance(result, Reading) and any(fired.notify for fired in result.fired)
 
 
-def _written(result: Reading | Failure, loop: AgentSession) -> bool:
-    """One that cannot be written is a failure of its sensor, and keeps no other from being written."""
+def _write(result: Reading | Failure, loop: AgentSession) -> bool:
+    """Write one result. A reading that cannot be written counts as a failure of its sensor alone."""
     if isinstance(result, Failure):
         return _write_failure(result, loop)
     try:
@@ -168,38 +69,54 @@ def _written(result: Reading | Failure, loop: AgentSession) -> bool:
     except DatabaseError:
         raise
     except Exception as error:
-        logger.exception("a reading of sensor %s could not be written", result.held.pk)
-        failed = Failure(result.held, result.at, redact_exception(error), result.held.failures + 1, wait_seconds=0)
-        return _write_failure(replace(failed, next_due_at=result.next_due_at), loop)
+        logger.exception("a reading of sensor %s could not be written", result.held.row.pk)
+        failure = Failure(
+            held=result.held,
+            at=result.at,
+            problem=redact_exception(error),
+            failures=result.held.row.failures + 1,
+            wait_seconds=0,
+            next_due_at=result.next_due_at,
+        )
+        return _write_failure(failure, loop)
 
 
-# --- A reading ---
+def _held_row(held: Held) -> QuerySet[Sensor]:
+    return Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing, wanted=True)
+
+
+# --- Readings ---
 
 
 def _write_reading(reading: Reading, loop: AgentSession) -> bool:
     held, now = reading.held, reading.at
-    if not _mine(held).update(**_changed(reading)):
+    if not _held_row(held).update(**_changed_columns(reading)):
         return False
     problems = [reading.problem] if reading.problem else []
-    for name, problem in fields_write(reading, loop):
+    for name, problem in _write_fields(reading, loop):
         if problem:
             problems.append(problem)
         else:
             event_emit(EventKind.SENSOR_UPDATED, session=loop, now=now, sensor=held.spec.name, field=name)
     for problem in problems:
-        event_emit(EventKind.SENSOR_ERROR, session=loop, now=now, sensor=held.spec.name, error=plain(problem))
+        event_emit(EventKind.SENSOR_ERROR, session=loop, now=now, sensor=held.spec.name, error=safe_text(problem))
     if problems and not reading.late:
-        _mine(held).update(problem=plain("; ".join(problems))[:PROBLEM_CHARS])
+        _held_row(held).update(problem=safe_text("; ".join(problems))[:PROBLEM_CHARS])
     for fired in reading.fired:
         if fired.notify:
-            told = f"{held.spec.name}: {fired.name} scored {fired.score}. {quoted(fired.items)}"
-            where = {"source_name": held.spec.name, "dedupe": f"{held.pk}:{fired.name[:24]}:{fired.happening}"[:96]}
-            alert_push(loop, name=fired.name, text=told, now=now, **where)
+            alert_push(
+                loop,
+                name=fired.name,
+                text=f"{held.spec.name}: {fired.name} scored {fired.score}. {quote(fired.items)}",
+                source_name=held.spec.name,
+                dedupe=f"{held.row.pk}:{fired.name[:24]}:{fired.occurrence}"[:96],
+                now=now,
+            )
     return True
 
 
-def _changed(reading: Reading) -> dict[str, Any]:
-    """Of the sensor's row. What comes late leaves all that belongs to the look as it is."""
+def _changed_columns(reading: Reading) -> dict[str, Any]:
+    """Return what to change in the sensor's row. A late reading changes only its signals."""
     changed: dict[str, Any] = {"signals": _with_spawns(reading)}
     if reading.late:
         return changed
@@ -212,34 +129,114 @@ def _changed(reading: Reading) -> dict[str, Any]:
         "next_due_at": reading.next_due_at,
     }
     if reading.items:
-        changed["value"] = shown(reading.items[-1])
+        changed["value"] = preview(reading.items[-1])
     return changed
 
 
-def _mine(held: Held) -> Any:
-    return Sensor.objects.filter(pk=held.pk, fencing=held.fencing, wanted=True)
-
-
 def _with_spawns(reading: Reading) -> dict[str, Any]:
-    """The signals' state, with the firings that have yet to spawn: they are carried out after this is committed."""
-    state = {name: dict(one) for name, one in reading.signals.items()}
+    """Add the runs to spawn to the signals' state; `sensor_spawn` spawns them after the commit."""
+    signals = {name: dict(state) for name, state in reading.signals.items()}
     if not any(signal.spawn for signal in reading.held.spec.signals):
-        return state
-    for name, one in (_mine(reading.held).values_list("signals", flat=True).first() or {}).items():
-        if due := one.get("spawns"):
-            state.setdefault(name, {})["spawns"] = due
+        return signals
+    for name, state in (_held_row(reading.held).values_list("signals", flat=True).first() or {}).items():
+        if pending := state.get("spawns"):
+            signals.setdefault(name, {})["spawns"] = pending
     for fired in reading.fired:
         if fired.spawn:
-            asked = {"trigger": fired.spawn, "happening": fired.happening, "data": quoted(fired.items)}
-            state[fired.name]["spawns"] = [*state[fired.name].get("spawns", []), asked][-MOST_SPAWNS:]
-    return state
+            spawn = {"trigger": fired.spawn, "happening": fired.occurrence, "data": quote(fired.items)}
+            signals[fired.name]["spawns"] = [*signals[fired.name].get("spawns", []), spawn][-MOST_SPAWNS:]
+    return signals
 
 
-# --- A failure ---
+# --- Fields of the hot state ---
+
+
+def _write_fields(reading: Reading, loop: AgentSession) -> Iterator[tuple[str, str]]:
+    """Write each field that is due; yield its name and why it could not be written, if so."""
+    for update in reading.held.spec.updates:
+        if reading.unchanged and update.gated_by is None:  # a gated field may not hold what the source shows
+            row = HotField.objects.filter(session=loop, name=update.field).first()
+            if row is not None and row.value is not None and _set_field(reading, loop, update.field, row.value):
+                yield update.field, ""  # the same value, fresh again
+        elif items := _items_for(reading, update.gated_by):
+            problem = _write_field(reading, items, loop, update)
+            if problem is not None:
+                yield update.field, problem
+
+
+def _items_for(reading: Reading, gate: str | None) -> tuple[Any, ...]:
+    """Return the data for a field; a gated field gets what was scored when its signal fires."""
+    if gate is None:
+        return () if reading.late else reading.items
+    fired = next((one for one in reading.fired if one.name == gate), None)
+    if fired is None:
+        return ()
+    return reading.items if reading.held.spec.type == SensorKind.WATCH else fired.items
+
+
+def _write_field(reading: Reading, items: Sequence[Any], loop: AgentSession, update: Update) -> str | None:
+    """Return why the field was not written; empty when it was, None when the loop is over.
+
+    A value replaces the one before; an array gets anything but a list appended, item by item.
+    """
+    held, name = reading.held, update.field
+    spec = held.definition.hot_state.fields.get(name)
+    try:
+        value = _bounded(part_of(items[-1], update.path))
+    except (NothingThere, ValueError) as error:
+        return f"{name}: {error}"
+    if held.spec.type == SensorKind.WATCH and isinstance(value, list) and spec is not None and spec.max_items:
+        value = value[: spec.max_items]  # changes have the newest first, while the hot state keeps the end of arrays
+    appends = spec is not None and spec.type == "array" and not isinstance(value, list)
+    if problem := hot_refusal(held.definition, name, [value] if appends else value):
+        return problem
+    return "" if _set_field(reading, loop, name, _appended(items, loop, update) if appends else value) else None
+
+
+def _bounded(value: Any) -> Any:
+    """Refuse or cut what is far too large, before time is spent on masking and storing it."""
+    if isinstance(value, str):
+        return storable(value[:VALUE_BYTES])
+    if (size := len(json.dumps(value, default=str))) > ESCAPED * VALUE_BYTES:
+        raise ValueError(f"the value is about {size} bytes long; the limit is {VALUE_BYTES}")
+    return storable(value)
+
+
+def _appended(items: Sequence[Any], loop: AgentSession, update: Update) -> list[Any]:
+    """Return the array with the items appended; the oldest leave when it is full."""
+    row = HotField.objects.select_for_update().filter(session=loop, name=update.field).first()
+    values = [*(row.value or [] if row else []), *_parts(items, update.path)]
+    left, start = VALUE_BYTES - 2, len(values)
+    while start > 0 and (left := left - len(json.dumps(values[start - 1], default=str).encode()) - 1) >= 0:
+        start -= 1
+    return values[start:]
+
+
+def _parts(items: Sequence[Any], path: str | None) -> Iterator[Any]:
+    for item in items[-MOST_APPENDED:]:
+        try:
+            yield _bounded(part_of(item, path))
+        except (NothingThere, ValueError):
+            continue
+
+
+def _set_field(reading: Reading, loop: AgentSession, name: str, value: Any) -> bool:
+    return hot_write(
+        loop,
+        definition=reading.held.definition,
+        name=name,
+        value=value,
+        source=HotSource.SENSOR,
+        source_name=reading.held.spec.name,
+        now=reading.at,
+    )
+
+
+# --- Failures ---
 
 
 def _write_failure(failure: Failure, loop: AgentSession) -> bool:
-    held, now, problem = failure.held, failure.at, plain(failure.problem)[:PROBLEM_CHARS]
+    held, now, problem = failure.held, failure.at, safe_text(failure.problem)[:PROBLEM_CHARS]
     changed: dict[str, Any] = {
         "state": SensorState.FAILING,
         "problem": problem,
@@ -248,7 +245,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
     }
     if failure.cursor is not None:
         changed["cursor"] = dict(failure.cursor)
-    if not _mine(held).update(**changed):
+    if not _held_row(held).update(**changed):
         return False
     event_emit(
         EventKind.SENSOR_ERROR,
@@ -259,74 +256,71 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
         failures=failure.failures,
         wait_seconds=round(failure.wait_seconds, 3),
     )
-    if failure.tell:
-        agent = Agent.objects.get(pk=held.agent_id)
+    if failure.notify:
+        agent = Agent.objects.get(pk=held.row.agent_id)
         notice_create(
             owner_id=agent.owner_id,
             kind=NoticeKind.SENSOR_FAILING,
-            title=f"Sensor {held.spec.name} of {agent.name} has failed {failure.failures} times in a row",
-            body=f"{problem}\n\nIt is tried again every {failure.wait_seconds:.0f} seconds. You are told once.",
+            title=f"Sensor {held.spec.name} of {agent.name} failed {failure.failures} times in a row",
+            body=f"{problem}\n\nIt retries every {failure.wait_seconds:.0f} seconds. This notification is sent once.",
             session_id=loop.pk,
             now=now,
         )
     return True
 
 
-# Runs that signals ask for: one for each happening, after the reading that it fired on has been committed.
+# --- Runs that signals spawn ---
 #
-# What is to be spawned stands on the sensor's row until it is; whoever carries it out twice finds the slot taken.
-
-
-SOURCE: Final = "sensor"
+# They are kept in the sensor's row until they are spawned, so a crash loses none; the slot of the trigger makes sure
+# that none is spawned twice.
 
 
 def sensor_spawn(held: Held, *, now: datetime) -> int:
-    """Fires the triggers that the sensor's signals ask for; returns how many runs that spawned."""
-    row = Sensor.objects.filter(pk=held.pk, fencing=held.fencing).first()
+    """Fire the triggers that the sensor's signals asked for; return how many runs that spawned."""
+    row = Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing).first()
     if row is None:
         return 0
     spawned = 0
-    for name, state in row.signals.items():
-        for asked in state.get("spawns", []):
-            spawned += _fired(row, name, asked, now=now)
+    for signal, state in row.signals.items():
+        for spawn in state.get("spawns", []):
+            spawned += _spawn(row, signal, spawn, now=now)
     rest = {name: {key: one for key, one in state.items() if key != "spawns"} for name, state in row.signals.items()}
-    Sensor.objects.filter(pk=row.pk, fencing=held.fencing).update(signals=rest)
+    Sensor.objects.filter(pk=row.pk, fencing=held.row.fencing).update(signals=rest)
     return spawned
 
 
-def _fired(row: Sensor, signal: str, asked: dict[str, Any], *, now: datetime) -> bool:
+def _spawn(row: Sensor, signal: str, spawn: dict[str, Any], *, now: datetime) -> bool:
     agent = Agent.objects.select_related("owner").get(pk=row.agent_id)
-    named = Trigger.objects.filter(agent=agent, name=asked["trigger"], deleted_at__isnull=True)
-    trigger = named.order_by("-pk").first()
-    loop = AgentSession.objects.filter(pk__in=loops_of([agent.pk]).values()).first()
+    triggers = Trigger.objects.filter(agent=agent, name=spawn["trigger"], deleted_at__isnull=True)
+    trigger = triggers.order_by("-pk").first()
+    loop = loops_going().filter(agent=agent).order_by("-pk").first()
     if trigger is None or loop is None:
-        _tell(agent, row, f"there is no trigger {asked['trigger']!r} of this agent to fire", now=now)
+        error = f"the agent has no trigger {spawn['trigger']!r} to fire"
+        event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)
         return False
-    happening = hashlib.sha256(f"{signal}:{asked['happening']}".encode()).hexdigest()
-    answer = _take(trigger, f"sensor:{row.pk}:{happening[:48]}", loop, _said(row, signal, asked), now=now)
-    if isinstance(answer, Refused):
-        _tell(agent, row, f"the trigger {trigger.name} did not fire: {answer.reason}", now=now)
-        return False
-    return answer.first
-
-
-def _said(row: Sensor, signal: str, asked: dict[str, Any]) -> dict[str, Any]:
-    return {
+    occurrence = hashlib.sha256(f"{signal}:{spawn['happening']}".encode()).hexdigest()
+    event = {
         "source": SOURCE,
         "event_type": row.name,
         "category": signal,
         "severity": EventSeverity.INFO,
         "title": f"{row.name}: {signal}",
-        "data": {"reading": asked["data"]},
+        "data": {"reading": spawn["data"]},
     }
+    answer = _fire(trigger, f"sensor:{row.pk}:{occurrence[:48]}", loop, event, now=now)
+    if isinstance(answer, Refused):
+        error = f"the trigger {trigger.name} did not fire: {answer.reason}"
+        event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)
+        return False
+    return answer.first
 
 
 @transaction.atomic
-def _take(trigger: Trigger, slot: str, loop: AgentSession, said: dict[str, Any], *, now: datetime) -> Fired | Refused:
-    """The run, and the event that it reads, in one transaction."""
+def _fire(trigger: Trigger, slot: str, loop: AgentSession, event: dict[str, Any], *, now: datetime) -> Fired | Refused:
+    """Spawn the run and store the event that it reads, in one transaction."""
     event_id = uuid.uuid4()
-    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
-    answer = trigger_fire(trigger=trigger, slot=slot, params=params, parent=loop, now=now)
+    inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
+    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, parent=loop, now=now)
     if isinstance(answer, Fired) and answer.first:
         InboundEvent.objects.create(
             public_id=event_id,
@@ -335,10 +329,6 @@ def _take(trigger: Trigger, slot: str, loop: AgentSession, said: dict[str, Any],
             session=answer.session,
             outcome=EventOutcome.SPAWNED,
             received_at=now,
-            **said,
+            **event,
         )
     return answer
-
-
-def _tell(agent: Agent, row: Sensor, error: str, *, now: datetime) -> None:
-    event_emit(EventKind.SENSOR_ERROR, agent=agent, now=now, sensor=row.name, error=error)

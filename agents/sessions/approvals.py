@@ -1,15 +1,14 @@
-"""What people say to a call that needs them: yes, yes with changes, no, yes for the rest of this session.
+"""Approvals: request, approve, edit, deny, expire, use.
 
-A ticket is evidence for one digest; the person who decides shows that digest. The guard checks it again when the ticket
-is used (sessions/approvals.py), with every brake.
+An approval is a single-use ticket for one digest of a call; whoever decides shows that digest. The guard checks it
+again, with every brake, when the ticket is used.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -32,7 +31,7 @@ from audit.redaction import redact, redact_data
 logger = logging.getLogger(__name__)
 
 
-# The parameters as a call of the intent keeps them; a ValueError if none could be made with them.
+# Returns the arguments as a call of the intent stores them; raises ValueError if no call could be made with them.
 Fits = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 MAX_PENDING = 20
 MAX_STANDING_USES = 20
@@ -42,57 +41,66 @@ _TOLD = {
 }
 
 
-@dataclass(frozen=True)
-class Ask:
-    """A call that needs a person, as the server describes it; never in the model's own words."""
+class ApprovalSubject(Protocol):
+    """A call that needs approval, as the server describes it; never in the model's own words."""
 
-    key: str
-    intent: ToolIntent
-    capability: Capability
-    phase: str
-    arguments: Mapping[str, Any]
-    digest: str
-    signature: str
-    risk: Risk | None = None
-    simulation: str = ""
+    @property
+    def key(self) -> str: ...
+    @property
+    def intent(self) -> ToolIntent: ...
+    @property
+    def capability(self) -> Capability: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def arguments(self) -> Mapping[str, Any]: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def signature(self) -> str: ...
+    @property
+    def risk(self) -> Risk | None: ...
+    @property
+    def simulation(self) -> str: ...
 
 
 def approval_for(session: AgentSession, key: str) -> Approval | None:
-    """The newest ticket for this place of the run that was not used yet."""
+    """Return the newest unused ticket at this place of the run."""
     return Approval.objects.filter(session=session, call_key=key, consumed_at__isnull=True).order_by("-pk").first()
 
 
 def approval_refused_before(session: AgentSession, signature: str) -> Approval | None:
-    """The same call, denied or expired earlier in this session."""
+    """Return the same call's ticket if it was denied or expired earlier in this session."""
     refused = (ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED)
     return Approval.objects.filter(session=session, signature=signature, status__in=refused).order_by("-pk").first()
 
 
-def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Approval | str:
-    """Writes a pending ticket, or says why none can be asked for. The caller holds the session's row.
+def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datetime) -> Approval | str:
+    """Write a pending ticket, or return why none can be requested.
 
-    A standing approval that fits decides the ticket at once; the call gets a ticket of its own all the same.
+    The caller holds the session's row. A standing approval that covers the call decides the ticket at once; the call
+    still gets a ticket of its own.
     """
     if not approvers().exists():
         return "no_approver"
     pending = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).count()
     if pending >= MAX_PENDING:
         return "too_many_pending"
-    standing = standing_use(session, ask.capability, ask.arguments, risk=ask.risk, now=now)
+    standing = standing_use(session, call.capability, call.arguments, risk=call.risk, now=now)
     approval = Approval.objects.create(
         session=session,
-        call_key=ask.key,
-        intent=ask.intent,
-        action=ask.capability.name,
-        version=ask.capability.version,
-        phase=ask.phase,
-        level=ask.capability.level,
-        risk_level=ask.risk or "",
-        description=f"{ask.capability.name} (level {ask.capability.level}) in phase {ask.phase}",
-        simulation=redact(ask.simulation),
-        arguments=redact_data(ask.arguments),
-        digest=ask.digest,
-        signature=ask.signature,
+        call_key=call.key,
+        intent=call.intent,
+        action=call.capability.name,
+        version=call.capability.version,
+        phase=call.phase,
+        level=call.capability.level,
+        risk_level=call.risk or "",
+        description=f"{call.capability.name} (level {call.capability.level}) in phase {call.phase}",
+        simulation=redact(call.simulation),
+        arguments=redact_data(call.arguments),
+        digest=call.digest,
+        signature=call.signature,
         status=ApprovalStatus.APPROVED if standing else ApprovalStatus.PENDING,
         resolved_by=standing.created_by if standing else None,
         resolved_at=now if standing else None,
@@ -100,7 +108,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
         expires_at=now + approval_lifetime(),
         created_at=now,
     )
-    details = {"action": ask.capability.name, "level": ask.capability.level, "risk": ask.risk, "call_key": ask.key}
+    details = {"action": call.capability.name, "level": call.capability.level, "risk": call.risk, "call_key": call.key}
     _record(approval, "approval.requested", now=now, actor="system", **details)
     if standing:
         _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))
@@ -113,7 +121,7 @@ def approval_request(session: AgentSession, ask: Ask, *, now: datetime) -> Appro
 def approval_approve(
     approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
 ) -> Approval:
-    """Says yes to the call whose digest the person has seen. `key_id` names the API key that spoke for the person."""
+    """Approve the call whose digest the person saw. `key_id` is the API key they used, if any."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
     _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes())
@@ -132,10 +140,11 @@ def approval_approve_edited(
     note: str = "",
     key_id: str = "",
 ) -> Approval:
-    """Says yes to the call with changed arguments: a new digest, and what was asked is kept beside it."""
+    """Approve the call with changed arguments. The ticket gets a new digest and keeps the original."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     changed = edited(approval, arguments, fits=fits)
-    approval.original_arguments, approval.original_digest = approval.arguments, approval.digest
+    approval.original_arguments = approval.arguments
+    approval.original_digest = approval.digest
     approval.arguments = changed
     approval.digest = call_digest(
         session_id=str(approval.session.public_id),
@@ -154,7 +163,7 @@ def approval_approve_edited(
 
 
 def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> dict[str, Any]:
-    """The arguments that an approver wants instead, if the call could be made with them."""
+    """Return an approver's arguments if the call could be made with them."""
     if odd := reshaped(approval.arguments, dict(arguments)):
         raise Invalid(f"An edit changes the values of arguments and nothing else: {odd}.")
     try:
@@ -167,7 +176,7 @@ def edited(approval: Approval, arguments: Mapping[str, Any], *, fits: Fits) -> d
 def approval_reject(
     approval_pk: int, *, by: User, digest: str, now: datetime, note: str = "", key_id: str = ""
 ) -> Approval:
-    """Says no; the model gets the note, and the same call is refused for the rest of the session."""
+    """Deny the call. The model gets the note; the same call is refused for the rest of the session."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now, own_is_fine=True)
     _resolve(approval, ApprovalStatus.REJECTED, by=by, now=now, note=note)
     _decided(approval, "approval.rejected", by=by, key_id=key_id, now=now)
@@ -175,7 +184,7 @@ def approval_reject(
 
 
 def approvals_expire(now: datetime) -> int:
-    """Ends every ticket that was not decided, or not used, in time. One that cannot be ended keeps no other waiting."""
+    """End every ticket that was not decided or not used in time. One failure does not stop the others."""
     live = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
     due = Approval.objects.filter(status__in=live, consumed_at__isnull=True, expires_at__lte=now)
     return sum(_try_to_expire(approval, now=now) for approval in due.order_by("pk"))
@@ -184,7 +193,7 @@ def approvals_expire(now: datetime) -> int:
 def _try_to_expire(approval: Approval, *, now: datetime) -> bool:
     try:
         return _expire(approval, now=now)
-    except Exception:  # whatever it was, the other tickets are ended
+    except Exception:  # the other tickets are ended all the same
         logger.exception("approval %s could not be ended; it is tried again", approval.public_id)
         return False
 
@@ -212,7 +221,10 @@ def standing_create(
     uses: int = MAX_STANDING_USES,
     key_id: str = "",
 ) -> StandingApproval:
-    """Approves the call and, for this session, its like: same capability, same arguments but for the free ones."""
+    """Approve the call and, for this session, calls like it.
+
+    Like it means the same capability and the same arguments, except for the free ones.
+    """
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     if is_single(approval.level, approval.risk_level):
         raise NotAllowed("A call that is PRIVILEGED or of high risk is approved one by one.")
@@ -227,7 +239,7 @@ def standing_create(
 
 
 def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> Approval:
-    """The pending ticket, with its session's row locked first; refuses whoever may not decide, and any other digest."""
+    """Return the pending ticket with its session's row locked; refuse who may not decide, or another digest."""
     approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
     session_lock(approval.session_id)
     approval.refresh_from_db()
@@ -236,7 +248,7 @@ def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own
 
 
 def demand_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
-    """Raises unless this person may decide on the ticket, it is pending, and the digest is that of the call."""
+    """Raise unless this person may decide, the ticket is pending, and the digest is the call's."""
     if not by.is_active or not by.has_perm(PERMISSION):
         raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
     if not own_is_fine and approval.level == Level.PRIVILEGED and four_eyes() and by.pk in _interested(approval):
@@ -263,7 +275,7 @@ def _resolve(approval: Approval, status: ApprovalStatus, *, by: User, now: datet
 
 
 def _go_on(session_pk: int, *, now: datetime) -> None:
-    """A session that waits for approvals goes on when none of them is pending."""
+    """Wake a session that waits for approvals when none is pending."""
     session = AgentSession.objects.get(pk=session_pk)
     waits = session.status == Status.WAITING and session.waiting_on == WaitingOn.APPROVAL
     if waits and not Approval.objects.filter(session=session, status=ApprovalStatus.PENDING).exists():
@@ -271,7 +283,7 @@ def _go_on(session_pk: int, *, now: datetime) -> None:
 
 
 def _decided(approval: Approval, kind: str, *, by: User, key_id: str, now: datetime, **details: Any) -> None:
-    """What a person said, with the API key that said it, if one did."""
+    """Record a person's decision, with the API key they used, if any."""
     spoken = {"key_id": key_id} if key_id else {}
     _record(approval, kind, now=now, actor=actor_of(by), **spoken, **details)
 
@@ -291,11 +303,11 @@ def _record(approval: Approval, kind: str, *, now: datetime, actor: str, **detai
     told: dict[str, Any] = {"approval_id": str(approval.public_id), "action": approval.action, "level": approval.level}
     if decision != "requested":
         told["decision"] = decision
-    # The session as it is: the one in a worker's hand may name an agent that is gone.
+    # Read afresh: the row in a worker's hands may name an agent that was deleted.
     event_emit(_TOLD[decision], session=AgentSession.objects.get(pk=approval.session_id), now=now, **told)
 
 
-# --- A person says what became of a call whose outcome a crash left unknown ---
+# --- Unknown outcomes ---
 
 
 class Decision(StrEnum):
@@ -305,9 +317,10 @@ class Decision(StrEnum):
 
 @transaction.atomic
 def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: datetime, result: Any = None) -> ToolCall:
-    """Decides an unknown outcome; the session goes on when none is left.
+    """Record what a person says about a call of unknown outcome.
 
-    The chain of a session that is over is closed, so what is said of its calls later stands in `system`.
+    The session goes on when no call of unknown outcome is left. The chain of a session that is over is closed, so the
+    decision on its call is written to `system`.
     """
     if not by.is_active or not by.has_perm(PERMISSION):
         raise NotAllowed(f"{by} may not decide what became of a call: the permission {PERMISSION} is missing.")
@@ -336,14 +349,14 @@ def tool_call_resolve(call_pk: int, decision: Decision, *, by: User, now: dateti
     return call
 
 
-# --- Approval tickets as rows: used once, by one conditional UPDATE, or cancelled with their session ---
+# --- Tickets ---
 
 
 LIVE: Final = (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
 
 
 def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
-    """Uses the ticket for this very call. True for exactly one caller, ever."""
+    """Use the ticket for this call. Return True for exactly one caller, ever."""
     return (
         Approval.objects.filter(
             pk=approval.pk,
@@ -357,20 +370,20 @@ def ticket_consume(approval: Approval, *, digest: str, now: datetime) -> bool:
 
 
 def ticket_record(approval: Approval, *, call_id: str, now: datetime) -> None:
-    """Says in the record which call used the ticket."""
+    """Write to the audit log which call used the ticket."""
     details = {"approval_id": str(approval.public_id), "digest": approval.digest, "call_id": call_id}
     recorder.append(str(approval.session.public_id), "approval.consumed", now=now, details=details)
 
 
 def tickets_cancel(session: AgentSession, *, now: datetime, cause: str, actor: str) -> None:
-    """Cancels what a session had asked for and not used. The caller holds the session's row."""
+    """Cancel the session's unused tickets. The caller holds the session's row."""
     live = Approval.objects.filter(session=session, status__in=LIVE, consumed_at__isnull=True)
     for approval in live:
         ticket_cancel(approval, now=now, cause=cause, actor=actor)
 
 
 def ticket_cancel(approval: Approval, *, now: datetime, cause: str, actor: str) -> None:
-    """Cancels one that was not used. The caller holds the session's row."""
+    """Cancel one unused ticket. The caller holds the session's row."""
     if Approval.objects.filter(pk=approval.pk, status=approval.status, consumed_at__isnull=True).update(
         status=ApprovalStatus.CANCELLED, resolved_at=now
     ):

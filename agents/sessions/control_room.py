@@ -1,6 +1,6 @@
-"""What an operator sees first: what runs, what waits, what it cost today, what was refused, what is due.
+"""Home and health: what runs, what needs attention, today's cost, recent problems, what is due.
 
-Each question is a fixed number of statements that read a bounded number of rows, however long the installation has run.
+Each function runs a fixed number of statements over a bounded number of rows, however long the installation has run.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ BRAKES: Final = (
     "autonomous_schedule.skipped",
 )
 CALL: Final = "autonomous_session.tool_call"
-# Why a call was refused, where the record has a label for it.
+# Labels for the reasons for which calls are refused.
 REASONS: Final = {
     "rejected": "a person said no",
     "expired": "nobody decided in time",
@@ -74,7 +74,7 @@ REFUSED: Final = frozenset({Outcome.DENIED, Outcome.TOOL_NOT_GRANTED, Outcome.RA
 
 @dataclass(frozen=True)
 class Running:
-    """Sessions that are not over, newest first, how many stand where, and how many of them are loops of agents."""
+    """Sessions that are not over, newest first, with counts by status and of loops."""
 
     rows: tuple[AgentSession, ...]
     counts: dict[str, int]
@@ -102,7 +102,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Meter:
-    """What one budget has spent today, against its cap."""
+    """Today's spend of one budget against its cap."""
 
     scope: str
     name: str
@@ -115,7 +115,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Refusal:
-    """`purpose` says of which run, `trigger` whose firing it was; empty where there is none."""
+    """A recent refusal, with the purpose of its run or the name of its trigger, if it has one."""
 
     at: datetime
     sentence: str
@@ -125,7 +125,7 @@ class Refusal:
 
 
 def halt_in_force() -> Halt | None:
-    """The halt of all work, if there is one."""
+    """Return the halt of all work, if there is one."""
     halted = Installation.objects.filter(pk=1, halt__isnull=False).values_list("halt", flat=True)
     return next((Halt.objects.select_related("requested_by").get(pk=halt) for halt in halted), None)
 
@@ -164,7 +164,7 @@ def waiting_for(user: User) -> Waiting:
 
 
 def meters_today(now: datetime) -> tuple[Meter, ...]:
-    """The installation first, then the agents and triggers that have spent most today."""
+    """Return today's meters: the installation, then the agents and triggers that spent most."""
     today = Budget.objects.filter(day=now.astimezone(UTC).date())
     whole = today.filter(scope=BudgetScope.INSTALLATION).first()
     cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
@@ -177,7 +177,7 @@ def meters_today(now: datetime) -> tuple[Meter, ...]:
 
 
 def meter_today(scope: str, subject_id: int, *, cap: Decimal | None, name: str, now: datetime) -> Meter:
-    """Today's books of one agent or trigger; empty ones when the day has not begun for it."""
+    """Return today's meter of one agent or trigger; an empty one before its first call of the day."""
     row = Budget.objects.filter(scope=scope, subject_id=subject_id, day=now.astimezone(UTC).date()).first()
     return _meter(row or Budget(scope=scope, subject_id=subject_id, cap_usd=cap), name)
 
@@ -188,7 +188,7 @@ def _meter(row: Budget, name: str) -> Meter:
 
 
 def refusals_lately() -> tuple[Refusal, ...]:
-    """The last acts of the brakes and the last refused firings, newest first."""
+    """Return the last acts of the brakes and the last refused firings, newest first."""
     events = [event for kind in BRAKES for event in AuditEvent.objects.filter(kind=kind).order_by("-id")[:SHOWN]]
     calls = AuditEvent.objects.filter(kind=CALL).order_by("-id")[:LOOKED_AT]
     events += [call for call in calls if call.details.get("outcome") in REFUSED][:SHOWN]
@@ -200,7 +200,7 @@ def refusals_lately() -> tuple[Refusal, ...]:
 
 
 def _refusal(event: AuditEvent, session_id: str, purpose: str, fired: dict[str, Trigger]) -> Refusal:
-    """A trigger is told by its name, not by its id."""
+    """Build a refusal; a trigger is shown by its name."""
     public_id, said = str(event.details.get("trigger_id")), _told(event)
     trigger = fired.get(public_id)
     return Refusal(
@@ -232,22 +232,22 @@ def _session_of(event: AuditEvent) -> str:
 
 
 def triggers_due_next() -> tuple[Trigger, ...]:
-    """Schedules by the time of their next run; those already due come first."""
+    """Return schedules by next run; those already due come first."""
     live = Trigger.objects.live().filter(next_run_at__isnull=False)
     return tuple(live.select_related("owner", "playbook", "collection").order_by("next_run_at", "pk")[:SHOWN])
 
 
 def is_new() -> dict[str, bool]:
-    """What a new installation lacks, for the hints on an empty page."""
+    """Return what a new installation lacks, for the hints on an empty page."""
     return {
         "no_triggers": not Trigger.objects.filter(deleted_at__isnull=True).exists(),
         "no_sessions": not AgentSession.objects.filter(Q(pk__gt=0)).exists(),
     }
 
 
-# Whether the installation can work, read from its rows: ticker, queue, leases, outbox, models, checkpoints.
+# --- Health: ticker, queue, leases, outbox, models, checkpoints, read from rows ---
 #
-# For the health page, /healthz and whoever else asks. What needs attention is a line in `red`; nothing here mends.
+# What needs attention is a line in `red`. Nothing is repaired here.
 
 
 TICKER: Final = "ticker"
@@ -258,7 +258,7 @@ WORKERS_SHOWN: Final = 50
 
 @dataclass(frozen=True)
 class Worker:
-    """Who holds sessions, how many, and until when it was last heard of."""
+    """A worker that holds sessions, how many, and when its last lease ends."""
 
     owner: str
     sessions: int
@@ -285,7 +285,10 @@ class Health:
 
 
 def health(now: datetime) -> Health:
-    """Raises Installation.DoesNotExist when the row that every call needs is missing."""
+    """Read the health of the installation.
+
+    Raises Installation.DoesNotExist when the row that every call needs is missing.
+    """
     halted = Installation.objects.get(pk=1).halt_id is not None
     suspended = tuple(SuspendedModel.objects.order_by("model").values_list("model", flat=True))
     ticker = Lease.objects.filter(name=TICKER).first()
@@ -327,7 +330,9 @@ def _red(facts: dict[str, Any], now: datetime) -> tuple[str, ...]:
         lines.append(HALTED)
     if facts["lost"]:
         lines.append("A worker has not been heard of for a whole lease.")
-    done_at, oldest, checkpoint = facts["ticker_done_at"], facts["oldest_queued_at"], facts["checkpoint_at"]
+    done_at = facts["ticker_done_at"]
+    oldest = facts["oldest_queued_at"]
+    checkpoint = facts["checkpoint_at"]
     if done_at is None or now - done_at > TICKER_LATE:
         lines.append("The ticker is not running: nothing that is due is started. Start `manage.py tick`.")
     if oldest is not None and now - oldest > 2 * requeue_after():

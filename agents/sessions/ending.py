@@ -1,5 +1,8 @@
-"""What the owner is told of a run that was halted or failed: counts, cost and the way to the receipt; no content. Of
-what they have stopped themselves they are told nothing."""
+"""How a session rests and ends, and what its end closes: open calls, tickets, questions, turns, its chain.
+
+Stands above approvals, questions and loops, which an end has to close. The owner is notified of runs that others
+stopped, with counts, cost and a link to the receipt, but no content.
+"""
 
 import logging
 from datetime import datetime
@@ -36,13 +39,13 @@ from audit.redaction import redact
 logger = logging.getLogger(__name__)
 
 
-# What the end of a loop leaves: no open turn, and nothing that was heard. Its sensors are let go by
-# agents.sensors.rows, and its hot state is forgotten with other traces: whoever ends a loop waits for nobody who
-# writes it.
+# --- Loops: close the open turn and forget pending events ---
+#
+# Sensors release themselves (agents/sensors/rows.py), so whoever ends a loop waits for no writer of its hot state.
 
 
 def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
-    """Whatever ended it. A turn that was open is closed with what it had cost by then."""
+    """Close the turn that was open, with its cost so far, and drop the events that were kept for it."""
     if row.metadata.pop(HEARD, None):
         row.save(update_fields=["metadata"])
     turn = Turn.objects.filter(session=row, state=TurnState.OPEN).first()
@@ -51,18 +54,21 @@ def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -
         spent = ToolCall.objects.filter(session=row, pk__gt=before).aggregate(
             tokens=Sum("tokens", default=0), cost=Sum("charged_usd")
         )
-        turn.state, turn.ended_at, turn.reason = TurnState.FAILED, now, str(reason)
-        turn.tokens, turn.cost_usd = spent["tokens"], spent["cost"] or ZERO
+        turn.state = TurnState.FAILED
+        turn.ended_at = now
+        turn.reason = str(reason)
+        turn.tokens = spent["tokens"]
+        turn.cost_usd = spent["cost"] or ZERO
         turn.definition = ""
         turn.save()
 
 
-# Ends that somebody has asked for.
+# Ends that somebody requested.
 _ASKED_FOR: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
 
 
 def run_tell_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
-    """It is no tool call of the run: no brake keeps it from being told."""
+    """Notify the owner of a run that was halted or failed. Not a tool call: no brake applies."""
     if reason in _ASKED_FOR and _is_own_halt(row):
         return
     found = by_severity(row.findings.values_list("severity", flat=True))
@@ -79,7 +85,10 @@ def run_tell_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime
 
 
 def _is_own_halt(row: AgentSession) -> bool:
-    """The owner has halted it, or all work with it. A halt of its own came before that of all work, which left it."""
+    """Return whether the owner halted it, alone or with all work.
+
+    A halt of its own came before the halt of all work.
+    """
     everything = Halt.objects.filter(scope=HaltScope.ORGANISATION, requested_at__gte=row.created_at)
     halt = Halt.objects.filter(session=row).order_by("-pk").first() or everything.order_by("-pk").first()
     return halt is not None and halt.requested_by_id == row.owner_id
@@ -103,23 +112,27 @@ def session_rest(
     waiting_on: WaitingOn | None = None,
     wake_at: datetime | None = None,
 ) -> None:
-    """Gives a held session back: queued (slice over), sleeping until `wake_at`, or waiting on somebody.
+    """Give a held session back: queued, sleeping until `wake_at`, or waiting on somebody.
 
-    Work that came this far is progress, so the count of recoveries starts anew. A session whose halt was asked for
-    meanwhile does not lie down: it ends.
+    Work that came this far is progress, so the count of recoveries starts at zero. A session whose halt was requested
+    meanwhile ends instead.
     """
     row = held(session)
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         _end(row, halt_reason(row), now=now)
         return
     if waiting_on is not None and not is_awaited(row, waiting_on):
-        status, waiting_on = Status.QUEUED, None  # the answer came before the question was put down
+        status, waiting_on = Status.QUEUED, None  # the decision came before the session rested
     if wake_at is not None and is_called(row):
-        status, wake_at = Status.QUEUED, None  # and so did what it would wake for
+        status, wake_at = Status.QUEUED, None  # the alert came before the session slept
     check_move(row.status, status)
-    row.status, row.waiting_on, row.next_wake_at = status, waiting_on or "", wake_at
-    row.lease_owner, row.lease_until, row.recoveries = "", None, 0
-    row.fencing += 1  # whatever of this slice still runs can write nothing any more
+    row.status = status
+    row.waiting_on = waiting_on or ""
+    row.next_wake_at = wake_at
+    row.lease_owner = ""
+    row.lease_until = None
+    row.recoveries = 0
+    row.fencing += 1  # whatever of this slice still runs can no longer write
     row.save(
         update_fields=["status", "waiting_on", "next_wake_at", "lease_owner", "lease_until", "recoveries", "fencing"]
     )
@@ -129,7 +142,7 @@ def session_rest(
 
 @transaction.atomic
 def session_finish(session: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "") -> AgentSession:
-    """Ends a held session. What a brake has recorded stands; what fails while its halt is asked for was halted."""
+    """End a held session. What a brake recorded stands; a failure during a requested halt counts as halted."""
     row = held(session)
     if row.halt_state == HaltState.HALT_REQUESTED and REASON_STATUS[reason] == Status.FAILED:
         reason = halt_reason(row)
@@ -137,14 +150,14 @@ def session_finish(session: AgentSession, reason: TerminalReason, *, now: dateti
 
 
 def session_end_unheld(session: AgentSession, reason: TerminalReason, *, now: datetime, actor: str) -> AgentSession:
-    """Ends a session that no worker holds. The caller has locked the row."""
+    """End a session that no worker holds. The caller has locked the row."""
     return _end(session, reason, now=now, actor=actor)
 
 
 def _end(
     row: AgentSession, reason: TerminalReason, *, now: datetime, error: str = "", actor: str = "system"
 ) -> AgentSession:
-    journal_recover(row, now=now)  # a call that is still open is charged and closed: the books end with the session
+    journal_recover(row, now=now)  # a call that is still open is charged and closed with the session
     tickets_cancel(row, now=now, cause=reason, actor=actor)
     questions_cancel(row, now=now, actor=actor)
     braked = row.halt_state == HaltState.HALTED and row.terminal_reason is not None
@@ -157,10 +170,14 @@ def _end(
             named = error.partition(":")[0][:64]
             details["error_type"] = named if LABEL.fullmatch(named) else "error"
         recorder.append(row.chain, _TERMINAL_KIND[status], now=now, actor=actor, details=details)
-    row.status, row.terminal_reason, row.waiting_on = status, ended_for, ""
+    row.status = status
+    row.terminal_reason = ended_for
+    row.waiting_on = ""
     row.halt_state = HaltState.HALTED if status == Status.HALTED else row.halt_state
-    row.completed_at, row.next_wake_at = now, None
-    row.lease_owner, row.lease_until = "", None
+    row.completed_at = now
+    row.next_wake_at = None
+    row.lease_owner = ""
+    row.lease_until = None
     row.error = redact(error)[:ERROR_CHARS]
     row.result = _receipt(row)
     row.save()
@@ -170,7 +187,7 @@ def _end(
 
 
 def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> None:
-    """What others make of the end: the owner is told of a run that others stopped, its trigger counts how it went.
+    """Notify the owner of a stopped run, close the loop's turn, count the run for its trigger.
 
     None of it keeps a session from ending.
     """
@@ -182,15 +199,15 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
                 loop_note_end(row, reason=reason, now=now)
             if row.trigger_id is not None:
                 trigger_note_end(row.trigger_id, reason=reason, now=now, **came_to(row.metadata))
-    except Exception:  # the end of the session is worth more than what is said of it
+    except Exception:  # the session ends whether or not anybody can be notified
         logger.exception("the end of session %s could not be told", row.public_id)
 
 
 def _receipt(row: AgentSession) -> dict[str, Any] | None:
-    """A receipt that cannot be built never keeps a session from ending; it can be built later from the record."""
+    """Build the receipt. One that cannot be built does not keep the session from ending; it can be built later."""
     try:
         with transaction.atomic():
             return build_receipt(row.chain)
-    except Exception:  # whatever the builder raises, the end of the session is worth more
+    except Exception:  # the session ends with or without a stored receipt
         logger.exception("the receipt of session %s could not be built", row.public_id)
         return None

@@ -1,7 +1,7 @@
-"""The operator's stop: of one session, of an agent's, and of all work. A halt commits at once, whatever a worker
-is doing.
+"""Halts: of one session, of an agent's sessions, of all work; and the release.
 
-`actor` is whom the record names if `by` is nobody: a command that was run without a user, else the system itself.
+A halt commits at once, whatever a worker is doing. The audit log names `actor` if `by` is nobody: a command run without
+a user, or the system.
 """
 
 import logging
@@ -35,7 +35,7 @@ class HaltAnswer(StrEnum):
 
 @dataclass(frozen=True)
 class HaltCount:
-    """What a halt of several sessions came to."""
+    """Result of halting several sessions."""
 
     requested: int = 0
     already_halted: int = 0
@@ -45,7 +45,7 @@ class HaltCount:
 
 @dataclass(frozen=True)
 class AllHalted:
-    """What a halt of all work came to: the one in force, whether it was before, and what it asked of sessions now."""
+    """Result of halting all work: the halt in force, whether it is an older one, and the sessions it reached."""
 
     halt: Halt
     already: bool
@@ -63,9 +63,9 @@ def session_halt(
     ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
     actor: str = SYSTEM,
 ) -> HaltAnswer:
-    """Asks a session to stop. One that nobody holds (queued, sleeping, waiting) is ended in the same transaction.
+    """Request a session's halt. One that nobody holds (queued, sleeping, waiting) ends in the same transaction.
 
-    What it is to end as, if not as halted from outside, stands on its row until its holder comes to a boundary.
+    The reason it is to end with stands on its row until its worker reaches a boundary.
     """
     session = session_lock(session_pk)
     if session.status in TERMINAL:
@@ -100,7 +100,7 @@ def sessions_halt(
     ends_as: TerminalReason = TerminalReason.EXTERNAL_HALT,
     actor: str = SYSTEM,
 ) -> HaltCount:
-    """Halts each on its own: one that cannot be halted does not keep the others running."""
+    """Halt each session on its own, so that one failure does not keep the others running."""
     answers: list[HaltAnswer | None] = []
     for pk in session_pks:
         try:
@@ -115,16 +115,16 @@ def sessions_halt(
 def agents_halt(
     agent_pks: Iterable[int], *, by: User | None, reason: str, now: datetime, actor: str = SYSTEM
 ) -> HaltCount:
-    """Halts every session under way of these agents. The agents stay as they are: their triggers may fire again."""
+    """Halt every active session of these agents. Their triggers may still fire."""
     active = AgentSession.objects.active().filter(agent__in=list(agent_pks))
     pks = list(active.order_by("pk").values_list("pk", flat=True))
     return sessions_halt(pks, by=by, reason=reason, now=now, actor=actor)
 
 
 def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str = SYSTEM) -> AllHalted:
-    """Stops everything: the one row first, so that no call starts any more, then every session under way.
+    """Halt all work: first the one row that stops every call, then every active session.
 
-    Said again, it halts what an interrupted halt has left; the halt in force keeps its author, time and reason.
+    Called again, it halts what an interrupted halt has missed; the halt in force keeps its author, time and reason.
     """
     with transaction.atomic():
         installation = Installation.objects.select_for_update().get(pk=1)
@@ -139,7 +139,7 @@ def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str
 
 
 def halted_again_told(found: AllHalted) -> str:
-    """The answer to whoever halts all work while it is halted."""
+    """Return the message for whoever halts all work while it is halted."""
     told, failed = found.sessions.requested, found.sessions.failed
     more = f"Sessions told to stop only now: {told}." if told or failed else "Nothing more was to be stopped."
     return f"{halt_told(found.halt, already=True)} {more} The halt keeps its reason."
@@ -152,7 +152,7 @@ def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) ->
 
 
 def organisation_release(*, by: User | None, now: datetime, actor: str = SYSTEM) -> Halt:
-    """Lets new work start again. Sessions that were halted stay halted, and so do those that a halt had missed."""
+    """Let new work start again. Halted sessions stay halted, including those that the halt had missed."""
     halt = Installation.objects.select_related("halt").get(pk=1).halt
     if halt is not None:
         _halt_the_rest(halt, by=by, now=now, actor=actor)
@@ -167,7 +167,8 @@ def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
         raise InvalidTransition("Work is not halted; there is nothing to release.")
     installation.halt = None
     installation.save(update_fields=["halt"])
-    halt.released_by, halt.released_at = by, now
+    halt.released_by = by
+    halt.released_at = now
     halt.save(update_fields=["released_by", "released_at"])
     details = {"halt_id": halt.pk}
     recorder.append(SYSTEM_CHAIN, "organisation.released", now=now, actor=actor_of(by, actor), details=details)
@@ -175,6 +176,6 @@ def _release(*, by: User | None, now: datetime, actor: str) -> Halt:
 
 
 def halt_reach(halt: Halt) -> int:
-    """How many sessions the halt has told to stop, this time or when it was said before."""
+    """Return how many sessions the halt has stopped, counting repeated calls."""
     asked = AuditEvent.objects.filter(kind="autonomous_session.halt_requested", details__halt_id=halt.pk)
     return asked.count()

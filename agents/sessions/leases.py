@@ -1,7 +1,7 @@
-"""One holder: a session is worked on under a lease with a fencing number, renewed by a heartbeat, taken over when lost.
+"""Leases: one holder per session, with a fencing number; sweeps for lost, queued and idle sessions.
 
-The number rises with every claim and stands in the WHERE of every write of a worker, so a worker that was thought dead
-and wakes up again can write nothing.
+The number rises with every claim and stands in the WHERE of every write by a worker, so a worker that was thought dead
+and comes back can write nothing.
 """
 
 import logging
@@ -26,18 +26,18 @@ from audit import recorder
 logger = logging.getLogger(__name__)
 
 
-# Taken after the session's row and before any chain, by claims alone: there is no other order to meet.
+# Taken after the session's row and before any chain, by claims alone, so no lock order can conflict.
 _TURN = {
     "postgresql": "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))",
-    "sqlite": "SELECT %s",  # the transaction has taken the write lock
+    "sqlite": "SELECT %s",  # the transaction holds the write lock
 }
 
 
 @transaction.atomic
 def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession | None:
-    """Takes a queued session, or one whose worker was lost. None when there is nothing to take.
+    """Claim a queued session, or one whose worker was lost. Return None if there is nothing to take.
 
-    Attempts are counted here, before any work: a session that kills its workers comes to an end.
+    Attempts are counted here, before any work, so that a session which kills its workers comes to an end.
     """
     row = session_lock(session_pk)
     lost = row.is_lost(now)
@@ -50,12 +50,18 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
     if lost and not _may_go_on(row, unknown=unknown, now=now):
         return None
     if not lost and row.mode != Mode.SENSOR and not _has_room(row):
-        AgentSession.objects.filter(pk=row.pk).update(enqueued_at=None)  # the ticker hands it over when there is room
+        AgentSession.objects.filter(pk=row.pk).update(
+            enqueued_at=None
+        )  # the ticker enqueues it again when there is room
         return None
     first = row.started_at is None
-    row.status, row.started_at = Status.RUNNING, row.started_at or now
-    row.lease_owner, row.lease_until, row.fencing = owner, now + lease_lifetime(), row.fencing + 1
-    row.last_activity_at, row.enqueued_at = now, None
+    row.status = Status.RUNNING
+    row.started_at = row.started_at or now
+    row.lease_owner = owner
+    row.lease_until = now + lease_lifetime()
+    row.fencing += 1
+    row.last_activity_at = now
+    row.enqueued_at = None
     row.save(
         update_fields=[
             "status",
@@ -77,7 +83,7 @@ def lease_claim(session_pk: int, *, owner: str, now: datetime) -> AgentSession |
 
 
 def lease_renew(session: AgentSession, *, now: datetime) -> bool:
-    """Says that the worker is alive. False when the session is no longer its own."""
+    """Renew the lease. Return False if the session belongs to another worker."""
     return (
         AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING).update(
             lease_until=now + lease_lifetime()
@@ -87,14 +93,17 @@ def lease_renew(session: AgentSession, *, now: datetime) -> bool:
 
 
 def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
-    """False when the lost session has been given up, or is parked because a call of it may have taken effect."""
+    """Return False if the lost session was given up, or is parked for a call of unknown outcome."""
     if row.recoveries >= max_recoveries():
         session_end_unheld(row, TerminalReason.WORKER_LOST, now=now, actor="system")
         return False
     row.recoveries += 1
     if unknown:
-        row.status, row.waiting_on = Status.WAITING, WaitingOn.OPERATOR
-        row.lease_owner, row.lease_until, row.fencing = "", None, row.fencing + 1
+        row.status = Status.WAITING
+        row.waiting_on = WaitingOn.OPERATOR
+        row.lease_owner = ""
+        row.lease_until = None
+        row.fencing += 1
         row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
         notice_create(
             owner_id=row.owner_id,
@@ -108,7 +117,7 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
 
 
 def _has_room(row: AgentSession) -> bool:
-    """False while enough sessions of the same owner are running. Claims for one owner are judged one by one."""
+    """Return False while enough sessions of this owner are running. Claims of one owner are judged one by one."""
     with connection.cursor() as cursor:
         cursor.execute(_TURN[connection.vendor], [f"claim:{row.owner_id}"])
     running = AgentSession.objects.taking_room().filter(owner_id=row.owner_id).count()
@@ -137,8 +146,8 @@ def session_birth(row: AgentSession) -> dict[str, str | int | None]:
     }
 
 
-# What time or a crash has left undone, found in the rows and handed on: sleepers, sessions that the queue lost, and
-# sessions whose worker is gone. Each sweep takes a bounded number of rows and leaves the rest for the next.
+# --- Sweeps: sleepers, sessions that the queue lost, sessions whose worker is gone ---
+# Each sweep takes a bounded number of rows and leaves the rest to the next.
 
 
 MOST = 200
@@ -147,13 +156,13 @@ LOST_AGAIN_AFTER = timedelta(seconds=10)
 
 
 def sleepers_wake(now: datetime) -> int:
-    """Puts sleeping sessions whose time has come back into the queue."""
+    """Put sleeping sessions whose time has come back into the queue."""
     due = AgentSession.objects.filter(status=Status.SLEEPING, next_wake_at__lte=now).order_by("next_wake_at")
     return sum(session_wake(pk, now=now) for pk in list(due.values_list("pk", flat=True)[:MOST]))
 
 
 def queued_again(now: datetime) -> int:
-    """Hands queued sessions to the queue that it never got, or has kept for so long that it may have lost them.
+    """Enqueue sessions that the queue never got, or may have lost.
 
     A session that was sent back because its owner had enough of them running goes again when there is room.
     """
@@ -163,23 +172,23 @@ def queued_again(now: datetime) -> int:
 
 
 def _handed_over_by(now: datetime, after: timedelta) -> Q:
-    """Handed over so long ago that it may be lost, or at a time still to come: then the clock was set back since."""
+    """Match sessions enqueued long ago, or in the future, which means that the clock was set back."""
     return Q(enqueued_at__lte=_passed_over(now, after)) | Q(enqueued_at__gt=now + after)
 
 
 def _passed_over(now: datetime, after: timedelta) -> datetime:
-    """What was handed over until then is not in the queue any more, as far as can be told: what waits came later.
+    """Return whether tasks of that time have left the queue, as far as can be told.
 
-    While workers are away nothing is taken, and so nothing is handed over again and again.
+    While workers are away nothing is taken from the queue, and so nothing is enqueued twice.
     """
     found = waiting(now)
     if found.count and found.oldest_at is None:
-        return now - AGES * after  # Redis keeps no times; after so long it is tried all the same
+        return now - AGES * after  # Redis keeps no times; after so long it is enqueued all the same
     return min(now - after, found.oldest_at - timedelta(microseconds=1)) if found.oldest_at else now - after
 
 
 def _sent_back_with_room() -> Iterator[int]:
-    """The first of each owner who has room, then the second, …: nobody's backlog keeps anybody else waiting."""
+    """Return the first of each owner who has room, then the second, so that no backlog blocks another owner."""
     most = max_running_per_user()
     running = AgentSession.objects.taking_room().values_list("owner_id").annotate(Count("pk"))
     taken = Counter(dict(running))
@@ -193,7 +202,7 @@ def _sent_back_with_room() -> Iterator[int]:
 
 
 def lost_again(now: datetime) -> int:
-    """Asks for the takeover of sessions whose worker was not heard of for a whole lease; again when nobody answered."""
+    """Enqueue sessions whose worker missed a whole lease; again if nobody takes them."""
     asked_long_ago = _handed_over_by(now, LOST_AGAIN_AFTER)
     unasked = AgentSession.objects.lost(now).filter(Q(enqueued_at__isnull=True) | asked_long_ago)
     pks = list(unasked.order_by("lease_until").values_list("pk", flat=True)[:MOST])
@@ -203,14 +212,14 @@ def lost_again(now: datetime) -> int:
     return len(pks)
 
 
-# Ends what hangs: a session that is running and does nothing is paused, and halted when it stays idle as long again.
+# --- Watchdog: pause a running session that does nothing, then halt it if it stays idle as long again ---
 #
-# A call that is out counts as activity, however long it takes. Sessions that sleep, wait or queue are at rest, not
-# idle; their own limits apply. A guarded call that passes un-pauses its session (ledger/journal.py).
+# A call in flight counts as activity, however long it takes. Sessions that sleep, wait or queue are not idle; their
+# own limits apply. A guarded call that passes resumes its session (ledger/journal.py).
 
 
 def idle_sweep(now: datetime) -> int:
-    """Halts the paused ones first, then pauses, so that no session is paused and halted in one sweep.
+    """Halt the paused sessions first, then pause, so that none is paused and halted in one sweep.
 
     Each in a transaction of its own; one that fails is found again by the next sweep.
     """
@@ -225,23 +234,23 @@ def _candidates(state: HaltState, now: datetime) -> list[int]:
 
 
 def _silent() -> QuerySet[AgentSession]:
-    """Running sessions with no call out."""
+    """Return running sessions without a call in flight."""
     out = ToolCall.objects.open().filter(session=OuterRef("pk"))
     return AgentSession.objects.filter(~Exists(out), status=Status.RUNNING).order_by("pk")
 
 
 def _is_idle(row: AgentSession, state: HaltState, now: datetime) -> bool:
-    """Idle for long enough to leave the state that it is in."""
+    """Return whether it has been idle long enough to leave its state."""
     limits = {HaltState.RUNNING: 1, HaltState.PAUSED: 2}
     return now - row.last_activity_at >= limits[state] * timedelta(minutes=row.idle_halt_minutes)
 
 
 def _done(step: Callable[[AgentSession, datetime], None], pk: int, now: datetime) -> bool:
-    """Takes the step if the session, now locked, is still as idle as it was when it was found."""
+    """Take the step if the session, now locked, is still as idle as when it was found."""
     state = HaltState.PAUSED if step is _halt else HaltState.RUNNING
     try:
         with transaction.atomic():
-            session_lock(pk)  # a call opens and settles under this lock: none can begin before the step is committed
+            session_lock(pk)  # calls open and settle under this lock, so none can begin before the step is committed
             row = _silent().filter(pk=pk, halt_state=state).first()
             if row is None or not _is_idle(row, state, now):
                 return False
@@ -260,7 +269,7 @@ def _pause(row: AgentSession, now: datetime) -> None:
 
 
 def _halt(row: AgentSession, now: datetime) -> None:
-    """The worker that holds it may be alive and hang: its number is taken, so that it can write nothing any more."""
+    """Halt it and take its fencing number: the worker that holds it may be alive and hang."""
     row.fencing += 1
     row.save(update_fields=["fencing"])
     session_end_unheld(row, TerminalReason.IDLE_TIMEOUT, now=now, actor="system")

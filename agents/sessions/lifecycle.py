@@ -1,7 +1,7 @@
-"""The life of a session: birth, phases, rest, end. The only writer of its status, with sessions/leases.py.
+"""The life of a session: create, lock, enqueue, enter a phase, wake.
 
-Every move locks the session's row, checks the state it starts from (and, for a worker, its fencing number), writes,
-and records, in one transaction.
+Together with ending.py and leases.py the only writer of a session's status. Every move locks the session's row, checks
+the state it starts from (and, for a worker, its fencing number), writes and records, in one transaction.
 """
 
 import logging
@@ -54,9 +54,9 @@ def session_create(
     asked_by: str = "",
     wake_at: datetime | None = None,
 ) -> AgentSession:
-    """A queued session with a cap: its own, else its trigger's, else the installation's default. Never without one.
+    """Create a queued session with a cap: its own, its trigger's, or the installation's default.
 
-    It is handed to the queue in the same transaction, unless it begins with a sleep.
+    It is enqueued in the same transaction, unless it starts asleep.
     """
     demand_birth(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
@@ -87,7 +87,7 @@ def session_create(
 
 
 def by_definition(agent: Agent | None) -> dict[str, Any]:
-    """The agent, and the version of its definition that the session keeps, whatever is written later."""
+    """Return the agent with the version of its definition that the session keeps."""
     if agent is None or not agent.definition_version:
         return {"agent": agent}
     version, digest = agent.definition_version, agent.definition_digest
@@ -95,19 +95,19 @@ def by_definition(agent: Agent | None) -> dict[str, Any]:
 
 
 def session_enqueue(session_pk: int, *, now: datetime) -> bool:
-    """Hands a queued session to the queue. When the queue cannot take it, the ticker hands it over again later."""
+    """Hand a queued session to the queue. If the queue fails, the ticker tries again later."""
     try:
         with transaction.atomic():
             AgentSession.objects.filter(pk=session_pk, status=Status.QUEUED).update(enqueued_at=now)
             enqueue(TaskName.RUN_SESSION, session_pk)
-    except Exception:  # whatever the broker raises, the session itself is safe in its row
+    except Exception:  # whatever the broker raises, the session is safe in its row
         logger.exception("session %s could not be handed to the queue; it will be tried again", session_pk)
         return False
     return True
 
 
 def session_lock(session_pk: int) -> AgentSession:
-    """The session's row, locked until the transaction ends. SQLite's transaction is the lock."""
+    """Return the session's row, locked until the transaction ends. On SQLite the transaction is the lock."""
     lock = "FOR NO KEY UPDATE" if connection.features.has_select_for_update else ""
     table = AgentSession._meta.db_table
     for row in AgentSession.objects.raw(f"SELECT * FROM {table} WHERE id = %s {lock}", [session_pk]):  # noqa: S608
@@ -116,12 +116,12 @@ def session_lock(session_pk: int) -> AgentSession:
 
 
 def halt_reason(row: AgentSession) -> TerminalReason:
-    """What a session that was asked to halt ends as: what the asker said, else that somebody stopped it."""
+    """Return what a session that is to halt ends as: what was requested, else an external halt."""
     return TerminalReason(row.terminal_reason or TerminalReason.EXTERNAL_HALT)
 
 
 def held(session: AgentSession) -> AgentSession:
-    """The locked row of a session that this worker holds; a worker that lost it is refused."""
+    """Return the locked row of a session that this worker holds; raise LeaseLost for any other."""
     row = session_lock(session.pk)
     if row.fencing != session.fencing or row.status != Status.RUNNING:
         raise LeaseLost(
@@ -133,11 +133,12 @@ def held(session: AgentSession) -> AgentSession:
 
 @transaction.atomic
 def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -> None:
-    """Moves a held session on to a phase and records it. Re-entering the phase it is in changes nothing."""
+    """Move a held session to a phase and record it. Entering the same phase again changes nothing."""
     row = held(session)
     if row.current_phase == phase and row.metadata.get("phase_entered") == phase:
         return
-    before, row.current_phase = row.current_phase, phase
+    before = row.current_phase
+    row.current_phase = phase
     row.metadata["phase_entered"] = phase
     row.save(update_fields=["current_phase", "metadata"])
     session.current_phase = phase
@@ -147,7 +148,7 @@ def session_enter_phase(session: AgentSession, phase: Phase, *, now: datetime) -
 
 @transaction.atomic
 def session_wake(session_pk: int, *, now: datetime) -> bool:
-    """Puts a sleeping or waiting session back into the queue. False when it is neither."""
+    """Put a sleeping or waiting session back into the queue. Return False if it is neither."""
     woken = AgentSession.objects.filter(pk=session_pk, status__in=(Status.SLEEPING, Status.WAITING)).update(
         status=Status.QUEUED, waiting_on="", next_wake_at=None, last_activity_at=now
     )
@@ -170,18 +171,18 @@ def check_move(before: str, after: Status) -> None:
         raise InvalidTransition(f"A session cannot go from {before} to {after}.")
 
 
-# Whether a session that is about to lie down still has something to lie down for. The caller holds its row.
+# --- Before resting: has the decision or alert come already? The caller holds the row ---
 #
-# What it would wait for, or wake for, may have come while it was at work; then nobody would wake it.
+# If it came while the session was at work, nobody would wake it.
 
 
-WAKES: Final = "wake_early_if"  # in a session's metadata: the names of alerts that end its sleep
-HEARD: Final = "heard"  # in a session's metadata: the events that came since the agent last lay down
-CHAT_MESSAGE: Final = "chat_message"  # the alert that somebody has spoken with the agent
+WAKES: Final = "wake_early_if"  # key in metadata: the names of alerts that end its sleep
+HEARD: Final = "heard"  # key in metadata: the events since the agent last went to sleep
+CHAT_MESSAGE: Final = "chat_message"  # the alert that a person wrote to the agent
 
 
 def is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
-    """False when nothing is left to wait for: a decision that came first would otherwise wake nobody."""
+    """Return whether what it waits for is still pending."""
     if waiting_on == WaitingOn.APPROVAL:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
     if waiting_on == WaitingOn.OPERATOR:
@@ -194,6 +195,6 @@ def wakes_for(row: AgentSession, name: str) -> bool:
 
 
 def is_called(row: AgentSession) -> bool:
-    """True when an alert that ends its sleep is there already."""
+    """Return whether an alert that ends its sleep is pending."""
     names = row.metadata.get(WAKES)
     return bool(names) and Alert.objects.pending().filter(session=row, name__in=names).exists()

@@ -1,4 +1,7 @@
-"""Questions that agents put to people: asked once, answered once, or expired. The session waits meanwhile."""
+"""Questions of agents to people: asked once, answered once, or expired; and reminders.
+
+The session waits meanwhile. Reminders cover approvals too.
+"""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -24,13 +27,13 @@ from audit.redaction import redact
 logger = logging.getLogger(__name__)
 
 
-# --- How questions end, as rows: each of them once, by one conditional UPDATE, and on record ---
+# --- Ends ---
 
 
 def question_end(
     question: Question, status: QuestionStatus, *, now: datetime, actor: str, key_id: str = "", **changed: Any
 ) -> bool:
-    """Ends a pending question. False if it has ended before. The caller holds its session's row."""
+    """End a pending question. Return False if it has ended before. The caller holds its session's row."""
     if not Question.objects.filter(pk=question.pk, status=QuestionStatus.PENDING).update(status=status, **changed):
         return False
     details = {"question_id": str(question.public_id), "status": str(status)} | ({"key_id": key_id} if key_id else {})
@@ -39,7 +42,7 @@ def question_end(
 
 
 def questions_cancel(session: AgentSession, *, now: datetime, actor: str) -> None:
-    """Withdraws what a session has asked and nobody has answered. The caller holds the session's row."""
+    """Cancel the session's open questions. The caller holds the session's row."""
     for question in Question.objects.filter(session=session, status=QuestionStatus.PENDING).select_related("session"):
         question_end(question, QuestionStatus.CANCELLED, now=now, actor=actor)
 
@@ -49,8 +52,10 @@ AT_ONCE = 200
 
 
 def question_ask(session: AgentSession, *, key: str, text: str, now: datetime) -> Question:
-    """The question at this place of the run, or the one in the same words that is still open; asked again it is the
-    same one. Inside the block of the asking call, which holds the session's row."""
+    """Ask at this place of the run, or return the open question with the same words.
+
+    Runs inside the transaction of the call that asks, which holds the session's row.
+    """
     words = redact(text)
     equal = Q(text=words, status=QuestionStatus.PENDING)
     known = Question.objects.filter(Q(call_key=key) | equal, session=session).first()
@@ -65,7 +70,7 @@ def question_ask(session: AgentSession, *, key: str, text: str, now: datetime) -
 
 
 def question_tell(question: Question, title: str, *, now: datetime) -> None:
-    """A notice for the person that the run works for, with the words of the question."""
+    """Notify the run's owner, with the words of the question."""
     notice_create(
         owner_id=question.session.owner_id,
         kind=NoticeKind.QUESTION_WAITING,
@@ -77,13 +82,13 @@ def question_tell(question: Question, title: str, *, now: datetime) -> None:
 
 
 def may_answer(session: AgentSession, by: User) -> bool:
-    """The owner of a run may answer what it asks, and so may whoever decides about calls."""
+    """Return whether this person may answer: the run's owner, or somebody who decides on approvals."""
     return by.is_active and (session.owner_id == by.pk or by.has_perm(PERMISSION))
 
 
 @transaction.atomic
 def question_answer(question: Question, *, answer: str, by: User, now: datetime, key_id: str = "") -> Question:
-    """Somebody answers, and the run goes on. `key_id` names the API key that spoke for the person."""
+    """Answer, and let the run go on. `key_id` is the API key the person used, if any."""
     session = session_lock(question.session_id)
     if not may_answer(session, by):
         raise NotAllowed(f"{by} may not answer this question: it is for the run's owner and for approvers.")
@@ -101,7 +106,10 @@ def question_answer(question: Question, *, answer: str, by: User, now: datetime,
 
 
 def questions_expire(now: datetime) -> int:
-    """Ends what nobody answered in time: the run goes on and is told so. One that cannot be ended keeps no other."""
+    """End questions that nobody answered in time; the run goes on and learns of it.
+
+    One failure does not stop the others.
+    """
     due = Question.objects.filter(status=QuestionStatus.PENDING, expires_at__lte=now).select_related("session")
     return sum(_try_to_expire(question, now=now) for question in due.order_by("expires_at", "pk")[:AT_ONCE])
 
@@ -109,7 +117,7 @@ def questions_expire(now: datetime) -> int:
 def _try_to_expire(question: Question, *, now: datetime) -> bool:
     try:
         return _expire(question, now=now)
-    except Exception:  # whatever it was, the other questions are ended
+    except Exception:  # the other questions are ended all the same
         logger.exception("question %s could not be ended; it is tried again", question.public_id)
         return False
 
@@ -124,9 +132,9 @@ def _expire(question: Question, *, now: datetime) -> bool:
     return expired
 
 
-# --- Reminds people of what still waits for them: after a quarter of its time, and after three quarters ---
+# --- Reminders: after a quarter and after three quarters of the time ---
 #
-# A call that needs a decision is for those who may decide; a question of a run is for the person that it works for.
+# Approvals remind those who may decide; questions remind the run's owner.
 
 
 AFTER = (Fraction(1, 4), Fraction(3, 4))
@@ -134,9 +142,9 @@ Waiting = TypeVar("Waiting", Approval, Question)
 
 
 def approvals_remind(now: datetime) -> int:
-    """Sends what is due; each reminder once, and one only when both have become due since the last look.
+    """Send the reminders that are due, each once; one only if both became due since the last time.
 
-    One that cannot be sent keeps no other waiting.
+    One failure does not stop the others.
     """
     waiting = Approval.objects.filter(
         status=ApprovalStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
@@ -145,7 +153,7 @@ def approvals_remind(now: datetime) -> int:
 
 
 def questions_remind(now: datetime) -> int:
-    """The same for what runs have asked."""
+    """Send reminders of open questions."""
     waiting = Question.objects.filter(
         status=QuestionStatus.PENDING, expires_at__gt=now, reminders_sent__lt=len(AFTER)
     ).select_related("session")
@@ -159,14 +167,14 @@ def _remind_each(waiting: Iterable[Waiting], remind: Callable[[Waiting, datetime
             continue
         try:
             sent += remind(row, now)
-        except Exception:  # whatever it was, the other reminders are sent
+        except Exception:  # the other reminders are sent all the same
             kind = row._meta.verbose_name
             logger.exception("nobody could be reminded of %s %s; it is tried again", kind, row.public_id)
     return sent
 
 
 def _reminders_due(row: Approval | Question, now: datetime) -> int:
-    """The number of the reminder that should have been sent by now and was not; 0 when there is none."""
+    """Return the number of the reminder that is due and unsent; 0 if there is none."""
     begun_at = row.created_at if isinstance(row, Approval) else row.asked_at
     lifetime = row.expires_at - begun_at
     passed = sum(now - begun_at >= lifetime * part.numerator / part.denominator for part in AFTER)
@@ -175,7 +183,7 @@ def _reminders_due(row: Approval | Question, now: datetime) -> int:
 
 @transaction.atomic
 def _remind(approval: Approval, now: datetime) -> bool:
-    """The count on the ticket, the notices and the record go together, or not at all."""
+    """Count the reminder, write the notifications and the audit row together."""
     session = session_lock(approval.session_id)
     reminder = _reminders_due(approval, now)
     sent = Approval.objects.filter(

@@ -1,5 +1,7 @@
-"""What sessions are for, in a few words, for many sessions at once, and what one of them read: a fixed number of
-statements."""
+"""Reading sessions: purposes, inputs, results so far, the timeline, names for receipts.
+
+For many sessions at once each function runs a fixed number of statements.
+"""
 
 import uuid
 from collections import Counter
@@ -28,7 +30,7 @@ _BY_ITSELF: Final[dict[str, str]] = {Mode.LOOP: "loop", Mode.SENSOR: "sensors", 
 
 @dataclass(frozen=True)
 class Read:
-    """What a run was given to read: its collection, the first of the documents, and how many there are besides."""
+    """What a run was given to read: its collection, the first documents, and how many more there are."""
 
     collection: Collection | None
     documents: tuple[Document, ...]
@@ -37,15 +39,15 @@ class Read:
 
 
 def read_by(session: AgentSession) -> Read:
-    """By the journal of its retrievals; before there is one, by the document that it was asked to read."""
+    """Return what a run read by its journal, or, before there is an entry, the document it was given."""
     calls = ToolCall.objects.filter(session=session, intent=ToolIntent.RETRIEVE_CHUNKS, outcome=Outcome.SUCCESS)
     summaries = [found or {} for found in calls.order_by("pk").values_list("result__summary", flat=True)]
     places = [place for summary in summaries for place in summary.get("passages", ())]
-    given = [session.params.get("document"), *(place.get("document_id") for place in places)]
+    given = [session.spec.document, *(place.get("document_id") for place in places)]
     ids = list(dict.fromkeys(filter(None, map(as_uuid, given))))
     known = {row.public_id: row for row in _rows(Document, ids[:SHOWN_DOCUMENTS]).defer("text")}
     return Read(
-        collection=_rows(Collection, [as_uuid(session.params.get("collection"))]).first(),
+        collection=_rows(Collection, [as_uuid(session.spec.collection)]).first(),
         documents=tuple(known[one] for one in ids[:SHOWN_DOCUMENTS] if one in known),
         more=max(len(ids) - SHOWN_DOCUMENTS, 0),
         left_out=sum(summary.get("left_out", 0) for summary in summaries),
@@ -57,16 +59,16 @@ def _rows(model: Any, public_ids: Sequence[uuid.UUID | None]) -> Any:
 
 
 def purposes(sessions: Sequence[AgentSession]) -> dict[int, str]:
-    """By primary key: what is checked, by what, and what asked for it."""
-    playbooks = _names(Playbook, (session.params.get("playbook") for session in sessions))
-    documents = _names(Document, (session.params.get("document") for session in sessions))
-    collections = _names(Collection, (session.params.get("collection") for session in sessions))
+    """Return by primary key what each session is for: what is checked, and by what."""
+    playbooks = _names(Playbook, (session.spec.playbook for session in sessions))
+    documents = _names(Document, (session.spec.document for session in sessions))
+    collections = _names(Collection, (session.spec.collection for session in sessions))
     told = {session.pk: _purpose(session, playbooks, documents, collections) for session in sessions}
     return told | _purposes_of_events(sessions)
 
 
 def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
-    """Runs of one rule are told apart by what set them off; the words of an event were redacted when it came in."""
+    """Tell runs of one event trigger apart by their event. Events were redacted when they came in."""
     ids = {session.pk: found for session in sessions if (found := as_uuid(_event_id(session))) is not None}
     events = InboundEvent.objects.only("public_id", "title", "source", "event_type")
     rows = events.filter(public_id__in=set(ids.values())) if ids else ()
@@ -76,9 +78,9 @@ def _purposes_of_events(sessions: Sequence[AgentSession]) -> dict[int, str]:
 
 
 def _event_id(session: AgentSession) -> object:
-    """Of a run that was asked for in words, those count."""
-    named, words = session.params.get("event"), session.params.get("message") or session.params.get("goal")
-    return named.get("id") if isinstance(named, dict) and not words else None
+    """Return the event of a run, unless it was asked for in words."""
+    spec = session.spec
+    return None if session.params.get("message") or spec.goal else spec.event
 
 
 def _cut(words: str, limit: int) -> str:
@@ -89,20 +91,20 @@ def _cut(words: str, limit: int) -> str:
 def _purpose(
     session: AgentSession, playbooks: dict[str, str], documents: dict[str, str], collections: dict[str, str]
 ) -> str:
-    given = session.params
-    read = documents.get(str(given.get("document"))) or collections.get(str(given.get("collection")))
-    if read is None and given.get("query"):
-        read = f"“{given['query']}”"
-    if words := given.get("message") or given.get("goal"):
+    spec = session.spec
+    read = documents.get(spec.document) or collections.get(spec.collection)
+    if read is None and spec.query:
+        read = f"“{spec.query}”"
+    if words := session.params.get("message") or spec.goal:
         return f"“{_cut(str(words), MESSAGE_CHARS)}”"
-    by = given.get("skill") or playbooks.get(str(given.get("playbook")))
+    by = spec.skill or playbooks.get(spec.playbook)
     if read and by:
         return f"{read} by {by}"
     return str(read or by or (session.trigger.name if session.trigger else _of_agent(session)))
 
 
 def titled(words: str) -> Q:
-    """Sessions whose purpose holds these words: what they read or go by, what they were asked, what set them off."""
+    """Match sessions whose purpose contains these words: inputs, target, message, agent, trigger or event."""
     found = Q(agent__name__icontains=words) | Q(trigger__name__icontains=words)
     for name in ("message", "goal", "skill", "query"):
         found |= Q(**{f"params__{name}__icontains": words})
@@ -117,16 +119,16 @@ def titled(words: str) -> Q:
 
 
 def _of_agent(session: AgentSession) -> str:
-    """What an agent does by itself is told with its name."""
+    """Describe a session that has nothing but its agent."""
     kind = _BY_ITSELF.get(session.mode)
     return f"{kind} of {session.agent.name}" if kind and session.agent else f"{session.mode} run"
 
 
 def purpose_kind(session: AgentSession) -> str:
-    """Why it exists, in one word: what an agent does by itself, a goal, a chat, a trigger that fired, or a person."""
+    """Return in one word why it exists: loop, sensor, heartbeat, goal, chat, trigger or run_now."""
     if session.mode in _BY_ITSELF:
         return str(session.mode)
-    if "goal" in session.params or session.params.get("way") == "goal":
+    if session.spec.goal or session.params.get("way") == "goal":
         return "goal"
     if session.mode == Mode.CHAT:
         return "chat"
@@ -134,7 +136,7 @@ def purpose_kind(session: AgentSession) -> str:
 
 
 def asked_by(session: AgentSession) -> str:
-    """What set it off: its trigger, its agent by itself, or a person."""
+    """Return what started it: its trigger, its agent, or a person."""
     if session.trigger:
         return session.trigger.name
     if session.mode in _BY_ITSELF and session.agent:
@@ -157,14 +159,14 @@ def as_uuid(given: object) -> uuid.UUID | None:
         return None
 
 
-# --- Names beside the ids of a receipt, as they are today: a courtesy of its page, and no part of the record ---
+# --- Names beside the ids of a receipt: as of today, and not part of the receipt itself ---
 #
-# Whoever may read the record need not be allowed to see what it speaks of: a name is told to the owner of the
-# session, and to those who may see the thing itself.
+# Who may read the audit log need not be allowed to see what it refers to: a name is shown to the session's owner and
+# to those who may see the row itself.
 
 
 def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
-    """The name of its agent and of its trigger, and the documents that it read."""
+    """Return the names of its agent and trigger, and of the documents that it read."""
     public_id = as_uuid(receipt["session_id"])
     rows = AgentSession.objects.select_related("agent", "trigger")
     session = rows.filter(public_id=public_id).first() if public_id else None
@@ -185,7 +187,7 @@ def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | Anonymous
     return told
 
 
-# What a run has done so far, read from its journal. A resumed run knows nothing else of the slices before it.
+# --- What a run has done so far, read from its journal; a resumed run knows nothing else of earlier slices ---
 
 
 SEVERITIES: Final = ("critical", "warn", "info")
@@ -194,7 +196,7 @@ OTHER: Final = "other"
 
 @dataclass(frozen=True)
 class Left:
-    """Something that a run has left behind: by which call, at which place, and, of a finding, how severe."""
+    """A result of a run: the call, its key and, for a finding, its severity."""
 
     key: str
     intent: str
@@ -202,22 +204,25 @@ class Left:
 
 
 def by_severity(severities: Iterable[str]) -> Counter[str]:
-    """A severity is free text of a model; a notice shows only known words."""
+    """Count by known severities. A severity is free text of a model; notifications show known words only."""
     return Counter(one if one in SEVERITIES else OTHER for one in severities)
 
 
 def counted(found: Counter[str]) -> str:
-    """Such as `1 critical, 2 warn`."""
+    """Format counts, such as `1 critical, 2 warn`."""
     return ", ".join(f"{found[name]} {name}" for name in (*SEVERITIES, OTHER) if found[name]) or "none"
 
 
 def call_latest(session: AgentSession, key: str) -> ToolCall | None:
-    """The last attempt at the call that stands at this place of the run."""
+    """Return the last attempt at the call with this key."""
     return ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt").first()
 
 
 def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
-    """The arguments of that attempt, unless a person changed them. Read in SQL: it is asked at every call."""
+    """Return the arguments of that attempt, unless a person changed them.
+
+    In SQL: it is read at every call.
+    """
     rows = ToolCall.objects.raw(
         f"SELECT id, arguments, digest, asked_digest FROM {ToolCall._meta.db_table} "  # noqa: S608
         "WHERE session_id = %s AND key = %s ORDER BY attempt DESC LIMIT 1",
@@ -229,13 +234,16 @@ def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
 
 
 def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:
-    """The last attempt at each call whose key begins with `under`, by key, in the order in which they were made."""
+    """Return the last attempt at each call whose key begins with `under`, by key, in order of creation."""
     rows = ToolCall.objects.filter(session_id=session.pk, key__startswith=under)
     return {row.key: row for row in rows.order_by("pk")}
 
 
 def run_left(session: AgentSession) -> list[Left]:
-    """What the run has stored for its owner, in order: labels only, no content. A draft may not have been stored."""
+    """Return what the run has stored for its owner, in order: labels only, no content.
+
+    A draft may not have been stored.
+    """
     intents = (
         ToolIntent.EMIT_FINDING,
         ToolIntent.PROPOSE_MEMORY,
@@ -250,10 +258,10 @@ def run_left(session: AgentSession) -> list[Left]:
     ]
 
 
-# What happened in a session, in order, for people: phases, calls with their cost, approvals, halts, the end.
+# --- Timeline: phases, calls with their cost, approvals, halts, the end, for people ---
 #
-# Folded from the last rows of the session's chain; what the record does not hold (reasons of halts, errors) comes
-# from the rows that it names. Bounded: a long session shows its latest part, and says so.
+# Built from the last rows of the session's chain; what those do not hold (reasons of halts, errors) is read from the
+# rows they name. Bounded: a long session shows its latest part, and says so.
 
 
 SHOWN_EVENTS: Final = 600
@@ -272,7 +280,7 @@ _END_LOOKS: Final = {"autonomous_session.completed": "good", "autonomous_session
 
 @dataclass(frozen=True)
 class Moment:
-    """One line: `sort` is phase, call, approval, question, halt, end or note; `look` says how grave it is."""
+    """One line of the timeline. `sort` is phase, call, approval, question, halt, end or note; `look` its colour."""
 
     at: datetime
     sort: str
@@ -298,8 +306,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Found:
-    """What the record does not hold: rows of calls, reasons of halts, texts of questions, and by the way in which it
-    was not allowed the one skill that was not."""
+    """What the audit log does not hold: calls, reasons of halts, texts of questions, names of refused skills."""
 
     calls: dict[str, ToolCall]
     halts: dict[int, str]
@@ -311,12 +318,13 @@ def timeline(session: AgentSession) -> Timeline:
     newest = list(AuditEvent.objects.filter(chain=session.chain).order_by("-seq")[: SHOWN_EVENTS + 1])
     events = newest[:SHOWN_EVENTS][::-1]
     found = Found(_calls(session, events), _halt_reasons(session, events), _asked(session, events), _refused(session))
-    names, about = usernames(event.actor for event in events), Approvals(_actions(session, events))
+    names = usernames(event.actor for event in events)
+    about = Approvals(_actions(session, events))
     moments: list[Moment] = []
     places: dict[str, int] = {}
     for event in events:
         about.take(event.kind, event.actor, event.details)
-        said = with_names(about.told(event.kind, event.details), names)
+        said = with_names(about.sentence(event.kind, event.details), names)
         moment = _moment(event, found, said, action=about.action(event.details) or "")
         moment = replace(moment, actor=names.get(moment.actor, moment.actor))
         call_id = event.details.get("call_id") if event.kind == CALL else None
@@ -351,7 +359,7 @@ def _moment(event: AuditEvent, found: Found, said: str, *, action: str) -> Momen
 
 
 def _call_moment(event: AuditEvent, call: ToolCall | None, skill: str) -> Moment:
-    """`skill` names a call that went no further than asking for leave: its row has no name."""
+    """Build the moment of a call. `skill` names a call that got no further than requesting approval."""
     details = event.details
     outcome = str(details.get("outcome", ""))
     look = "good" if outcome in _GOOD else "warn" if outcome in _PENDING else "bad"
@@ -374,14 +382,14 @@ def _call_moment(event: AuditEvent, call: ToolCall | None, skill: str) -> Moment
 
 
 def _actions(session: AgentSession, events: Iterable[AuditEvent]) -> dict[str, str]:
-    """What the approvals of these rows are about: the row that says so may be older than what is shown."""
+    """Return what the approvals of these rows are about; the row that says so may be older than the timeline."""
     ids = {str(event.details["approval_id"]) for event in events if event.details.get("approval_id")}
     rows = Approval.objects.filter(session=session, public_id__in=ids).values_list("public_id", "action")
     return {str(public_id): action for public_id, action in rows} if ids else {}
 
 
 def _refused(session: AgentSession) -> dict[str, str]:
-    """The skill that was rejected, or whose request expired; none where there are several: rows do not say which."""
+    """Return the skill that was denied or expired; none if there are several, since rows do not say which."""
     rows = Approval.objects.filter(session=session, intent=ToolIntent.RUN_SKILL).values_list("status", "action")
     known = set(rows.distinct())
     statuses = [status for status, _ in known]

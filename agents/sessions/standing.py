@@ -1,8 +1,8 @@
-"""A yes for the rest of one session: which calls it covers. Each of them still gets a ticket of its own.
+"""Standing approvals: a yes for similar calls of one session; and who may decide on approvals.
 
-It holds for one capability in one version, with the same arguments but for those that a person left free. An argument
-that says where to go is never free. Never covered is a call that is PRIVILEGED or of high risk, nor one above the level
-or the grade of the call that the person saw.
+A standing approval holds for one capability in one version, with the same arguments except the free ones. An argument
+that names a destination is never free. It never covers a PRIVILEGED or high-risk call, nor one above the level or risk
+of the call that the person saw. Each covered call still gets a ticket of its own.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,16 @@ from agents.types import Capability
 from audit.receipts import worded
 from audit.rows import canonical
 
-_GRADES: Final = ("", *Risk.values)  # ascending; a call that looks harmless has none
+_GRADES: Final = ("", *Risk.values)  # ascending; a harmless call has none
 
 
 def standing_write(
     approval: Approval, *, free: tuple[str, ...], uses: int, by: User, now: datetime
 ) -> StandingApproval:
-    """The row, and on the ticket that it was given for. The caller has judged who decides, on what, and how often; and
-    holds the session's lock."""
+    """Write the row and link its ticket.
+
+    The caller has checked who decides, on what and how often, and holds the session's lock.
+    """
     if unknown := sorted(set(free) - named_arguments(approval.arguments).keys()):
         raise Invalid(f"The call has no argument {', '.join(unknown)} that could be left free.")
     if not free_values_are_harmless(approval.arguments, free):
@@ -53,7 +55,7 @@ def standing_write(
 def standing_use(
     session: AgentSession, capability: Capability, arguments: Mapping[str, Any], *, risk: Risk | None, now: datetime
 ) -> StandingApproval | None:
-    """The standing approval that covers this call, with one use less; None when there is none."""
+    """Use one of the standing approval's uses if it covers this call; else return None."""
     if is_single(capability.level, risk):
         return None
     rows = StandingApproval.objects.filter(
@@ -68,12 +70,12 @@ def standing_use(
 
 
 def is_single(level: str, risk: str | None) -> bool:
-    """Whether a call is of a kind that people allow one by one."""
+    """Return whether calls of this level and risk are approved one by one only."""
     return level == Level.PRIVILEGED or risk == Risk.HIGH
 
 
 def _goes_beyond(standing: StandingApproval, level: Level, risk: Risk | None) -> bool:
-    """Above the level or the grade of its first ticket, which is the call that the person saw."""
+    """Return whether the call is above the level or risk of the call that the person saw."""
     seen = standing.tickets.order_by("pk").first()
     if seen is None or level.rank > Level(seen.level).rank:
         return True
@@ -89,20 +91,20 @@ def _covers(standing: StandingApproval, capability: Capability, arguments: Mappi
     )
 
 
-# --- The people who may decide on calls that need somebody, and what they are told ---
+# --- Approvers ---
 
 
 PERMISSION = "agents.resolve_approval"
 
 
 def approvers() -> QuerySet[User]:
-    """Every active user who may decide on approvals."""
+    """Return every active user who may decide on approvals."""
     users = get_user_model().objects
     return users.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").order_by("pk")
 
 
 def approvers_tell(approval: Approval, *, now: datetime) -> None:
-    """A notice for each of them, in counts and labels; what is asked for is shown where it is decided."""
+    """Notify every approver with counts and labels; arguments are shown only where one decides."""
     until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
     for user in approvers():
         notice_create(

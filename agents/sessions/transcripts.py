@@ -1,4 +1,7 @@
-"""Transcripts: what was said in a run, entry by entry. Entries are added by the worker that holds it, never changed."""
+"""Transcripts and chats: entries, stream parts, and notes on a run.
+
+Entries are added by the worker that holds the session and never changed.
+"""
 
 import re
 from collections import Counter
@@ -44,7 +47,7 @@ def transcript_append(
     turn: int = 0,
     counters: Mapping[str, Any] | None = None,
 ) -> list[Message]:
-    """Adds entries, and what the guardrails have counted by then: both or neither."""
+    """Add entries together with the guardrails' counters."""
     row = held(session)
     last = Message.objects.filter(session=row).aggregate(last=Max("seq"))["last"] or 0
     added = Message.objects.bulk_create(
@@ -71,26 +74,26 @@ def transcript_append(
 
 
 def transcript_of(session: AgentSession, *, turn: int = 0) -> list[Message]:
-    """What was said in one turn; runs without turns have all of theirs in turn 0."""
+    """Return the entries of one turn; runs without turns have all of theirs in turn 0."""
     return list(Message.objects.filter(session=session, turn=turn).order_by("seq"))
 
 
-# --- Conversations and transcripts as people read them ---
+# --- Chats and transcripts as people read them ---
 #
-# A chat is the sessions that name it, in order; it has the public id of the first of them.
+# A chat is the sessions that name it, in order; its id is the public id of the first.
 
 
 SHOWN_MESSAGES: Final = 200
 SHOWN_ENTRIES: Final = 300
 SHOWN_PARTS: Final = 500
 _CALL: Final = re.compile(r"<skill>.*?(?:</skill>|\Z)|</?parallel>|</?[a-z]{0,8}\Z", re.DOTALL)
-# What lqops itself wrote into a transcript: people do not see it unless they ask for it.
+# Entries that lqops itself wrote; hidden unless asked for.
 INTERNAL: Final = Q(role="system") | ~Q(reason="")
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """A chat in a list: how it began, where it stands."""
+    """A chat in a list: how it began and its state."""
 
     id: UUID
     first: AgentSession
@@ -100,9 +103,9 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One message and what came of it. `answer` is empty until the agent has said it.
+    """One message and its answer, which is empty until the agent has given it.
 
-    `calls` are the names of what the agent asked for, `called` of what was really done.
+    `calls` are the names of requested calls, `called` of those that were made.
     """
 
     session: AgentSession
@@ -115,7 +118,7 @@ class Exchange:
 
     @property
     def asked_for(self) -> tuple[str, ...]:
-        """Calls that wait, were refused or failed, by name."""
+        """Return the names of calls that wait, were refused or failed."""
         return tuple((Counter(self.calls) - Counter(self.called)).elements())
 
     @property
@@ -125,7 +128,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Call:
-    """What an agent asked to have done, and what came of it, if it is over."""
+    """A call that an agent requested, with its result, if it is over."""
 
     name: str
     arguments: str
@@ -134,7 +137,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Transcript:
-    """The latest part of a transcript, each call with its result. `earlier` was said before the run, and is quoted."""
+    """The latest part of a transcript, each call with its result. `earlier` is quoted from before the run."""
 
     spoken: tuple["Spoken", ...]
     earlier: tuple[Message, ...]
@@ -143,7 +146,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Spoken:
-    """An entry of a transcript with the calls that it asked for. lqops itself wrote what is `internal`."""
+    """An entry of a transcript with the calls that it requested. `internal` entries were written by lqops."""
 
     entry: Message
     calls: tuple[Call, ...]
@@ -151,7 +154,7 @@ class Spoken:
 
 
 def chats_of(owner_id: int) -> QuerySet[Any, Any]:
-    """The chats of a person, the one that was last spoken in first; `conversations` makes them readable."""
+    """Return a person's chats, the most recent first; `conversations` makes them readable."""
     rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT).annotate(chat=KT("params__chat"))
     counted = rows.values("chat").annotate(first=Min("pk"), last=Max("pk"), number=Count("pk"))
     return counted.order_by("-last")
@@ -166,7 +169,7 @@ def conversations(rows: Iterable[dict[str, Any]]) -> list[Conversation]:
 
 
 def exchanges(owner_id: int, chat: UUID) -> tuple[list[Exchange], int]:
-    """The latest messages of a chat in order, and how many came before them. None when the person has no such chat."""
+    """Return the latest messages of a chat in order, and how many came before. None if there is no such chat."""
     rows = AgentSession.objects.filter(owner_id=owner_id, mode=Mode.CHAT, params__chat=str(chat))
     newest = list(rows.select_related("agent").order_by("-pk")[:SHOWN_MESSAGES])
     left_out = rows.count() - len(newest) if len(newest) == SHOWN_MESSAGES else 0
@@ -188,20 +191,20 @@ def exchanges(owner_id: int, chat: UUID) -> tuple[list[Exchange], int]:
 
 
 def _approvals_open(sessions: Iterable[AgentSession]) -> dict[int, tuple[Approval, ...]]:
-    """By session, the calls that wait for somebody's yes."""
+    """Return by session the calls that wait for approval."""
     waiting = [one.pk for one in sessions if one.status == Status.WAITING]
     rows = Approval.objects.filter(session__in=waiting, status=ApprovalStatus.PENDING).order_by("session_id", "pk")
     return {pk: tuple(found) for pk, found in groupby(rows, key=lambda row: row.session_id)}
 
 
 def questions_open(sessions: Iterable[AgentSession]) -> QuerySet[Question]:
-    """What these sessions ask and nobody has answered, oldest first."""
+    """Return the open questions of these sessions, oldest first."""
     rows = Question.objects.filter(session__in=[one.pk for one in sessions], status=QuestionStatus.PENDING)
     return rows.select_related("session").order_by("asked_at", "pk")
 
 
 def answers_of(sessions: Iterable[AgentSession]) -> dict[int, str]:
-    """What the agent answered, by session: its last words, with the parts before them that were cut off."""
+    """Return by session the agent's last answer, with the parts of it that were cut off before."""
     done = [one.pk for one in sessions if one.status == Status.COMPLETED]
     ends = Q(role="assistant") & ~Q(stop="") | ~Q(reason="")
     rows = Message.objects.filter(ends, session__in=done).order_by("session_id", "seq")
@@ -209,13 +212,13 @@ def answers_of(sessions: Iterable[AgentSession]) -> dict[int, str]:
 
 
 def _last_words(said: Sequence[Message]) -> str:
-    """Of replies, and what lqops said between them: pieces of one reply stand on both sides of a request to go on."""
+    """Join the pieces of the last reply; a request of lqops to go on may stand between them."""
     behind = sum(1 for _ in takewhile(lambda entry: entry.role != "assistant", reversed(said)))
     return joined(said[: len(said) - behind])
 
 
 def _call_names(sessions: Iterable[AgentSession], *, done: bool = False) -> dict[int, tuple[str, ...]]:
-    """By session, the names of the calls that were asked for; or only of those whose result is there, and no error."""
+    """Return by session the names of requested calls, or only of those that succeeded."""
     said = Message.objects.filter(session__in=[one.pk for one in sessions])
     rows = said.filter(role="assistant").exclude(calls=[])
     results = set(said.filter(role="tool", failed=False).values_list("session_id", "call_id")) if done else set()
@@ -227,12 +230,12 @@ def _call_names(sessions: Iterable[AgentSession], *, done: bool = False) -> dict
 
 
 def without_calls(text: str) -> str:
-    """What an agent writes without the tags of its calls, also of one that it has only begun to write."""
+    """Strip the tags of calls, also of one that is still being written."""
     return _CALL.sub("", text)
 
 
 def written_so_far(session: AgentSession) -> tuple[str, int]:
-    """What is being written at this moment, and the number of its last piece: the stream goes on after it."""
+    """Return the reply being written, and the number of its last part: the stream goes on after it."""
     said = Message.objects.filter(session=session).aggregate(last=Max("created_at"))["last"]
     parts = StreamPart.objects.filter(session=session).order_by("-pk").values_list("pk", "text", "created_at")
     newest = list(parts[:SHOWN_PARTS])
@@ -255,7 +258,7 @@ def transcript_shown(session: AgentSession) -> Transcript:
 
 
 def _earlier(entries: Sequence[Message]) -> list[Message]:
-    """What a chat's run was told of the chat so far: all that stands before its own message, which comes last."""
+    """Return what a chat's run was given of the chat: everything before its own message, which comes last."""
     opening = list(takewhile(lambda entry: not entry.stop, entries))
     quoted = [entry for entry in opening if entry.role in {"user", "assistant"} and not entry.reason]
     return quoted[:-1]
@@ -265,14 +268,14 @@ def _calls(entry: Message, results: dict[str, Message]) -> tuple[Call, ...]:
     return tuple(Call(str(call["name"]), str(call["arguments"]), results.get(call["id"])) for call in entry.calls)
 
 
-# What a run read and what it came to, noted on its row: inputs, judges, its name, waits, whether it found anything.
+# --- Notes on a run's row: inputs, judges, its name, waits, whether it found anything ---
 #
-# Every write is fenced as a worker's write is. Nothing is decided here; a note that stands already is not made again.
+# Every write is fenced like any write of a worker. A note that stands is not made again.
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Ids and versions of what went into a prompt; never its text. What is empty was not read."""
+    """Ids and versions of what went into a prompt; never its text. Empty means not read."""
 
     context_version: int | None = None
     project_id: str = ""
@@ -291,7 +294,7 @@ class Inputs:
 
 @transaction.atomic
 def session_note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
-    """Records what the run reads, before it asks. Said again only if a lost slice had read something else."""
+    """Record what the run reads before it asks; again only if a lost slice had read something else."""
     row = held(session)
     details = inputs.details()
     if row.metadata.get("inputs") == details:
@@ -307,7 +310,7 @@ def session_note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime)
 def session_note_judges(
     session: AgentSession, *, citations: int, judges: Sequence[str], now: datetime
 ) -> tuple[str, ...]:
-    """The judges of this run, chosen once: estimates move, and a resumed run must ask the same ones."""
+    """Choose the judges of this run once: estimates move, and a resumed run must ask the same ones."""
     row = held(session)
     if "judges" not in row.metadata:
         chosen = judges_within_budget(citations=citations, judges=judges, now=now, chain=row.chain)
@@ -318,7 +321,7 @@ def session_note_judges(
 
 @transaction.atomic
 def session_note_purpose(session: AgentSession, purpose: str) -> str:
-    """What the run is called, noted once: things are renamed, and a yes holds for the very words that were shown."""
+    """Note the run's name once: rows are renamed, and an approval holds for the words that were shown."""
     row = held(session)
     if "purpose" not in row.metadata:
         row.metadata["purpose"] = purpose
@@ -328,7 +331,7 @@ def session_note_purpose(session: AgentSession, purpose: str) -> str:
 
 @transaction.atomic
 def session_note_wait(session: AgentSession) -> int:
-    """How often this run has now waited for money that other calls hold."""
+    """Count the run's waits for money that other calls hold."""
     row = held(session)
     row.metadata["waits"] = int(row.metadata.get("waits", 0)) + 1
     row.save(update_fields=["metadata"])
@@ -337,8 +340,7 @@ def session_note_wait(session: AgentSession) -> int:
 
 @transaction.atomic
 def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -> AgentSession:
-    """Whether the run found nothing, and which fault kept it from looking; what becomes of its trigger is decided when
-    the run ends."""
+    """Note whether the run found nothing, and which fault kept it from looking."""
     row = held(session)
     noted = {"empty": empty, **({"fault": fault} if fault else {})}
     if row.metadata != {**row.metadata, **noted}:
@@ -347,10 +349,10 @@ def session_note_empty(session: AgentSession, *, empty: bool, fault: str = "") -
     return row
 
 
-# --- Pieces of replies for those who watch: removed when their run is over ---
+# --- Stream parts: removed when their run is over ---
 
 
 def parts_forget(older_than: datetime) -> int:
-    """Removes the pieces of runs that are over."""
+    """Delete the stream parts of runs that are over."""
     over = StreamPart.objects.filter(session__status__in=sorted(TERMINAL), created_at__lte=older_than)
     return over.delete()[0]

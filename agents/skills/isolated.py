@@ -1,5 +1,7 @@
-"""A process for one call of one skill: reads what to do from its input, and writes that it begins and, in one line of
-JSON, what came of it."""
+"""The process of one skill call: reads the call from standard input, and writes a start line and a result line.
+
+Started by agents.skills.running as `python -m agents.skills.isolated`.
+"""
 
 import gc
 import json
@@ -18,8 +20,9 @@ def main() -> None:
     from agents.skills.registry import skill_named
     from agents.skills.skill import SkillContext
 
-    told = json.load(sys.stdin)
-    skill, given = skill_named(told["skill"]), told["context"]
+    job = json.load(sys.stdin)
+    skill = skill_named(job["skill"])
+    given = job["context"]
     context = SkillContext(
         session_pk=given["session_pk"],
         session_id=UUID(given["session_id"]),
@@ -29,25 +32,24 @@ def main() -> None:
         now=datetime.fromisoformat(given["now"]),
         infer=_no_model,
     )
-    _tell(told["mark"])
+    _write(job["mark"])
     try:
         if skill is None:
-            raise LookupError(f"there is no skill {told['skill']} in this process")
-        said = {"output": skill.run(context, **told["arguments"])}
-        line = json.dumps(said)
-    except BaseException as error:  # noqa: BLE001 whatever it is, the other side hears of it
+            raise LookupError(f"there is no skill {job['skill']} in this process")
+        line = json.dumps({"output": skill.run(context, **job["arguments"])})
+    except BaseException as error:  # noqa: BLE001 every error is reported to the caller
         line = json.dumps({"error": f"{type(error).__name__}: {error}"})
-    _tell(told["mark"] + line)
-    gc.freeze()  # what is loaded goes with the process: its end looks through nothing for garbage
+    _write(job["mark"] + line)
+    gc.freeze()  # saves a garbage collection at exit
 
 
-def _tell(line: str) -> None:
-    """Beside whatever the skill prints, and at once: the process may not come to its end."""
+def _write(line: str) -> None:
+    """Write a line of our own at once: the process may not end normally."""
     print(f"\n{line}", file=_OUT, flush=True)
 
 
 def _no_model(*_: Any) -> Any:
-    raise RuntimeError("a skill in a process of its own cannot ask a model; ask it in a skill without isolation")
+    raise RuntimeError("a skill with process isolation cannot ask a model; declare it without isolation")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Reads the calls that a model's reply asks for, from tags in its text or from the provider's own form.
+"""Reads the skill calls of a model's reply, from tags in its text or from the provider's own form.
 
-All or nothing: one call that cannot be read makes an error of the whole reply. Fenced code is quotation and asks for
-nothing. Whether a skill exists, and whether it may run, is decided elsewhere. Time is linear in the length of the text.
+All or nothing: one unreadable call makes the whole reply an error. Fenced code is quotation and is skipped. Whether a
+skill exists or may run is decided elsewhere. Time is linear in the length of the text.
 """
 
 import json
@@ -17,26 +17,26 @@ from agents.skills.literals import (
     NAME_RULE,
     TOO_DEEP,
     UNSTORABLE,
-    Misread,
+    LiteralError,
     Reader,
+    excerpt,
     number_of,
-    shown,
-    unstorable,
+    unstorable_error,
 )
 from agents.types import RequestedCall
 
-# Tags to the letter, unless a backslash escapes them; and fences as CommonMark has them, at the beginning of a line, a
-# quotation or an entry of a list: in backticks, no backtick follows on the line.
+# Exact tags that no backslash escapes; and CommonMark fences at the start of a line, a quotation or a list item. No
+# backtick may follow a fence of backticks on its line.
 _MARK: Final = re.compile(
     r"(?<!\\)<(?P<tag>skill|parallel|/parallel)>"
     r"|(?<![^\r\n])(?P<before>(?:[ \t>]|(?:[-+*]|\d{1,9}[.)])(?=[ \t]))*+)(?P<fence>`{3,}+(?![^`\r\n]*`)|~{3,}+)"
 )
 _CLOSING_FENCE: Final = re.compile(r"(?<![^\r\n])(?P<before>[ \t>]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?![^\r\n])")
-_DEEPEST: Final = 3  # blanks before a fence; more of them are code, or the inside of a list
+_MAX_INDENT: Final = 3  # blanks before a fence; more are indented code, or the inside of a list
 
 
 class SkillSyntaxError(ValueError):
-    """A call cannot be read, so nothing of its reply may run. `position` is the character it is about, from 0."""
+    """A call cannot be read, so no call of its reply may run. `position` is the offset of the error, from 0."""
 
     def __init__(self, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class SkillSyntaxError(ValueError):
 
 @dataclass(frozen=True)
 class SkillCall:
-    """A wish of the model: a skill and its arguments. Calls of one `parallel_group` may run side by side."""
+    """A requested call: a skill and its arguments. Calls of one `parallel_group` may run in parallel."""
 
     name: str
     arguments: dict[str, Any]
@@ -54,17 +54,18 @@ class SkillCall:
 
 
 def parse_skill_calls(text: str) -> list[SkillCall]:
-    """The calls in `<skill>name(argument=literal)</skill>` tags, in order; `<parallel>` makes a group of its calls."""
+    """Return the calls in `<skill>name(argument=literal)</skill>` tags, in order. `<parallel>` groups its calls."""
     try:
         return _Reply(text).read()
-    except Misread as error:
-        place = error.place or 0
-        line, column = text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
-        raise SkillSyntaxError(f"Line {line}, column {column}: {error}.", place) from None
+    except LiteralError as error:
+        position = error.position or 0
+        line = text.count("\n", 0, position) + 1
+        column = position - text.rfind("\n", 0, position)
+        raise SkillSyntaxError(f"Line {line}, column {column}: {error}.", position) from None
 
 
 def calls_from_native(calls: Sequence[RequestedCall]) -> list[SkillCall]:
-    """The calls that the provider handed over apart from the text: the same values, the same rules."""
+    """Return the calls that the provider sent apart from the text. The same values and rules apply."""
     return [SkillCall(_native_name(call.name), _native_arguments(call), id=call.id) for call in calls]
 
 
@@ -72,86 +73,84 @@ def calls_from_native(calls: Sequence[RequestedCall]) -> list[SkillCall]:
 
 
 class _Reply:
-    """One pass over a text. Prose is passed over; what a call consists of is read by the reader of literals."""
+    """One pass over a text that skips prose and reads calls."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._calls: list[SkillCall] = []
-        self._groups = 0  # blocks that held a call and are closed
-        self._opened: int | None = None  # where the open block begins
-        self._before = 0  # calls that stand before the open block
+        self._groups = 0  # closed blocks with a call
+        self._block_start: int | None = None  # position of the open block
+        self._calls_before = 0  # calls before the open block
 
     def read(self) -> list[SkillCall]:
-        place = 0
-        while mark := _MARK.search(self._text, place):
+        position = 0
+        while mark := _MARK.search(self._text, position):
             if mark["fence"]:
-                place = self._behind_fence(mark)
+                position = self._fence_end(mark)
             elif mark["tag"] == "skill":
-                place = self._call(mark.end())
+                position = self._call(mark.end())
             else:
                 self._block(mark)
-                place = mark.end()
-        if self._opened is not None and self._calls:
-            raise Misread(self._opened, "<parallel> is not closed; write </parallel> behind its last </skill>")
+                position = mark.end()
+        if self._block_start is not None and self._calls:
+            raise LiteralError(self._block_start, "<parallel> is not closed; write </parallel> after its last </skill>")
         return self._calls
 
-    @property
-    def _holds_calls(self) -> bool:
-        return len(self._calls) > self._before
-
-    def _behind_fence(self, opening: re.Match[str]) -> int:
-        """A line of at least as many of the same marks closes it, in the same place; else it runs to the end."""
+    def _fence_end(self, opening: re.Match[str]) -> int:
+        """Return the end of a fenced block: a line of at least as many marks at the same level, else the end."""
         for line in _CLOSING_FENCE.finditer(self._text, opening.end()):
-            if line["fence"].startswith(opening["fence"]) and _is_beside(opening["before"], line["before"]):
+            if line["fence"].startswith(opening["fence"]) and _is_same_level(opening["before"], line["before"]):
                 return line.end()
         return len(self._text)
 
-    def _call(self, place: int) -> int:
-        reader = Reader(self._text, place)
+    def _call(self, position: int) -> int:
+        reader = Reader(self._text, position)
         reader.skip_blank()
         name = reader.name("a skill such as search(limit=5)")
         reader.skip_blank()
         reader.expect("(", "( and the arguments", NAME_RULE)
         arguments = reader.arguments()
         reader.skip_blank()
-        reader.expect("</skill>", "</skill> behind the closing bracket")
-        self._calls.append(SkillCall(name, arguments, None if self._opened is None else self._groups))
-        return reader.place
+        reader.expect("</skill>", "</skill> after the closing bracket")
+        self._calls.append(SkillCall(name, arguments, None if self._block_start is None else self._groups))
+        return reader.position
 
     def _block(self, tag: re.Match[str]) -> None:
         if tag["tag"] == "parallel":
-            if self._opened is not None:
-                raise Misread(tag.start(), "<parallel> stands in another; close that one with </parallel> first")
-            self._opened, self._before = tag.start(), len(self._calls)
-        elif self._opened is not None:
-            if self._holds_calls:
-                self._groups += 1
-            self._opened = None
+            if self._block_start is not None:
+                raise LiteralError(tag.start(), "<parallel> is nested; close the first one with </parallel>")
+            self._block_start = tag.start()
+            self._calls_before = len(self._calls)
+        elif self._block_start is not None:
+            self._groups += len(self._calls) > self._calls_before
+            self._block_start = None
         elif self._calls:
-            raise Misread(
+            raise LiteralError(
                 tag.start(), "</parallel> closes nothing; write <parallel> before the first <skill> of the block"
             )
 
 
-def _is_beside(opened: str, closed: str) -> bool:
-    """Whether two fences stand in the same quotation and list, by what is before them. In doubt they do not: what is
-    taken for quotation does nothing."""
+def _is_same_level(opened: str, closed: str) -> bool:
+    """Return whether two fences are in the same quotation and list, by the text before them.
+
+    In doubt they are not: calls in a block that stays open are not run.
+    """
     if opened.count(">") != closed.count(">"):
         return False
-    most = _DEEPEST + (">" in opened)  # a quotation mark may have a blank of its own
+    max_indent = _MAX_INDENT + (">" in opened)  # a quotation mark may have a blank of its own
     inside = opened.rpartition(">")[2].expandtabs(4)
-    if len(inside) <= most and opened.strip(" \t>") == "":
-        return len(closed.rpartition(">")[2].expandtabs(4)) <= most
+    if len(inside) <= max_indent and opened.strip(" \t>") == "":
+        return len(closed.rpartition(">")[2].expandtabs(4)) <= max_indent
     deeper = len(closed.expandtabs(4)) - len(opened.expandtabs(4))
-    return 0 <= deeper <= (_DEEPEST if inside.strip() else 0)
+    return 0 <= deeper <= (_MAX_INDENT if inside.strip() else 0)
 
 
-# --- The provider's own form ---
+# --- Native calls ---
 
 
 def _native_name(name: str) -> str:
     if not NAME.fullmatch(name) or len(name) > MAX_NAME_CHARS:
-        raise SkillSyntaxError(f"{shown(name)} is no name of a skill: {NAME_RULE}.")
+        raise SkillSyntaxError(f"{excerpt(name)} is not a skill name: {NAME_RULE}.")
     return name
 
 
@@ -159,27 +158,28 @@ def _native_arguments(call: RequestedCall) -> dict[str, Any]:
     try:
         given = _DECODER.decode(call.arguments)
         if not isinstance(given, dict):
-            raise Misread(0, "they are no object; write {} around them, or {} alone if there are none")
+            raise LiteralError(0, "they are not an object; put them in {}, or send {} if there are none")
         _check(given, depth=0)
     except json.JSONDecodeError as error:
-        wrong, place = f"they are not JSON, {error.msg} at character {error.pos}; write one JSON object", error.pos
+        problem = f"they are not JSON, {error.msg} at character {error.pos}; write one JSON object"
+        position: int | None = error.pos
     except RecursionError:
-        wrong, place = TOO_DEEP, None
-    except Misread as error:
-        wrong, place = str(error), error.place
+        problem, position = TOO_DEEP, None
+    except LiteralError as error:
+        problem, position = str(error), error.position
     else:
         return given
-    raise SkillSyntaxError(f"The arguments of {call.name} cannot be read: {wrong}.", place)
+    raise SkillSyntaxError(f"The arguments of {call.name} cannot be read: {problem}.", position)
 
 
 def _check(value: object, depth: int) -> None:
-    """Refuses what JSON can say and a database cannot keep, and what is nested too deep."""
+    """Refuse strings that a database cannot store, and values that are nested too deep."""
     if isinstance(value, str):
         if bad := UNSTORABLE.search(value):
-            raise Misread(None, unstorable(bad))
+            raise LiteralError(None, unstorable_error(bad))
     elif isinstance(value, dict | list):
         if depth > MAX_DEPTH:
-            raise Misread(None, TOO_DEEP)
+            raise LiteralError(None, TOO_DEEP)
         for item in (*value, *value.values()) if isinstance(value, dict) else value:
             _check(item, depth + 1)
 
@@ -188,7 +188,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for key, value in pairs:
         if key in entries:
-            raise Misread(None, f"the key {shown(key)} stands twice in an object; give it once")
+            raise LiteralError(None, f"the key {excerpt(key)} occurs twice in an object; give it once")
         entries[key] = value
     return entries
 
@@ -199,7 +199,7 @@ def _number(digits: str) -> int | float:
 
 
 def _constant(word: str) -> None:
-    raise Misread(None, f"{word} is not JSON; send a number, or null")
+    raise LiteralError(None, f"{word} is not JSON; send a number or null")
 
 
 _DECODER: Final = json.JSONDecoder(

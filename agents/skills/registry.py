@@ -1,7 +1,7 @@
-"""The skills of this installation: the built-in ones, those of named modules, and those of installed packages.
+"""The skills of this installation: which are installed, what operators set for them, and how often they ran.
 
-A skill that cannot be loaded is reported and left out; it keeps no other from working. What only the turns of loops are
-offered is known by its name, and not listed.
+Loads built-in skills, those of configured modules and those of installed packages. A skill that cannot be loaded is
+reported and left out; the others work. Skills that only loops may use are found by name, but not listed.
 """
 
 import importlib
@@ -37,9 +37,9 @@ from audit.models import SYSTEM_CHAIN
 logger = logging.getLogger(__name__)
 
 
-# --- `yield`: how an agent that paces itself ends its turn. Offered in the turns of loops alone ---
+# --- The `yield` skill: offered in the turns of loops only ---
 #
-# It changes nothing by itself: the loop reads the last good call of the turn from the journal, and acts on it.
+# It changes nothing: the loop reads the turn's last successful call from the journal and acts on it.
 
 
 Name = Annotated[str, Field(min_length=1, max_length=64)]
@@ -57,23 +57,26 @@ def yield_turn(
     ] = None,
     reason: Annotated[str, Field(max_length=2_000, description="Why, in a few words.")] = "",
 ) -> dict[str, Any]:
-    """Ends your turn and says when the next one comes. The turn ends when the calls beside this one went well, too."""
+    """Ends your turn and says when the next one starts. The turn ends only if the other calls of this reply succeed."""
     if mode == "sleep" and sleep is None:
-        raise Invalid("Say for how many seconds: mode sleep needs sleep, a whole number above 0.")
+        raise Invalid("Mode sleep needs sleep: the number of seconds, a whole number above 0.")
     return {"yielded": mode}
 
 
 LOOP_SKILLS: Final[dict[str, Skill]] = {yield_turn.name: yield_turn}
 
 
+# --- Installed skills ---
+
+
 GROUP = "lqops_skills"
 BUILTIN = "agents.builtin_skills"
-_left_out: list[str] = []  # of the last time that they were loaded
+_left_out: list[str] = []  # problems of the last load
 
 
 @cache
 def installed_skills() -> Mapping[str, Skill]:
-    """By name, in the order of their names. Read once for a process."""
+    """Return the installed skills, sorted by name. Loaded once per process."""
     _left_out.clear()
     found = dict(LOOP_SKILLS)
     for source, module in _modules():
@@ -84,30 +87,30 @@ def installed_skills() -> Mapping[str, Skill]:
 
 
 def skills_left_out() -> tuple[str, ...]:
-    """What could not be loaded, and why, a sentence each."""
+    """Return what could not be loaded and why, one sentence each."""
     installed_skills()
     return tuple(_left_out)
 
 
 def skill_named(name: str) -> Skill | None:
+    """Return a skill by name, including those that only loops may use."""
     return LOOP_SKILLS.get(name) or installed_skills().get(name)
 
 
 def _add(found: dict[str, Skill], declared: Skill, source: str) -> None:
-    known = found.setdefault(declared.name, declared)
-    if known is not declared:
-        _leave_out(f"the skill {declared.name} of {source} is left out: there is one of that name already")
+    if found.setdefault(declared.name, declared) is not declared:
+        _leave_out(f"the skill {declared.name} of {source} is left out: the name is taken")
 
 
-def _leave_out(why: str) -> None:
-    _left_out.append(f"{why[:1].upper()}{why[1:]}.")
-    logger.error("%s", why)
+def _leave_out(reason: str) -> None:
+    _left_out.append(f"{reason[:1].upper()}{reason[1:]}.")
+    logger.error("%s", reason)
 
 
 def _modules() -> Iterable[tuple[str, ModuleType]]:
-    inside = [f"{BUILTIN}.{found.name}" for found in pkgutil.iter_modules(importlib.import_module(BUILTIN).__path__)]
-    outside = [entry.value for entry in entry_points(group=GROUP)]
-    for name in [*sorted(inside), *skill_modules(), *sorted(outside)]:
+    builtin = [f"{BUILTIN}.{found.name}" for found in pkgutil.iter_modules(importlib.import_module(BUILTIN).__path__)]
+    packaged = [entry.value for entry in entry_points(group=GROUP)]
+    for name in [*sorted(builtin), *skill_modules(), *sorted(packaged)]:
         if (module := _imported(name)) is not None:
             yield name, module
 
@@ -117,12 +120,12 @@ def _imported(name: str) -> ModuleType | None:
         return importlib.import_module(name)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 whatever is wrong with somebody's module, the others work
-        _leave_out(f"no skills are taken from {name}: {type(error).__name__}: {error}")
+    except BaseException as error:  # noqa: BLE001 a faulty module must not break the others
+        _leave_out(f"the skills of {name} are left out: {type(error).__name__}: {error}")
         return None
 
 
-# --- What operators decide about callable skills, and how often each runs in a clock hour ---
+# --- Settings by operators ---
 
 
 MOST_PRIVILEGED_PER_HOUR: Final = 20
@@ -131,7 +134,7 @@ PERMISSION: Final = "agents.change_skillsetting"
 
 
 class Changes(TypedDict, total=False):
-    """What is to be set; what is not named stays. None for the level: as declared. None for the limit: none chosen."""
+    """The settings to change. A level of None: as declared. A limit of None: the limit of the level."""
 
     enabled: bool
     level: str | None
@@ -139,14 +142,14 @@ class Changes(TypedDict, total=False):
 
 
 def skill_standing(name: str, declared: Level) -> SkillStanding:
-    """How a skill stands now. One query; without a row it is as declared."""
+    """Return a skill's current settings. One query; without a row, as declared."""
     row = SkillSetting.objects.filter(name=name).values_list("enabled", "level", "hourly_limit").first()
     enabled, level, limit = row or (True, "", None)
     return SkillStanding(enabled=enabled, level=Level(level) if level else declared, hourly_limit=limit)
 
 
 def limit_of(level: Level, chosen: int | None) -> int | None:
-    """Calls in an hour: as chosen for the skill, or else for its level. PRIVILEGED skills have a hard limit besides."""
+    """Return the calls per hour: the skill's own limit, else its level's. PRIVILEGED skills also have a hard limit."""
     limit = skill_limits().get(level) if chosen is None else chosen
     if level == Level.PRIVILEGED:
         return MOST_PRIVILEGED_PER_HOUR if limit is None else min(limit, MOST_PRIVILEGED_PER_HOUR)
@@ -155,9 +158,9 @@ def limit_of(level: Level, chosen: int | None) -> int | None:
 
 @transaction.atomic
 def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[Changes]) -> SkillSetting:
-    """Changes what differs. Raising a level is an operator's decision; lowering it from what it is, a superuser's."""
+    """Change a skill's settings. Operators may raise a level; only a superuser may lower it."""
     if not by.has_perm(PERMISSION):
-        raise NotAllowed("Skills are changed by those who may change skill settings.")
+        raise NotAllowed("You may not change skill settings.")
     SkillSetting.objects.bulk_create([SkillSetting(name=name)], ignore_conflicts=True)
     row = SkillSetting.objects.select_for_update().get(name=name)
     before = (row.enabled, row.level, row.hourly_limit)
@@ -168,7 +171,8 @@ def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes:
     row.enabled = changes.get("enabled", row.enabled)
     if (row.enabled, row.level, row.hourly_limit) == before:
         return row
-    row.updated_at, row.updated_by = now, by
+    row.updated_at = now
+    row.updated_by = by
     row.save()
     recorder.append(
         SYSTEM_CHAIN,
@@ -187,9 +191,9 @@ def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes:
 
 
 def _level(row: SkillSetting, wanted: str | None, *, declared: Level, by: User) -> str:
-    """What is stored for the level that is wanted; empty stands for the declared one."""
+    """Return the level to store; "" stands for the declared one."""
     if wanted and wanted not in Level.values:
-        raise Invalid(f"A level is one of {', '.join(Level.values)}, not {wanted!r}.")
+        raise Invalid(f"The level must be one of {', '.join(Level.values)}, not {wanted!r}.")
     before, after = Level(row.level or declared), Level(wanted or declared)
     if after.rank < before.rank and not by.is_superuser:
         raise NotAllowed(f"Only a superuser may lower {row.name} from {before} to {after}.")
@@ -197,15 +201,18 @@ def _level(row: SkillSetting, wanted: str | None, *, declared: Level, by: User) 
 
 
 def _limit(wanted: int | None, level: Level) -> int | None:
-    most = MOST_PRIVILEGED_PER_HOUR if level == Level.PRIVILEGED else MOST_PER_HOUR
-    if wanted is not None and not 0 <= wanted <= most:
-        raise Invalid(f"The hourly limit of a {level} skill is from 0 to {most}, not {wanted}.")
+    highest = MOST_PRIVILEGED_PER_HOUR if level == Level.PRIVILEGED else MOST_PER_HOUR
+    if wanted is not None and not 0 <= wanted <= highest:
+        raise Invalid(f"The hourly limit of a {level} skill must be from 0 to {highest}, not {wanted}.")
     return wanted
+
+
+# --- Rate limits: calls per clock hour, and the cooldown between two calls ---
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often a skill may be called: so often in a clock hour, and so long after the call before."""
+    """How often a skill may be called: calls per clock hour, and the time between two calls."""
 
     name: str
     limit: int | None
@@ -217,34 +224,37 @@ def pace_of(name: str, level: Level, chosen: int | None, *, cooldown_seconds: fl
 
 
 def skill_refusal(pace: Pace, *, now: datetime) -> str:
-    """Why a call may not be made now; empty when it may. Nothing is counted."""
+    """Return why a call may not be made now; "" if it may. Counts nothing."""
     if pace.limit == 0:
-        return f"{pace.name} is set to 0 calls an hour: it is not to be called"
+        return f"{pace.name} has a limit of 0 calls per hour"
     if pace.limit is not None and _counts(pace, now).filter(used__gte=pace.limit).exists():
-        spent, again = f"{pace.name} ran {pace.limit} times in this hour", hour_of(now) + timedelta(hours=1)
-        return f"{spent}, which is its limit; it may run again at {again:%H:%M} UTC"
-    if _cools(pace, now):
+        again = hour_of(now) + timedelta(hours=1)
+        return f"{pace.name} ran {pace.limit} times in this hour, which is its limit; try again at {again:%H:%M} UTC"
+    if _is_cooling_down(pace, now):
         return f"{pace.name} ran less than {pace.cooldown.total_seconds():g} seconds ago; wait before you call it again"
     return ""
 
 
 def skill_count_refuse(pace: Pace, *, now: datetime) -> str:
-    """The same, and the refusal is counted."""
-    why = skill_refusal(pace, now=now)
-    if why:
-        _counted(pace, now).update(refused=F("refused") + 1)
-    return why
+    """Return why a call may not be made now, and count the refusal."""
+    reason = skill_refusal(pace, now=now)
+    if reason:
+        _counts_of_hour(pace, now).update(refused=F("refused") + 1)
+    return reason
 
 
 def skill_count_take(pace: Pace, *, now: datetime) -> str:
-    """Counts one call, or says why it may not be made. Inside the block that authorises it, so that a call which is
-    not made is not counted, and calls at the same time are counted one by one."""
-    free = _counted(pace, now)
+    """Count one call, or return why it may not be made.
+
+    Belongs in the transaction that authorises the call: a call that is not made is not counted, and concurrent calls
+    are counted one by one.
+    """
+    rows = _counts_of_hour(pace, now)
     if pace.limit is not None:
-        free = free.filter(used__lt=pace.limit)
+        rows = rows.filter(used__lt=pace.limit)
     if pace.cooldown:
-        free = free.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lte=now - pace.cooldown))
-    if not _cools(pace, now) and free.update(used=F("used") + 1, last_used_at=now):
+        rows = rows.filter(Q(last_used_at__isnull=True) | Q(last_used_at__lte=now - pace.cooldown))
+    if not _is_cooling_down(pace, now) and rows.update(used=F("used") + 1, last_used_at=now):
         return ""
     return skill_count_refuse(pace, now=now)
 
@@ -253,26 +263,24 @@ def _counts(pace: Pace, now: datetime) -> QuerySet[SkillCount]:
     return SkillCount.objects.filter(skill=pace.name, hour=hour_of(now))
 
 
-def _counted(pace: Pace, now: datetime) -> QuerySet[SkillCount]:
-    """The row of this hour, which is made if there is none."""
+def _counts_of_hour(pace: Pace, now: datetime) -> QuerySet[SkillCount]:
+    """Return this hour's row, and create it if there is none."""
     SkillCount.objects.bulk_create([SkillCount(skill=pace.name, hour=hour_of(now))], ignore_conflicts=True)
     return _counts(pace, now)
 
 
-def _cools(pace: Pace, now: datetime) -> bool:
-    """Whatever hour the call before was counted in."""
-    before = SkillCount.objects.filter(skill=pace.name, last_used_at__gt=now - pace.cooldown)
-    return bool(pace.cooldown) and before.exists()
+def _is_cooling_down(pace: Pace, now: datetime) -> bool:
+    """Check the last call in any hour."""
+    recent = SkillCount.objects.filter(skill=pace.name, last_used_at__gt=now - pace.cooldown)
+    return bool(pace.cooldown) and recent.exists()
 
 
 def hour_of(now: datetime) -> datetime:
-    """The clock hour that a call at this moment is counted in."""
+    """Return the clock hour in which a call is counted."""
     return now.replace(minute=0, second=0, microsecond=0)
 
 
-# Callable skills as people look after them: what each declares, what an operator has set, and how often it ran.
-#
-# It reads only; agents.skills.registry writes. What is installed is in no table, so it stands beside the registry.
+# --- The list of skills: declaration, settings and use ---
 
 
 SHOWN_HOURS: Final = 24
@@ -280,7 +288,7 @@ SHOWN_HOURS: Final = 24
 
 @dataclass(frozen=True)
 class SkillUse:
-    """Calls that were made and refused, in this clock hour and since midnight, both UTC."""
+    """Calls made and refused in this clock hour and since midnight, UTC."""
 
     used_this_hour: int = 0
     refused_this_hour: int = 0
@@ -290,7 +298,7 @@ class SkillUse:
 
 @dataclass(frozen=True)
 class ListedSkill:
-    """One skill. Without `skill` it is not installed any more; without `setting` nobody has set anything."""
+    """One skill. No `skill`: it is no longer installed. No `setting`: nothing was set."""
 
     name: str
     skill: Skill | None
@@ -307,7 +315,7 @@ class ListedSkill:
 
     @property
     def level(self) -> Level | None:
-        """The level that holds. Unknown for a skill that is not installed and has no level set."""
+        """The level in force; None for a skill that is not installed and has no level set."""
         chosen = self.setting.level if self.setting else ""
         return Level(chosen) if chosen else self.declared
 
@@ -317,12 +325,12 @@ class ListedSkill:
 
     @property
     def limit(self) -> int | None:
-        """Calls in a clock hour that are let through; None: as many as are asked for."""
+        """The limit of calls per clock hour in force; None: no limit."""
         return limit_of(self.level, self.chosen_limit) if self.level else self.chosen_limit
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything about it, by the names that the API and the command use."""
+        """All facts, by the names that the API and the command use."""
         skill = self.skill
         return {
             "name": self.name,
@@ -350,32 +358,29 @@ class ListedSkill:
 
 
 def skills_listed(*, now: datetime) -> list[ListedSkill]:
-    """All that are installed, by name; then settings whose skill is not. Two statements, however many there are."""
-    settings = {row.name: row for row in SkillSetting.objects.select_related("updated_by").order_by("name")}
+    """Return the installed skills by name, then settings of skills that are not installed. Two queries."""
+    rows = {row.name: row for row in SkillSetting.objects.select_related("updated_by").order_by("name")}
     installed = installed_skills()
-    gone = [name for name in settings if name not in installed]
-    uses = _uses([*installed, *gone], now=now)
-    return [
-        ListedSkill(name, installed.get(name), settings.get(name), uses.get(name, SkillUse()))
-        for name in [*installed, *gone]
-    ]
+    names = [*installed, *(name for name in rows if name not in installed)]
+    uses = _uses(names, now=now)
+    return [ListedSkill(name, installed.get(name), rows.get(name), uses.get(name, SkillUse())) for name in names]
 
 
 def skill_listed(name: str, *, now: datetime) -> ListedSkill | None:
-    """One of them; None when it is neither installed nor was ever set."""
+    """Return one skill; None if it is neither installed nor set."""
     return next((listed for listed in skills_listed(now=now) if listed.name == name), None)
 
 
 def skill_to_set(name: str) -> Skill:
-    """The skill that somebody wants to set: only what is installed says what level it declares."""
-    skill = installed_skills().get(name)
-    if skill is None:
-        raise NotFound(f"There is no callable skill {name[:64]} installed.")
-    return skill
+    """Return the installed skill whose settings are to be changed."""
+    found = installed_skills().get(name)
+    if found is None:
+        raise NotFound(f"There is no installed skill {name[:64]}.")
+    return found
 
 
 def skill_hours(name: str, *, now: datetime) -> list[SkillCount]:
-    """The clock hours of the last day in which it was called, newest first."""
+    """Return the clock hours of the last day in which a skill was called, newest first."""
     since = hour_of(now) - timedelta(hours=SHOWN_HOURS - 1)
     return list(SkillCount.objects.filter(skill=name, hour__gte=since).order_by("-hour"))
 
@@ -394,32 +399,28 @@ def _uses(names: Iterable[str], *, now: datetime) -> dict[str, SkillUse]:
     return {name: SkillUse(*counts) for name, *counts in sums.order_by().values_list("skill", *columns)}
 
 
-# What an agent.yaml names and this installation does not have: skills and models. Nothing of it stops an agent.
+# --- Skills and models that an agent.yaml names and this installation does not have ---
 
 
-_SKILL: Final = "the name of a skill that is installed and switched on"
-_SET_UP: Final = "a skill that can work as lqops is set up: "
-_MODEL: Final = "the name of a model that is declared"
+_SKILL: Final = "the name of an installed and enabled skill"
+_SET_UP: Final = "a skill that is available in this installation: "
+_MODEL: Final = "the name of a declared model"
 
 
 def unresolved(definition: AgentDefinition, *, file: str = "agent.yaml") -> list[Problem]:
-    """Each with its place. A sensor or field whose skill is missing says so itself, and the agent starts."""
+    """Return the missing skills and models with their lines. They are warnings: the agent starts."""
     off = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
     return not_among(installed_skills().keys() - off, definition, file=file)
 
 
 def not_among(skills: Set[str], definition: AgentDefinition, *, file: str) -> list[Problem]:
-    """The same, with these skills and without a database."""
-    return [
-        *(
-            Problem(file, definition.line_of(key), key, _wanted(name, skills), name)
-            for key, name in _tools(definition, skills)
-        ),
-        *(Problem(file, definition.line_of(key), key, _MODEL, name) for key, name in _models(definition)),
-    ]
+    """Return the missing skills and models, given the available skills; without a database."""
+    missing = [(key, name, _expected_skill(name, skills)) for key, name in _missing_skills(definition, skills)]
+    missing += [(key, name, _MODEL) for key, name in _missing_models(definition)]
+    return [Problem(file, definition.line_of(key), key, expected, name) for key, name, expected in missing]
 
 
-def _wanted(name: str, skills: Set[str]) -> str:
+def _expected_skill(name: str, skills: Set[str]) -> str:
     if name in skills:
         return f"{_SET_UP}{_lacking(name)}"
     near = get_close_matches(name, skills, n=1)
@@ -427,11 +428,11 @@ def _wanted(name: str, skills: Set[str]) -> str:
 
 
 def _lacking(name: str) -> str:
-    skill = installed_skills().get(name)
-    return skill.lacking if skill else ""
+    found = installed_skills().get(name)
+    return found.lacking if found else ""
 
 
-def _tools(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str, str]]:
+def _missing_skills(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str, str]]:
     named = [(f"skills[{number}]", name) for number, name in enumerate(definition.skills or ())]
     fields = definition.hot_state.fields.items()
     named += [(f"hot_state.fields.{field}.refresh_tool", spec.refresh_tool or "") for field, spec in fields]
@@ -439,7 +440,7 @@ def _tools(definition: AgentDefinition, skills: Set[str]) -> Iterator[tuple[str,
     yield from ((key, name) for key, name in named if name and (name not in skills or _lacking(name)))
 
 
-def _models(definition: AgentDefinition) -> Iterator[tuple[str, str]]:
+def _missing_models(definition: AgentDefinition) -> Iterator[tuple[str, str]]:
     named = {"model": definition.model}
     if definition.autonomy is not None:
         named["autonomy.precheck_model"] = definition.autonomy.precheck_model

@@ -1,8 +1,9 @@
-"""How risky a call is, by its arguments: low, medium or high. Pure, in linear time; it warns and refuses nothing.
+"""Grades calls by their arguments: the level that applies, and the risk: low, medium or high.
 
-What counts depends on where it stands. In a command (`command`, `script`, `sql`, `args` …) something destructive counts
-wherever it is. In prose (`text`, `body`, `subject` …) it never does: people write about deleting things. Under another
-name a line, or a statement of SQL, counts that is such a command as it stands. What is too much to judge is medium.
+Pure, in linear time. It knows commands and SQL by their form only, so it warns and refuses nothing; what is disguised
+on purpose (encoded, built from variables) is beyond it. Under a name such as `command` or `sql` something destructive
+counts anywhere in the value. Under a name such as `text` or `body` it never does: people write about deleting things.
+Under any other name, a line or SQL statement counts if it is such a command as a whole. Too much to check is medium.
 """
 
 import json
@@ -15,57 +16,48 @@ from typing import Any, Final
 from agents.enums import Level, Risk
 from agents.skills.skill import Skill
 
-# Where a skill would go, by its arguments: a place that was named beforehand, or one that the model chose. Pure.
+MAX_CHARS: Final = 250_000
+MAX_VALUES: Final = 10_000
+MAX_DEPTH: Final = 16
+NAME_CHARS: Final = 200
+ACTION_WORDS: Final = 4  # as in delete_all_old_files; more words are a sentence
+LARGE_AMOUNT: Final = 10_000  # in a text, with a currency
+LARGE_ARGUMENT: Final = 1_000  # as a number, under a name of money
+MANY_RECIPIENTS: Final = 5
 
+# --- Words in the names of arguments, by what they say about the value ---
 
-# Only addresses that every reader reads alike; whatever else stands in one, it is a place that nobody has allowed.
-_PLAIN: Final = re.compile(
-    r"(?:https?://(?P<url>[a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\w/?#.:=&%+~,;!$'()*-]*)?|[\w.+-]+@(?P<mail>[a-z0-9.-]+))",
-    re.ASCII | re.IGNORECASE,
-)
+COMMAND, PROSE, METHOD, ACTION = "command", "prose", "method", "action"
+RECIPIENT, MONEY, SWITCH = "recipient", "money", "switch"
+_NAMES: Final = {
+    COMMAND: frozenset({
+        "argv", "args", "bash", "cmd", "cmdline", "code", "command", "commands", "exec", "powershell", "program",
+        "script", "shell", "sql", "statement", "statements",
+    }),
+    PROSE: frozenset({
+        "body", "caption", "comment", "content", "contents", "description", "draft", "explanation", "heading", "html",
+        "letter", "markdown", "message", "note", "notes", "paragraph", "prompt", "question", "reason", "subject",
+        "summary", "text", "title",
+    }),
+    METHOD: frozenset({"method", "verb"}),
+    ACTION: frozenset({"action", "op", "operation"}),
+    RECIPIENT: frozenset({"bcc", "cc", "recipient", "recipients", "to"}),
+    MONEY: frozenset({"amount", "chf", "cost", "eur", "gbp", "price", "sum", "total", "usd"}),
+    SWITCH: frozenset({"force", "overwrite", "permanent", "purge", "recursive"}),
+}  # fmt: skip
 
+# --- Verbs in the names of skills and in actions ---
 
-def level_for(skill: Skill, level: Level, arguments: Mapping[str, Any], allowed: Iterable[str]) -> Level:
-    """RESTRICTED at least, when an argument names a place that nobody has allowed: reading can carry data out."""
-    if level.rank >= Level.RESTRICTED.rank:
-        return level
-    return Level.RESTRICTED if goes_elsewhere(skill, arguments, allowed) else level
+_DESTROYING: Final = frozenset({
+    "delete", "destroy", "drop", "erase", "purge", "shutdown", "terminate", "truncate", "uninstall", "wipe",
+})  # fmt: skip
+_CHANGING: Final = frozenset({"disable", "format", "remove", "reset", "revoke"})
+_PAYING: Final = frozenset({
+    "buy", "charge", "order", "pay", "payment", "payout", "purchase", "refund", "sell", "trade", "transfer", "wire",
+    "withdraw",
+})  # fmt: skip
 
-
-def goes_elsewhere(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
-    """True when an argument names a place that nobody has allowed."""
-    hosts = frozenset(host.lower() for host in allowed)
-    return any(not _is_allowed(arguments.get(name), hosts) for name in skill.addresses)
-
-
-def host_of(address: str) -> str:
-    """The host of a plain URL or e-mail address; empty when there is none, or more than one way to read it."""
-    found = _PLAIN.fullmatch(address)
-    return ((found["url"] or found["mail"]).lower().rstrip(".")) if found else ""
-
-
-def _is_allowed(address: object, hosts: frozenset[str]) -> bool:
-    host = host_of(address) if isinstance(address, str) else ""
-    return bool(host) and any(
-        host == name or (name.startswith("*.") and host.endswith(name[1:]) and host != name[2:]) for name in hosts
-    )
-
-
-# --- Which texts, carried out as they stand, destroy something that may not come back. Pure, in linear time ---
-#
-# It knows commands of the shell and statements of SQL by their form, and nothing of what they are about: it is a
-# warning, and what is disguised on purpose (encoded, put together from variables) is beyond it.
-
-
-_SPACE: Final = re.compile(r"[^\S\n]+")
-_CONTINUED: Final = re.compile(r"\\\n")
-_QUOTES: Final = re.compile(r"[\"'`\\^]")
-_NO_SPACE: Final = re.compile(r"\$\{?ifs\}?")  # how a shell is made to see a space where none is written
-_SQL_COMMENT: Final = re.compile(r"--[^\n]*|/\*|\*/")
-_SQL_QUOTES: Final = re.compile(r"[\"'`\[\]()]")
-_SPACES: Final = re.compile(r"\s+")
-
-# --- The shell: in lower case, with single spaces, without quotes; `;` ends a line too ---
+# --- Shell commands: in lower case, with single spaces, without quotes; `;` also ends a line ---
 
 _GAP: Final = r"[^;|&]{0,80}?"
 _START: Final = r"(?:^|[;&|(] ?|\bsudo )(?:/\w+){0,3}/?"
@@ -93,12 +85,16 @@ _SHELL: Final = re.compile(
         ]
     )
 )
-# A single word is a command only where commands stand.
+# A single word is a command only where commands are expected.
 _BARE: Final = re.compile(rf"{_START}(?:shutdown|reboot|poweroff|halt|init [06])(?= ?(?:[;&|]|$))")
-_BEFORE: Final = re.compile(r" ?(?:[$#] )?(?:sudo )?(?:(?:/\w+){1,4}/)?")
-_NEXT: Final = re.compile(r";|&&|\|\|")
+_PROMPT: Final = re.compile(r" ?(?:[$#] )?(?:sudo )?(?:(?:/\w+){1,4}/)?")
+_NEXT_COMMAND: Final = re.compile(r";|&&|\|\|")
+_LINE_CONTINUATION: Final = re.compile(r"\\\n")
+_SHELL_QUOTES: Final = re.compile(r"[\"'`\\^]")
+_SHELL_SPACE: Final = re.compile(r"\$\{?ifs\}?")  # makes a shell see a space where none is written
+_SPACE: Final = re.compile(r"[^\S\n]+")
 
-# --- SQL: statement by statement, likewise without brackets ---
+# --- SQL: statement by statement, in lower case, without quotes and brackets ---
 
 _NO_TABLE: Final = r"(?!(?:a|all|an|any|each|every|her|his|it|its|my|our|that|the|their|these|this|those|your)\b)"
 _NAME: Final = rf"{_NO_TABLE}[\w.]{{1,120}}"
@@ -109,102 +105,29 @@ _DROPS: Final = re.compile(
 _CHANGES: Final = re.compile(rf"\bdelete from {_NAME}|\bupdate {_NAME} (?:(?:as )?\w{{1,40}} )?set \w")
 _BOUND: Final = re.compile(r"\bwhere (?!(?:1 ?= ?1|true)(?!\w))")
 _WHOLE: Final = re.compile(
-    rf" ?(?:drop {_THINGS} (?:if exists )?{_NAME}"  # noqa: S608 it reads SQL, and makes none
+    rf" ?(?:drop {_THINGS} (?:if exists )?{_NAME}"  # noqa: S608 a pattern, not a query
     r"(?: ?, ?[\w.]{1,120}){0,20}(?: cascade| restrict)?"
     rf"|alter table {_NAME} drop .*|truncate (?:table )?{_NAME}(?: cascade)?"
     rf"|delete from {_NAME}(?: (?:as )?\w{{1,40}})?(?: (?:where|using|returning|limit) .*)?"
     rf"|update {_NAME} (?:(?:as )?\w{{1,40}} )?set [\w.]{{1,120}} ?=.*) ?"
 )
+_SQL_COMMENT: Final = re.compile(r"--[^\n]*|/\*|\*/")
+_SQL_NOISE: Final = re.compile(r"[\s\"'`\[\]()]+")
 
+# --- Other patterns ---
 
-def folded(text: str) -> str:
-    """With look-alikes of ASCII made ASCII, without what cannot be seen, in lower case; lines stay lines."""
-    if not text.isascii():
-        shown = unicodedata.normalize("NFKC", text)
-        text = "".join(char for char in shown if unicodedata.category(char) != "Cf")
-    return _SPACE.sub(" ", text.lower())
-
-
-def command_destroys(text: str) -> bool:
-    """Of a folded text that is a command, a script or SQL: wherever in it something destructive stands."""
-    shell = _as_shell(text)
-    if _SHELL.search(shell) or _BARE.search(shell):
-        return True
-    return any(_DROPS.search(statement) or _changes_all(statement) for statement in _statements(text))
-
-
-def reads_as_destruction(text: str) -> bool:
-    """Of a folded text that may be anything: whether a line is such a command, or a whole statement such SQL."""
-    lines = (line[_length(_BEFORE.match(line)) :] for line in _NEXT.split(_as_shell(text)))
-    if any(_SHELL.match(line) for line in lines):
-        return True
-    return any(_WHOLE.fullmatch(statement) and _is_unbounded(statement) for statement in _statements(text))
-
-
-def _as_shell(text: str) -> str:
-    joined = _NO_SPACE.sub(" ", _CONTINUED.sub(" ", text))
-    return _SPACE.sub(" ", _QUOTES.sub("", joined).replace("\n", ";"))
-
-
-def _statements(text: str) -> list[str]:
-    flat = _SPACES.sub(" ", _SQL_QUOTES.sub(" ", _SQL_COMMENT.sub(" ", text)))
-    return flat.split(";")
-
-
-def _changes_all(statement: str) -> bool:
-    """Whether rows are deleted or changed with nothing that says which; what says so stands behind."""
-    ends = [found.end() for found in _CHANGES.finditer(statement)]
-    return bool(ends) and not _BOUND.search(statement, ends[-1])
-
-
-def _is_unbounded(statement: str) -> bool:
-    return _CHANGES.search(statement) is None or _changes_all(statement)
-
-
-def _length(found: re.Match[str] | None) -> int:
-    return found.end() if found else 0
-
-
-MOST_CHARS: Final = 250_000
-MOST_VALUES: Final = 10_000
-DEEPEST: Final = 16
-NAME_CHARS: Final = 200
-LARGE_AMOUNT: Final = 10_000  # in a text, beside a currency
-LARGE_ARGUMENT: Final = 1_000  # as a number, under a name that speaks of money
-MANY_RECIPIENTS: Final = 5
-
-COMMAND, PROSE, OTHER = "command", "prose", "other"
-_COMMANDS: Final = frozenset({
-    "argv", "args", "bash", "cmd", "cmdline", "code", "command", "commands", "exec", "powershell", "program", "script",
-    "shell", "sql", "statement", "statements",
-})  # fmt: skip
-_PROSE: Final = frozenset({
-    "body", "caption", "comment", "content", "contents", "description", "draft", "explanation", "heading", "html",
-    "letter", "markdown", "message", "note", "notes", "paragraph", "prompt", "question", "reason", "subject", "summary",
-    "text", "title",
-})  # fmt: skip
-_PLACES: Final = dict.fromkeys(_COMMANDS, COMMAND) | dict.fromkeys(_PROSE, PROSE)
-_METHODS: Final = frozenset({"method", "verb"})
-_ACTIONS: Final = frozenset({"action", "op", "operation"})
-_RECIPIENTS: Final = frozenset({"bcc", "cc", "recipient", "recipients", "to"})
-_MONEY: Final = frozenset({"amount", "chf", "cost", "eur", "gbp", "price", "sum", "total", "usd"})
-_SWITCHES: Final = frozenset({"force", "overwrite", "permanent", "purge", "recursive"})
-_ENDING: Final = frozenset({
-    "delete", "destroy", "drop", "erase", "purge", "shutdown", "terminate", "truncate", "uninstall", "wipe",
-})  # fmt: skip
-_CHANGING: Final = frozenset({"disable", "format", "remove", "reset", "revoke"})
-_PAYING: Final = frozenset({
-    "buy", "charge", "order", "pay", "payment", "payout", "purchase", "refund", "sell", "trade", "transfer", "wire",
-    "withdraw",
-})  # fmt: skip
-
+# Only addresses that every program reads alike; any other is a host that nobody has allowed.
+_ADDRESS: Final = re.compile(
+    r"(?:https?://(?P<url>[a-z0-9.-]+)(?::\d{1,5})?(?:[/?#][\w/?#.:=&%+~,;!$'()*-]*)?|[\w.+-]+@(?P<mail>[a-z0-9.-]+))",
+    re.ASCII | re.IGNORECASE,
+)
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PATH: Final = re.compile(
     r"(?<![\w./-])/(?:etc|root|boot|sys|proc|dev(?!/null)|var/(?:lib|run))(?![\w.-])|(?<!\w)c:[\\/]windows"
     r"|(?<![\w.])~/\.|(?<![\w.-])\.(?:env|ssh|aws|kube|netrc|pgpass|git|gnupg)(?![a-z])|\bid_(?:rsa|ed25519|ecdsa)\b"
     r"|(?:^|[\\/\s])\.\.[\\/]"
 )
-_ADDRESS: Final = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{1,15})://([^\s\"'<>/?#]{0,300})")
+_URL: Final = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]{1,15})://([^\s\"'<>/?#]{0,300})")
 _CREDENTIAL: Final = re.compile(
     r"(?<![a-z])(?:passwords?|passwd|passphrases?|credentials?|credit card|cvv|social security number|bearer"
     r"|(?:api|private|secret|ssh|encryption)[ _-]?keys?|(?:access|auth|refresh)[ _-]?tokens?|client[ _-]?secrets?)"
@@ -220,20 +143,58 @@ _TIMES: Final = {"k": 1_000, "m": 1_000_000, "million": 1_000_000, "billion": 1_
 _EVERYONE: Final = re.compile(r"(?<![\w.-])(?:all|all-staff|allstaff|company|everybody|everyone|staff)@")
 
 
+# --- Addresses ---
+
+
+def level_for(skill: Skill, level: Level, arguments: Mapping[str, Any], allowed: Iterable[str]) -> Level:
+    """Return RESTRICTED at least if an argument names a host that is not allowed: reading can carry data out."""
+    if level.rank >= Level.RESTRICTED.rank:
+        return level
+    return Level.RESTRICTED if goes_elsewhere(skill, arguments, allowed) else level
+
+
+def goes_elsewhere(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
+    """Return whether an address argument names a host that is not allowed."""
+    hosts = frozenset(host.lower() for host in allowed)
+    return any(not _is_allowed(arguments.get(name), hosts) for name in skill.addresses)
+
+
+def host_of(address: str) -> str:
+    """Return the host of a plain URL or e-mail address; "" if there is none, or two ways to read it."""
+    found = _ADDRESS.fullmatch(address)
+    return ((found["url"] or found["mail"]).lower().rstrip(".")) if found else ""
+
+
+def _is_allowed(address: object, hosts: frozenset[str]) -> bool:
+    host = host_of(address) if isinstance(address, str) else ""
+    return bool(host) and any(
+        host == name or (name.startswith("*.") and host.endswith(name[1:]) and host != name[2:]) for name in hosts
+    )
+
+
+def _is_public_name(host: str) -> bool:
+    """Return whether a host is an ordinary public name: no number, no local name, no punycode."""
+    last = host.rpartition(".")[2]
+    return "." in host and last.isalpha() and not any(label.startswith("xn--") for label in host.split("."))
+
+
+# --- Grading ---
+
+
 class RiskAssessor:
-    """Grades calls. It keeps nothing between them."""
+    """Grades calls. It keeps no state."""
 
     def assess(self, skill: Skill, arguments: Mapping[str, Any]) -> Risk:
-        """High for what may not be undone, medium for what deserves a second look, else low."""
-        read = _read(arguments)
-        if _destroys(skill, read.leaves):
+        """Return high for what may be irreversible, medium for what deserves a second look, else low."""
+        leaves, is_complete = _read(arguments)
+        if _destroys(skill, leaves):
             return Risk.HIGH
-        delicate = read.is_too_much or _is_delicate(skill, arguments) or any(map(_deserves_a_look, read.leaves))
-        return Risk.MEDIUM if delicate or _is_for_many(read.leaves) else Risk.LOW
+        sensitive = _is_sensitive_skill(skill, arguments) or any(map(_is_sensitive, leaves))
+        return Risk.LOW if is_complete and not sensitive and not _has_many_recipients(leaves) else Risk.MEDIUM
 
     def escalates(self, skill: Skill, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call is to be thought through first whatever its level, because it holds something destructive."""
-        return _destroys(skill, _read(arguments).leaves)
+        """Return whether a call contains something destructive, so that it counts as dangerous at any level."""
+        return _destroys(skill, _read(arguments)[0])
 
 
 # --- Reading the arguments ---
@@ -241,64 +202,60 @@ class RiskAssessor:
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A value, what it is called there, and the value as text in its plainest form."""
+    """A single value, the words of its name, and its text in folded form."""
 
     words: tuple[str, ...]
     value: Any
     text: str
 
-    @property
-    def place(self) -> str:
-        """By the last word of its name, else by any: `sql_text` is prose, `text_sql` a command."""
-        return next((_PLACES[word] for word in reversed(self.words) if word in _PLACES), OTHER)
+    def is_called(self, kind: str) -> bool:
+        return bool(self.words) and self.words[-1] in _NAMES[kind]
 
     @property
-    def called(self) -> str:
-        return self.words[-1] if self.words else ""
-
-
-@dataclass(frozen=True)
-class _Read:
-    leaves: Sequence[_Leaf]
-    is_too_much: bool
-
-
-def _read(arguments: Mapping[str, Any]) -> _Read:
-    leaves: list[_Leaf] = []
-    room = MOST_CHARS
-    for name, value in _values(arguments, "", 0):
-        text = folded(value[:room]) if isinstance(value, str) else ""
-        if len(leaves) == MOST_VALUES or value is _TOO_DEEP or (isinstance(value, str) and len(value) > room):
-            return _Read([*leaves, _Leaf(_words(name), value, text)], is_too_much=True)
-        room -= len(value) if isinstance(value, str) else 0
-        leaves.append(_Leaf(_words(name), value, text))
-    return _Read(leaves, is_too_much=False)
+    def kind(self) -> str:
+        """COMMAND or PROSE by the last word that is either: `sql_text` is prose, `text_sql` a command. Else ""."""
+        return next((kind for word in reversed(self.words) for kind in (COMMAND, PROSE) if word in _NAMES[kind]), "")
 
 
 _TOO_DEEP: Final = object()
 
 
+def _read(arguments: Mapping[str, Any]) -> tuple[Sequence[_Leaf], bool]:
+    """Return the single values of the arguments, and whether these are all of them."""
+    leaves: list[_Leaf] = []
+    room = MAX_CHARS
+    for name, value in _values(arguments, "", 0):
+        size = len(value) if isinstance(value, str) else 0
+        text = folded(value[:room]) if isinstance(value, str) else ""
+        is_complete = len(leaves) < MAX_VALUES and value is not _TOO_DEEP and size <= room
+        leaves.append(_Leaf(_words(name), value, text))
+        if not is_complete:
+            return leaves, False
+        room -= size
+    return leaves, True
+
+
 def _values(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every value with its name. The parts of a command are one command; a text that is JSON is what it holds."""
-    if depth > DEEPEST:
+    """Yield single values by name. A list of command parts is one command; text that is JSON is read as such."""
+    if depth > MAX_DEPTH:
         yield name, _TOO_DEEP
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _values(item, str(key), depth + 1)
     elif isinstance(value, list | tuple):
-        if _Leaf(_words(name), None, "").place == COMMAND and all(isinstance(part, str) for part in value):
+        if _Leaf(_words(name), None, "").kind == COMMAND and all(isinstance(part, str) for part in value):
             yield name, " ".join(value)
             return
         for item in value:
             yield from _values(item, name, depth + 1)
-    elif isinstance(value, str) and (held := _json(value)) is not None:
-        yield from _values(held, name, depth + 1)
+    elif isinstance(value, str) and (parsed := _json(value)) is not None:
+        yield from _values(parsed, name, depth + 1)
     else:
         yield name, value
 
 
 def _json(text: str) -> Any:
-    if text.lstrip()[:1] not in {"{", "["} or len(text) > MOST_CHARS:
+    if text.lstrip()[:1] not in {"{", "["} or len(text) > MAX_CHARS:
         return None
     try:
         return json.loads(text)
@@ -310,81 +267,117 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(name[:NAME_CHARS]))
 
 
+def folded(text: str) -> str:
+    """Return text in lower case, look-alikes as ASCII, without invisible characters; lines stay lines."""
+    if not text.isascii():
+        normalized = unicodedata.normalize("NFKC", text)
+        text = "".join(char for char in normalized if unicodedata.category(char) != "Cf")
+    return _SPACE.sub(" ", text.lower())
+
+
 # --- High ---
 
 
 def _destroys(skill: Skill, leaves: Sequence[_Leaf]) -> bool:
-    """A skill that only reads rows of ours has nothing that it could destroy."""
+    """Return whether a value is destructive. A local skill that only reads has nothing to destroy."""
     return not (skill.local and not skill.side_effects) and any(map(_is_destructive, leaves))
 
 
 def _is_destructive(leaf: _Leaf) -> bool:
-    if leaf.called in _METHODS:
+    if leaf.is_called(METHOD):
         return leaf.text.strip() in {"delete", "put"}
-    if leaf.called in _ACTIONS:
-        return _verb(leaf.text) in _ENDING
-    if leaf.place == COMMAND:
+    if leaf.is_called(ACTION):
+        return _verb(leaf.text) in _DESTROYING
+    if leaf.kind == COMMAND:
         return command_destroys(leaf.text)
-    return leaf.place == OTHER and reads_as_destruction(leaf.text)
+    return leaf.kind != PROSE and reads_as_destruction(leaf.text)
 
 
 def _verb(text: str) -> str:
-    """The word that a short action begins with; a sentence is none."""
+    """Return the first word of a short action; "" for a sentence."""
     words = _WORD.findall(text[:NAME_CHARS])
-    return words[0] if words and len(words) <= 4 else ""  # noqa: PLR2004 as in delete_all_old_files
+    return words[0] if words and len(words) <= ACTION_WORDS else ""
+
+
+def command_destroys(text: str) -> bool:
+    """Return whether a command, script or SQL (folded) contains something destructive anywhere."""
+    shell = _as_shell(text)
+    if _SHELL.search(shell) or _BARE.search(shell):
+        return True
+    return any(_DROPS.search(statement) or _changes_all(statement) for statement in _statements(text))
+
+
+def reads_as_destruction(text: str) -> bool:
+    """Return whether a line of any text (folded) is a destructive command, or a statement is destructive SQL."""
+    for line in _NEXT_COMMAND.split(_as_shell(text)):
+        prompt = _PROMPT.match(line)
+        if _SHELL.match(line[prompt.end() if prompt else 0 :]):
+            return True
+    return any(
+        _WHOLE.fullmatch(statement) and (not _CHANGES.search(statement) or _changes_all(statement))
+        for statement in _statements(text)
+    )
+
+
+def _as_shell(text: str) -> str:
+    joined = _SHELL_SPACE.sub(" ", _LINE_CONTINUATION.sub(" ", text))
+    return _SPACE.sub(" ", _SHELL_QUOTES.sub("", joined).replace("\n", ";"))
+
+
+def _statements(text: str) -> list[str]:
+    return _SQL_NOISE.sub(" ", _SQL_COMMENT.sub(" ", text)).split(";")
+
+
+def _changes_all(statement: str) -> bool:
+    """Return whether rows are deleted or changed without a condition after it."""
+    ends = [found.end() for found in _CHANGES.finditer(statement)]
+    return bool(ends) and not _BOUND.search(statement, ends[-1])
 
 
 # --- Medium ---
 
 
-def _is_delicate(skill: Skill, arguments: Mapping[str, Any]) -> bool:
-    """By the skill's own name, and by where it would go."""
-    verb = _verb(skill.name)
-    if skill.side_effects and verb in _ENDING | _CHANGING | _PAYING:
+def _is_sensitive_skill(skill: Skill, arguments: Mapping[str, Any]) -> bool:
+    """Judge by the skill's name and the hosts of its address arguments."""
+    if skill.side_effects and _verb(skill.name) in _DESTROYING | _CHANGING | _PAYING:
         return True
-    return any(not _is_ordinary(host_of(str(arguments.get(name)))) for name in skill.addresses)
+    return any(not _is_public_name(host_of(str(arguments.get(name)))) for name in skill.addresses)
 
 
-def _deserves_a_look(leaf: _Leaf) -> bool:
-    if _CREDENTIAL.search(leaf.text) or _CREDENTIAL.search(" ".join(leaf.words)) or _is_much(leaf):
+def _is_sensitive(leaf: _Leaf) -> bool:
+    if _CREDENTIAL.search(leaf.text) or _CREDENTIAL.search(" ".join(leaf.words)) or _is_large_amount(leaf):
         return True
-    if leaf.called in _METHODS:
+    if leaf.is_called(METHOD):
         return leaf.text.strip() == "patch"
-    if leaf.called in _ACTIONS:
+    if leaf.is_called(ACTION):
         return _verb(leaf.text) in _CHANGING | _PAYING
     if leaf.value is True:
-        return leaf.called in _SWITCHES
-    return leaf.place != PROSE and (bool(_PATH.search(leaf.text)) or _goes_somewhere_odd(leaf.text))
+        return leaf.is_called(SWITCH)
+    return leaf.kind != PROSE and (bool(_PATH.search(leaf.text)) or _has_unusual_url(leaf.text))
 
 
-def _is_much(leaf: _Leaf) -> bool:
+def _is_large_amount(leaf: _Leaf) -> bool:
     if isinstance(leaf.value, int | float) and not isinstance(leaf.value, bool):
-        return bool(_MONEY & set(leaf.words)) and abs(leaf.value) >= LARGE_ARGUMENT
+        return bool(_NAMES[MONEY] & set(leaf.words)) and abs(leaf.value) >= LARGE_ARGUMENT
     return any(_amount(*found) >= LARGE_AMOUNT for found in _AMOUNT.findall(leaf.text))
 
 
-def _amount(before: str, times: str, behind: str, times_behind: str) -> float:
-    """A figure as people write it: 50,000.00 and 50.000,00 and 50 000 are the same."""
-    figure = (before or behind).strip(" .,'")
+def _amount(after_currency: str, unit: str, before_currency: str, other_unit: str) -> float:
+    """Return a figure as people write it: 50,000.00, 50.000,00 and 50 000 are the same."""
+    figure = (after_currency or before_currency).strip(" .,'")
     decimals = _DECIMALS.search(figure)
     whole = re.sub(r"\D", "", figure[: decimals.start()] if decimals else figure)
     part = decimals[0][1:] if decimals else "0"
-    return float(f"{whole}.{part}") * _TIMES.get(times or times_behind, 1)
+    return float(f"{whole}.{part}") * _TIMES.get(unit or other_unit, 1)
 
 
-def _goes_somewhere_odd(text: str) -> bool:
+def _has_unusual_url(text: str) -> bool:
     return any(
-        scheme not in {"http", "https"} or not _is_ordinary(host_of(f"{scheme}://{place.rstrip('.,;:)]}')}"))
-        for scheme, place in _ADDRESS.findall(text)
+        scheme not in {"http", "https"} or not _is_public_name(host_of(f"{scheme}://{host.rstrip('.,;:)]}')}"))
+        for scheme, host in _URL.findall(text)
     )
 
 
-def _is_ordinary(host: str) -> bool:
-    """A name in the public form: no number, no name of a machine, none that is spelt in code."""
-    last = host.rpartition(".")[2]
-    return "." in host and last.isalpha() and not any(label.startswith("xn--") for label in host.split("."))
-
-
-def _is_for_many(leaves: Sequence[_Leaf]) -> bool:
-    to = [leaf.text for leaf in leaves if leaf.called in _RECIPIENTS]
-    return sum(text.count("@") for text in to) > MANY_RECIPIENTS or any(map(_EVERYONE.search, to))
+def _has_many_recipients(leaves: Sequence[_Leaf]) -> bool:
+    recipients = [leaf.text for leaf in leaves if leaf.is_called(RECIPIENT)]
+    return sum(text.count("@") for text in recipients) > MANY_RECIPIENTS or any(map(_EVERYONE.search, recipients))

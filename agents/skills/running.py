@@ -1,7 +1,7 @@
-"""Carries a skill out: in the worker itself, in a thread beside it, or in a process that can be killed.
+"""Runs a skill: in the worker itself, in a thread, or in a process that can be killed.
 
-What is not done in its time is given up. A thread cannot be killed: it is left behind, and its worker is replaced when
-the task at hand is over, which ends the thread. A skill that must be killable declares a process.
+A skill that exceeds its timeout is abandoned. A thread cannot be killed: it is left behind, and its worker is replaced
+after the current task, which ends the thread. A skill that must be killable declares a process.
 """
 
 import contextvars
@@ -23,22 +23,23 @@ from agents.queue import worker_retire
 from agents.skills.skill import Skill, SkillContext
 from agents.types import ToolResult
 
-MOST_AT_ONCE = 8
+MAX_PARALLEL = 8
 Result = TypeVar("Result")
 
 
 class SkillTimeout(Exception):
-    """A skill was not done in its time; what it had begun may go on, or have taken effect."""
+    """A skill exceeded its timeout; it may still be running or have taken effect."""
 
     def __init__(self, skill: Skill) -> None:
         super().__init__(f"{skill.name} exceeded its timeout of {skill.timeout_seconds:g} s")
 
 
 class SkillFailed(Exception):
-    """What a skill said when it failed, in a process of its own, or by something that would end a process."""
+    """A skill failed in its own process, or tried to end the process it ran in."""
 
 
 def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
+    """Run a skill as it declares, and return its output."""
     if skill.local:
         return _contained(skill, context, arguments)
     if skill.isolation == "process":
@@ -47,16 +48,16 @@ def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -
 
 
 def at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Does all of them side by side, in order of their results. What one raises is raised when all have ended."""
+    """Run functions in parallel and return their results in order. An error is raised after all have ended."""
     if len(works) == 1:
         return [works[0]()]
-    with ThreadPoolExecutor(max_workers=min(MOST_AT_ONCE, len(works) or 1), thread_name_prefix="group") as pool:
+    with ThreadPoolExecutor(max_workers=min(MAX_PARALLEL, len(works) or 1), thread_name_prefix="group") as pool:
         futures = [pool.submit(contextvars.copy_context().run, _with_own_connection, work) for work in works]
     return [future.result() for future in futures]
 
 
 def timed(work: Callable[[], ToolResult]) -> ToolResult:
-    """What came of it, with the time that it took; not that for which it waited for others to make room."""
+    """Return a result with its duration, without the time it waited for a free thread."""
     started = time.monotonic()
     result = work()
     return replace(result, took_ms=round((time.monotonic() - started) * 1_000))
@@ -70,7 +71,7 @@ def _with_own_connection(work: Callable[[], Result]) -> Result:
 
 
 def _contained(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """A skill that ends itself (SystemExit and the like) has failed; it ends no worker. Ctrl-C is not the skill's."""
+    """Run a skill; SystemExit and the like fail the call, not the worker. Ctrl-C still ends the worker."""
     try:
         return skill.run(context, **arguments)
     except Exception:
@@ -78,7 +79,7 @@ def _contained(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
-        raise SkillFailed(f"{skill.name} ended itself") from error
+        raise SkillFailed(f"{skill.name} tried to end its process") from error
 
 
 def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
@@ -88,7 +89,7 @@ def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
     def work() -> None:
         try:
             done.set_result(here.run(_contained, skill, context, arguments))
-        except Exception as error:  # noqa: BLE001 it is raised again where the skill was asked for
+        except Exception as error:  # noqa: BLE001 raised again in the calling thread
             done.set_exception(error)
         finally:
             connections.close_all()
@@ -103,13 +104,13 @@ def _in_thread(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]
 
 
 def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -> Any:
-    """The skill by its name in a fresh interpreter; it may ask no model there, for the meter is here.
+    """Run the skill in a new interpreter, where it cannot ask a model because the meter is here.
 
-    What it tells is known from what the skill prints by a mark at the beginning of the line: that it begins, and what
-    came of it. If it dies in between, nobody knows what it did.
+    The process writes a line when it starts and a line with the result, each with a random mark that tells them from
+    what the skill prints. If it ends in between, its outcome is unknown.
     """
     mark = uuid.uuid4().hex
-    told = {
+    job = {
         "mark": mark,
         "skill": skill.name,
         "arguments": dict(arguments),
@@ -125,7 +126,7 @@ def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any
     try:
         answer = subprocess.run(
             [sys.executable, "-m", "agents.skills.isolated"],
-            input=json.dumps(told),
+            input=json.dumps(job),
             capture_output=True,
             text=True,
             errors="replace",
@@ -136,10 +137,10 @@ def _in_process(skill: Skill, context: SkillContext, arguments: Mapping[str, Any
         raise SkillTimeout(skill) from None
     lines = [line.removeprefix(mark) for line in answer.stdout.split("\n") if line.startswith(mark)]
     if not lines:
-        raise SkillFailed(f"{skill.name} did not begin: its process ended with code {answer.returncode}")
+        raise SkillFailed(f"{skill.name} did not start: its process ended with code {answer.returncode}")
     if len(lines) == 1:
-        raise OutcomeUnknown(f"{skill.name} ended with code {answer.returncode} and did not say what came of it.")
-    said = json.loads(lines[-1])
-    if "error" in said:
-        raise SkillFailed(said["error"])
-    return said["output"]
+        raise OutcomeUnknown(f"{skill.name} ended with code {answer.returncode} without a result.")
+    result = json.loads(lines[-1])
+    if "error" in result:
+        raise SkillFailed(result["error"])
+    return result["output"]

@@ -1,1 +1,1 @@
-"""Text from strangers made safe to use: marked blocks, strict YAML, extraction, chunks."""
+"""Untrusted text made safe to use: marked blocks, strict YAML, extraction, chunks and quotes."""

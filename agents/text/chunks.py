@@ -1,7 +1,7 @@
-"""Cuts a text into spans that search and retrieval work with. Pure: it sees a text and gives offsets.
+"""Chunks of a document for search and retrieval, and verification of quotes. Pure: text in, offsets out.
 
-The spans cover the text exactly and in order, so a chunk is always the slice of its document, and neighbours join
-without a seam. They end where a reader would pause: a paragraph, a line, a sentence, a word.
+Chunks cover the text exactly and in order, so a chunk is always a slice of its document. They end where a reader would
+pause: at a paragraph, a line, a sentence, a word. Quotes are compared character by character, never by likeness.
 """
 
 import re
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from audit.redaction import contains_marker
 
 TARGET_CHARS = 1_600
-# A rest of up to this length stays whole: a last chunk of three words says nothing to anybody.
+# A rest of up to this length stays whole, so that the last chunk is not a few words.
 LONGEST_CHARS = 2_000
-# No chunk is cut shorter than this for the sake of a nicer end.
+# No chunk is shorter than this for the sake of a better end.
 SHORTEST_CHARS = 800
 
 _SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f][\"')\]\u201d\u2019\u00bb]{0,3}\s+")
@@ -25,7 +25,8 @@ class Span(NamedTuple):
 
 
 def chunk_spans(text: str) -> list[Span]:
-    spans, start = [], 0
+    spans = []
+    start = 0
     while len(text) - start > LONGEST_CHARS:
         end = _end_of_chunk(text, start)
         spans.append(Span(start, end))
@@ -48,23 +49,22 @@ def _end_of_chunk(text: str, start: int) -> int:
     return most
 
 
-# --- Whether a quote stands in its source: compared character by character, never by likeness. Pure ---
-#
-# A model's offsets are a hint only. Its quote is verified when the very characters stand in the source, at the place
-# that is nearest to the hint. A quote that is too short to prove anything, or that holds a masked secret, is not
-# looked up.
+# --- Quotes ---
 
 
-SHORTEST = 4
+SHORTEST_QUOTE = 4
 
 
 def is_checkable(quote: str) -> bool:
-    """False for what proves nothing wherever it stands, and for what the source cannot hold."""
-    return len(quote.strip()) >= SHORTEST and not contains_marker(quote)
+    """Return False for a quote that is too short to prove anything or that holds a masked secret."""
+    return len(quote.strip()) >= SHORTEST_QUOTE and not contains_marker(quote)
 
 
 def verify(quote: str, source: str, hint_start: int = 0) -> tuple[int, int] | None:
-    """Where the quote stands in the source, nearest to the hint: `source[start:end] == quote`. None: it does not."""
+    """Return where the quote stands: `source[start:end] == quote`; None if it does not.
+
+    A model's offsets are only a hint: of several places, the nearest one counts.
+    """
     if not is_checkable(quote):
         return None
     hint = min(max(hint_start, 0), len(source))

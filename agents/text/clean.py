@@ -1,7 +1,7 @@
-"""Makes any value that a model or a tool produced fit for JSON and for both databases.
+"""Cleans values and texts where they come in: JSON values, text on one line, and names of documents.
 
-NUL and lone surrogates break PostgreSQL and UTF-8; NaN is not JSON. They are replaced, visibly, where text comes in, so
-that the digest, the journal, the approver and the handler all see the same.
+Whatever a database, JSON or a line cannot hold is replaced visibly and once, so that the digest, the journal, the
+approver and the handler all see the same.
 """
 
 import math
@@ -17,6 +17,7 @@ MAX_DEPTH = 100
 
 
 def storable(value: Any, depth: int = 0) -> Any:
+    """Make a value fit for JSON and both databases: NUL, lone surrogates and NaN are replaced."""
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(value, str):
@@ -30,29 +31,28 @@ def storable(value: Any, depth: int = 0) -> Any:
     return value
 
 
-# Text that is shown, mailed or put into a prompt as one line: nothing in it can break the line or turn it around.
+# --- Text on one line ---
 
 
 ELLIPSIS = "…"
-_BREAKS = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, halves of pairs, line and paragraph separators
-_UNSEEN = "Cf"  # direction marks, joiners, tags: nobody sees them, and a model reads them
+_BREAKS = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, lone surrogates, line and paragraph separators
+_INVISIBLE = "Cf"  # direction marks, joiners, tags: people do not see them, and a model reads them
 
 
 def one_line(text: str, limit: int) -> str:
-    """At most `limit` characters, without line breaks, control characters and invisible ones."""
-    shown = "".join(_shown(char) for char in text)
-    line = " ".join(shown.split())
+    """Return at most `limit` characters, without line breaks, control characters and invisible ones."""
+    line = " ".join("".join(map(_visible, text)).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + ELLIPSIS
 
 
-def _shown(char: str) -> str:
+def _visible(char: str) -> str:
     category = unicodedata.category(char)
     if category in _BREAKS:
         return " "
-    return "" if category == _UNSEEN else char
+    return "" if category == _INVISIBLE else char
 
 
-# What a document is called: the last part of whatever name its sender gave it, fit to be shown on one line.
+# --- Names of documents ---
 
 
 NAME_CHARS = 255
@@ -62,8 +62,10 @@ _FOLDERS = re.compile(r"[/\\]+")
 
 
 def document_name(given: str, *, suffix: str = "") -> str:
-    """At most 255 characters, no folders, no control characters; a long name keeps its suffix. `suffix` is added when
-    the name does not have it."""
+    """Return the last part of a given name on one line, at most 255 characters.
+
+    A long name keeps its suffix. `suffix` is added when the name does not have it.
+    """
     parts = [part for part in _FOLDERS.split(one_line(given, 10 * NAME_CHARS)) if part.strip(" .")]
     name = one_line(redact(parts[-1]), 10 * NAME_CHARS) if parts else UNNAMED
     if suffix and not name.lower().endswith(suffix):

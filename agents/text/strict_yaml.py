@@ -1,7 +1,7 @@
-"""A small, strict reader of YAML that people or strangers wrote. It makes texts, lists and maps, and never an object.
+"""A strict reader of untrusted YAML. It makes texts, lists and maps, and never an object.
 
-It goes by the parser's events alone: nothing is constructed. Anchors, aliases, merge keys, tags, directives, doubled
-keys, characters that no database keeps, and whatever is too large, too deep or too much are refused, with the line.
+It uses only the parser's events: nothing is constructed. Anchors, aliases, merge keys, tags, directives, duplicate
+keys, characters that a database refuses, and whatever is too large or too deep are refused, with the line.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_KEY_CHARS: Final = 100
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _TEXT: Final = "text"
-# What a plain word stands for in YAML; `kind` of everything else is text.
+# The kinds of plain scalars in YAML; everything else is text.
 _KINDS: Final = {
     "tag:yaml.org,2002:bool": "boolean",
     "tag:yaml.org,2002:float": "number",
@@ -28,17 +28,17 @@ _KINDS: Final = {
     "tag:yaml.org,2002:null": "nothing",
     "tag:yaml.org,2002:timestamp": "date",
 }
-# The parser in C is ten times as fast. Where it was not built, the other one serves; it refuses a few more tabs.
+# The C parser is ten times as fast. Without it the Python one is used; it refuses a few more tabs.
 LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Control characters, but for tab and line breaks, and halves of characters.
+# Control characters except tab and line breaks, and lone surrogates.
 UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
-_PLACE: Final = "\0"  # where a message names the line; no text that is read holds it
+_PLACE: Final = "\0"  # where a message names the line; no accepted text holds it
 _DIRECTIVE = re.compile("(?:^|[\x85\u2028\u2029])\ufeff?%", re.MULTILINE)
 
 
 class Unreadable(Invalid):
-    """What keeps a text from being read, and the line; `said` is the message without it."""
+    """Why a text cannot be read, and the line; `said` is the message without it."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         place = f" (line {line}, column {column})" if column else f" (line {line})" if line else ""
@@ -49,9 +49,9 @@ class Unreadable(Invalid):
 
 @dataclass(frozen=True)
 class Node:
-    """A value and where it stands. `text` is what a single value says, letter by letter.
+    """A value with its line. `text` is a single value as written.
 
-    `key_lines` says of a map where its keys stand: a value may begin a line or more below its key.
+    `key_lines` holds the lines of a map's keys: a value may begin below its key.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Node:
 
 
 def read_yaml(text: str, *, first_line: int = 1) -> Node:
-    """The one document of a text. `first_line` is where the text begins in its file."""
+    """Read the one document of a text. `first_line` is the line of the file at which the text begins."""
     size = len(text) if len(text) > MAX_BYTES else len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_BYTES:
         raise Unreadable(f"The YAML is {size} bytes long; at most {MAX_BYTES} are read: shorten or split it.")
@@ -87,7 +87,7 @@ def read_yaml(text: str, *, first_line: int = 1) -> Node:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + first_line, mark.column + 1) if mark else (0, 0)
         raise Unreadable(f"This is not YAML: {error.problem or error.context}{_PLACE}.", line, column) from None
-    except (yaml.YAMLError, ValueError, OverflowError):  # the slower parser stumbles over \\U00110000
+    except (yaml.YAMLError, ValueError, OverflowError):  # the Python parser fails on \\U00110000
         raise Unreadable("This is not YAML: an escape stands for no character.") from None
 
 
@@ -157,8 +157,8 @@ class _Reader:
             key = self._node(event, depth=depth + 1)
             if key.kind != _TEXT or len(key.text) > MAX_KEY_CHARS:
                 found = key.kind if key.kind != _TEXT else f"{len(key.text)} characters"
-                said = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
-                raise Unreadable(said, key.line)
+                message = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
+                raise Unreadable(message, key.line)
             if key.text in entries:
                 raise Unreadable(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).", key.line)
             lines[key.text] = key.line

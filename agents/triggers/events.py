@@ -1,6 +1,6 @@
-"""Events from outside: chooses the trigger that one is for, spawns its session, and remembers what came of it.
+"""Events from outside: choose the trigger, start its session, keep the event and its outcome.
 
-Two ways in: the API, where rules choose among the owner's triggers, and signed messages to one trigger, each of which
+Two ways in: the API, where rules choose among the owner's triggers, and signed webhooks to one trigger, each of which
 counts once. What an event says is data: it picks a trigger by rules that people wrote, and nothing else.
 """
 
@@ -22,9 +22,10 @@ from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_hear_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.policy import event_match
+from agents.policy.run_spec import RunSpec
 from agents.text.clean import one_line
 from agents.triggers import signing
-from agents.triggers.firing import HOUR, Reason, Refused, collection_params, trigger_fire
+from agents.triggers.firing import HOUR, Reason, Refused, trigger_fire
 from agents.triggers.signing import verified_id
 from agents.triggers.triggers import plain
 from audit import recorder
@@ -53,7 +54,7 @@ _MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class EventIn:
-    """An event as somebody sends it. `target_agent` is the name or the public id of one of the owner's agents."""
+    """An event as it was sent. `target_agent` is the name or the public id of one of the owner's agents."""
 
     source: str = ""
     event_type: str = ""
@@ -74,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class EventAnswer:
-    """What came of an event, with the status that the web answers with. Only `spawned` has a session."""
+    """Outcome of an event, with its HTTP status. Only `spawned` has a session."""
 
     status: int
     code: str
@@ -86,13 +87,13 @@ class EventAnswer:
     retry_after: int = 0
 
 
-# --- Through the API: rules choose ---
+# --- The API: rules choose the trigger ---
 
 
 def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool = False) -> EventAnswer:
-    """Spawns a session of the trigger whose rule fits best. No match is remembered, and is no error.
+    """Start a session of the trigger whose rule fits best. An event without a match is kept and is no error.
 
-    A dry run says which trigger it would be; it spawns, stores and records nothing.
+    A dry run returns which trigger it would be; it starts, stores and records nothing.
     """
     fit = _checked(event)
     chosen = _choose(owner, fit)
@@ -125,7 +126,7 @@ def _checked(event: EventIn) -> EventIn:
 
 
 def _choose(owner: User, event: EventIn) -> Choice | None:
-    """The best rule among the owner's triggers. A named agent gets the event by one of its own, even if none fits."""
+    """Return the best rule among the owner's triggers. A named agent gets the event even if none of its rules fit."""
     live = Trigger.objects.live().filter(kind=TriggerKind.EVENT, owner_id=owner.pk).exclude(agent__enabled=False)
     if event.target_agent:
         live = live.filter(agent=_agent(owner, event.target_agent))
@@ -166,16 +167,17 @@ def _no_match(owner: User, event: EventIn, *, now: datetime) -> EventAnswer:
     return EventAnswer(200, EventOutcome.NO_MATCH, _NO_RULE, event_id=row.public_id)
 
 
-# --- Signed messages to one trigger ---
+# --- Webhooks: signed messages to one trigger ---
 
 
 def webhook_receive(
     *, trigger_public_id: uuid.UUID, headers: Mapping[str, str], body: bytes, now: datetime
 ) -> EventAnswer:
-    """A session for a message that was signed with the trigger's secret; the same message again gets the same answer.
+    """Start a session for a message signed with the trigger's secret.
 
-    Nothing is stored, and nothing parsed, of a message that nobody signed. One that is refused for now does not use up
-    its id: sent again, it counts. The trigger is named by the address, so its rule is not asked.
+    The same message again gets the same answer. Nothing is parsed or stored of a message without a valid signature. One
+    that is refused for now does not use up its id: sent again, it counts. The URL names the trigger, so its rule is not
+    asked.
     """
     if len(body) > signing.MAX_BODY_BYTES:
         return EventAnswer(413, "too_large", f"The body has more than {signing.MAX_BODY_BYTES} bytes.")
@@ -190,7 +192,7 @@ def webhook_receive(
 
 
 def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> EventAnswer:
-    if trigger.pause_reason == STORM:  # no transaction, no parsing: whoever storms costs as little as possible
+    if trigger.pause_reason == STORM:  # no transaction, no parsing: a storm should cost as little as possible
         return _refused(Refused(Reason.STORM, int(HOUR.total_seconds())))
     try:
         event = _said(signing.parsed(body))
@@ -201,13 +203,13 @@ def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> 
 
 
 def _tell_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
-    """Whatever comes of it otherwise, it ends the sleep of agents that wait for an event of this type."""
+    """Wake the agents that wait for an event of this type, whatever else comes of it."""
     source = event.source or "event"
     loops_hear_event(owner_id, name=event.event_type, text=event.title, source=source, now=now)
 
 
 def _said(body: dict[str, Any]) -> EventIn:
-    """What a message says of itself, as far as it says it in words we know; the rest is data."""
+    """Read the known fields of a message; the rest is data."""
     kept = signing.kept(body)
     said = {name: _word(kept.get(name), WORD_CHARS) for name in ("source", "event_type", "category")}
     said["event_type"] = said["event_type"] or _word(kept.get("type"), WORD_CHARS)
@@ -229,28 +231,29 @@ def _seen(trigger: Trigger, webhook_id: str) -> EventAnswer | None:
     return _spawned(trigger, row.session, row.public_id) if row is not None else None
 
 
-# --- What both do ---
+# --- Common to both ---
 
 
 @transaction.atomic
 def _take(
     trigger: Trigger, event: EventIn, *, now: datetime, webhook_id: str = "", score: int | None = None
 ) -> EventAnswer:
-    """Fires the trigger and stores the event with what came of it, in one transaction under the trigger's lock."""
+    """Fire the trigger and store the event with its outcome, in one transaction under the trigger's lock."""
     trigger_lock(trigger.pk)
     if webhook_id and (seen := _seen(trigger, webhook_id)):
         return seen
     event_id = uuid.uuid4()
     slot = f"hook:{hashlib.sha256(webhook_id.encode()).hexdigest()}" if webhook_id else f"event:{event_id}"
-    params = {**collection_params(trigger.collection), "event": {"id": str(event_id)}}
-    answer = trigger_fire(trigger=trigger, slot=slot, params=params, now=now)
+    inputs = RunSpec.of(collection=trigger.collection, event=str(event_id))
+    answer = trigger_fire(trigger=trigger, slot=slot, inputs=inputs, now=now)
     row = InboundEvent(public_id=event_id, owner_id=trigger.owner_id, trigger=trigger)
     if isinstance(answer, Refused):
-        if answer.reason == Reason.RATE:  # counted by the fuse; without its data, since it is to be sent again
+        if answer.reason == Reason.RATE:  # counted by the fuse; stored without data, since it will be sent again
             _store(row, replace(event, data={}), EventOutcome.REFUSED, now=now)
         return _refused(answer)
     if answer.first:
-        row.webhook_id, row.session = webhook_id, answer.session
+        row.webhook_id = webhook_id
+        row.session = answer.session
         _store(row, event, EventOutcome.SPAWNED, now=now)
         _record(row, now=now, trigger_id=str(trigger.public_id), session_id=str(answer.session.public_id))
     return replace(_spawned(trigger, answer.session, event_id if answer.first else None), score=score)
@@ -271,13 +274,14 @@ def _refused(refused: Refused) -> EventAnswer:
 def _store(row: InboundEvent, event: EventIn, outcome: EventOutcome, *, now: datetime) -> None:
     for name in ("source", "event_type", "category", "severity", "title", "data"):
         setattr(row, name, getattr(event, name))
-    row.outcome, row.received_at = outcome, now
+    row.outcome = outcome
+    row.received_at = now
     row.save(force_insert=True)
 
 
 def _record(row: InboundEvent, *, now: datetime, **details: Any) -> None:
     said = {"event_id": str(row.public_id), "outcome": row.outcome, **details}
     subject = f"event:{row.public_id}"
-    # A signed message names no user; any other event was sent in by its owner.
+    # A signed message names no user; any other event was sent by its owner.
     actor = "system" if row.webhook_id else f"user:{row.owner_id}"
     recorder.append(SYSTEM_CHAIN, "autonomous_event.received", now=now, actor=actor, subject=subject, details=said)

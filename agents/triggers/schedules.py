@@ -1,17 +1,18 @@
-"""Fires the schedules that are due, each in a transaction of its own, so that a bad one stops no other.
+"""Schedules: fire those that are due, each in a transaction of its own, so that a bad one stops no other.
 
-What was missed while nothing ran is made up for once, if it is not too long ago, and never more than once. The next
-time is worked out when a firing is decided, so two processes that look at once agree: the second finds nothing due.
-The first run sets the baseline and reads nothing; a later one reads what was attached after the run before it and up to
-itself, or what of that fits its query. Before it is spawned, that end is written on the collection, or on all of the
-owner's if a query is all it has; everything that is attached from then on is later. If that is more than one run can
-read, the run reads the first of it, and the next run begins there (`read_up_to`). Both are decided here, when it fires,
-and hold whatever becomes of the run.
+What was missed while nothing ran is made up for once, if it is not too long ago. The next run is computed when a firing
+is decided, so of two processes that look at once the second finds nothing due.
+
+The first run of a schedule is its baseline and reads nothing. A later run reads what was attached after the run before
+it and up to itself, or what of that matches its query. That end is written on the collection (on all of the owner's,
+for a schedule with a query alone) before the run is started; whatever is attached later counts as new. If there is more
+than one run can read, it reads the first part, and the next run begins there (`read_up_to`). All of this is decided
+when the schedule fires and holds whatever becomes of the run.
 """
 
 import logging
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Q
@@ -22,26 +23,25 @@ from agents.knowledge.search import documents_new_in, fitting_until
 from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import (
     Fired,
     Reason,
     Refused,
     all_work_halted,
-    collection_params,
-    period_params,
     trigger_fire,
 )
 
 logger = logging.getLogger(__name__)
 
-# A firing that the ticker comes to a little late is on time, also for a schedule that makes up for nothing.
+# A firing that the ticker reaches a little late is on time, also for a schedule without catch-up.
 ON_TIME: Final = timedelta(minutes=2)
 _JUST_BEFORE: Final = timedelta(microseconds=1)
 _NOT_NOW: Final = frozenset({Reason.HALTED, Reason.OPTED_OUT})
 
 
 def schedules_fire(*, now: datetime, limit: int = 100) -> int:
-    """Fires what is due, the longest due first; returns how many sessions were spawned. While halted: nothing moves."""
+    """Fire what is due, longest due first; return how many sessions were started. While halted, nothing moves."""
     if all_work_halted():
         return 0
     due = Trigger.objects.due(now).order_by("next_run_at", "pk").values_list("pk", "collection_id")[:limit]
@@ -49,7 +49,7 @@ def schedules_fire(*, now: datetime, limit: int = 100) -> int:
 
 
 def schedules_replan(*, now: datetime) -> int:
-    """After the clock was set back: what is due later than at its next time from now on is due then.
+    """After the clock was set back, move next runs that lie too far ahead.
 
     Times that were fired while the clock was ahead are not fired again: their slots are taken.
     """
@@ -73,15 +73,15 @@ def _try(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     except Invalid as error:
         logger.warning("schedule %s is paused: %s", trigger_pk, error)
         _stop_unreadable(trigger_pk, now=now)
-    except Exception:  # whatever it was, the other schedules are fired
+    except Exception:  # the other schedules are fired all the same
         logger.exception("schedule %s could not be fired; it is tried again", trigger_pk)
     return False
 
 
 def _set_read(trigger_pk: int, collection_pk: int | None, now: datetime) -> None:
-    """On its collection; for a schedule that goes by a query alone, on each of its owner's.
+    """Mark its collection as read up to now; for a schedule with a query alone, each of its owner's.
 
-    Each in a transaction of its own: it waits for whoever is attaching, and everybody who comes later sees it.
+    Each in a transaction of its own: it waits for whoever is attaching, and everybody who attaches later sees it.
     """
     behind = Collection.objects.filter(Q(read_at__isnull=True) | Q(read_at__lt=now))
     all_there = {"owner__lqops_triggers": trigger_pk, "deleted_at__isnull": True}
@@ -99,7 +99,7 @@ def _stop_unreadable(trigger_pk: int, *, now: datetime) -> None:
 
 @transaction.atomic
 def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
-    """Decides on one schedule under its lock. Somebody else who holds it, or has just changed it, decides instead."""
+    """Decide on one schedule under its lock. Whoever holds it, or has just changed it, decides instead."""
     locked = Trigger.objects.due(now).select_for_update(skip_locked=True, no_key=True, of=("self",))
     row = locked.filter(pk=trigger_pk, collection=collection_pk).first()
     if row is None or row.next_run_at is None:
@@ -107,23 +107,29 @@ def _fire(trigger_pk: int, collection_pk: int | None, *, now: datetime) -> bool:
     slot_at, due = schedule.missed_since(row.cron, row.zone, after=row.next_run_at - _JUST_BEFORE, now=now)
     next_run_at = schedule.next_after(row.cron, row.zone, now)
     since, until, waiting = _period(row, now=now)
-    more = {"until": until.isoformat(), "put_off": waiting} if waiting else {}
-    params = {**collection_params(row.collection), **period_params(since, baseline=since is None, **more)}
-    answer = _decide(row, slot_at, due, params, now=now)
+    inputs = RunSpec.of(
+        collection=row.collection,
+        since=since and since.isoformat(),
+        until=until.isoformat() if waiting else None,
+        baseline=since is None,
+        put_off=waiting,
+    )
+    answer = _decide(row, slot_at, due, inputs, now=now)
     if isinstance(answer, Refused) and answer.reason in _NOT_NOW:
         return False
     row.next_run_at = next_run_at
     fired = isinstance(answer, Fired) and answer.first
     if fired:
-        # What a clock that was ahead has read is not read again.
-        row.last_run_at, read = max(now, row.last_run_at or now), max(until, since or until)
+        # What was read while the clock was ahead is not read again.
+        row.last_run_at = max(now, row.last_run_at or now)
+        read = max(until, since or until)
         row.read_up_to = read if read < row.last_run_at else None
     row.save(update_fields=["next_run_at", "last_run_at", "read_up_to"])
     return fired
 
 
 def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, int]:
-    """After when and up to when a run reads, and how many documents wait for the next, because they do not fit."""
+    """Return since and until of a run, and how many documents are left for the next because they do not fit."""
     since = row.last_run_at and (row.read_up_to or row.last_run_at)
     if since is None or row.collection is None or row.query:
         return since, now, 0
@@ -133,9 +139,9 @@ def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, 
 
 
 def _decide(
-    row: Trigger, slot_at: datetime | None, due: int, params: dict[str, Any], *, now: datetime
+    row: Trigger, slot_at: datetime | None, due: int, inputs: RunSpec, *, now: datetime
 ) -> Fired | Refused | None:
-    """Fires the last time that was due, or says in the record why not."""
+    """Fire the last time that was due, or record why not."""
     if slot_at is None:
         return None
     slot = f"cron:{int(slot_at.timestamp())}"
@@ -145,7 +151,7 @@ def _decide(
     if AgentSession.objects.active().filter(trigger=row).exists():
         _record_skipped(row, "overlap", slot=slot, missed=due, now=now)
         return None
-    answer = trigger_fire(trigger=row, slot=slot, params=params, now=now)
+    answer = trigger_fire(trigger=row, slot=slot, inputs=inputs, now=now)
     if due > 1 and isinstance(answer, Fired):
         _record_skipped(row, "missed", slot=slot, missed=due - 1, now=now)
     return answer

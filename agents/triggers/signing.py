@@ -1,7 +1,8 @@
-"""Signed messages from outside, as Standard Webhooks has them. Secrets are derived when needed and stored nowhere.
+"""Webhook signatures (Standard Webhooks) and the payloads that come with them.
 
-A signature covers id, time and body; the time is judged by the clock that is passed in. Whether a trigger exists, the
-same work is done. Must not decide what becomes of a message.
+Secrets are derived when needed and stored nowhere. A signature covers id, time and body; the time is judged by the
+clock that is passed in. The same work is done whether or not the trigger exists. Must not decide what becomes of a
+message.
 """
 
 import base64
@@ -36,9 +37,10 @@ def secret_of(public_id: UUID, generation: int) -> str:
 
 
 def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes, *, now: datetime) -> str | None:
-    """The id of a message that somebody with the trigger's secret has signed within five minutes; None otherwise."""
+    """Return the id of a message signed with the trigger's secret within five minutes; else None."""
     named = {name.lower(): value for name, value in headers.items()}
-    webhook_id, seconds = named.get("webhook-id", ""), named.get("webhook-timestamp", "")
+    webhook_id = named.get("webhook-id", "")
+    seconds = named.get("webhook-timestamp", "")
     if not _ID.fullmatch(webhook_id) or not _SECONDS.fullmatch(seconds):
         return None
     signed_at = datetime.fromtimestamp(int(seconds), UTC)
@@ -48,7 +50,7 @@ def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes
         text = body.decode()
     except UnicodeDecodeError:
         return None
-    # As bytes: a comparison in constant time takes no text beyond ASCII. Only so many are looked at.
+    # As bytes: constant-time comparison takes no text beyond ASCII. Only the first few are checked.
     shown = [entry.encode(errors="replace") for entry in named.get("webhook-signature", "").split(" ")[:MAX_SIGNATURES]]
     wanted = [Webhook(secret).sign(webhook_id, signed_at, text).encode() for secret in _secrets(trigger, now)]
     found = [hmac.compare_digest(entry, one) for entry in shown for one in wanted]
@@ -56,7 +58,7 @@ def verified_id(trigger: Trigger | None, headers: Mapping[str, str], body: bytes
 
 
 def _secrets(trigger: Trigger | None, now: datetime) -> tuple[str, str]:
-    """The present secret, and the one before while that still counts; the present one again otherwise."""
+    """Return the current secret and the old one while it is valid; else the current one twice."""
     if trigger is None:
         return secret_of(_NOBODY, 1), secret_of(_NOBODY, 0)
     generation = trigger.secret_generation
@@ -65,10 +67,9 @@ def _secrets(trigger: Trigger | None, now: datetime) -> tuple[str, str]:
     return secret_of(trigger.public_id, generation), secret_of(trigger.public_id, before)
 
 
-# What strangers send, made fit to be kept: parsed within limits, without secrets, storable in both databases.
+# --- Payloads: parsed within limits, without secrets, storable in both databases ---
 #
-# Nothing here raises anything but Invalid, whatever the bytes are. What comes out is data; nobody acts on what it
-# says.
+# Raises nothing but Invalid, whatever the bytes are. The result is data; nobody acts on what it says.
 
 
 MAX_BODY_BYTES: Final = 256 * 1024
@@ -77,12 +78,12 @@ MAX_DEPTH: Final = 32
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object that the bytes spell."""
+    """Parse the bytes as a JSON object."""
     try:
         value = json.loads(body, parse_constant=_no_number)
     except RecursionError:
         raise Invalid(f"The body is nested more than {MAX_DEPTH} levels deep.") from None
-    except ValueError:  # not UTF-8, not JSON, or a number of thousands of digits
+    except ValueError:  # not UTF-8, not JSON, or a number with thousands of digits
         raise Invalid("The body is not JSON.") from None
     if not isinstance(value, dict):
         raise Invalid("The body must be a JSON object.")
@@ -94,7 +95,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def kept(data: dict[str, Any]) -> dict[str, Any]:
-    """A copy with credentials masked, and with what no database holds replaced, visibly."""
+    """Return a copy with credentials masked and unstorable characters replaced."""
     _demand_shallow(data)
     cleaned: dict[str, Any] = storable(redact_data(data))
     return cleaned
@@ -105,7 +106,7 @@ def size_of(data: dict[str, Any]) -> int:
 
 
 def excerpt(data: dict[str, Any]) -> dict[str, Any]:
-    """The data itself if it is small enough, else the beginning of its text and how long the whole was."""
+    """Return the data if it is small enough, else the beginning of its text and its length."""
     size = size_of(data)
     if size <= MAX_DATA_BYTES:
         return data
@@ -117,7 +118,7 @@ def _text(data: dict[str, Any]) -> str:
 
 
 def _demand_shallow(data: Any) -> None:
-    """Level by level and not by recursion: there is nothing that could run out of stack."""
+    """Refuse deep nesting, level by level: recursion could exhaust the stack."""
     level = [data]
     for _ in range(MAX_DEPTH):
         level = [child for item in level for child in _children(item)]

@@ -1,9 +1,10 @@
-"""Triggers: made, changed, paused and deleted by people. What they spawn is decided in triggers/firing.py.
+"""Triggers: create, edit, pause, delete, and the rules for their fields. firing.py decides what they start.
 
-A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire any more.
+A deleted trigger stays as a row, for the sessions that name it; nobody can change it or make it fire.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field
 from datetime import datetime
 from decimal import Decimal
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 from django.contrib.auth.models import User
 from django.db import models, transaction
 
-from agents.enums import AnalysisMode, BudgetScope, EventSeverity, TriggerKind
+from agents.enums import BudgetScope, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
@@ -21,18 +22,19 @@ from agents.people.access import actor_of, demand_access
 from agents.policy import schedule
 from agents.policy.costs import MOST_USD
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import OPTIONS, QUERY_CHARS
 from agents.text.clean import one_line
 from agents.triggers.signing import OLD_SECRET_LASTS, secret_of
 from audit.kinds import LABEL
 from audit.redaction import redact
 
-# What a trigger may hold: checks every field that somebody gives, and that what it binds to is its owner's own.
+# --- Fields: every value is checked, and whatever a trigger binds to has to be its owner's ---
 #
-# Reads rows, writes none. Somebody else's project, collection, playbook or agent does not exist here.
+# Reads rows, writes none. Somebody else's project, collection, playbook or agent counts as not found.
 
 
 CAP_PLACES: Final = Decimal("0.0001")
-# `suggestion` is a word without a spawner: nobody can make a trigger of that kind.
+# `suggestion` starts nothing, so nobody can create a trigger of that kind.
 KINDS: Final = (TriggerKind.WATCH, TriggerKind.SCHEDULE, TriggerKind.EVENT, TriggerKind.MANUAL)
 _LONGEST_INPUT: Final = 10_000
 
@@ -41,7 +43,7 @@ Check = Callable[[str, Any, int], Any]
 
 
 def plain(name: str, value: object, limit: int) -> str:
-    """One line of text without secrets. Longer than the limit is refused, not cut: rules compare letter by letter."""
+    """Return one line of text without secrets. Too long is refused, not cut: rules compare character by character."""
     if not isinstance(value, str) or len(value) > _LONGEST_INPUT:
         raise Invalid(f"{name} must be text of at most {limit} characters.")
     text = one_line(redact(value), _LONGEST_INPUT)
@@ -51,7 +53,7 @@ def plain(name: str, value: object, limit: int) -> str:
 
 
 def checked_cap(name: str, value: object, owner_id: int = 0) -> Decimal | None:
-    """An amount of 0 or more with at most four places, or None. Zero means zero, not unlimited."""
+    """Return an amount of 0 or more with at most four places, or None. Zero means zero, not unlimited."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Decimal | int):
@@ -63,7 +65,7 @@ def checked_cap(name: str, value: object, owner_id: int = 0) -> Decimal | None:
 
 
 def demand_owned(name: str, row: Row | None, owner_id: int) -> Row | None:
-    """The row itself, if it is still there and the owner's own. A stranger's is not told apart from none at all."""
+    """Return the row if it exists and is the owner's. A stranger's row counts as not found."""
     if row is None:
         return None
     mine: models.QuerySet[Row] = models.QuerySet(type(row)).filter(pk=row.pk, owner_id=owner_id)
@@ -105,17 +107,17 @@ def _flag(name: str, value: Any, owner_id: int) -> bool:
     return value
 
 
-def _word(words: type[models.TextChoices]) -> Check:
+def _one_of(choices: Sequence[str]) -> Check:
     def check(name: str, value: Any, owner_id: int) -> str:
-        if value not in words.values:
-            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(words.values)}.")
-        return str(words(value).value)
+        if value not in choices:
+            raise Invalid(f"{name} is {value!r}; it must be one of {', '.join(choices)}.")
+        return str(value)
 
     return check
 
 
 def _settings(config: type[LoopConfig | GuardrailsConfig]) -> Check:
-    """Some settings of a run of steps; the others stay as the agent and the installation have them."""
+    """Check some settings of the step loop; the others come from the agent and the installation."""
 
     def check(name: str, value: Any, owner_id: int) -> dict[str, Any]:
         given = {} if value is None else value
@@ -145,6 +147,14 @@ def _skill(name: str, value: Any, owner_id: int) -> PromptSkill | None:
     return demand_skill(name, value)
 
 
+def _option(each: Field[Any]) -> Check:
+    """Return the check of an option of runs."""
+    if choices := each.metadata["choices"]:
+        return _one_of(choices.values)
+    configs: dict[str, type[LoopConfig | GuardrailsConfig]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
+    return _settings(configs[each.name]) if each.name in configs else _flag
+
+
 _ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
     {
         "name": _text(120, needed=True),
@@ -153,13 +163,8 @@ _ANY_KIND: Final[Mapping[str, Check]] = MappingProxyType(
         "playbook": _owned(Playbook),
         "collection": _owned(Collection),
         "skill": _skill,
-        "query": _text(500),
-        "emit_artifacts": _flag,
-        "review_flagged": _flag,
-        "judge_citations": _flag,
-        "analysis_mode": _word(AnalysisMode),
-        "loop": _settings(LoopConfig),
-        "guardrails": _settings(GuardrailsConfig),
+        "query": _text(QUERY_CHARS),
+        **{each.name: _option(each) for each in OPTIONS},
         "enabled": _flag,
         "max_cost_usd": checked_cap,
         "max_cost_per_day_usd": checked_cap,
@@ -178,7 +183,7 @@ _ONE_KIND: Final[Mapping[str, Mapping[str, Check]]] = MappingProxyType(
             "source": _text(120),
             "event_type": _text(120),
             "category": _text(120),
-            "min_severity": _word(EventSeverity),
+            "min_severity": _one_of(EventSeverity.values),
         },
     }
 )
@@ -186,7 +191,7 @@ _ELSEWHERE: Final = frozenset(name for checks in _ONE_KIND.values() for name in 
 
 
 def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dict[str, Any]:
-    """The fields as they are to be stored. One that its kind has no use for must be left as it is by default."""
+    """Return the fields as they are stored. A field that the kind does not use must be left at its default."""
     if kind not in KINDS:
         raise Invalid(f"{kind!r} is no kind of trigger; choose one of {', '.join(KINDS)}.")
     checks = {**_ANY_KIND, **_ONE_KIND.get(kind, {})}
@@ -200,8 +205,10 @@ def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dic
 
 
 def demand_whole(trigger: Trigger) -> None:
-    """What its kind cannot do without: a watch needs a collection, a schedule a time at which it is due, something to
-    read then, and something to check it against."""
+    """Raise unless the trigger has what its kind needs.
+
+    A watch needs a collection; a schedule needs a time, something to read and something to check it against.
+    """
     if trigger.kind == TriggerKind.WATCH and trigger.collection_id is None:
         raise Invalid("A watch needs the collection that it is to watch.")
     if trigger.kind == TriggerKind.SCHEDULE:
@@ -219,7 +226,7 @@ _WHEN: Final = frozenset({"cron", "zone", "enabled"})
 
 @transaction.atomic
 def trigger_create(*, owner: User, kind: str, name: str, by: User | None, now: datetime, **fields: Any) -> Trigger:
-    """A trigger of the owner's. Everything it binds to has to be the owner's too; a schedule knows when it is due."""
+    """Create a trigger. Everything it binds to has to be its owner's."""
     demand_access(by, owner_id=owner.pk, permission="agents.add_trigger")
     given = checked_fields(kind, {"name": name, **fields}, owner_id=owner.pk)
     trigger = Trigger(owner=owner, kind=kind, edited_by=by, created_at=now, **given)
@@ -236,7 +243,7 @@ def trigger_create(*, owner: User, kind: str, name: str, by: User | None, now: d
 
 @transaction.atomic
 def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes: Any) -> Trigger:
-    """Changes what differs, for sessions to come; those under way keep what they were given. None clears a binding."""
+    """Change what differs, for sessions to come; active ones keep their spec. None clears a binding."""
     row = _own(trigger.pk, by)
     given = checked_fields(row.kind, changes, owner_id=row.owner_id)
     changed = {name: value for name, value in given.items() if getattr(row, name) != value}
@@ -244,7 +251,8 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
         return row
     if row.kind == TriggerKind.WATCH and "collection" in changed:
         raise Invalid("A watch keeps the collection that it was made for: make another watch for another collection.")
-    old_cap, row.edited_by = row.max_cost_usd, by
+    old_cap = row.max_cost_usd
+    row.edited_by = by
     for name, value in changed.items():
         setattr(row, name, value)
     demand_whole(row)
@@ -261,9 +269,10 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
 
 @transaction.atomic
 def trigger_delete(*, trigger: Trigger, by: User | None, now: datetime) -> Trigger:
-    """Takes a trigger out of use for good. Its sessions stay, and go on."""
+    """Delete a trigger for good. Its sessions stay, and go on."""
     row = _own(trigger.pk, by, verb="delete")
-    row.deleted_at, row.edited_by = now, by
+    row.deleted_at = now
+    row.edited_by = by
     row.save(update_fields=["deleted_at", "edited_by"])
     trigger_record(row, "autonomous_trigger.deleted", now=now, by=by)
     return row
@@ -273,13 +282,14 @@ def trigger_delete(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
 def triggers_set_cap(
     *, triggers: Iterable[Trigger], cap: Decimal | None, by: User | None, now: datetime
 ) -> list[Trigger]:
-    """Sets the cap of the sessions to come, for all of them or for none; None is the installation's default."""
+    """Set the cap of sessions to come, for all triggers or for none; None is the installation's default."""
     checked = checked_cap("cap", cap)
-    # All locks before the first word to the record: see the order in trigger_health.
+    # All locks before the first audit row: see the lock order in trigger_health.
     rows = [_own(pk, by) for pk in sorted({trigger.pk for trigger in triggers})]
     changed = [(row, row.max_cost_usd) for row in rows if row.max_cost_usd != checked]
     for row, _ in changed:
-        row.max_cost_usd, row.edited_by = checked, by
+        row.max_cost_usd = checked
+        row.edited_by = by
         row.save(update_fields=["max_cost_usd", "edited_by"])
     for row, old in changed:
         _record_cap(row, old, by=by, now=now)
@@ -288,7 +298,7 @@ def triggers_set_cap(
 
 @transaction.atomic
 def trigger_pause(*, trigger: Trigger, by: User | None, now: datetime, reason: str = BY_HAND) -> Trigger:
-    """Keeps a trigger from firing until it is resumed. Pausing what is paused changes nothing."""
+    """Keep a trigger from firing until it is resumed. Pausing twice changes nothing."""
     if len(reason) > REASON_CHARS or not LABEL.fullmatch(reason) or not reason:
         raise Invalid(
             f"The reason {reason!r} must be one word of at most {REASON_CHARS} characters, such as {BY_HAND}."
@@ -301,12 +311,13 @@ def trigger_pause(*, trigger: Trigger, by: User | None, now: datetime, reason: s
 
 @transaction.atomic
 def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigger:
-    """Lets a paused trigger fire again, with a clean slate. What the pause left out is not made up for."""
+    """Let a paused trigger fire again with its counters reset. What the pause skipped is not made up for."""
     row = _own(trigger.pk, by)
     if row.paused_at is None:
         return row
     demand_whole(row)
-    row.paused_at, row.pause_reason = None, ""
+    row.paused_at = None
+    row.pause_reason = ""
     row.failed_in_a_row = row.empty_in_a_row = 0
     row.next_run_at = _next_run(row, now)
     row.save(update_fields=["paused_at", "pause_reason", "failed_in_a_row", "empty_in_a_row", "next_run_at"])
@@ -316,11 +327,12 @@ def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
 
 @transaction.atomic
 def trigger_rotate_secret(*, trigger: Trigger, by: User | None, now: datetime) -> str:
-    """A new signing secret, returned for whoever signs. The one before it counts for a day more."""
+    """Create and return a new signing secret. The old one stays valid for 24 hours."""
     row = _own(trigger.pk, by)
     secret_demand_kind(row)
     row.secret_generation += 1
-    row.old_secret_until, row.edited_by = now + OLD_SECRET_LASTS, by
+    row.old_secret_until = now + OLD_SECRET_LASTS
+    row.edited_by = by
     row.save(update_fields=["secret_generation", "old_secret_until", "edited_by"])
     generation = row.secret_generation
     trigger_record(row, "autonomous_trigger.secret_rotated", now=now, by=by, generation=generation)
@@ -328,7 +340,7 @@ def trigger_rotate_secret(*, trigger: Trigger, by: User | None, now: datetime) -
 
 
 def trigger_secret(trigger: Trigger, generation: int | None = None) -> str:
-    """The secret with which messages to this trigger are signed; of the present generation unless another is named."""
+    """Return the trigger's signing secret, of the current generation unless another is named."""
     secret_demand_kind(trigger)
     return secret_of(trigger.public_id, trigger.secret_generation if generation is None else generation)
 
@@ -339,7 +351,7 @@ def secret_demand_kind(trigger: Trigger) -> None:
 
 
 def _own(trigger_pk: int, by: User | None, *, verb: str = "change") -> Trigger:
-    """The locked row of a trigger that is in use and that this person may act on."""
+    """Return the locked row of a trigger that exists and that this person may act on."""
     row = trigger_lock(trigger_pk)
     if row is None or row.deleted_at is not None:
         raise NotFound("There is no such trigger.")
@@ -354,7 +366,7 @@ def _next_run(trigger: Trigger, now: datetime) -> datetime | None:
 
 
 def _set_day_cap(row: Trigger, *, by: User | None, now: datetime) -> None:
-    """For today's books too: the very next call is judged by it."""
+    """Set today's budget too: the next call is judged by it."""
     cap = row.max_cost_per_day_usd
     budget_set_cap(scope=BudgetScope.TRIGGER, subject_id=row.pk, cap_usd=cap, actor=actor_of(by), now=now)
 

@@ -1,8 +1,8 @@
-"""Tells watches of what was attached to their collections, each of them once per attachment.
+"""Document watches: each watch on a collection fires once per attachment.
 
-Whoever attached it, a session belongs to the watch's owner. Telling never fails the attaching: it happens after that
-has committed, and what was not told then is told by the ticker. A watch without room in its hour, or that fails, has a
-queue of its own: it holds up no other watch, and nothing in it grows old while work is halted or the watch is paused.
+A session belongs to the watch's owner, whoever attached the document. Firing never fails the attaching: it happens
+after the commit, and the ticker fires what was missed. A watch without room in its hour, or that fails, has a queue of
+its own: it holds up no other watch, and nothing in it expires while work is halted or the watch is paused.
 """
 
 import logging
@@ -19,6 +19,7 @@ from agents.enums import DocumentOrigin, NoticeKind, TriggerKind
 from agents.ledger.trigger_health import trigger_record
 from agents.models import AgentSession, Attachment, Notification, Postponement, Trigger
 from agents.people.notifications import notice_create
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import HOUR, Fired, Reason, Refused, all_work_halted, trigger_fire
 
 logger = logging.getLogger(__name__)
@@ -26,17 +27,17 @@ logger = logging.getLogger(__name__)
 HOURS: Final = 24
 DAY: Final = HOURS * HOUR
 PAUSE: Final = timedelta(minutes=1)  # after a failure
-MOST_FAILURES: Final = 1_440  # with that pause: a day of trying
+MOST_FAILURES: Final = 1_440  # a day of trying, with that pause
 
-# What came of telling a watch; None: it failed.
+# The outcome for a watch; None if it failed.
 Answer = Fired | Refused | None
 
 
 def watches_fire(attachment_pk: int, *, now: datetime) -> list[Fired | Refused]:
-    """Tells every watch in use on the collection of a new attachment. Said again, it spawns nothing.
+    """Fire every active watch on the collection of a new attachment. Called again, it starts nothing.
 
-    What a watch has no room for in this hour, or fails at, waits in the watch's queue. While all work is halted nobody
-    is told; that is made up for after the release.
+    What a watch has no room for in this hour, or fails at, waits in its queue. While all work is halted nothing fires;
+    the ticker makes up for it after the release.
     """
     if all_work_halted():
         return []
@@ -44,7 +45,7 @@ def watches_fire(attachment_pk: int, *, now: datetime) -> list[Fired | Refused]:
     attachment = unfired.filter(pk=attachment_pk, watches_fired_at__isnull=True).first()
     if attachment is None:
         return []
-    # A watch that has a queue takes nothing past it.
+    # A watch with a queue takes nothing past it.
     answers: list[tuple[Trigger, Answer]] = [
         (watch, Refused(Reason.RATE) if is_behind else _fire(watch, attachment, now=now))
         for watch, is_behind in _untold(attachment)
@@ -55,9 +56,10 @@ def watches_fire(attachment_pk: int, *, now: datetime) -> list[Fired | Refused]:
 
 
 def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
-    """What a lost process or a halt has left untold, and what was put off; of each at most the limit, owner by owner.
+    """Fire what a lost process or a halt has left, and what was postponed, owner by owner.
 
-    So nobody's long queue keeps anybody else waiting. Returns how many sessions were spawned.
+    At most `limit` of each, so that nobody's long queue keeps anybody else waiting. Returns how many sessions were
+    started.
     """
     if all_work_halted():
         return 0
@@ -69,14 +71,14 @@ def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
     return sum(isinstance(answer, Fired) and answer.first for answer in answers)
 
 
-# --- What is new ---
+# --- New attachments ---
 
 
 def _untold(attachment: Attachment) -> list[tuple[Trigger, bool]]:
-    """The watches to tell, and whether they have a queue.
+    """Return the watches to fire, and whether they have a queue.
 
-    Nobody is told of what a run itself has written, or of what is no longer there to be read. A watch that is paused,
-    or whose owner has opted out, is told and refuses: so the record says that it has let something pass.
+    Documents written by runs, and documents that were removed, fire nothing. A watch that is paused, or whose owner has
+    opted out, is fired and refuses, so that the audit log shows what it skipped.
     """
     if _is_gone(attachment) or attachment.document.origin == DocumentOrigin.ARTIFACT:
         return []
@@ -92,7 +94,7 @@ def _untold(attachment: Attachment) -> list[tuple[Trigger, bool]]:
 
 @transaction.atomic
 def _mark_told(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *, now: datetime) -> None:
-    """After the last watch. A crash before this tells nobody twice: the slots are taken."""
+    """Mark the attachment after the last watch. A crash before this fires nothing twice: the slots are taken."""
     if not Attachment.objects.filter(pk=attachment.pk, watches_fired_at__isnull=True).update(watches_fired_at=now):
         return
     for watch, answer in answers:
@@ -102,11 +104,11 @@ def _mark_told(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *,
             _tell_owner_if_behind(watch, now=now)
 
 
-# --- What was put off ---
+# --- Postponed ---
 
 
 def _tell_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
-    """One of each owner's, then another of each, until all queues are empty or blocked, or it is enough."""
+    """Fire one of each owner's queue, then the next of each, until all are empty, blocked or `limit` is reached."""
     Postponement.objects.filter(trigger__in=Trigger.objects.filter(deleted_at__isnull=False)).delete()
     owners: dict[int, deque[Trigger]] = {}
     for watch in _due_again(now)[:limit]:
@@ -125,9 +127,9 @@ def _tell_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
 
 
 def _due_again(now: datetime) -> QuerySet[Trigger]:
-    """Live watches whose first in the queue is due: the first of each owner's, then the second, …
+    """Return live watches whose next in the queue is due: the first of each owner, then the second.
 
-    One that is due in more than an hour was put off by a clock that was ahead.
+    One that is due in more than an hour was postponed by a clock that was ahead.
     """
     first = Postponement.objects.filter(trigger=OuterRef("pk")).order_by("pk")
     watches = Trigger.objects.live().filter(kind=TriggerKind.WATCH).exclude(agent__enabled=False)
@@ -138,7 +140,7 @@ def _due_again(now: datetime) -> QuerySet[Trigger]:
 
 
 def _tell_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
-    """What came of the first in the queue, and whether it is out of the way now."""
+    """Return the outcome for the first in the queue, and whether it left the queue."""
     queue = Postponement.objects.select_related("attachment__document", "attachment__collection")
     row = queue.defer("attachment__document__text").filter(trigger=watch).order_by("pk").first()
     if row is None:
@@ -158,7 +160,7 @@ def _tell_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
 
 @transaction.atomic
 def _put_back(row: Postponement, watch: Trigger, *, now: datetime) -> None:
-    """To the end of the queue: a document that cannot be told of keeps no other waiting. After a day it is given up."""
+    """Move it to the end of the queue, so that it blocks no other; give it up after a day."""
     row.delete()
     failures = row.failures + 1
     if failures < MOST_FAILURES:
@@ -171,14 +173,14 @@ def _put_back(row: Postponement, watch: Trigger, *, now: datetime) -> None:
     _tell_owner(watch, f"Watch has given up a document: {watch.name}", body, now=now)
 
 
-# --- Both ---
+# --- Common to both ---
 
 
 def _fire(watch: Trigger, attachment: Attachment, *, now: datetime) -> Answer:
-    params = {"document": str(attachment.document.public_id), "collection": str(attachment.collection.public_id)}
+    inputs = RunSpec.of(document=attachment.document, collection=attachment.collection)
     try:
-        return trigger_fire(trigger=watch, slot=_slot(attachment), params=params, now=now, can_wait=True)
-    except Exception:  # whatever it was: the other watches are told, and this one again later
+        return trigger_fire(trigger=watch, slot=_slot(attachment), inputs=inputs, now=now, can_wait=True)
+    except Exception:  # the other watches are fired all the same, and this one again later
         logger.exception("watch %s could not be told of attachment %s", watch.public_id, attachment.pk)
         return None
 
@@ -190,7 +192,7 @@ def _again_at(answer: Answer, now: datetime) -> datetime:
 
 
 def _tell_owner_if_behind(watch: Trigger, *, now: datetime) -> None:
-    """When more waits than the watch can take in a day; once, and again after a day at the earliest."""
+    """Notify the owner when more waits than the watch can take in a day; at most once a day."""
     in_a_day = HOURS * watch.max_runs_per_hour
     if len(watch.postponements.order_by("pk")[in_a_day : in_a_day + 2]) != 1:
         return

@@ -1,8 +1,7 @@
-"""Analysis: one guarded question to a model, about what was read and what to check it against, or steps in which it may
-call skills (agents.walk.analysis); then the judges.
+"""Analysis: one guarded model request about the inputs, or steps in which the model may call skills; then the judges.
 
-No target, or nothing to read: no question. What the model answered is read from rows, through `reply_of`; it is data,
-and picks no phase of the run.
+Without a target or anything to read there is no request. What the model answered is read from rows, through `reply_of`;
+it is data and picks no phase of the run.
 """
 
 import uuid
@@ -14,11 +13,12 @@ from typing import Any, Final
 
 from agents.conf import clock, judges
 from agents.definitions.in_force import loop_of
+from agents.engine.claim_check import honest
 from agents.engine.loop import Answered
 from agents.engine.prompting import asked_before, call, model_of, skills_of
-from agents.engine.replies import Words, final_words, honest
+from agents.engine.replies import Words, final_words
 from agents.engine.turns import SessionKey, run_agent_turn
-from agents.enums import AnalysisMode, Outcome, TerminalReason, ToolIntent
+from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
 from agents.knowledge.playbooks import playbook_rendered, playbook_runnable, skill_text
 from agents.models import AgentSession, Document, Memory, PromptSkill, ToolCall
@@ -39,9 +39,9 @@ from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_j
 from agents.walk.prompts import ANSWER_TOKENS, Part, agentic_opening, analysis_question, judge_question
 from audit.redaction import redact_exception
 
-# Citations: which quotes of an analysis stand in their documents, and what the judge models say of those that do.
+# --- Citations and judges ---
 #
-# Only a quote that was found in its source, character by character, is shown to a judge. Judges are asked in the
+# Only a quote that was found in its document, character by character, is shown to a judge. Judges are asked in the
 # analysis phase, one guarded call each; drafting reads their answers from the journal.
 
 
@@ -51,7 +51,7 @@ CLAIM_CHARS: Final = 4_000
 
 @dataclass(frozen=True)
 class Cited:
-    """A finding with its document, if it is one that the run has read, and where its quote stands, if it does."""
+    """A finding with the document it cites, if the run has read it, and the offset of its quote, if found."""
 
     finding: ParsedFinding
     document_id: str = ""
@@ -60,14 +60,14 @@ class Cited:
 
 @dataclass(frozen=True)
 class Votes:
-    """Judges who gave an answer that can be read, and how many of them say that the quote supports the finding."""
+    """Judges whose answer can be read, and how many of them say that the quote supports the finding."""
 
     agreed: int = 0
     asked: int = 0
 
 
 def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[Cited]:
-    """Every finding, in order, held against the text of the document that it names, or of all that were read."""
+    """Return every finding, in order, checked against the document that it names, or against all that were read."""
     passages: dict[str, list[Passage]] = {}
     for passage in reading.passages:
         passages.setdefault(passage.document_id, []).append(passage)
@@ -76,25 +76,28 @@ def cited(session: AgentSession, analysis: Analysis, reading: Reading) -> list[C
 
 
 def _read_by_skills(session: AgentSession) -> list[str]:
-    """Documents of which the steps of the run have read a part."""
+    """Return the documents that the steps of the run have read a part of."""
     rows = ToolCall.objects.filter(session_id=session.pk, name="read_document", outcome=Outcome.SUCCESS)
     found = rows.order_by("pk").values_list("result__document", flat=True)
     return list(dict.fromkeys(filter(None, found)))
 
 
 def _texts(session: AgentSession, read: Iterable[str]) -> dict[str, str]:
-    """The documents as they are, not as they were masked for the model; only the owner's own."""
+    """Return the owner's documents as they are, not as they were masked for the model."""
     ids = [uuid.UUID(public_id) for public_id in read]
     rows = Document.objects.filter(public_id__in=ids, owner_id=session.owner_id, deleted_at__isnull=True)
     return {str(public_id): text for public_id, text in rows.values_list("public_id", "text")}
 
 
 def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], texts: Mapping[str, str]) -> Cited:
-    """A finding that names no document belongs to the first that holds its quote; one that names it wrong, to none."""
+    """Match a finding without a document to the first that holds its quote; a wrong document matches none."""
     named = finding.document_id
     for document_id in [named] if named else texts:
-        text, hint = texts.get(document_id, ""), _hint(finding, passages.get(document_id, ()))
-        place = verify(finding.quote, text, hint) or verify(finding.quote, neutralised(text), hint)  # as it was shown
+        text = texts.get(document_id, "")
+        hint = _hint(finding, passages.get(document_id, ()))
+        place = verify(finding.quote, text, hint) or verify(
+            finding.quote, neutralised(text), hint
+        )  # as it was shown to the model
         if place is not None:
             return Cited(replace(finding, quote=text[slice(*place)]), document_id, place[0])
     return Cited(finding, named if named in texts else "")
@@ -106,7 +109,7 @@ def _hint(finding: ParsedFinding, passages: Sequence[Passage]) -> int:
 
 
 def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
-    if not work.wants("judge_citations"):
+    if not work.spec.judge_citations:
         return None
     found = cited(work.session, analysis, reading)
     verified = [(number, one) for number, one in enumerate(found) if one.start is not None]
@@ -117,7 +120,7 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
         for place, model in enumerate(chosen):
             question = _question(work.session, number, one, model)
             asked = call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
-            if work.is_over and not asked.replayed:  # what was replayed is no progress
+            if work.is_over and not asked.replayed:  # a replayed call is no progress
                 return SliceOver()
     return None
 
@@ -129,7 +132,7 @@ def _question(session: AgentSession, number: int, one: Cited, model: str) -> dic
 
 
 def votes_of(session: AgentSession) -> dict[int, Votes]:
-    """What the judges said, by the number of the finding. An answer that cannot be read is none."""
+    """Return the judges' votes by the number of the finding. An unreadable answer is not counted."""
     votes: dict[int, Votes] = {}
     for key, made in calls_latest(session, under=UNDER).items():
         text = made.result.get("text") if made.outcome == Outcome.SUCCESS and isinstance(made.result, dict) else None
@@ -141,9 +144,9 @@ def votes_of(session: AgentSession) -> dict[int, Votes]:
     return votes
 
 
-# What a run is to judge by and to judge: its project, kept notes, its playbook, skill or goal, the event, documents.
+# --- Materials: project, memories, playbook, skill or goal, event, documents ---
 #
-# Read from rows as they are now; which versions were read is told with them, by id.
+# Read from rows as they are now, with the ids of the versions that were read.
 
 
 MOST_MEMORIES: Final = 50
@@ -151,7 +154,7 @@ MEMORY_CHARS: Final = 20_000
 
 
 def assembled(work: Slice) -> tuple[list[Part], Inputs]:
-    """Background first, then what to check against, then what to check."""
+    """Put background first, then what to check against, then what to check."""
     session, project = work.session, work.session.project
     inputs, parts = Inputs(), []
     if project is not None:
@@ -169,26 +172,26 @@ def assembled(work: Slice) -> tuple[list[Part], Inputs]:
 
 
 def _targets(work: Slice, inputs: Inputs) -> tuple[list[Part], Inputs]:
-    """What to work towards, what to check against, or both."""
-    goal = work.param("goal")
+    """Return what to work towards, what to check against, or both."""
+    goal = work.spec.goal
     if goal:
         inputs = replace(inputs, goal_digest=sha256(goal.encode()).hexdigest())
     parts = [Part("goal", goal, {})] if goal else []
-    if goal and not work.param("skill") and not work.param("playbook"):
+    if goal and not work.spec.skill and not work.spec.playbook:
         return parts, inputs
     standard, inputs = _standard(work, inputs)
     return [*parts, standard], inputs
 
 
 def _standard(work: Slice, inputs: Inputs) -> tuple[Part, Inputs]:
-    """What to check against. If both are set, the skill wins."""
-    if name := work.param("skill"):
+    """Return what to check against. If both are set, the skill wins."""
+    if name := work.spec.skill:
         skill = PromptSkill.objects.filter(name=name).first()
         if skill is None:
             raise NotFound(f"There is no skill named {name!r}; the run cannot follow it.")
         part = Part("skill", skill_text(skill), {"name": skill.name})
         return part, replace(inputs, skill_id=str(skill.public_id), skill_digest=skill.digest)
-    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.param("playbook"))
+    playbook = playbook_runnable(owner_id=work.session.owner_id, public_id=work.spec.playbook)
     used = replace(
         inputs,
         playbook_id=str(playbook.public_id),
@@ -199,7 +202,7 @@ def _standard(work: Slice, inputs: Inputs) -> tuple[Part, Inputs]:
 
 
 def _memories(session: AgentSession) -> list[Memory]:
-    """Kept notes of the owner, newest kept first, as many as there is room for."""
+    """Return the owner's memories, newest first, as many as there is room for."""
     chosen, room = [], MEMORY_CHARS
     for memory in Memory.objects.filter(owner_id=session.owner_id).kept()[:MOST_MEMORIES]:
         room -= len(memory.content)
@@ -209,7 +212,7 @@ def _memories(session: AgentSession) -> list[Memory]:
     return chosen
 
 
-# Agentic analysis: a turn of steps inside the analysis phase. The same task and documents, and skills to call.
+# --- Agentic analysis: steps inside the analysis phase, with skills to call ---
 #
 # R6 holds as in any phase: what analysis does not grant, no step can do. The steps stand in the session's transcript,
 # so a run that was interrupted, or waited for a person, goes on from there.
@@ -219,11 +222,11 @@ STEPS_KEY: Final = "analysis"
 
 
 def is_agentic(work: Slice) -> bool:
-    return work.param("analysis_mode") == AnalysisMode.AGENTIC
+    return work.spec.is_agentic
 
 
 def think(work: Slice) -> Answered | End:
-    """Steps until the model answers, or something ends or interrupts them."""
+    """Run steps until the model answers, or something ends or interrupts them."""
     session = work.session
     system, said = ("", ()) if transcript_of(session) else _opening(work)
     return run_agent_turn(
@@ -232,20 +235,21 @@ def think(work: Slice) -> Answered | End:
         said,
         system=system,
         config=loop_of(session),
-        instructed=bool(work.param("goal")),  # asked of an agent; what triggers start goes by playbook or skill alone
+        instructed=bool(work.spec.goal),  # runs of triggers go by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
 
 
 def thought(work: Slice) -> Words:
-    """What the steps came to. Of a run that got beyond its analysis."""
+    """Return what the steps came to, for a run that is past its analysis."""
     return final_words(transcript_of(work.session))
 
 
 def honest_analysis(work: Slice, said: Analysis) -> Analysis:
-    """The same without claims of what no call of the run did. Its parts are judged one by one: they are prose."""
-    transcript, skills = transcript_of(work.session), skills_of(work.session.agent)
+    """Remove claims about calls that the run never made. Its parts are checked one by one: they are prose."""
+    transcript = transcript_of(work.session)
+    skills = skills_of(work.session.agent)
 
     def told(text: str) -> str:
         return honest(text, session=work.session, transcript=transcript, skills=skills)
@@ -255,7 +259,7 @@ def honest_analysis(work: Slice, said: Analysis) -> Analysis:
 
 
 def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
-    """The rules, and what is said under them."""
+    """Return the system message and the task."""
     parts, inputs = assembled(work)
     session_note_inputs(work.session, inputs, now=clock())
     system, *said = agentic_opening(parts, nonce=nonce_of(work.session.public_id, STEPS_KEY))
@@ -270,7 +274,7 @@ MOST_WAITS: Final = 5
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of the question. Not asked: both are empty. `cut` says that the model ran out of room."""
+    """Outcome of the request; both empty if there was none. `cut` means that the model ran out of tokens."""
 
     analysis: Analysis | None = None
     failed: str = ""
@@ -290,15 +294,15 @@ def analysis(work: Slice) -> End | None:
 
 
 def is_due(work: Slice) -> bool:
-    """True when there is something to check, and something to check it against; a goal needs nothing to read."""
+    """Return whether there is something to check, and to check it against; a goal needs nothing to read."""
     reading = reading_of(work)
-    if work.param("goal"):
+    if work.spec.goal:
         return not reading.failed
     return has_target(work) and has_something_to_read(work, reading)
 
 
 def has_target(work: Slice) -> bool:
-    return bool(work.param("skill") or work.param("playbook") or work.param("goal"))
+    return work.spec.has_target
 
 
 def has_something_to_read(work: Slice, reading: Reading) -> bool:
@@ -306,7 +310,7 @@ def has_something_to_read(work: Slice, reading: Reading) -> bool:
 
 
 def reply_of(work: Slice) -> Reply:
-    """The model's answer as the transcript of its steps, or the journal, holds it."""
+    """Return the model's answer from the transcript of its steps, or from the journal."""
     if is_agentic(work) and is_due(work):
         words = thought(work)
         reply = _answer(words.text, cut=words.cut)
@@ -326,7 +330,7 @@ def _answer(text: str, *, cut: bool) -> Reply:
     return Reply(parse_analysis(text), cut=cut)
 
 
-# --- The question, or the steps ---
+# --- The phase ---
 
 
 def _think(work: Slice) -> End | None:
@@ -338,14 +342,14 @@ def _ask_once(work: Slice) -> End | None:
     asked = _ask(work)
     if asked.detail == BUSY and session_note_wait(work.session) <= MOST_WAITS:
         return Asleep(clock() + BUSY_WAIT)
-    if work.is_over and work.wants("judge_citations") and not asked.replayed:
-        return SliceOver()  # a long answer has used it up; the judges are heard in the next one
+    if work.is_over and work.spec.judge_citations and not asked.replayed:
+        return SliceOver()  # a long answer has used up this slice; the judges are asked in the next
     return None
 
 
 def _ask(work: Slice) -> ToolResult:
     session = work.session
-    intent = ToolIntent.RUN_SKILL if work.param("skill") else ToolIntent.RUN_PLAYBOOK
+    intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
     params = asked_before(session, ANALYSIS_KEY)
     if params is None:
         parts, inputs = assembled(work)

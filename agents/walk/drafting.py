@@ -1,7 +1,7 @@
-"""Drafting: writes down what the analysis says, each item by a guarded call of its own, and the run's own notes.
+"""Drafting, ethics review and delivery: store what the analysis says, flag concerns, notify the owner.
 
-Nothing is made up: an analysis that failed gives one warning and nothing else, and a run that had nothing to do says
-why. Drafts are saved only if the run was told to; what nobody asked for is ignored.
+Each item is stored by a guarded call of its own. Nothing is made up: a failed analysis gives one warning and nothing
+else, and a run that had nothing to do says why. Drafts are saved only if the run was told to.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ UNREAD: Final = "note:unread"
 
 @dataclass(frozen=True)
 class Note:
-    """What the run says of itself, rather than of a document."""
+    """A finding about the run itself rather than about a document."""
 
     key: str
     severity: str
@@ -51,15 +51,15 @@ def drafting(work: Slice) -> End | None:
 
 
 def _with_texts(work: Slice, analysis: Analysis) -> Analysis:
-    """A text that a goal asks for is a finding, unless drafts are saved: nobody loses what they asked for."""
-    if not work.param("goal") or work.wants("emit_artifacts"):
+    """Make a text that a goal asked for a finding, unless drafts are saved."""
+    if not work.spec.goal or work.spec.emit_artifacts:
         return analysis
     texts = [ParsedFinding(one.name[:TITLE_CHARS], "info", one.content[:CONTENT_CHARS]) for one in analysis.artifacts]
     return replace(analysis, findings=(*analysis.findings, *texts), artifacts=())
 
 
 def _about_goal(work: Slice, analysis: Analysis) -> Iterator[Note]:
-    if work.param("goal") and analysis.is_structured and not analysis.findings and not analysis.artifacts:
+    if work.spec.goal and analysis.is_structured and not analysis.findings and not analysis.artifacts:
         said = "The model says neither what it reached nor what it did not. What it did is in the session's transcript."
         yield Note("note:no_result", "warn", "The goal has no result", said)
 
@@ -104,7 +104,7 @@ def _note_params(note: Note) -> dict[str, Any]:
 
 
 def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Note]:
-    if not artifacts or not work.wants("emit_artifacts"):
+    if not artifacts or not work.spec.emit_artifacts:
         return []
     collection = _collection(work)
     if not collection:
@@ -132,8 +132,8 @@ def _about_drafts(results: list[ToolResult]) -> Iterator[Note]:
 
 
 def _collection(work: Slice) -> str:
-    """The collection of the run, else that of its trigger."""
-    if named := work.param("collection"):
+    """Return the collection of the run, else that of its trigger."""
+    if named := work.spec.collection:
         return named
     rows = Collection.objects.filter(triggers__sessions=work.session.pk, deleted_at__isnull=True)
     return str(rows.values_list("public_id", flat=True).first() or "")
@@ -174,8 +174,8 @@ def _left_out(reading: Reading) -> Note:
 
 
 def _why_nothing(work: Slice, reading: Reading) -> Note:
-    """Why no question was asked."""
-    if work.wants("baseline"):
+    """Return why there was no model request."""
+    if work.spec.baseline:
         said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
         return Note("note:baseline", "info", "Baseline set", f"{said} Nothing was analysed.")
     if reading.failed:
@@ -184,7 +184,7 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
     if not reading.passages and (reading.left_out or reading.put_off):
         said = "There are documents, but none of them could be read in this run."
         return Note(UNREAD, "warn", "The documents were not read", f"{said}\n\nNothing was checked.")
-    if work.param("since") and not reading.passages:
+    if work.spec.since and not reading.passages:
         said = f"The run was to read {_new_to(work)} since the last run, and there is nothing. Nothing was analysed."
         return Note("note:nothing_new", "info", "Nothing new since the last run", said)
     if not has_target(work):
@@ -195,13 +195,13 @@ def _why_nothing(work: Slice, reading: Reading) -> Note:
 
 
 def _new_to(work: Slice) -> str:
-    """What a run of a schedule reads, in words."""
-    what = "what fits its query in documents that are" if work.param("query") else "what is"
-    return f"{what} put into {'the' if work.param('collection') else 'a'} collection"
+    """Describe what a run of a schedule reads."""
+    what = "what fits its query in documents that are" if work.spec.query else "what is"
+    return f"{what} put into {'the' if work.spec.collection else 'a'} collection"
 
 
 def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
-    """What a reader of the findings has to know about the answer that they come from."""
+    """Return what a reader has to know about the answer that the findings come from."""
     if reply.cut:
         said = "The model ran out of room before it came to an end. There may be more to find than is listed here."
         yield Note("note:cut_off", "warn", "The answer was cut off", said)
@@ -214,17 +214,16 @@ def _about(reply: Reply, analysis: Analysis) -> Iterator[Note]:
         yield Note("note:analyst", "info", "What the analyst says of its own work", listed)
 
 
-# Delivery: tells the owner, in counts and with the way to the receipt. Of content a notice holds the names alone.
+# --- Delivery: a notification with counts and a link to the receipt; of content only names ---
 #
-# A run that found nothing but its own notes is quiet: a baseline, nothing new, or documents without a fault make no
-# notice. A run that was to be looked at when it flags a concern waits here for a person; without a yes nothing is
-# told.
+# A run that found nothing but its own notes sends nothing: a baseline, nothing new, or documents without a fault. A
+# run whose flagged concerns require approval waits here; without approval nothing is sent.
 
 
 NOTIFY_KEY: Final = "delivery:notify"
 PURPOSE_CHARS: Final = 120
 _FAULTS: Final = {FAILED: UNANSWERED_RUN, UNREAD: UNREAD_RUN}
-_PROPOSED: Final = {  # one, many
+_PROPOSED: Final = {  # singular, plural
     ToolIntent.PROPOSE_MEMORY: ("memory proposed", "memories proposed"),
     ToolIntent.PROPOSE_PRECEDENT: ("pattern noted", "patterns noted"),
     ToolIntent.EMIT_ARTIFACT: ("draft saved", "drafts saved"),
@@ -233,14 +232,14 @@ _PROPOSED: Final = {  # one, many
 
 @dataclass(frozen=True)
 class Tally:
-    """What there is to tell, in numbers."""
+    """Counts for the notification."""
 
-    listed: Counter[str]  # every finding that the page of the session lists: the run's own notes and review too
+    listed: Counter[str]  # every finding on the run's page, its own notes and the review included
     findings: Counter[str]
     proposed: Counter[str]
     warnings: int
     concerns: int
-    fault: str  # why nothing was checked, if something was to be
+    fault: str  # why nothing was checked, if something should have been
 
     @property
     def is_empty(self) -> bool:
@@ -256,7 +255,7 @@ def delivery(work: Slice) -> End | None:
     session_note_empty(work.session, empty=tally.is_empty, fault=tally.fault)
     if tally.is_quiet:
         return None
-    risk = Risk.HIGH if tally.concerns and work.wants("review_flagged") else None
+    risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
     told = call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notice(work, tally), risk=risk)
     if told.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)
@@ -291,16 +290,15 @@ def _notice(work: Slice, tally: Tally) -> dict[str, Any]:
 
 
 def _title(work: Slice, said: str) -> str:
-    """With what the run was for, by name, so that one notice can be told from another."""
+    """Name what the run was for, so that notifications can be told apart."""
     purpose = one_line(purposes([work.session])[work.session.pk], PURPOSE_CHARS)
     title = f"{said}, {session_note_purpose(work.session, purpose)}"
-    return said if contains_marker(redact(title)) else title  # a call that holds a masked secret would be refused
+    return said if contains_marker(redact(title)) else title  # a call with a masked secret would be refused
 
 
-# Ethics review: one finding with the privilege and scope concerns that the model itself raised, or with none.
+# --- Ethics review: one finding with the privilege and scope concerns that the model raised ---
 #
-# It is a light review: it shows what the model flagged, and judges nothing by itself. A run in which no model
-# answered has nothing to review and says nothing here.
+# It shows what the model flagged and judges nothing itself. A run without a model's answer has nothing to review.
 
 
 REVIEW_KEY: Final = "ethics"

@@ -1,10 +1,9 @@
-"""Intake: fetches what the run is to read, by one guarded call, and nothing for a baseline.
+"""Intake: fetch what the run reads, by one guarded call; nothing for a baseline.
 
-Later phases read what came of it from the journal, through `reading_of`; it is never fetched a second time.
+Later phases read it from the journal, through `reading_of`; it is never fetched a second time.
 """
 
 import json
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,22 +14,23 @@ from agents.engine.prompting import call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
 from agents.models import AgentSession, InboundEvent
-from agents.sessions.reads import call_latest
+from agents.policy.run_spec import RunSpec
+from agents.sessions.reads import as_uuid, call_latest
 from agents.types import End
 from agents.walk.prompts import Part
 
-# --- What a phase works with: the slice at hand, and the storing of what it has to say ---
+# --- What a phase works with ---
 
 
 class NotStored(LqopsError):
-    """What the run has to say could not be written down. It fails, rather than end as if nothing had been found."""
+    """A result of the run could not be stored. The run fails rather than end as if nothing had been found."""
 
     code = "not_stored"
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The piece of work at hand: the held session, and since when this worker has been at it."""
+    """The slice of work at hand: the held session, and when this worker started on it."""
 
     session: AgentSession
     started_at: datetime
@@ -40,20 +40,12 @@ class Slice:
         return clock() - self.started_at >= slice_lifetime()
 
     @property
-    def params(self) -> Mapping[str, Any]:
-        return self.session.params or {}
-
-    def param(self, name: str) -> str:
-        """A text of the session's parameters; anything else counts as not given."""
-        value = self.params.get(name)
-        return value if isinstance(value, str) else ""
-
-    def wants(self, name: str) -> bool:
-        return self.params.get(name) is True
+    def spec(self) -> RunSpec:
+        return self.session.spec
 
 
 def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:
-    """A call whose whole effect is a row of ours; there is no reason but a fault for it to fail."""
+    """Make a call whose whole effect is a row of ours; only a fault makes it fail."""
     result = call(session, intent, key, params)
     if not result.ok:
         raise NotStored(f"{intent} at {key} was not stored ({result.outcome}): {result.error}")
@@ -65,7 +57,7 @@ EVENT: Final = "event"
 
 @dataclass(frozen=True)
 class Passage:
-    """Text of one document; `start` is where it begins in the document."""
+    """Text of one document; `start` is its offset in the document."""
 
     document_id: str
     name: str
@@ -75,9 +67,9 @@ class Passage:
 
 @dataclass(frozen=True)
 class Reading:
-    """What came of the intake. `failed` says why there is nothing, if there should have been something.
+    """Outcome of the intake. `failed` says why there is nothing, if there should have been something.
 
-    `put_off` counts the documents that came in, too, and that the next run of the schedule reads.
+    `put_off` counts documents that are left for the next run of the schedule.
     """
 
     passages: tuple[Passage, ...] = ()
@@ -93,7 +85,7 @@ class Reading:
 
     @property
     def cut_name(self) -> str:
-        """The name of the document that was cut; empty if only the count of its characters is known."""
+        """The name of the document that was cut; empty if only the number of characters is known."""
         return next((passage.name for passage in self.passages if passage.document_id == self.cut_id), "")
 
 
@@ -105,19 +97,23 @@ def intake(work: Slice) -> End | None:
 
 
 def _asked(work: Slice) -> dict[str, Any]:
-    """The parameters of the retrieval: by document, by words, or by collection. Empty: there is nothing to fetch."""
-    if work.wants("baseline"):
+    """Return the parameters of the retrieval: by document, by query, or by collection. Empty: nothing to fetch."""
+    spec = work.spec
+    if spec.baseline:
         return {}
-    if document := work.param("document"):
-        return {"document": document}
-    asked: dict[str, Any] = {name: work.param(name) for name in ("query", "collection") if work.param(name)}
+    if spec.document:
+        return {"document": spec.document}
+    asked: dict[str, Any] = {}
+    if spec.query:
+        asked["query"] = spec.query
+    if spec.collection:
+        asked["collection"] = spec.collection
     if not asked:
         return {}
-    since = work.param("since")
-    if not since:
-        return asked if "query" in asked else {**asked, "since": None}
-    # Up to when the run was asked for: what comes in meanwhile is the next run's, and is read once.
-    return {**asked, "since": since, "until": work.param("until") or work.session.created_at.isoformat()}
+    if not spec.since:
+        return asked if spec.query else {**asked, "since": None}
+    # Up to when the run was created: what is attached later is read by the next run, once.
+    return {**asked, "since": spec.since, "until": spec.until or work.session.created_at.isoformat()}
 
 
 def reading_of(work: Slice) -> Reading:
@@ -130,7 +126,7 @@ def reading_of(work: Slice) -> Reading:
     return Reading(
         passages=tuple(_passage(chunk) for chunk in made.result.get("chunks") or ()),
         left_out=int(summary.get("left_out", 0)),
-        put_off=int(work.params.get("put_off") or 0),
+        put_off=work.spec.put_off,
         cut_id=str(summary.get("cut_id") or ""),
         cut_chars=int(summary.get("cut_chars", 0)),
     )
@@ -141,12 +137,8 @@ def _passage(chunk: Mapping[str, Any]) -> Passage:
 
 
 def event_of(session: AgentSession) -> Part | None:
-    """The event that the run answers, as a document of its own: data, like any other. Only the owner's own event."""
-    named = (session.params or {}).get(EVENT)
-    try:
-        public_id = uuid.UUID(str(named["id"])) if isinstance(named, dict) and "id" in named else None
-    except ValueError:
-        return None
+    """Return the event that the run answers as a document: data, like any other. Only the owner's own event."""
+    public_id = as_uuid(session.spec.event)
     event = InboundEvent.objects.filter(public_id=public_id, owner_id=session.owner_id).first() if public_id else None
     if event is None:
         return None

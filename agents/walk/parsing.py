@@ -1,7 +1,7 @@
-"""Reads a model's reply: tolerant of form, strict in what it takes over, and bounded in time and size. Never raises.
+"""Read a model's reply: tolerant of form, strict in content, bounded in time and size. Never raises.
 
-JSON in a fence, else the whole text, else the first JSON object in it that has a known key; else the reply counts as
-unstructured. What is of no use is dropped and counted. Nothing that stands in a reply picks a step of the run.
+JSON in a fence, else the whole text, else the first JSON object in it with a known key; else the reply counts as
+unstructured. Unusable items are dropped and counted. Nothing in a reply picks a step of the run.
 """
 
 import json
@@ -25,7 +25,7 @@ QUOTE_CHARS: Final = 8_000
 LINE_CHARS: Final = 2_000
 ARTIFACT_CHARS: Final = 1_000_000
 MOST_LOOKED_AT: Final = 1_000  # items of one list
-MOST_PLACES: Final = 64  # how many fences, or opening braces, are tried
+MOST_PLACES: Final = 64  # how many fences or opening braces are tried
 FURTHEST: Final = 10**9
 UNTITLED: Final = "(untitled)"
 
@@ -63,8 +63,11 @@ class ParsedArtifact:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a reply says. `dropped` counts the items that were not taken over; `raw` is set if it had no structure,
-    and `left_out` counts its characters beyond what is kept."""
+    """What a reply says.
+
+    `dropped` counts items that were not taken over; `raw` is set if the reply had no structure, and `left_out` counts
+    its characters beyond what is kept.
+    """
 
     findings: tuple[ParsedFinding, ...] = ()
     memories: tuple[str, ...] = ()
@@ -114,7 +117,7 @@ def parse_analysis(text: str) -> Analysis:
 
 
 def parse_judgement(text: str) -> bool | None:
-    """Whether a judge says that the quote supports the claim. None: the reply does not say."""
+    """Return whether a judge says that the quote supports the claim; None if the reply does not say."""
     for told in _objects(text):
         if "supported" in told:
             said = told["supported"]
@@ -135,7 +138,7 @@ def _structured(text: str) -> dict[str, Any] | None:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """JSON objects that the text may have meant, the likeliest first. A bounded number of looks at the text."""
+    """Yield JSON objects that the text may have meant, likeliest first. Bounded."""
     for candidate in (*_fenced(text), text):
         told = _decoded(candidate.strip())
         if told is not None:
@@ -152,7 +155,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _fenced(text: str) -> Iterator[str]:
-    """What stands between one fence and the next."""
+    """Yield what stands between one fence and the next."""
     fences = []
     for fence in _FENCE.finditer(text):
         fences.append(fence)
@@ -177,25 +180,25 @@ def _decoded(text: str) -> dict[str, Any] | None:
 
 
 def _decoded_at(text: str, place: int) -> tuple[dict[str, Any], int] | None:
-    """The object that begins at an opening brace, and where it ends."""
+    """Return the object that begins at an opening brace, and where it ends."""
     try:
         return _DECODER.raw_decode(text, place)
     except (ValueError, RecursionError):
         return None
 
 
-# --- Taking it over ---
+# --- Reading the items ---
 
 
 def _listed(value: object) -> list[Any]:
-    """The items of a list; a lone object or text counts as a list of one."""
+    """Return the items of a list; a single object or text counts as a list of one."""
     if isinstance(value, list):
         return value
     return [value] if isinstance(value, dict | str) and value else []
 
 
 def _text(value: object, limit: int) -> str:
-    """Text, or a number as text; anything else says nothing."""
+    """Return text, or a number as text; anything else is empty."""
     if isinstance(value, str):
         return value.strip()[:limit].rstrip()
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -220,13 +223,13 @@ def _finding(item: object) -> ParsedFinding | None:
         severity=_text(item.get("severity"), 32).lower() or "info",
         content=content,
         document_id=_first(item, ("document_id", "document"), 64),
-        quote=quote[:QUOTE_CHARS] if isinstance(quote, str) else "",  # to the character: it is compared, not read
+        quote=quote[:QUOTE_CHARS] if isinstance(quote, str) else "",  # exact: it is compared, not read
         start=_offset(item.get("start")),
     )
 
 
 def _offset(value: object) -> int:
-    """A hint, so anything odd is 0."""
+    """Read an offset. It is only a hint, so anything odd is 0."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FURTHEST:
         return int(value)
     return 0

@@ -1,7 +1,7 @@
-"""The fixed templates of the walk. What comes from documents, people or models enters them in marked blocks alone.
+"""The fixed templates of the walk. Text of documents, people and models enters them in marked blocks only.
 
-The system messages hold no text of anybody's. The nonce of a prompt is the same whenever the run is resumed, and nobody
-who does not hold the installation's key can foresee it.
+The system messages hold nobody's text. The nonce of a prompt is the same whenever the run is resumed, and cannot be
+predicted without the installation's key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ JUDGE_SCHEMA: Final = {**_object(supported={"type": "boolean"}, why=_TEXT), "req
 
 @dataclass(frozen=True)
 class Part:
-    """One text for a prompt, and the kind of block that it belongs into."""
+    """One text for a prompt, and the kind of its block."""
 
     kind: str
     text: str
@@ -127,7 +127,7 @@ def analysis_question(parts: Sequence[Part], *, nonce: str, model: str) -> dict[
 
 
 def agentic_opening(parts: Sequence[Part], *, nonce: str) -> list[dict[str, str]]:
-    """What a run of steps begins with: the same task, target and documents, or a goal and what there is to read."""
+    """Return the opening of a run of steps: task, target and documents, or a goal and what there is to read."""
     return _messages(GOAL_SYSTEM if any(part.kind == "goal" for part in parts) else AGENTIC_SYSTEM, parts, nonce)
 
 
@@ -143,6 +143,6 @@ def judge_question(*, claim: str, quote: str, nonce: str, model: str) -> dict[st
 
 
 def _messages(system: str, parts: Sequence[Part], nonce: str) -> list[dict[str, str]]:
-    # Each part is redacted by itself, so that a secret which one part leaves open cannot swallow the next block.
+    # Each part is redacted by itself, so that a secret in one cannot swallow the next block.
     blocks = [render_block(part.kind, redact(part.text), nonce=nonce, **part.attributes) for part in parts]
     return [{"role": "system", "content": system}, {"role": "user", "content": "\n\n".join(blocks)}]

@@ -1,7 +1,7 @@
-"""The engine of phased sessions: intake → analysis → drafting → ethics_review → delivery, in this order, always.
+"""The engine of phased sessions: intake → analysis → drafting → ethics_review → delivery, always in this order.
 
-A phase is entered by a row of the record, works by guarded calls, and hands nothing on in memory: what a later phase
-needs stands in the journal. So a resumed run begins at the phase it is in. Brakes are not caught here.
+A phase begins with an audit row, works by guarded calls, and passes nothing on in memory: what a later phase needs
+stands in the journal. So a resumed run begins at the phase it is in. Brakes are not caught here.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ PHASES: Final[Mapping[Phase, Callable[[Slice], End | None]]] = MappingProxyType(
 
 
 def walk(session: AgentSession) -> End:
-    """Goes on from the phase that the session is in, until it ends, has to wait, or its slice is over."""
+    """Go on from the session's phase until it ends, has to wait, or its slice is over."""
     work = Slice(session, started_at=clock())
     order = tuple(PHASES)
     first = order.index(Phase(session.current_phase))
     for phase in order[first:]:
         session_enter_phase(session, phase, now=clock())
-        # Entered before the slice ends: the next one begins there, so every slice gets on by a phase.
+        # Entered before the slice ends: the next one begins there, so every slice advances by a phase.
         if phase != order[first] and work.is_over:
             return SliceOver()
         end = PHASES[phase](work)
@@ -45,5 +45,5 @@ def walk(session: AgentSession) -> End:
 
 
 def is_empty(session: AgentSession) -> bool:
-    """True of a run that got to its end and found nothing: no finding, no proposal, no concern."""
+    """Return whether a completed run found nothing: no finding, no proposal, no concern."""
     return (session.metadata or {}).get("empty") is True

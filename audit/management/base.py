@@ -1,4 +1,4 @@
-"""What the commands of lqops have in common: refusals that can be read, and values that are there."""
+"""Base classes of all lqops commands: short error messages, no empty values, no error on a closed pipe."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ QUOTED_CHARS: Final = 200
 
 
 def not_empty(text: str) -> str:
-    """An argument that names something. Empty, it would count as left out, and a command do more than was meant."""
+    """Refuse an empty argument: it would count as left out, and the command would do more than was meant."""
     if not text.strip():
-        raise ArgumentTypeError("it is empty: say a value, or leave it out (is a variable of the shell unset?)")
+        raise ArgumentTypeError("empty value: give one, or leave the option out (is a shell variable unset?)")
     return text
 
 
@@ -24,7 +24,7 @@ def cut(text: str) -> str:
 
 
 def brief(message: str, given: Iterable[object]) -> str:
-    """The message, with every argument that it quotes cut, as it is or with its odd characters escaped."""
+    """Cut every argument that the message quotes, as it is or with its odd characters escaped."""
     for text in sorted(_texts(given), key=len, reverse=True):
         if len(text) > QUOTED_CHARS:
             for form in (text, repr(text)[1:-1]):
@@ -53,33 +53,38 @@ class BriefParser(CommandParser):
 
 
 class BriefCommand(BaseCommand):
-    """Refuses in words that fit on a screen, whatever it was given."""
+    """A command whose error messages fit on a screen, whatever it was given."""
 
     def add_base_argument(self, parser: CommandParser, *args: Any, **kwargs: Any) -> None:
-        """The first that Django does with a parser of its own making, before there are parsers below it."""
+        """Replace the parser's class: Django calls this first, before there are subparsers."""
         parser.__class__ = BriefParser
         super().add_base_argument(parser, *args, **kwargs)
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         try:
-            said: str | None = super().execute(*args, **options)
+            output: str | None = super().execute(*args, **options)
         except CommandError as error:
             error.args = (brief(str(error), (*args, *options.values())),)
             raise
-        return said
+        return output
 
 
 class ActingCommand(BriefCommand):
-    """Acts at once, whatever state the rest is in: `up`, `doctor` and `check` look at the installation as a whole."""
+    """A command that runs without system checks: `up`, `doctor` and `check` examine the installation."""
 
     requires_system_checks: list[str] = []
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """Who reads no further (`| head -1`) is no error: what was done is done, and the rest is not said."""
+        """Run; a closed pipe (`| head -1`) is no error."""
         try:
-            said = super().execute(*args, **options)
+            output = super().execute(*args, **options)
             self.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            release_stdout()
             return None
-        return said
+        return output
+
+
+def release_stdout() -> None:
+    """Drop what is left in the buffer of stdout; Python would report an error for it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

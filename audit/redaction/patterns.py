@@ -1,7 +1,7 @@
-"""Tables of credential formats that are known by their own spelling: vendor prefixes, and marks inside a token.
+"""Find credentials by their own spelling: vendor prefixes, marks inside a token, web tokens, private key blocks.
 
-Owns the tables. A row is (kind, literals, body): a literal is looked for with `in`, and only where it occurs is the
-body tried. Must not judge assignments, headers or prose: other modules do.
+Holds the tables of token formats, and the word tables that named.py and places.py judge by. Looks at no names and no
+context. A format is tried only where its literal occurs, so that clean text stays cheap.
 """
 
 import re
@@ -11,17 +11,184 @@ from functools import cache, cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
+
+class Span(NamedTuple):
+    """A credential in a text: its bounds and its kind."""
+
+    start: int
+    end: int
+    kind: str
+
+
+def most_candidates(text: str) -> int:
+    """Return how many places of a text are judged one by one; a text with more is masked as a whole."""
+    return 1_000 + len(text) // 48
+
+
+# --- Finding tokens ---
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
+
+    Most literals never occur in a process: an expression is compiled when its literal is first met.
+    """
+
+    kind: str
+    literal: str
+    written: str
+    bounded: bool = False
+    left: re.Pattern[str] | None = None
+    most: int = 0
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
+
+
+def token_spans(text: str) -> Iterator[Span]:
+    """Yield every token of a known format."""
+    for rule in _rules_for(text):
+        for found in rule.expression.finditer(text):
+            start = _widened(rule, text, found.start())
+            if start is not None:
+                yield Span(start, found.end(), rule.kind)
+
+
+# The shortest token, prefix included, has this many characters.
+_RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
+_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
+
+
+def _rules_for(text: str) -> Iterator[Rule]:
+    """Yield the rules whose literal occurs in a run that is long enough for a token."""
+    runs = "\n".join(_RUN.findall(text))
+    if runs:
+        yield from (rule for rule in _MARKS if rule.literal in runs)
+        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
+            yield from (rule for rule in _OTHERS if rule.literal in runs)
+
+
+@cache
+def _any_literal(*, bounded: bool) -> re.Pattern[str]:
+    """Return a quick test that no literal occurs; without boundaries where escapes may hide them."""
+    if not bounded:
+        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
+    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
+    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
+    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
+
+
+def _widened(rule: Rule, text: str, start: int) -> int | None:
+    """Return where a marked token begins; None when the run before the mark is longer than the format allows."""
+    if rule.left is None:
+        return start
+    run = start
+    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
+        run -= 1
+    return run if start - run <= rule.most else None
+
+
+def grouped(expressions: Iterable[str]) -> str:
+    """Join expressions that begin with a literal character, grouped by it: one character decides, not each literal."""
+    groups: dict[str, set[str]] = {}
+    for expression in expressions:
+        first = expression[:2] if expression[0] == "\\" else expression[0]
+        groups.setdefault(first, set()).add(expression[len(first) :])
+    return "|".join(
+        f"{first}(?:{'|'.join(sorted(rests, key=lambda rest: (-len(rest), rest)))})"
+        for first, rests in sorted(groups.items())
+    )
+
+
+# What may precede a token although it ends in a letter or digit: an escape or a colour code.
+_ESCAPES = (
+    r"%[0-9A-Fa-f]{2}",
+    r"\\[abefnrtv]",
+    r"\\u00[0-9A-Fa-f]{2}",
+    r"\\x[0-9A-Fa-f]{2}",
+    r"\[\dm",
+    r"\[\d\dm",
+    r";\d\dm",
+    r"\[m",
+)
+
+
+def _rules() -> tuple[Rule, ...]:
+    rules = [
+        Rule(kind, literal, re.escape(literal) + body)
+        for kind, literals, body in DISTINCT
+        for literal in literals.split()
+    ]
+    rules += [
+        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
+        for kind, literals, body in BOUNDED
+        for literal in literals.split()
+    ]
+    for kind, mark, left, least, most, body in MARKED:
+        escaped = re.escape(mark)
+        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
+        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
+    # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
+    web_token = _after_boundary("eyJ", also="_-") + (
+        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
+    )
+    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
+    return tuple(rules)
+
+
+def _after_boundary(literal: str, *, also: str = "") -> str:
+    """Require a word boundary before the literal. The look-behind follows it: the search keeps its literal prefix."""
+    escaped = re.escape(literal)
+    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
+    return f"{escaped}(?:{behind})"
+
+
+# --- Private key blocks ---
+
+_EDGE = re.compile(
+    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
+    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
+)
+_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+# A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
+_OPEN_BODY = re.compile(
+    rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
+    rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
+)
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+
+
+def block_spans(text: str) -> Iterator[Span]:
+    """Yield private key blocks, whole or cut off."""
+    if "PRIVATE" in text:
+        edges = list(_EDGE.finditer(text))
+        for edge, following in zip_longest(edges, edges[1:]):
+            if edge[1] == "END":
+                continue
+            if following is not None and following[1] == "END":
+                yield Span(edge.start(), following.end(), "private-key")
+            else:
+                body = _OPEN_BODY.match(text, edge.end())
+                yield Span(edge.start(), body.end() if body else edge.end(), "private-key")
+    if "Private-Lines:" in text:
+        for found in _PUTTY.finditer(text):
+            yield Span(found.start(), found.end(), "private-key")
+
+
+# --- Token formats ---
+
 A = "[A-Za-z0-9]"
 H = "[A-Fa-f0-9]"
 W = r"[A-Za-z0-9_]"
 D = r"[A-Za-z0-9_-]"
 B = r"[A-Za-z0-9+/_=-]"
 UUID = rf"{H}{{8}}-{H}{{4}}-{H}{{4}}-{H}{{4}}-{H}{{12}}"
-# Short prefixes also begin ordinary hyphenated words; a digit or a capital soon after tells a key from a word.
+# Short prefixes also begin hyphenated words; a digit or a capital soon after tells a key from a word.
 NOT_WORDS = r"(?=[A-Za-z0-9_-]{0,40}[A-Z0-9])"
 DIGITS = r"(?=[A-Za-z0-9_-]{0,60}[0-9])"
-
-# Prefixes spelled so that they do not occur inside other words: no boundary is asked for on the left.
+# Rows: kind, literals, what follows a literal. These prefixes do not occur inside other words: no boundary is needed.
 DISTINCT: tuple[tuple[str, str, str], ...] = (
     ("anthropic-key", "sk-ant-", rf"{D}{{16,}}+"),
     ("openai-key", "sk-proj- sk-svcacct- sk-admin- sk-or-v1-", rf"{D}{{16,}}+"),
@@ -126,7 +293,6 @@ DISTINCT: tuple[tuple[str, str, str], ...] = (
     ("password-hash", "$1$ $5$ $6$ $y$", r"(?:rounds=\d+\$)?[./A-Za-z0-9$]{1,24}\$[./A-Za-z0-9]{22,}+"),
     ("password-hash", "pbkdf2_sha256$ pbkdf2_sha1$ bcrypt_sha256$", r"[A-Za-z0-9$+/=.]{30,}+"),
 )  # fmt: skip
-
 # Prefixes short enough to end other words: the character before must not be a letter or a digit.
 BOUNDED: tuple[tuple[str, str, str], ...] = (
     ("secret-key", "sk-", rf"{NOT_WORDS}{D}{{20,}}+"),
@@ -190,7 +356,6 @@ BOUNDED: tuple[tuple[str, str, str], ...] = (
     ("private-key", "LS0tLS1CRUdJTi",
      rf"B(?:SU0EgUFJJV|QUklWQVRF|PUEVOU1NI|FQyBQUklW|FTkNSWVBU|EU0EgUFJJ|QR1AgUFJJ){B}{{16,}}+"),
 )  # fmt: skip
-
 # Tokens known by a mark in their middle: (kind, mark, characters before it, least and most of them, what follows).
 MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("azure-client-secret", "Q~", r"[A-Za-z0-9_~.]", 4, 8, r"[A-Za-z0-9_~.-]{24,}+"),
@@ -209,221 +374,12 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip
-
-
-# --- One expression for many literals ---
-#
-# Owns the grouping by first character: at each position of a text one character decides, not every literal in turn.
-
-
-def grouped(expressions: Iterable[str]) -> str:
-    """An alternation of expressions that each begin with a literal character, longest first within a group."""
-    groups: dict[str, set[str]] = {}
-    for expression in expressions:
-        first = expression[:2] if expression[0] == "\\" else expression[0]
-        groups.setdefault(first, set()).add(expression[len(first) :])
-    return "|".join(
-        f"{first}(?:{'|'.join(sorted(rests, key=lambda rest: (-len(rest), rest)))})"
-        for first, rests in sorted(groups.items())
-    )
-
-
-# --- A span is a piece of text that must not be stored: its bounds and the kind of credential it holds ---
-#
-# Owns the merging of overlapping spans, their exclusion from existing markers, and the bound on how many are judged.
-# Must not look for credentials.
-
-
-class Span(NamedTuple):
-    start: int
-    end: int
-    kind: str
-
-
-def most_candidates(text: str) -> int:
-    """How many places of a text are judged one by one; text beyond it is masked as a whole."""
-    return 1_000 + len(text) // 48
-
-
-def merged(spans: Iterable[Span]) -> list[Span]:
-    """Sorted spans with overlaps joined; the widest member names the kind."""
-    result: list[Span] = []
-    for span in sorted(spans, key=lambda item: (item.start, -item.end)):
-        if result and span.start < result[-1].end:
-            last = result[-1]
-            if span.end > last.end:
-                result[-1] = Span(last.start, span.end, last.kind)
-        else:
-            result.append(span)
-    return result
-
-
-def without(spans: list[Span], holes: list[tuple[int, int]], text: str) -> list[Span]:
-    """The parts of `spans` that lie outside `holes` (both sorted) and still hold a letter or a digit."""
-    if not holes:
-        return spans
-    result: list[Span] = []
-    first = 0
-    for span in spans:
-        start = span.start
-        while first < len(holes) and holes[first][1] <= start:
-            first += 1
-        index = first
-        while index < len(holes) and holes[index][0] < span.end:
-            result.append(Span(start, holes[index][0], span.kind))
-            start = max(start, holes[index][1])
-            index += 1
-        result.append(Span(start, span.end, span.kind))
-    return [span for span in result if any(map(str.isalnum, text[span.start : span.end]))]
-
-
-# --- Finds credentials by their own spelling: the vendor tables, web tokens and private key blocks ---
-#
-# Owns the compiled rules and the literal pre-filter that keeps clean text cheap. Must not look at key names or
-# context.
-
-
-# What may stand before a token although it ends in a letter or digit: an escape or a colour code.
-_ESCAPES = (
-    r"%[0-9A-Fa-f]{2}",
-    r"\\[abefnrtv]",
-    r"\\u00[0-9A-Fa-f]{2}",
-    r"\\x[0-9A-Fa-f]{2}",
-    r"\[\dm",
-    r"\[\d\dm",
-    r";\d\dm",
-    r"\[m",
-)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
-
-    Most literals never occur in a process: an expression is compiled when its literal is first met.
-    """
-
-    kind: str
-    literal: str
-    written: str
-    bounded: bool = False
-    left: re.Pattern[str] | None = None
-    most: int = 0
-
-    @cached_property
-    def expression(self) -> re.Pattern[str]:
-        return re.compile(self.written)
-
-
-def _after_boundary(literal: str, *, also: str = "") -> str:
-    """The literal, not glued to a word. The look-behind follows it, so that the search keeps its literal prefix."""
-    escaped = re.escape(literal)
-    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
-    return f"{escaped}(?:{behind})"
-
-
-def _rules() -> tuple[Rule, ...]:
-    rules = [
-        Rule(kind, literal, re.escape(literal) + body)
-        for kind, literals, body in DISTINCT
-        for literal in literals.split()
-    ]
-    rules += [
-        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
-        for kind, literals, body in BOUNDED
-        for literal in literals.split()
-    ]
-    for kind, mark, left, least, most, body in MARKED:
-        escaped = re.escape(mark)
-        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
-        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
-    # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
-    web_token = _after_boundary("eyJ", also="_-") + (
-        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
-    )
-    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
-    return tuple(rules)
-
-
 RULES = _rules()
-# The shortest token, prefix included, has this many characters.
-_RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
 _MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
 _OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
-_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
-@cache
-def _any_literal(*, bounded: bool) -> re.Pattern[str]:
-    """A quick proof that no literal occurs. Where escapes may hide a boundary, none is asked for."""
-    if not bounded:
-        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
-    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
-    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
-    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
-
-
-def _widened(rule: Rule, text: str, start: int) -> int | None:
-    """Where a marked token begins, or None when the run before the mark is longer than the format allows."""
-    if rule.left is None:
-        return start
-    run = start
-    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
-        run -= 1
-    return run if start - run <= rule.most else None
-
-
-def _rules_for(text: str) -> Iterator[Rule]:
-    """The rules whose literal occurs in a run that is long enough for a token."""
-    runs = "\n".join(_RUN.findall(text))
-    if runs:
-        yield from (rule for rule in _MARKS if rule.literal in runs)
-        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
-            yield from (rule for rule in _OTHERS if rule.literal in runs)
-
-
-def token_spans(text: str) -> Iterator[Span]:
-    """Every token of a known format."""
-    for rule in _rules_for(text):
-        for found in rule.expression.finditer(text):
-            start = _widened(rule, text, found.start())
-            if start is not None:
-                yield Span(start, found.end(), rule.kind)
-
-
-_EDGE = re.compile(
-    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
-    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
-)
-_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
-# A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
-_OPEN_BODY = re.compile(
-    rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
-    rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
-)
-_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
-
-
-def block_spans(text: str) -> Iterator[Span]:
-    """Private key blocks, whole or cut off."""
-    if "PRIVATE" in text:
-        edges = list(_EDGE.finditer(text))
-        for edge, following in zip_longest(edges, edges[1:]):
-            if edge[1] == "END":
-                continue
-            if following is not None and following[1] == "END":
-                yield Span(edge.start(), following.end(), "private-key")
-            else:
-                body = _OPEN_BODY.match(text, edge.end())
-                yield Span(edge.start(), body.end() if body else edge.end(), "private-key")
-    if "Private-Lines:" in text:
-        for found in _PUTTY.finditer(text):
-            yield Span(found.start(), found.end(), "private-key")
-
-
-# --- Word tables for judging names and values ---
-#
-# Owns lists of plain words and nothing else; `names`, `values`, `anchors` and `places` say what they mean.
+# --- Words that names and values are judged by (named.py, places.py) ---
 
 
 def _words(text: str) -> frozenset[str]:

@@ -1,7 +1,8 @@
-"""Finds credentials by the place they stand in: headers, cookies, URLs, webhook paths, commands, registry files.
+"""Find credentials by their place: headers, cookies, URLs, webhook paths, commands, forms.
 
-Owns the reading of the table in `anchors`. Expressions run on lower-cased text, where a search keeps its literal
-prefix; values are judged as they are spelled. Must not judge assignments.
+A place is an anchor (`authorization`, `://`, ` -p`), an expression for what follows it, and a test of the value.
+Expressions run on lower-cased text, where a search keeps its literal prefix; values are tested as they are spelled.
+Also decodes escaped text into readings that are searched like any text. Does not judge assignments: named.py does.
 """
 
 import re
@@ -14,33 +15,90 @@ from functools import cached_property
 from audit.redaction.named import is_reference, looks_mixed
 from audit.redaction.patterns import COOKIE_ATTRIBUTES, STOP_WORDS, Span, most_candidates
 
-# --- The table of places where credentials stand, and the tests a value there must pass ---
-#
-# A row is (kind, anchors, what follows, test, commands). Expressions are written for lower-cased text. Must not
-# search: `places` does.
+
+@dataclass(frozen=True)
+class Place:
+    """An anchor and what follows it; with `within`, only after one of these commands.
+
+    Most anchors never occur in a process: an expression is compiled when its anchor is first met.
+    """
+
+    kind: str
+    anchor: str
+    written: str
+    test: Callable[[str], bool]
+    within: tuple[str, ...]
+
+    @cached_property
+    def expression(self) -> re.Pattern[str]:
+        return re.compile(self.written)
 
 
-QUOTE = r"\\{0,8}[\"'`]"
-_OPEN = rf"(?:{QUOTE})?"
-_OPAQUE = r"[a-z0-9._~+/%|:!@$^*-]"
-_SCHEMES = (
-    "bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|ssws|splunk|bot|key|sharedkey|sharedkeylite|oauth|geniekey"
-    "|genie-key|jwt|hmac|hawk|mac|privatetoken|zoho-oauthtoken|klaviyo-api-key|discogs|apitoken|personal"
-)
-_HOST = r"(?=(?:[\w.%-]{1,253}+|\[[0-9a-f:.%]{2,60}\]|\$\{?\w{1,80}\}?|\{\w{1,80}\})(?:[:/?#,;\s\"'`)\]}>\\&|]|\Z))"
+def place_spans(text: str, low: str) -> Iterator[Span]:
+    """Yield the values that stand where credentials stand."""
+    left = most_candidates(text)
+    for place in _places_for(low):
+        for found in place.expression.finditer(low):
+            start, end = found.span("value")
+            if place.test(text[start:end]) and _after_command(place, low, found.start()):
+                yield Span(start, end, place.kind)
+            left -= 1
+            if left < 0:
+                yield Span(0, len(text), "text")
+                return
+    if "cookie" in low:
+        yield from _cookie_spans(text, low)
+
+
+def _places_for(low: str) -> Iterator[Place]:
+    """Yield the places whose anchor, and command if they have one, occur in the text."""
+    for part, places in _GROUPS:
+        if part in low:
+            for place in places:
+                if place.anchor in low and (not place.within or any(word in low for word in place.within)):
+                    yield place
+
+
+# How far before a flag its command is looked for.
+_COMMAND_LENGTH = 400
+
+
+def _after_command(place: Place, low: str, start: int) -> bool:
+    if not place.within:
+        return True
+    line = low[max(start - _COMMAND_LENGTH, 0) : start].rpartition("\n")[2]
+    return any(word in line for word in place.within)
+
+
+def _cookie_spans(text: str, low: str) -> Iterator[Span]:
+    """Yield the values of a cookie header that could carry a session."""
+    at = 0
+    for header in _COOKIE.finditer(low):
+        if header.start() < at:
+            continue
+        at = header.end()
+        while crumb := _CRUMB.match(text, at):
+            name, value = crumb[1].lower(), crumb[2]
+            named = len(value) >= _SESSION_LEAST and _SESSION_NAME.search(name)
+            if name not in COOKIE_ATTRIBUTES and is_real(value) and (named or looks_mixed(value, 10)):
+                yield Span(crumb.start(2), crumb.end(2), "cookie")
+            at = crumb.end()
+
+
+# --- Tests of a value ---
+
 _LONG = 16
 # Longer than words are.
 _LONG_WORD = 24
-_WORD = r"[^\s\"'`\\<>]"
 
 
 def is_real(value: str) -> bool:
-    """Not a placeholder, a reference or punctuation."""
+    """Whether a value is more than a placeholder, a reference or punctuation."""
     return any(map(str.isalnum, value[:64])) and not is_reference(value)
 
 
 def _is_opaque(value: str) -> bool:
-    """After a bare scheme word: mixed or long, so that `bearer of bad news` stays."""
+    """For a value behind a bare scheme word: mixed or long, so that `bearer of bad news` stays."""
     return is_real(value) and (looks_mixed(value, 8) or len(value) >= _LONG_WORD)
 
 
@@ -49,7 +107,7 @@ def _is_header(value: str) -> bool:
 
 
 def _is_pair(value: str) -> bool:
-    """Base64 of `user:password`."""
+    """Whether the value is base64 of `user:password`."""
     try:
         return b":" in b64decode(value + "=" * (-len(value) % 4), validate=True)
     except ValueError:
@@ -72,17 +130,19 @@ def _is_long(value: str) -> bool:
     return is_real(value) and len(value) >= _LONG
 
 
-TESTS: dict[str, Callable[[str], bool]] = {
-    "real": is_real,
-    "opaque": _is_opaque,
-    "header": _is_header,
-    "pair": _is_pair,
-    "password": _is_password,
-    "chosen": _is_chosen,
-    "random": _is_random,
-    "long": _is_long,
-}
+# --- The table: kind, anchors, what follows an anchor, test of the value, commands ---
+#
+# Expressions are written for lower-cased text.
 
+QUOTE = r"\\{0,8}[\"'`]"
+_OPEN = rf"(?:{QUOTE})?"
+_OPAQUE = r"[a-z0-9._~+/%|:!@$^*-]"
+_SCHEMES = (
+    "bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|ssws|splunk|bot|key|sharedkey|sharedkeylite|oauth|geniekey"
+    "|genie-key|jwt|hmac|hawk|mac|privatetoken|zoho-oauthtoken|klaviyo-api-key|discogs|apitoken|personal"
+)
+_HOST = r"(?=(?:[\w.%-]{1,253}+|\[[0-9a-f:.%]{2,60}\]|\$\{?\w{1,80}\}?|\{\w{1,80}\})(?:[:/?#,;\s\"'`)\]}>\\&|]|\Z))"
+_WORD = r"[^\s\"'`\\<>]"
 _CREDENTIAL_VALUE = r"(?P<value>[\w%+/=~.-]{16,}+)"
 _PATH_VALUE = r"(?P<value>[\w/+-]{8,}+)"
 _USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
@@ -107,85 +167,72 @@ _SQL_PASSWORD = (
     rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
 )
 _FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
+_COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?(?:{QUOTE})?")
+_CRUMB = re.compile(
+    r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
+)
+_SESSION_LEAST = 4
+_SESSION_NAME = re.compile(r"sess|sid|auth|token|login|secret|jwt|csrf|xsrf|remember|sso|identity|ticket")
 
-ANCHORS: tuple[tuple[str, str, str, str, str], ...] = (
-    # Headers: the scheme stays, what follows it goes.
-    ("authorization", "authorization", _AUTHORIZATION, "header", ""),
-    ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", "real", ""),
-    ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", "real", ""),
-    ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", "real", ""),
-    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", "opaque", ""),
-    ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", "opaque", ""),
-    ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", "pair", ""),
+ANCHORS: tuple[tuple[str, str, str, Callable[[str], bool], str], ...] = (
+    # Headers: the scheme stays, what follows is masked.
+    ("authorization", "authorization", _AUTHORIZATION, _is_header, ""),
+    ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", is_real, ""),
+    ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
+    ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
+    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
+    ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", _is_opaque, ""),
+    ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", _is_pair, ""),
     ("docker-auth", "auth",
-     rf"(?:{QUOTE})?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", "pair", ""),
+     rf"(?:{QUOTE})?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", _is_pair, ""),
     # Addresses.
-    ("url-password", "://", _USERINFO + _URL_PASSWORD, "password", ""),
-    ("url-password", "://", _OTHER_URL_PASSWORD, "password", ""),
-    ("url-token", "://", rf"(?P<value>[a-z0-9_.~%-]{{20,255}}+):?(?:x-oauth-basic)?@{_HOST}", "random", ""),
+    ("url-password", "://", _USERINFO + _URL_PASSWORD, _is_password, ""),
+    ("url-password", "://", _OTHER_URL_PASSWORD, _is_password, ""),
+    ("url-token", "://", rf"(?P<value>[a-z0-9_.~%-]{{20,255}}+):?(?:x-oauth-basic)?@{_HOST}", _is_random, ""),
     ("url-signature", "?sig=|&sig=|;sig=|?signature=|&signature=|;signature=|-signature=",
-     _CREDENTIAL_VALUE, "long", ""),
-    ("url-key", "?key=|&key=|;key=|?code=|&code=|;code=|?auth=|&auth=", _CREDENTIAL_VALUE, "random", ""),
+     _CREDENTIAL_VALUE, _is_long, ""),
+    ("url-key", "?key=|&key=|;key=|?code=|&code=|;code=|?auth=|&auth=", _CREDENTIAL_VALUE, _is_random, ""),
     # Addresses whose path is the credential.
     ("webhook", "hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/",
-     _PATH_VALUE, "real", ""),
-    ("webhook", "hooks.slack-gov.com/services/|hooks.zapier.com/hooks/catch/|/with/key/", _PATH_VALUE, "real", ""),
-    ("webhook", "/api/webhooks/", r"(?P<value>\d{5,30}/[\w-]{8,}+)", "real", ""),
+     _PATH_VALUE, is_real, ""),
+    ("webhook", "hooks.slack-gov.com/services/|hooks.zapier.com/hooks/catch/|/with/key/", _PATH_VALUE, is_real, ""),
+    ("webhook", "/api/webhooks/", r"(?P<value>\d{5,30}/[\w-]{8,}+)", is_real, ""),
     ("webhook", "webhook.office.com/|outlook.office.com/|outlook.office365.com/",
-     r"webhookb?2?/(?P<value>[\w@/.-]{16,}+)", "real", ""),
-    ("webhook", "feishu.cn/|larksuite.com/", r"open-apis/bot/(?:v2/)?hook/(?P<value>[\w-]{16,}+)", "real", ""),
-    ("webhook", "/hooks/", r"(?P<value>[a-z0-9]{26})(?![\w/.-])", "random", ""),
-    ("webhook", "pagerduty.com/", r"(?:integration|x-ere|generic)/(?P<value>[\w/-]{16,}+)", "real", ""),
-    ("webhook", "hooks.tray.io/|hook.integromat.com/|.make.com/|webhook.site/", r"(?P<value>[\w/-]{20,}+)", "real", ""),
-    ("telegram-token", "/bot", r"(?P<value>\d{5,16}(?::|%3a)[\w-]{20,}+)", "real", ""),
+     r"webhookb?2?/(?P<value>[\w@/.-]{16,}+)", is_real, ""),
+    ("webhook", "feishu.cn/|larksuite.com/", r"open-apis/bot/(?:v2/)?hook/(?P<value>[\w-]{16,}+)", is_real, ""),
+    ("webhook", "/hooks/", r"(?P<value>[a-z0-9]{26})(?![\w/.-])", _is_random, ""),
+    ("webhook", "pagerduty.com/", r"(?:integration|x-ere|generic)/(?P<value>[\w/-]{16,}+)", is_real, ""),
+    ("webhook", "hooks.tray.io/|hook.integromat.com/|.make.com/|webhook.site/",
+     r"(?P<value>[\w/-]{20,}+)", is_real, ""),
+    ("telegram-token", "/bot", r"(?P<value>\d{5,16}(?::|%3a)[\w-]{20,}+)", is_real, ""),
     # Commands.
     ("curl-user", " -u| --user| --proxy-user| -a| --auth",
-     rf"(?:[= \t]{{1,3}}|(?=[\w\"'])){_OPEN}[^\s:\"'`/]{{1,128}}+:(?P<value>[^\s\"'`\\]{{1,256}}+)", "chosen",
+     rf"(?:[= \t]{{1,3}}|(?=[\w\"'])){_OPEN}[^\s:\"'`/]{{1,128}}+:(?P<value>[^\s\"'`\\]{{1,256}}+)", _is_chosen,
      "curl|wget|http "),
-    ("cli-password", " -p", rf"{_OPEN}(?P<value>[^\s\"'`\\-]{_WORD}{{2,128}}+)", "password", "mysql|mariadb"),
-    ("cli-password", " -p| -pw", _FLAG_VALUE, "chosen", "sshpass|login|mongo|plink|pscp"),
-    ("cli-password", " -a", _FLAG_VALUE, "chosen", "redis-cli"),
-    ("cli-password", " -w", _FLAG_VALUE, "chosen", "ldapsearch|ldapadd|ldapmodify|ldapwhoami"),
+    ("cli-password", " -p", rf"{_OPEN}(?P<value>[^\s\"'`\\-]{_WORD}{{2,128}}+)", _is_password, "mysql|mariadb"),
+    ("cli-password", " -p| -pw", _FLAG_VALUE, _is_chosen, "sshpass|login|mongo|plink|pscp"),
+    ("cli-password", " -a", _FLAG_VALUE, _is_chosen, "redis-cli"),
+    ("cli-password", " -w", _FLAG_VALUE, _is_chosen, "ldapsearch|ldapadd|ldapmodify|ldapwhoami"),
     ("cli-password", "htpasswd -",
      rf"[a-z]{{0,6}}b[a-z]{{0,6}}\s{{1,3}}+(?:\S{{1,200}}+\s{{1,3}}+){{1,2}}{_OPEN}(?P<value>{_WORD}{{3,128}}+)",
-     "chosen", ""),
-    ("cli-password", " -u", r"\s{0,2}['\"]?[^\s%'\"]{1,80}+%(?P<value>[^\s'\"]{3,128}+)", "password",
+     _is_chosen, ""),
+    ("cli-password", " -u", r"\s{0,2}['\"]?[^\s%'\"]{1,80}+%(?P<value>[^\s'\"]{3,128}+)", _is_password,
      "smb|rpcclient|wmi|net rpc"),
-    ("cli-password", "requirepass |masterauth ", rf"{_OPEN}(?P<value>{_WORD}{{4,256}}+)", "chosen", ""),
+    ("cli-password", "requirepass |masterauth ", rf"{_OPEN}(?P<value>{_WORD}{{4,256}}+)", _is_chosen, ""),
     ("cli-password", "rabbitmqctl ",
-     rf"(?:add_user|change_password) \S{{1,128}}+ {_OPEN}(?P<value>{_WORD}{{3,128}}+)", "chosen", ""),
+     rf"(?:add_user|change_password) \S{{1,128}}+ {_OPEN}(?P<value>{_WORD}{{3,128}}+)", _is_chosen, ""),
     ("cli-password", "echo ",
      rf"(?:-n )?{_OPEN}(?P<value>[^\s\"'|`\\]{{3,256}}+)[\"']?\s{{0,3}}\|\s{{0,3}}(?:sudo|\w{{1,12}} login|chpasswd)",
-     "chosen", ""),
-    ("cli-password", "login ", r"\S{1,128}+\s{1,40}+password\s{1,8}+(?P<value>\S{1,256}+)", "password", ""),
-    ("cli-password", "pass:", r"(?P<value>[^\s'\"]{3,256}+)", "password", "openssl"),
-    ("sql-password", "identified ", _SQL_PASSWORD, "real", ""),
-    ("form-password", "name=", _FORM_FIELD, "header", ""),
+     _is_chosen, ""),
+    ("cli-password", "login ", r"\S{1,128}+\s{1,40}+password\s{1,8}+(?P<value>\S{1,256}+)", _is_password, ""),
+    ("cli-password", "pass:", r"(?P<value>[^\s'\"]{3,256}+)", _is_password, "openssl"),
+    ("sql-password", "identified ", _SQL_PASSWORD, is_real, ""),
+    ("form-password", "name=", _FORM_FIELD, _is_header, ""),
     ("html-password", "type=",
-     r"[\"']?password[\"']?[^<>]{0,200}?\svalue=[\"'](?P<value>[^\"'<>]{3,256}+)", "password", ""),
+     r"[\"']?password[\"']?[^<>]{0,200}?\svalue=[\"'](?P<value>[^\"'<>]{3,256}+)", _is_password, ""),
 )  # fmt: skip
-
-
-# How far before a flag its command is looked for.
-_COMMAND_LENGTH = 400
-
-
-@dataclass(frozen=True)
-class Place:
-    """An anchor and what follows it; a flag counts only after one of the commands in `within`.
-
-    Most anchors never occur in a process: an expression is compiled when its anchor is first met.
-    """
-
-    kind: str
-    anchor: str
-    written: str
-    test: Callable[[str], bool]
-    within: tuple[str, ...]
-
-    @cached_property
-    def expression(self) -> re.Pattern[str]:
-        return re.compile(self.written)
+# Parts that many anchors share: if the part does not occur, none of its anchors does.
+_SHARED = ("://", "sig", "hook", " -", "key=", "code=", "auth", ".com/", "")
 
 
 def _places() -> tuple[Place, ...]:
@@ -194,13 +241,8 @@ def _places() -> tuple[Place, ...]:
         for anchor in anchors.split("|"):
             word = rf"(?<![a-z]{re.escape(anchor)})" if anchor[0].isalpha() else ""
             written = re.escape(anchor) + word + rest
-            places.append(Place(kind, anchor, written, TESTS[test], tuple(within.split("|")) if within else ()))
+            places.append(Place(kind, anchor, written, test, tuple(within.split("|")) if within else ()))
     return tuple(places)
-
-
-PLACES = _places()
-# Parts that many anchors share: one look for the part stands for a look for each of them.
-_SHARED = ("://", "sig", "hook", " -", "key=", "code=", "auth", ".com/", "")
 
 
 def _by_shared_part() -> dict[str, list[Place]]:
@@ -210,68 +252,13 @@ def _by_shared_part() -> dict[str, list[Place]]:
     return groups
 
 
+PLACES = _places()
 _GROUPS = tuple(_by_shared_part().items())
-_COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?(?:{QUOTE})?")
-_CRUMB = re.compile(
-    r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
-)
-_SESSION_LEAST = 4
-_SESSION_NAME = re.compile(r"sess|sid|auth|token|login|secret|jwt|csrf|xsrf|remember|sso|identity|ticket")
 
 
-def _cookie_spans(text: str, low: str) -> Iterator[Span]:
-    """The values of a cookie header that could carry a session."""
-    at = 0
-    for header in _COOKIE.finditer(low):
-        if header.start() < at:
-            continue
-        at = header.end()
-        while crumb := _CRUMB.match(text, at):
-            name, value = crumb[1].lower(), crumb[2]
-            named = len(value) >= _SESSION_LEAST and _SESSION_NAME.search(name)
-            if name not in COOKIE_ATTRIBUTES and is_real(value) and (named or looks_mixed(value, 10)):
-                yield Span(crumb.start(2), crumb.end(2), "cookie")
-            at = crumb.end()
-
-
-def _after_command(place: Place, low: str, start: int) -> bool:
-    if not place.within:
-        return True
-    line = low.rfind("\n", 0, start) + 1 if start < _COMMAND_LENGTH else max(start - _COMMAND_LENGTH, 0)
-    before = low[line:start].rpartition("\n")[2]
-    return any(word in before for word in place.within)
-
-
-def _places_for(low: str) -> Iterator[Place]:
-    """The places whose anchor, and command if they have one, occur."""
-    for part, places in _GROUPS:
-        if part in low:
-            for place in places:
-                if place.anchor in low and (not place.within or any(word in low for word in place.within)):
-                    yield place
-
-
-def place_spans(text: str, low: str) -> Iterator[Span]:
-    """Values that stand where credentials stand."""
-    left = most_candidates(text)
-    for place in _places_for(low):
-        for found in place.expression.finditer(low):
-            start, end = found.span("value")
-            if place.test(text[start:end]) and _after_command(place, low, found.start()):
-                yield Span(start, end, place.kind)
-            left -= 1
-            if left < 0:
-                yield Span(0, len(text), "text")
-                return
-    if "cookie" in low:
-        yield from _cookie_spans(text, low)
-
-
-# --- Readings of an encoded text: percent escapes, JSON and Python escapes, HTML entities ---
+# --- Decoded readings: percent escapes, JSON and Python escapes, HTML entities ---
 #
-# Owns the decoding and the way back: a span found in the decoded reading is mapped to the characters that spell it in
-# the original. Must not change the text; readings serve to look only.
-
+# Readings are only searched: a span found in one is mapped back to the characters that spell it in the text.
 
 _ESCAPE = re.compile(
     r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
@@ -285,30 +272,12 @@ _FAR = 512
 _UNIT = len("\\u0000")
 
 
-def _entity(name: str) -> str:
-    if name[0] != "#":
-        return _NAMED[name]
-    return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))
-
-
-def _decoded(escape: str, start: int) -> tuple[str, int, int]:
-    """What a run of like escapes spells, where it stands, and how long each of them is."""
-    if escape[0] == "%":
-        return bytes.fromhex(escape.replace("%", "")).decode("latin-1"), start, 3
-    if escape[0] == "&":
-        return _entity(escape[1:-1]), start, len(escape)
-    if escape[1] == "u":
-        return "".join(chr(int(unit, 16)) for unit in escape[2:].split("\\u")), start, _UNIT
-    body = escape.lstrip("\\")
-    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body), start, len(escape)
-
-
 class Reading:
-    """One decoded reading, and for each of its pieces where it stands in the original."""
+    """One decoded reading, and where each of its pieces stands in the original."""
 
     def __init__(self, text: str) -> None:
         self._parts: list[str] = []
-        # A piece begins at so many characters here and there, and each character here stands for so many there.
+        # Per piece: its offset in the reading; its offset in the original and the width of a character there.
         self._here: list[int] = []
         self._there: list[tuple[int, int]] = []
         self._length = last = 0
@@ -331,7 +300,7 @@ class Reading:
         self._length += len(part)
 
     def _skip_lines(self, text: str, start: int, end: int) -> int:
-        """Finish the line at `start`, leave out those up to the line of `end`, and say where that one begins."""
+        """Finish the line at `start`, leave out those up to the line of `end`, return where that one begins."""
         first = text.find("\n", start, end) + 1
         if not first:
             return start
@@ -344,12 +313,12 @@ class Reading:
         return start + (offset - self._here[at]) * step
 
     def original(self, span: Span) -> Span:
-        """The same span in the text that was decoded."""
+        """Map a span of the reading to the text that was decoded."""
         return Span(self._back(span.start), self._back(span.end), span.kind)
 
 
 def readings(text: str) -> list[Reading]:
-    """Successive decodings of `text`, at most READINGS, until nothing is left to decode."""
+    """Decode `text` again and again, at most READINGS times, until nothing is left to decode."""
     result: list[Reading] = []
     while len(result) < READINGS and ("%" in text or "\\" in text or "&" in text):
         reading = Reading(text)
@@ -358,3 +327,21 @@ def readings(text: str) -> list[Reading]:
         result.append(reading)
         text = reading.text
     return result
+
+
+def _decoded(escape: str, start: int) -> tuple[str, int, int]:
+    """Return what a run of like escapes spells, where it starts, and the length of each escape."""
+    if escape[0] == "%":
+        return bytes.fromhex(escape.replace("%", "")).decode("latin-1"), start, 3
+    if escape[0] == "&":
+        return _entity(escape[1:-1]), start, len(escape)
+    if escape[1] == "u":
+        return "".join(chr(int(unit, 16)) for unit in escape[2:].split("\\u")), start, _UNIT
+    body = escape.lstrip("\\")
+    return chr(int(body[1:], 16)) if len(body) > 1 else _LETTERS.get(body, body), start, len(escape)
+
+
+def _entity(name: str) -> str:
+    if name[0] != "#":
+        return _NAMED[name]
+    return chr(int(f"0{name[1:]}", 16) if name[1] == "x" else int(name[1:]))

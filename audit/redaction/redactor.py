@@ -1,7 +1,9 @@
-"""Finds every credential in a text and puts markers in their place.
+"""Mask every credential in a text: start reading here.
 
-Owns the order of the searches and the rounds: the result is searched again until nothing more is found, so that
-redacting twice changes nothing. Existing markers are hidden from the search, so that none is ever marked again.
+`redact` searches a text (`find_spans`) and puts a marker in the place of each credential, until a search finds nothing.
+A search (`_search`) asks five finders: registered secrets (below), token formats and key blocks (patterns.py), places
+such as headers and commands (places.py), and names such as `password=` (named.py). The decoded readings of the text
+are searched as well. Below follow the same for JSON-shaped data, exceptions, log records and streams.
 """
 
 import hmac
@@ -17,118 +19,49 @@ from threading import Lock
 from typing import Any
 
 from audit.redaction.named import Strength, assignment_spans, looks_random, lowered, name_strength
-from audit.redaction.patterns import Span, block_spans, grouped, merged, token_spans, without
+from audit.redaction.patterns import Span, block_spans, grouped, token_spans
 from audit.redaction.places import place_spans, readings
 
-# --- Values that are known to be secret, such as stored credentials: masked wherever they show ---
-#
-# Owns the set of known values and the one expression that finds them raw, in base64 at any alignment, and escaped.
-# Percent, JSON and HTML escapes are undone by the readings of the text. Must not keep values on disk or log them.
+# --- One text ---
 
-
-LEAST_LENGTH = 6
-_TAIL = "(?:[A-Za-z0-9+/_-]={1,2}|=)?"
-
-
-class _Known:
-    """The values and their expression; replaced as a whole, so that a reader sees one state."""
-
-    lock = Lock()
-    values: frozenset[str] = frozenset()
-    expression: re.Pattern[str] | None = None
-
-
-def _escaped_forms(value: str) -> set[str]:
-    ascii_form = json.dumps(value)[1:-1]
-    forms = {value, ascii_form, json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], html.escape(value)}
-    forms.add(re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), ascii_form))
-    # The readings undo percent escapes byte by byte, and JSON escapes by UTF-16 unit.
-    forms.add(value.encode("utf-8", "surrogatepass").decode("latin-1"))
-    units = value.encode("utf-16-le", "surrogatepass")
-    forms.add("".join(chr(low | high << 8) for low, high in zip(units[::2], units[1::2], strict=True)))
-    return forms | {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
-
-
-def _base64_forms(value: str) -> set[str]:
-    """The characters of the encoding that depend on the value alone, for each of the three alignments."""
-    data = value.encode("utf-8", "surrogatepass")
-    forms: set[str] = set()
-    for shift in range(3):
-        encoded = b64encode(b"\0" * shift + data).decode()
-        core = encoded[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
-        forms |= {core, core.replace("+", "-").replace("/", "_")}
-    return forms
-
-
-def _compiled(values: frozenset[str]) -> re.Pattern[str]:
-    forms: set[str] = set()
-    for value in values:
-        forms |= {re.escape(form) for form in _escaped_forms(value)}
-        forms |= {re.escape(form) + _TAIL for form in _base64_forms(value)}
-    return re.compile(grouped(forms))
-
-
-def register_known_secrets(values: Iterable[str]) -> None:
-    """Mask these values from now on, along with those registered before; values under 6 characters are ignored."""
-    with _Known.lock:
-        grown = _Known.values | {value for value in values if len(value) >= LEAST_LENGTH}
-        if grown != _Known.values:
-            _Known.expression, _Known.values = _compiled(grown), grown
-
-
-def forget_known_secrets() -> None:
-    """Drop every registered value."""
-    with _Known.lock:
-        _Known.expression, _Known.values = None, frozenset()
-
-
-def known_spans(text: str) -> Iterator[Span]:
-    """Where a known value shows."""
-    expression = _Known.expression
-    if expression is not None:
-        for found in expression.finditer(text):
-            yield Span(found.start(), found.end(), "known")
-
-
-# --- Redaction markers: `[redacted:<kind>:<4 hex of a keyed hash>]` ---
-#
-# Owns the marker's form and the process key. The hash lets two lines be compared without telling the value; the key
-# is random per process unless configured. Must not put any character of the value itself into a marker.
-
-
-MARKER = re.compile(r"(?:\[|%5[Bb])redacted(?::|%3[Aa])[a-z0-9-]{1,40}(?::|%3[Aa])[0-9a-f]{4}(?:\]|%5[Dd])")
-# Either form of a marker holds this word, so its absence is a cheap proof that there is none.
-MARKER_WORD = "redacted"
-
-
-class MarkerKey:
-    """The key of the marker hash; one per process."""
-
-    value: bytes = secrets.token_bytes(32)
-
-
-def configure_marker_key(key: bytes) -> None:
-    """Use `key` for the hashes from now on, so that several processes mark one value alike."""
-    if not key:
-        raise ValueError("marker key: got 0 bytes, need at least 1; pass a random key of 32 bytes")
-    MarkerKey.value = bytes(key)
-
-
-def marker(kind: str, value: str) -> str:
-    """The text that stands for `value`."""
-    digest = hmac.digest(MarkerKey.value, value.encode("utf-8", "surrogatepass"), "sha256")
-    return f"[redacted:{kind}:{digest.hex()[-4:]}]"
-
-
+ROUNDS = 4
 # A character that no expression takes for a letter, a digit, a space or a delimiter.
 _FILL = "\ue000"
-ROUNDS = 4
+
+
+def redact(text: str) -> str:
+    """Mask every credential in `text`; redacting the result again changes nothing."""
+    for _ in range(ROUNDS):
+        spans = find_spans(text)
+        if not spans:
+            return text
+        text = _masked(text, spans)
+    # Text crafted so that every round finds something is masked as a whole.
+    return marker("text", text) if find_spans(text) else text
+
+
+def find_spans(text: str) -> list[Span]:
+    """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
+    markers: list[tuple[int, int]] = []
+    hidden = text
+    if MARKER_WORD in text:
+        markers = [found.span() for found in MARKER.finditer(text)]
+        hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
+    spans = _search(hidden)
+    # A text that is masked as a whole needs no other reading.
+    chain = readings(hidden) if Span(0, len(text), "text") not in spans else []
+    for depth, reading in enumerate(chain):
+        found = _search(reading.text)
+        for outer in reversed(chain[: depth + 1]):
+            found = [outer.original(span) for span in found]
+        spans += found
+    return _outside(_merged(spans), markers, text)
 
 
 def _search(text: str) -> list[Span]:
     low = lowered(text)
     return [
-        *known_spans(text),
+        *_known_spans(text),
         *token_spans(text),
         *block_spans(text),
         *place_spans(text, low),
@@ -136,28 +69,41 @@ def _search(text: str) -> list[Span]:
     ]
 
 
-def find_spans(text: str) -> list[Span]:
-    """The credentials in `text`, sorted and disjoint, outside of existing markers."""
-    holes: list[tuple[int, int]] = []
-    shadow = text
-    if MARKER_WORD in text:
-        holes = [found.span() for found in MARKER.finditer(text)]
-        shadow = MARKER.sub(lambda found: _FILL * len(found[0]), text)
-    spans = _search(shadow)
-    # What is masked as a whole needs no other reading.
-    chain = readings(shadow) if Span(0, len(text), "text") not in spans else []
-    for depth, reading in enumerate(chain):
-        found = _search(reading.text)
-        for outer in reversed(chain[: depth + 1]):
-            found = [outer.original(span) for span in found]
-        spans += found
-    return without(merged(spans), holes, text)
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Sort spans and join overlaps; the first and widest one names the kind."""
+    result: list[Span] = []
+    for span in sorted(spans, key=lambda item: (item.start, -item.end)):
+        if result and span.start < result[-1].end:
+            last = result[-1]
+            if span.end > last.end:
+                result[-1] = Span(last.start, span.end, last.kind)
+        else:
+            result.append(span)
+    return result
 
 
-def replaced(text: str, spans: list[Span]) -> str:
-    """`text` with a marker for each span."""
+def _outside(spans: list[Span], markers: list[tuple[int, int]], text: str) -> list[Span]:
+    """Cut `markers` out of `spans` (both sorted); keep the parts that hold a letter or a digit."""
+    if not markers:
+        return spans
+    result: list[Span] = []
+    first = 0
+    for span in spans:
+        start = span.start
+        while first < len(markers) and markers[first][1] <= start:
+            first += 1
+        index = first
+        while index < len(markers) and markers[index][0] < span.end:
+            result.append(Span(start, markers[index][0], span.kind))
+            start = max(start, markers[index][1])
+            index += 1
+        result.append(Span(start, span.end, span.kind))
+    return [span for span in result if any(map(str.isalnum, text[span.start : span.end]))]
+
+
+def _masked(text: str, spans: list[Span]) -> str:
+    """Replace each span by its marker; a value that occurs often is hashed once."""
     parts: list[str] = []
-    # A value that stands in many places is hashed once.
     markers: dict[tuple[str, str], str] = {}
     last = 0
     for span in spans:
@@ -170,42 +116,139 @@ def replaced(text: str, spans: list[Span]) -> str:
     return "".join(parts)
 
 
-def redact(text: str) -> str:
-    """`text` with every credential masked; redacting the result again changes nothing."""
-    for _ in range(ROUNDS):
-        spans = find_spans(text)
-        if not spans:
-            return text
-        text = replaced(text, spans)
-    # Text made to be searched for ever is not worth keeping.
-    return marker("text", text) if find_spans(text) else text
-
-
-# --- Redaction of JSON-shaped data: by the names of keys, and by the text of every string ---
+# --- Markers: `[redacted:<kind>:<4 hex of a keyed hash>]` ---
 #
-# Owns the walk: new containers, bounded depth, cycles and shared parts visited once. Never raises and changes no
-# number, date, decimal or id. Must not decide what a credential looks like.
+# The hash allows two lines to be compared without revealing the value. No character of the value enters a marker.
 
+MARKER = re.compile(r"(?:\[|%5[Bb])redacted(?::|%3[Aa])[a-z0-9-]{1,40}(?::|%3[Aa])[0-9a-f]{4}(?:\]|%5[Dd])")
+# Every marker holds this word, so its absence is a cheap proof that there is none.
+MARKER_WORD = "redacted"
+
+
+class MarkerKey:
+    """Key of the marker hash: random per process unless configured."""
+
+    value: bytes = secrets.token_bytes(32)
+
+
+def configure_marker_key(key: bytes) -> None:
+    """Use `key` for marker hashes from now on, so that several processes mark one value alike."""
+    if not key:
+        raise ValueError("marker key: got 0 bytes, need at least 1; pass a random key of 32 bytes")
+    MarkerKey.value = bytes(key)
+
+
+def marker(kind: str, value: str) -> str:
+    """Return the marker for `value`."""
+    digest = hmac.digest(MarkerKey.value, value.encode("utf-8", "surrogatepass"), "sha256")
+    return f"[redacted:{kind}:{digest.hex()[-4:]}]"
+
+
+# --- Registered secrets, such as stored credentials ---
+#
+# One expression finds them raw, escaped, and in base64 at any alignment. They are never written to disk or logged.
+
+LEAST_LENGTH = 6
+_BASE64_TAIL = "(?:[A-Za-z0-9+/_-]={1,2}|=)?"
+
+
+class _Known:
+    """The registered values and their expression; both are replaced, never changed in place."""
+
+    lock = Lock()
+    values: frozenset[str] = frozenset()
+    expression: re.Pattern[str] | None = None
+
+
+def register_known_secrets(values: Iterable[str]) -> None:
+    """Mask these values from now on, in addition to earlier ones; values under 6 characters are ignored."""
+    with _Known.lock:
+        grown = _Known.values | {value for value in values if len(value) >= LEAST_LENGTH}
+        if grown != _Known.values:
+            _Known.expression, _Known.values = _compiled(grown), grown
+
+
+def forget_known_secrets() -> None:
+    """Drop every registered value."""
+    with _Known.lock:
+        _Known.expression, _Known.values = None, frozenset()
+
+
+def _known_spans(text: str) -> Iterator[Span]:
+    expression = _Known.expression
+    if expression is not None:
+        for found in expression.finditer(text):
+            yield Span(found.start(), found.end(), "known")
+
+
+def _compiled(values: frozenset[str]) -> re.Pattern[str]:
+    forms: set[str] = set()
+    for value in values:
+        forms |= {re.escape(form) for form in _escaped_forms(value)}
+        forms |= {re.escape(form) + _BASE64_TAIL for form in _base64_forms(value)}
+    return re.compile(grouped(forms))
+
+
+def _escaped_forms(value: str) -> set[str]:
+    ascii_form = json.dumps(value)[1:-1]
+    forms = {value, ascii_form, json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], html.escape(value)}
+    forms.add(re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), ascii_form))
+    # Readings decode percent escapes byte by byte, and JSON escapes by UTF-16 unit.
+    forms.add(value.encode("utf-8", "surrogatepass").decode("latin-1"))
+    units = value.encode("utf-16-le", "surrogatepass")
+    forms.add("".join(chr(low | high << 8) for low, high in zip(units[::2], units[1::2], strict=True)))
+    return forms | {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
+
+
+def _base64_forms(value: str) -> set[str]:
+    """Return, for each of the three alignments, the encoded characters that depend on the value alone."""
+    data = value.encode("utf-8", "surrogatepass")
+    forms: set[str] = set()
+    for shift in range(3):
+        encoded = b64encode(b"\0" * shift + data).decode()
+        core = encoded[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
+        forms |= {core, core.replace("+", "-").replace("/", "_")}
+    return forms
+
+
+# --- JSON-shaped data: by the names of keys, and by the text of every string ---
+#
+# Never raises, and changes no number, date, decimal or id. Depth is bounded; cycles and shared parts are visited once.
 
 DEPTH = 64
 HANDLE = "$secret"
 _TEMPLATE = re.compile(r"\$\{[^{}]*\}|\{\{[^{}]*\}\}|\$[A-Z_][A-Z0-9_]*|<[^<>]*>|[^A-Za-z0-9]*")
 
 
-def _masked(value: str, strength: Strength) -> str:
-    """A string under the name of a credential: masked whole, unless it plainly is none."""
-    if MARKER.fullmatch(value) or _TEMPLATE.fullmatch(value):
-        return value
-    return marker("password" if strength is Strength.PASSWORD else "secret", value)
+def redact_data(value: Any) -> Any:
+    """Copy `value` with credentials masked in strings, in keys and under the names of credentials."""
+    return _DataRedactor().value(value, Strength.NONE, 0)
 
 
-class _Walk:
-    """One walk over one value."""
+def contains_marker(value: Any) -> bool:
+    """Whether any string inside `value`, keys included, holds a redaction marker."""
+    pending = [value]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if MARKER.search(item):
+                return True
+        elif isinstance(item, dict | list | tuple) and id(item) not in seen:
+            seen.add(id(item))
+            pending.extend(item)
+            if isinstance(item, dict):
+                pending.extend(item.values())
+    return False
+
+
+class _DataRedactor:
+    """Copies one value."""
 
     def __init__(self) -> None:
-        # The original is kept beside its copy, so that its id stays taken while the walk lasts.
+        # The original is kept beside its copy, so that its id is not reused.
         self._copies: dict[tuple[int, Strength], tuple[Any, Any]] = {}
-        # Names and short words stand in many places.
+        # Names and short words occur often.
         self._redacted: dict[str, str] = {}
 
     def value(self, value: Any, strength: Strength, depth: int) -> Any:
@@ -222,9 +265,12 @@ class _Walk:
         return self._copies[key][1]
 
     def _text(self, value: str, strength: Strength) -> str:
-        if strength >= Strength.TOKEN or (strength is Strength.WEAK and looks_random(value)):
-            return _masked(value, strength)
-        return self._searched(value)
+        if strength < Strength.TOKEN and not (strength is Strength.WEAK and looks_random(value)):
+            return self._searched(value)
+        # Under the name of a credential: masked whole, unless it is a marker or a template.
+        if MARKER.fullmatch(value) or _TEMPLATE.fullmatch(value):
+            return value
+        return marker("password" if strength is Strength.PASSWORD else "secret", value)
 
     def _searched(self, text: str) -> str:
         if text not in self._redacted:
@@ -253,39 +299,48 @@ class _Walk:
         return result
 
 
-def redact_data(value: Any) -> Any:
-    """A copy of `value` with credentials masked in strings, in keys and under the names of credentials."""
-    return _Walk().value(value, Strength.NONE, 0)
-
-
-def contains_marker(value: Any) -> bool:
-    """Whether any string inside `value`, keys included, holds a redaction marker."""
-    pending = [value]
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            if MARKER.search(item):
-                return True
-        elif isinstance(item, dict | list | tuple) and id(item) not in seen:
-            seen.add(id(item))
-            pending.extend(item)
-            if isinstance(item, dict):
-                pending.extend(item.values())
-    return False
-
-
-# --- Redacted texts of exceptions: the message with its causes, and the traceback ---
+# --- Exceptions ---
 #
-# Owns the bounds: so many exceptions, so many characters. Never raises, even if an exception cannot be printed. Text
-# is redacted before it is cut, so that a cut cannot bare half a credential.
-
+# Never raises, even if an exception cannot be printed. Text is redacted before it is cut: a cut cannot expose half a
+# credential.
 
 EXCEPTIONS = 32
 MESSAGE_LENGTH = 4_000
 TRACEBACK_LENGTH = 64_000
-# Read before redaction; far beyond what is kept, so that its own cut never shows.
+# Read before redaction; far more than is kept.
 _READ_LENGTH = 200_000
+
+
+def redact_exception(error: BaseException) -> str:
+    """Return `Type: message` of the exception, then of its members, causes and contexts, one per line."""
+    texts: list[str] = []
+    seen: set[int] = set()
+    pending = [("", error)]
+    while pending and len(texts) < EXCEPTIONS:
+        relation, current = pending.pop(0)
+        if id(current) not in seen:
+            seen.add(id(current))
+            texts.append(f"{relation} {_exception_text(current)}".lstrip())
+            pending += _related(current)
+    return "\n".join(texts)
+
+
+def redact_traceback(error: BaseException) -> str:
+    """Return the traceback with its chain, redacted; the messages alone if it cannot be printed."""
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - see _printed
+        return redact_exception(error)
+    # The last lines name the error: a long traceback is cut at its beginning.
+    return redact(text[-_READ_LENGTH:])[-TRACEBACK_LENGTH:]
+
+
+def _exception_text(error: BaseException) -> str:
+    lines = [f"{type(error).__name__}: {_printed(error)}"]
+    notes = getattr(error, "__notes__", ())
+    if isinstance(notes, list):
+        lines += (f"note: {_printed(note)}" for note in notes[:EXCEPTIONS])
+    return redact("\n".join(lines))[:MESSAGE_LENGTH]
 
 
 def _printed(value: object) -> str:
@@ -293,14 +348,6 @@ def _printed(value: object) -> str:
         return str(value)[:_READ_LENGTH]
     except Exception:  # noqa: BLE001 - an exception that cannot be printed must not hide the one being reported
         return "<unprintable>"
-
-
-def _one(error: BaseException) -> str:
-    lines = [f"{type(error).__name__}: {_printed(error)}"]
-    notes = getattr(error, "__notes__", ())
-    if isinstance(notes, list):
-        lines += (f"note: {_printed(note)}" for note in notes[:EXCEPTIONS])
-    return redact("\n".join(lines))[:MESSAGE_LENGTH]
 
 
 def _related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
@@ -313,35 +360,7 @@ def _related(error: BaseException) -> Iterator[tuple[str, BaseException]]:
         yield "while handling", error.__context__
 
 
-def redact_exception(error: BaseException) -> str:
-    """`Type: message` of the exception, then of its members, causes and contexts, one under the other."""
-    texts: list[str] = []
-    seen: set[int] = set()
-    pending = [("", error)]
-    while pending and len(texts) < EXCEPTIONS:
-        relation, current = pending.pop(0)
-        if id(current) not in seen:
-            seen.add(id(current))
-            texts.append(f"{relation} {_one(current)}".lstrip())
-            pending += _related(current)
-    return "\n".join(texts)
-
-
-def redact_traceback(error: BaseException) -> str:
-    """The traceback with its chain, redacted; if it cannot be printed, the messages alone."""
-    try:
-        text = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - see _printed
-        return redact_exception(error)
-    # The last lines name the error: a long traceback is cut at its beginning.
-    return redact(text[-_READ_LENGTH:])[-TRACEBACK_LENGTH:]
-
-
-# --- A logging filter after which no record carries a credential or a forged line ---
-#
-# Owns the rewriting of records: message, arguments, exception, stack and extra fields. Must not drop a record or
-# raise.
-
+# --- Log records ---
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # Control characters, and the separators that some readers take for a line end.
@@ -349,28 +368,11 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
-
-
-def _one_line(text: str) -> str:
-    return _CONTROL.sub(_escape, text)
-
-
-def _indented(text: str) -> str:
-    """Several lines, none of which can pass for the start of a record."""
-    return "\n".join(f"  {line}" for line in _CONTROL_IN_LINES.sub(_escape, text).split("\n"))
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return record.getMessage()
-    except Exception:  # noqa: BLE001 - a record with the wrong arguments is still written, with both parts
-        return f"{record.msg} {record.args}"
-
-
 class RedactingFilter(logging.Filter):
-    """Attach to a handler: every record it writes is redacted and holds one line per message."""
+    """Redact every record of a handler: message, exception, stack and extra fields.
+
+    Each message stays on one line, so that no text can forge a record. Never drops a record, never raises.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg = _one_line(redact(_message(record)))
@@ -391,11 +393,27 @@ class RedactingFilter(logging.Filter):
         return True
 
 
-# --- Redaction of text that arrives in pieces: a credential cut at any offset is still masked ---
-#
-# Owns what is held back: the unfinished line, a line whose value may follow on the next, an open key block. At most
-# LIMIT characters are held. Must not emit a character that a later piece could make part of a credential.
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - a record with the wrong arguments is still written, with both parts
+        return f"{record.msg} {record.args}"
 
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(_escape, text)
+
+
+def _indented(text: str) -> str:
+    """Indent every line, so that none can pass for the start of a record."""
+    return "\n".join(f"  {line}" for line in _CONTROL_IN_LINES.sub(_escape, text).split("\n"))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode("ascii")
+
+
+# --- Streams: text that arrives in chunks, cut at any offset ---
 
 LIMIT = 65_536
 # Held at the end of an endless line: longer than any format.
@@ -410,20 +428,24 @@ _BLOCK = re.compile(r"-----BEGIN|Private-Lines:")
 
 
 class StreamRedactor:
-    """Feed pieces, write what comes back, and close at the end."""
+    """Redact a text chunk by chunk: feed chunks, write what comes back, close at the end.
+
+    Holds back the unfinished line, a line whose value may follow on the next, and an open key block: at most LIMIT
+    characters. Never returns a character that a later chunk could make part of a credential.
+    """
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, chunk: str) -> str:
-        """The text that is settled by now, redacted."""
+        """Take a chunk and return the text that is settled by now, redacted."""
         self._held += chunk
         if len(self._held) > LIMIT:
             return self._forced()
         return self._released(self._settled()) if "\n" in chunk else ""
 
     def close(self) -> str:
-        """The rest, redacted."""
+        """Return the rest, redacted."""
         return self._released(len(self._held))
 
     def _released(self, end: int) -> str:
@@ -431,7 +453,7 @@ class StreamRedactor:
         return redact(settled)
 
     def _settled(self) -> int:
-        """The end of the last line that stands on its own."""
+        """Return the end of the last line that no later line can complete."""
         end = self._held.rfind("\n") + 1
         blocks = [found.start() for found in _BLOCK.finditer(self._held, 0, end)]
         if blocks and self._held.find("-----END", blocks[-1], end) < 0:
@@ -439,18 +461,18 @@ class StreamRedactor:
         return 0 if _OPEN_LINE.search(self._held, max(0, end - 256), end) else end
 
     def _forced(self) -> str:
-        """Too much is held: give out all but the tail, cutting between credentials."""
+        """Release all but the tail when too much is held, cutting between credentials."""
         target = len(self._held) - TAIL
         end = max(self._held.rfind("\n", 0, target), self._held.rfind(" ", 0, target)) + 1 or target
         before = 0
         for span in find_spans(self._held):
-            # A value is known by what stands before it: the cut leaves it its name.
+            # A value is recognised by what comes before it: keep its name on the same side of the cut.
             begin = max(before, span.start - CONTEXT)
             if begin < end < span.end:
                 still_open = span.end == len(self._held)
                 end = begin if begin or still_open else span.end
                 if still_open:
-                    # The value goes on: its beginning stands for it, what was read of the rest is dropped.
+                    # The value continues: keep its beginning, drop what was read of the rest.
                     self._held = self._held[: span.start + TAIL]
             before = span.end
         return self._released(end)

@@ -1,4 +1,4 @@
-"""Finds code that could act past the guard: a checker over any source tree, so that it can be shown a bypass."""
+"""Find code that could act without the guard, in any source tree: tests can show it a bypass."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .source import nodes, shown, source_files
 
-# Who may import what; the module itself always may. A folder stands for all of its modules, here and below.
+# Module and its allowed importers; the module itself is always allowed. A folder stands for all of its modules.
 IMPORTERS = {
     "agents.guard.metering": {"agents/guard/guard.py", "agents/guard/settlement.py"},
     "agents.guard.settlement": {"agents/guard/guard.py"},
@@ -19,7 +19,7 @@ IMPORTERS = {
     "agents.guard.intents": {"agents/guard"},
     "agents.guard.retrieve": {"agents/guard/intents.py"},
 }
-# Who may call a function or method of this name.
+# Function or method and its allowed callers.
 CALLERS = {
     "take_mint": {"agents/guard/guard.py"},
     "dispatch.run": {"agents/guard/guard.py"},
@@ -59,7 +59,7 @@ def bypasses_in(place: str, found_in: list[ast.AST]) -> Iterator[Bypass]:
 
 
 def _imported(node: ast.AST, place: str) -> Iterator[str]:
-    """Dotted names that a statement brings in, or that a text could bring in by import_module."""
+    """Yield dotted names that a statement imports, or that a string could import by import_module."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

@@ -1,8 +1,9 @@
-"""Finds names in a page that name nothing: files, modules, tests, commands, make targets and settings."""
+"""Find names in a page that do not exist: files, modules, tests, commands, make targets, settings, links."""
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from django.apps import apps
@@ -20,7 +21,7 @@ SETTING = re.compile(r"\bLQOPS_[A-Z_]+\b")
 
 
 def missing_names(page: str, *, root: Path, place: Path | None = None) -> list[str]:
-    """What the page names and the tree does not have. Words count only where they are set as code, or linked to."""
+    """Return the names in a page that do not exist. Only code and links count, not running text."""
     code = "\n".join(block or span for block, span in CODE.findall(page))
     beside = (place or root / "README.md").parent
     return [
@@ -43,7 +44,7 @@ def _missing_files(code: str, root: Path) -> Iterator[str]:
 
 
 def _is_known(name: str, root: Path) -> bool:
-    """A module, something bound in one, an audit kind, or a permission."""
+    """Whether this is a module, a name in one, an audit kind, or a permission."""
     if name in KINDS or name in _permissions():
         return True
     parts = name.split(".")
@@ -55,8 +56,9 @@ def _is_known(name: str, root: Path) -> bool:
     return False
 
 
+@cache
 def _bound(file: Path) -> set[str]:
-    """Names that a file binds at its top level or in its classes, and what it imports."""
+    """Return the names that a file binds or imports."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -68,6 +70,7 @@ def _bound(file: Path) -> set[str]:
     return found
 
 
+@cache
 def _permissions() -> set[str]:
     return {
         f"{model._meta.app_label}.{codename}"
@@ -83,6 +86,7 @@ def _targets(root: Path) -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
+@cache
 def _settings(root: Path) -> set[str]:
     files = [*(root / "lqops").glob("*.py"), root / "tests/settings.py"]
     names = {name for file in files for name in SETTING.findall(file.read_text(encoding="utf-8"))}

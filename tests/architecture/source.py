@@ -1,4 +1,4 @@
-"""The files that the architecture tests read, found from this file's own place, and what is in them."""
+"""Files that the architecture tests read, and their syntax trees."""
 
 import ast
 from collections.abc import Iterator
@@ -6,24 +6,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ("lqops", "audit", "agents")
-TEXT_FILES = ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", "manage.py", ".gitignore")
+TEXT_FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml", "manage.py", ".gitignore")
 TEXT_FOLDERS = (*SOURCE, "tests", "docs", "templates", ".ci")
+PICTURES = {".png", ".svg"}
+CHECKED = (ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.Constant)
 
 
 def source_files(root: Path = ROOT, folders: tuple[str, ...] = SOURCE) -> Iterator[Path]:
-    """Python files, without migrations: those are generated and never edited once they are released."""
+    """Yield Python files without migrations, which are never edited once they are released."""
     for folder in folders:
         yield from (path for path in sorted((root / folder).rglob("*.py")) if "migrations" not in path.parts)
 
 
-def files_of_tests() -> Iterator[Path]:
-    return source_files(folders=("tests",))
-
-
-PICTURES = {".png", ".svg"}
-
-
 def text_files() -> Iterator[Path]:
+    """Yield every file that holds text: source, tests, pages, templates, configuration."""
     yield from (ROOT / name for name in TEXT_FILES if (ROOT / name).exists())
     for folder in TEXT_FOLDERS:
         for path in sorted((ROOT / folder).rglob("*")):
@@ -36,14 +32,5 @@ def shown(path: Path, root: Path = ROOT) -> str:
 
 
 def nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(source)))
-
-
-def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Looks into statements alone: no expression holds a function with a name."""
-    found: list[ast.AST] = [ast.parse(source)]
-    for node in found:
-        for block in ("body", "orelse", "handlers", "finalbody", "cases"):
-            found += getattr(node, block, [])
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+    """Return the nodes that the checks look at: imports, calls, attributes and constants."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, CHECKED)]

@@ -1,4 +1,4 @@
-"""One path: nothing but agents/guard/guard.py can reach a handler or a model. A bypass is found, and opens nothing."""
+"""Only agents/guard/guard.py reaches handlers and models: a bypass is found by the checker and refused at run time."""
 
 import uuid
 from dataclasses import replace
@@ -44,7 +44,7 @@ BYPASSES = {
     "from agents.guard.retrieve import retrieve_chunks": "imports agents.guard.retrieve",
     'import_module("agents.guard.dispatch")': "imports agents.guard.dispatch",
     "from agents.skills.running import perform": "imports agents.skills.running",
-    "from agents.builtin_skills.text import now": "imports agents.builtin_skills",
+    "from agents.builtin_skills.lqops import now": "imports agents.builtin_skills",
     "skill.run(None, text='x')": "calls skill.run",
     "tool.handler(context, {})": "calls handler",
     "provider.complete(request)": "calls complete",
@@ -56,13 +56,13 @@ BYPASSES = {
 
 @pytest.fixture
 def sneaky(tmp_path):
-    """A module in a tree of its own."""
+    """Return a module in a tree of its own."""
     (tmp_path / "agents/sessions").mkdir(parents=True)
     return tmp_path / "agents/sessions/sneaky.py"
 
 
 @pytest.mark.parametrize(("line", "what"), BYPASSES.items())
-def test_a_deliberate_bypass_is_caught(tmp_path, sneaky, line, what):
+def test_bypass_is_found(tmp_path, sneaky, line, what):
     sneaky.write_text(f"def act(tool, context):\n    {line}\n")
 
     assert bypasses(tmp_path) == [Bypass("agents/sessions/sneaky.py", 2, what)]
@@ -89,18 +89,18 @@ def probe():
     return Tool(lambda context, params: reached.append(params), Capability("probe")), reached
 
 
-def test_nobody_else_can_take_the_mint():
+def test_mint_cannot_be_taken_twice():
     with pytest.raises(dispatch.NoPass):
         dispatch.take_mint()
 
 
-def test_a_pass_cannot_be_made():
+def test_pass_cannot_be_constructed():
     with pytest.raises(dispatch.NoPass):
         dispatch.Pass(uuid.uuid4(), _made_by=object())
 
 
 @pytest.mark.parametrize("forged", [None, object(), "pass"])
-def test_a_handler_does_not_run_without_a_pass(probe, forged):
+def test_handler_does_not_run_without_a_pass(probe, forged):
     tool, reached = probe
 
     with pytest.raises(dispatch.NoPass):
@@ -109,7 +109,7 @@ def test_a_handler_does_not_run_without_a_pass(probe, forged):
     assert reached == []
 
 
-def test_a_look_alike_of_a_pass_opens_nothing(probe):
+def test_subclass_of_a_pass_is_refused(probe):
     tool, reached = probe
 
     class LookAlike(dispatch.Pass):
@@ -124,7 +124,7 @@ def test_a_look_alike_of_a_pass_opens_nothing(probe):
     assert reached == []
 
 
-def test_a_pass_opens_once_and_only_for_its_own_call(probe):
+def test_pass_works_once_and_only_for_its_call(probe):
     tool, reached = probe
     call_id = uuid.uuid4()
     permit = guard._mint(call_id)
@@ -154,7 +154,7 @@ EFFECTS = (Document, Finding, Memory, Notification, Precedent)
 
 
 def full_run(provider):
-    """One session that makes every kind of call that there is a handler for."""
+    """Run a session that makes every kind of call that has a handler."""
     user = get_user_model().objects.create_user("owner")
     Profile.objects.create(user=user, opted_in=True)
     ModelPrice.objects.create(model=MODEL, input_usd=1, output_usd=1)
@@ -173,7 +173,7 @@ def full_run(provider):
     return AgentSession.objects.get(pk=session.pk), results
 
 
-def test_every_handler_takes_part_in_the_full_run():
+def test_full_run_uses_every_handler():
     handled = {intent for intent in ToolIntent if _has_handler(intent)}
 
     assert {intent for _, intent, _ in CALLS} == handled
@@ -187,7 +187,7 @@ def _has_handler(intent):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_full_run_has_its_effects():
+def test_full_run_has_its_effects():
     provider = ScriptedProvider([Step(text="fine")])
 
     session, results = full_run(provider)
@@ -199,12 +199,12 @@ def test_a_full_run_has_its_effects():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_the_guards_dispatch_a_full_run_has_no_effect_at_all(monkeypatch):
+def test_full_run_without_dispatch_has_no_effect(monkeypatch):
     real = guard._dispatch
 
-    def without_handler(opened):
-        inert = replace(opened.call.tool, handler=lambda context, params: None)
-        return real(replace(opened, call=replace(opened.call, tool=inert)))
+    def without_handler(call):
+        inert = replace(call.tool, handler=lambda context, params: None)
+        return real(replace(call, tool=inert))
 
     monkeypatch.setattr(guard, "_dispatch", without_handler)
     monkeypatch.setattr("agents.guard.selftest._armed", True)

@@ -1,4 +1,4 @@
-"""Time is passed down as `now`; the wall clock is read in two small modules only."""
+"""Time is passed as `now`: only two small modules read the wall clock."""
 
 import ast
 
@@ -19,7 +19,7 @@ READS = {
 
 
 def clock_reads(found_in: list[ast.AST]) -> list[str]:
-    """Reads of the wall clock, also through `from time import time`. `time.monotonic()` measures, and may."""
+    """Return reads of the wall clock, also through `from time import time`; `time.monotonic()` is allowed."""
     found = []
     for node in found_in:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
@@ -45,9 +45,9 @@ def clock_reads(found_in: list[ast.AST]) -> list[str]:
         "field(default_factory=timezone.now)",
     ],
 )
-def test_a_read_of_the_wall_clock_is_found(source):
+def test_clock_read_is_found(source):
     assert len(clock_reads(nodes(source))) == 1
 
 
-def test_the_database_clock_and_stop_watches_are_no_reads():
+def test_database_clock_and_monotonic_time_are_no_clock_reads():
     assert clock_reads(nodes("Now(); time.monotonic(); time.sleep(0)")) == []

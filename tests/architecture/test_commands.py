@@ -1,27 +1,27 @@
-"""Every command says what it does, and some test runs it."""
+"""Every command has help texts, and a test that runs it."""
 
 import re
 
 import pytest
 from django.core.management import get_commands, load_command_class
 
-from .source import ROOT, files_of_tests
+from .source import ROOT, source_files
 
 OURS = {name: app for name, app in get_commands().items() if app in {"audit", "agents"}}
 
 
 @pytest.fixture(scope="module")
 def texts_of_tests():
-    elsewhere = (path for path in files_of_tests() if ROOT / "tests/architecture" not in path.parents)
+    elsewhere = (path for path in source_files(folders=("tests",)) if ROOT / "tests/architecture" not in path.parents)
     return "\n".join(path.read_text(encoding="utf-8") for path in elsewhere)
 
 
-def test_our_commands_are_looked_at():
+def test_commands_are_found():
     assert {"up", "verify_audit"} <= OURS.keys()
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_command_says_what_it_does(name):
+def test_command_and_its_options_have_help(name):
     command = load_command_class(OURS[name], name)
 
     assert len(command.help.split()) >= 4

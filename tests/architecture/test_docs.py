@@ -1,24 +1,24 @@
-"""What the pages name exists: files, modules, tests, commands, make targets, settings and links."""
+"""Docs name only what exists: files, modules, tests, commands, make targets, settings and links."""
 
 import pytest
 
 from .names import missing_names
 from .source import ROOT, shown
 
-PAGES = [path for path in (ROOT / "README.md", ROOT / "CHANGELOG.md") if path.exists()]
+PAGES = [path for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md") if path.exists()]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=shown)
-def test_everything_that_a_page_names_exists(page):
-    assert missing_names(page.read_text(encoding="utf-8"), root=ROOT, place=page) == []
+@pytest.mark.parametrize("path", PAGES, ids=shown)
+def test_every_name_in_a_page_exists(path):
+    assert missing_names(path.read_text(encoding="utf-8"), root=ROOT, place=path) == []
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "`agents/guard/guard.py` and `agents/guard/` and `audit/*.py`",
-        "`tests/architecture/test_docs.py::test_a_name_that_names_nothing_is_found`",
+        "`tests/architecture/test_docs.py::test_name_of_nothing_is_found`",
         "`agents.guard.guarded_tool_call`, `agents.models.Profile`, `audit`, `lqops.asgi:application`",
         "`autonomous_session.halted`, `audit.chain_opened`, `agents.halt_everything`, `audit.view_auditevent`",
         "`manage.py verify_audit --json`, `make test-postgres`, `make PYTHON=python3.12 run`",
@@ -28,7 +28,7 @@ def test_everything_that_a_page_names_exists(page):
         "```\nmake test   # comment\nmanage.py up\n```",
     ],
 )
-def test_names_that_exist_pass(text):
+def test_existing_names_pass(text):
     assert missing_names(text, root=ROOT) == []
 
 
@@ -46,5 +46,5 @@ def test_names_that_exist_pass(text):
         ("[page](docs/absent.md)", "link docs/absent.md"),
     ],
 )
-def test_a_name_that_names_nothing_is_found(text, found):
+def test_name_of_nothing_is_found(text, found):
     assert missing_names(text, root=ROOT) == [found]

@@ -1,4 +1,4 @@
-"""A folder's listing can be taken in at a glance. How complex a function may be is ruff's matter (C901)."""
+"""Folders stay short enough to read; ruff limits the complexity of functions (C901)."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ MOST_MODULES = 20
 EXEMPT = {"agents/management/commands"}
 
 
-def test_a_folder_holds_at_most_twenty_modules():
+def test_folder_has_at_most_twenty_modules():
     modules = Counter(shown(path.parent) for path in source_files() if path.name != "__init__.py")
 
     crowded = {folder: count for folder, count in modules.items() if count > MOST_MODULES}

@@ -1,4 +1,4 @@
-"""The coverage gates name files that exist: a gate on a file that was renamed would watch nothing."""
+"""The coverage gate names existing files, and only tests without a database skip PostgreSQL."""
 
 import re
 import subprocess
@@ -15,13 +15,13 @@ def test_every_gated_file_exists():
     assert [pattern for pattern in fully_covered() if not any(ROOT.glob(pattern))] == []
 
 
-def test_what_decides_about_safety_and_evidence_is_gated():
+def test_safety_and_evidence_are_gated():
     assert {"agents/guard/guard.py", "agents/policy/brakes.py", "agents/ledger/budgets.py", "audit/*.py"} <= set(
         fully_covered()
     )
 
 
-def test_what_is_never_run_on_postgresql_uses_no_database():
+def test_tests_that_skip_postgresql_use_no_database():
     whole = ["make", "-n", "test-postgres", "WHOLE=1"]
     done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=True)
     left_out = [ROOT / path for path in set(re.findall(r"--ignore=(\S+)", done.stdout))]

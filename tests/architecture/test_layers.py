@@ -1,4 +1,4 @@
-"""Imports go downwards only: the contracts in pyproject.toml hold, and a broken one is seen."""
+"""Imports go downwards only: the contracts in pyproject.toml are kept, and a broken one is found."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Every migration can be taken back, with rows in the tables. (`make static` asks whether one is missing.)"""
+"""Every migration can be reversed, with rows in the tables. (`make static` finds missing ones.)"""
 
 from decimal import Decimal
 
@@ -22,7 +22,7 @@ BEFORE_CAPS, CAPS = "0001_initial", "0002_trigger_cost_caps"
 
 @pytest.fixture
 def migrate(transactional_db):
-    """Moves the schema of the test database, and puts it back whatever happens."""
+    """Migrate the test database, and restore it whatever happens."""
 
     def move(*target):
         call_command("migrate", *target, verbosity=0)
@@ -32,7 +32,7 @@ def migrate(transactional_db):
 
 
 def tables():
-    """Our tables, each with its columns."""
+    """Return our tables, each with its columns."""
     with connection.cursor() as cursor:
         return {
             name: {column.name for column in connection.introspection.get_table_description(cursor, name)}
@@ -51,7 +51,7 @@ def apps_at(migration):
 
 
 @pytest.mark.django_db
-def test_every_operation_of_every_migration_can_be_taken_back():
+def test_every_migration_operation_is_reversible():
     migrations = MigrationExecutor(connection).loader.disk_migrations
     stuck = [
         f"{app}.{name}: {operation.describe()}"
@@ -64,7 +64,7 @@ def test_every_operation_of_every_migration_can_be_taken_back():
     assert stuck == []
 
 
-def test_everything_can_be_taken_back_to_nothing_and_built_again_and_the_cap_of_a_trigger_alone(migrate):
+def test_migrations_can_be_reversed_to_zero_and_applied_again(migrate):
     built = tables()
     owner = get_user_model().objects.create_user("owner")
     row = Trigger.objects.create(owner=owner, kind=TriggerKind.MANUAL, name="n", max_cost_usd=Decimal("0.25"))
@@ -90,7 +90,7 @@ def test_everything_can_be_taken_back_to_nothing_and_built_again_and_the_cap_of_
     assert Installation.objects.filter(pk=1).exists()
 
 
-def test_the_record_is_append_only_again_after_its_migration_was_repeated(migrate):
+def test_audit_log_is_append_only_after_its_migration_is_repeated(migrate):
     migrate("audit", "zero")
     migrate("audit")
     recorder.append("system", "organisation.released", now=utc_now(), details={"halt_id": 1})

@@ -1,4 +1,4 @@
-"""One gate to the outside: what opens a connection is found; what may is listed here with its reason."""
+"""Only agents/net/ opens connections; every other module that may is listed here with its reason."""
 
 import ast
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ OPENERS = (
     "nntplib", "poplib", "pycurl", "requests", "smtplib", "socket", "telnetlib", "urllib.request", "urllib3",
     "websocket", "websockets", "xmlrpc.client",
 )  # fmt: skip
-# The same through modules that are used for other things too.
+# Calls of modules that are used for other things too.
 CALLS = {"open_connection", "open_unix_connection", "create_connection", "create_datagram_endpoint"}
-# What only tests may set: it sends a checked address elsewhere.
+# Only tests may set these: they send a checked address elsewhere.
 TEST_HOOKS = {"reroute"}
 
-# file → module → why it may
+# File, module, reason.
 OPERATORS_MODEL = "the address of a model is the operator's setting, never a user's or a model's"
 LISTED: dict[str, dict[str, str]] = {
     "agents/management/child.py": {"socket": "takes over the socket that the parent listens on"},
@@ -31,7 +31,7 @@ LISTED: dict[str, dict[str, str]] = {
     "agents/people/notifications.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
-    "agents/builtin_skills/outside.py": {
+    "agents/builtin_skills/mail.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
     "agents/tasks.py": {"socket": "asks for the name of this machine"},
@@ -42,7 +42,7 @@ LISTED: dict[str, dict[str, str]] = {
 
 
 def openings(found_in: list[ast.AST]) -> Iterator[tuple[str, int]]:
-    """What a file could open a connection with, and where. Names in texts count: import_module takes them."""
+    """Yield what a file could open a connection with, and the line, also through import_module."""
     for node in found_in:
         for name in _names(node):
             for module in OPENERS:
@@ -74,7 +74,7 @@ def unlisted(place: str, found_in: list[ast.AST]) -> list[tuple[str, int]]:
     return [(name, line) for name, line in openings(found_in) if name not in listed]
 
 
-def test_an_entry_ends_with_its_cause():
+def test_listed_modules_are_still_needed():
     for name, modules in LISTED.items():
         if (ROOT / name).exists():
             used = {module for module, _ in openings(nodes((ROOT / name).read_text(encoding="utf-8")))}
@@ -82,7 +82,7 @@ def test_an_entry_ends_with_its_cause():
     assert all(len(reason.split()) > 3 for modules in LISTED.values() for reason in modules.values())
 
 
-def test_the_gate_itself_is_seen():
+def test_connections_of_the_gate_are_found():
     files = [path.read_text(encoding="utf-8") for path in source_files() if shown(path).startswith(GATE)]
     used = {name for text in files for name, _ in openings(nodes(text))}
 
@@ -111,7 +111,7 @@ def test_the_gate_itself_is_seen():
         "SafeClient(reroute=f)",
     ],
 )
-def test_an_opening_is_found(source):
+def test_opened_connection_is_found(source):
     assert list(openings(nodes(source))) != []
 
 
@@ -125,5 +125,5 @@ def test_an_opening_is_found(source):
         "from .socket import x",
     ],
 )
-def test_what_opens_nothing_is_left_alone(source):
+def test_other_imports_are_ignored(source):
     assert list(openings(nodes(source))) == []

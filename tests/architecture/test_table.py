@@ -1,4 +1,4 @@
-"""A test over a table fails when one row does, and names every row that does."""
+"""`every_row` runs a test for each row of a table and reports every row that fails."""
 
 import inspect
 
@@ -19,27 +19,27 @@ def raises(error, raised, fixture):
         raise error(fixture)
 
 
-def test_every_row_that_fails_is_told_and_only_those():
-    with pytest.raises(ExceptionGroup, match="2 of 4 rows failed") as told:
+def test_only_failing_rows_are_reported():
+    with pytest.raises(ExceptionGroup, match="2 of 4 rows failed") as failure:
         doubles()
 
-    assert ["number=2, doubled=3" in str(told.value), "number=4, doubled=9" in str(told.value)] == [True, True]
-    assert "number=1" not in str(told.value)
-    assert [error.__notes__ for error in told.value.exceptions] == [
+    assert ["number=2, doubled=3" in str(failure.value), "number=4, doubled=9" in str(failure.value)] == [True, True]
+    assert "number=1" not in str(failure.value)
+    assert [error.__notes__ for error in failure.value.exceptions] == [
         ["in row 1: number=2, doubled=3"],
         ["in row 3: number=4, doubled=9"],
     ]
 
 
-def test_rows_of_several_tables_are_crossed_and_fixtures_stay_asked_for():
+def test_tables_are_crossed_and_fixtures_stay():
     assert list(inspect.signature(raises).parameters) == ["fixture"]
-    with pytest.raises(BaseExceptionGroup) as told:
+    with pytest.raises(BaseExceptionGroup) as failure:
         raises(fixture="x")
 
-    assert [len(group.exceptions) for group in told.value.exceptions] == [1, 2]
+    assert [len(group.exceptions) for group in failure.value.exceptions] == [1, 2]
 
 
-def test_what_did_not_raise_is_a_row_that_failed():
+def test_missing_exception_fails_the_row():
     @every_row("error", [ValueError])
     def silent(error):
         with pytest.raises(error):
@@ -49,6 +49,6 @@ def test_what_did_not_raise_is_a_row_that_failed():
         silent()
 
 
-def test_a_table_without_rows_is_refused():
+def test_empty_table_is_refused():
     with pytest.raises(AssertionError, match="proves nothing"):
         every_row("row", [])

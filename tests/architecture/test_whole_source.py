@@ -1,4 +1,4 @@
-"""What no module does: reach past the guard, open a connection beside the gate, read the wall clock."""
+"""No module bypasses the guard, opens a connection outside the gate, or reads the wall clock."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from .test_one_gate import unlisted
 
 @pytest.fixture(scope="module")
 def found():
-    """What each check has found, by file. All look at a file while it is at hand: reading it takes the longest."""
+    """Return the findings of each check by file. Parsing takes longest, so all checks share one pass."""
     found = {"bypasses": {}, "openings": {}, "clock reads": {}}
     for path in source_files():
         place, read = shown(path), nodes(path.read_text(encoding="utf-8"))
@@ -21,13 +21,13 @@ def found():
     return {what: {place: there for place, there in places.items() if there} for what, places in found.items()}
 
 
-def test_no_module_reaches_past_the_guard(found):
+def test_no_module_bypasses_the_guard(found):
     assert found["bypasses"] == {}
 
 
-def test_nothing_but_the_gate_opens_a_connection(found):
+def test_only_the_gate_opens_connections(found):
     assert found["openings"] == {}, "fetch through agents.net, or list the file with its reason"
 
 
-def test_no_module_reads_the_wall_clock(found):
+def test_only_the_clock_modules_read_the_clock(found):
     assert found["clock reads"].keys() == CLOCKS

@@ -1,4 +1,4 @@
-"""Fixtures of the record's tests."""
+"""Fixtures of the tests of the audit log."""
 
 import pytest
 from django.db import connection

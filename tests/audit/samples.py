@@ -1,4 +1,4 @@
-"""A small record to test on, and the means of somebody who tampers with it."""
+"""A small audit log to test on, and helpers that tamper with it."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -48,7 +48,7 @@ def test_events_are_listed_newest_first_as_sentences(admin_client):
     record_session()
     rows, text = shown(admin_client, EVENTS)
     assert [found.pk for found in rows] == sorted((found.pk for found in rows), reverse=True)
-    assert "The run was completed: completed." in text
+    assert "The run completed: completed." in text
     assert f'href="/receipts/{RUN}/"' in text
     assert f'href="/receipts/{SYSTEM_CHAIN}/"' not in text
 

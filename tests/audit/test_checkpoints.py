@@ -40,12 +40,12 @@ def test_names_the_heads_of_system_and_of_open_chains(checkpoint_file):
     assert lines(checkpoint_file) == [canonical(written).encode() + b"\n"]
 
 
-def test_an_empty_record_has_a_checkpoint_too(checkpoint_file):
+def test_empty_audit_log_has_a_checkpoint(checkpoint_file):
     assert write_checkpoint(now=NOW)["system"] == {"seq": 0, "hash": GENESIS}
     assert verify_record(head=checkpoint_file).verified
 
 
-def test_file_and_folder_are_the_owners_alone(checkpoint_file):
+def test_only_the_owner_can_read_the_file_and_its_folder(checkpoint_file):
     write_checkpoint(now=NOW)
     assert stat.S_IMODE(checkpoint_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(checkpoint_file.parent.stat().st_mode) == 0o700
@@ -64,7 +64,7 @@ def test_lines_are_chained(checkpoint_file):
     assert second["prev"] == checkpoints._sha256(lines(checkpoint_file)[0].removesuffix(b"\n"))
 
 
-def test_open_chains_are_counted_on_from_the_last_checkpoint():
+def test_open_chains_continue_from_the_last_checkpoint():
     start("a")
     start("b")
     write_checkpoint(now=NOW)
@@ -74,7 +74,7 @@ def test_open_chains_are_counted_on_from_the_last_checkpoint():
     assert set(write_checkpoint(now=NOW)["open"]) == {"b", "d"}
 
 
-def test_open_chains_are_counted_afresh_when_the_record_is_another(unguarded):
+def test_open_chains_are_counted_again_for_another_database(unguarded):
     start("a")
     write_checkpoint(now=NOW)
     edit(SYSTEM_CHAIN, 1, hash="6" * 64)
@@ -82,13 +82,13 @@ def test_open_chains_are_counted_afresh_when_the_record_is_another(unguarded):
     assert set(write_checkpoint(now=NOW)["open"]) == {"a", "b"}
 
 
-def test_a_dropped_chain_has_no_head_to_swear_to(unguarded):
+def test_dropped_chain_is_not_signed(unguarded):
     start("a")
     remove(chain="a")
     assert write_checkpoint(now=NOW)["open"] == {}
 
 
-def test_an_unreadable_row_does_not_stop_the_next_checkpoint(unguarded):
+def test_unreadable_row_does_not_stop_the_next_checkpoint(unguarded):
     start("a")
     start("b")
     edit(SYSTEM_CHAIN, 1, details=[])
@@ -96,7 +96,7 @@ def test_an_unreadable_row_does_not_stop_the_next_checkpoint(unguarded):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_refuses_to_swear_to_rows_that_may_be_rolled_back(checkpoint_file):
+def test_checkpoint_in_an_open_transaction_is_refused(checkpoint_file):
     with transaction.atomic():
         start(RUN)
         with pytest.raises(RuntimeError, match="durable"):
@@ -106,7 +106,7 @@ def test_refuses_to_swear_to_rows_that_may_be_rolled_back(checkpoint_file):
     assert write_checkpoint(now=NOW)["rows"] == 0
 
 
-def test_a_half_written_line_does_not_stop_the_next_checkpoint(checkpoint_file):
+def test_half_written_line_does_not_stop_the_next_checkpoint(checkpoint_file):
     write_checkpoint(now=NOW)
     write_checkpoint(now=later(1))
     whole = checkpoint_file.read_bytes()
@@ -120,7 +120,7 @@ def test_a_half_written_line_does_not_stop_the_next_checkpoint(checkpoint_file):
     assert "damaged" not in last_checkpoint()
 
 
-def test_a_genuine_line_that_lost_only_its_end_counts(checkpoint_file):
+def test_genuine_line_without_its_newline_counts(checkpoint_file):
     write_checkpoint(now=NOW)
     checkpoint_file.write_bytes(checkpoint_file.read_bytes().removesuffix(b"\n"))
     second = write_checkpoint(now=later(1))
@@ -128,7 +128,7 @@ def test_a_genuine_line_that_lost_only_its_end_counts(checkpoint_file):
     assert verify_record(head=checkpoint_file).verified
 
 
-def test_two_crashes_in_a_row_are_vouched_for(checkpoint_file):
+def test_two_crashes_in_a_row_are_confirmed(checkpoint_file):
     write_checkpoint(now=NOW)
     with checkpoint_file.open("ab") as file:
         file.write(b'{"at":"20\n\0\0\0')
@@ -138,14 +138,14 @@ def test_two_crashes_in_a_row_are_vouched_for(checkpoint_file):
     assert len(report.warnings) == 1
 
 
-def test_a_file_without_one_genuine_line_is_begun_anew(checkpoint_file):
+def test_file_without_a_genuine_line_starts_again(checkpoint_file):
     checkpoint_file.parent.mkdir()
     checkpoint_file.write_bytes(b"\nrubbish")
     assert last_checkpoint() is None
     assert write_checkpoint(now=NOW)["n"] == 1
 
 
-def test_a_disk_that_takes_half_a_line_is_reported(monkeypatch, checkpoint_file):
+def test_partial_write_is_reported(monkeypatch, checkpoint_file):
     write_checkpoint(now=NOW)
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, line: real(descriptor, line[:50]))
@@ -164,20 +164,20 @@ def test_last_checkpoint_of_no_file_is_none():
     "forged",
     [b"{}", b'{"signature":7}', b'{"signature":"\\ud800"}', b'{"n":NaN,"signature":"x"}', b"[]", b"[" * 99_999],
 )
-def test_a_line_that_somebody_else_wrote_does_not_count(checkpoint_file, forged):
+def test_line_with_another_signature_does_not_count(checkpoint_file, forged):
     write_checkpoint(now=NOW)
     with checkpoint_file.open("ab") as file:
         file.write(forged + b"\n")
     assert last_checkpoint()["n"] == 1
 
 
-def test_a_forged_time_cannot_put_the_next_checkpoint_off(checkpoint_file):
+def test_forged_time_cannot_delay_the_next_checkpoint(checkpoint_file):
     forged = {**write_checkpoint(now=NOW), "at": later(999_999).isoformat()}
     checkpoint_file.write_text(json.dumps(forged) + "\n")
     assert checkpoint_due(later(1))
 
 
-def test_due_after_five_minutes_or_when_the_clock_went_back():
+def test_checkpoint_is_due_after_five_minutes_or_a_clock_reset():
     assert checkpoint_due(NOW)
     write_checkpoint(now=NOW)
     assert not checkpoint_due(NOW)
@@ -186,7 +186,7 @@ def test_due_after_five_minutes_or_when_the_clock_went_back():
     assert checkpoint_due(later(-1))
 
 
-def test_due_after_a_thousand_rows(monkeypatch):
+def test_checkpoint_is_due_after_1000_rows(monkeypatch):
     assert checkpoints.EVERY_ROWS == 1_000
     monkeypatch.setattr(checkpoints, "EVERY_ROWS", 3)
     start("a")

@@ -38,20 +38,20 @@ def test_help_explains(name, capsys):
     assert len(capsys.readouterr().out.split()) > 60
 
 
-def test_verify_says_so_in_its_last_line():
+def test_verify_prints_the_result_in_its_last_line():
     record_session()
     code, out, _ = run("verify_audit")
     assert code == 0
     assert out.splitlines() == [
-        "No checkpoints were looked at: rows cut from the end of an open chain would not be seen.",
-        "The record is verified (rows: 9, chains: 2, checkpoints: 0).",
+        "No checkpoints checked: rows cut from the end of an open chain would go unnoticed.",
+        "Verified: 9 of 9 events intact (chains: 2, checkpoints: 0).",
     ]
 
 
-def test_verify_looks_at_the_configured_checkpoints():
+def test_verify_checks_the_configured_checkpoints():
     record_session()
     run("checkpoint_audit")
-    assert run("verify_audit") == (0, "The record is verified (rows: 9, chains: 2, checkpoints: 1).\n", "")
+    assert run("verify_audit") == (0, "Verified: 9 of 9 events intact (chains: 2, checkpoints: 1).\n", "")
 
 
 def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
@@ -62,11 +62,11 @@ def test_verify_names_the_first_bad_row_of_each_chain(unguarded):
     lines = out.splitlines()
     assert code == 1
     assert lines[0].startswith(f"Bad: chain {RUN}, row 3 (id ")
-    assert lines[1] == "Further bad rows and lines after these: 1"
-    assert lines[-1].startswith("The record was tampered with (rows: 9, chains: 2, checkpoints: 0)")
+    assert lines[1] == "Further problems: 1"
+    assert lines[-1].startswith("Tampering found. Checked 9 events (chains: 2, checkpoints: 0)")
 
 
-def test_verify_sees_a_cut_tail_unless_told_not_to_look(unguarded, checkpoint_file):
+def test_verify_finds_a_cut_tail_unless_checkpoints_are_off(unguarded, checkpoint_file):
     record_session(closed=False)
     run("checkpoint_audit")
     remove(chain=RUN, seq=7)
@@ -105,20 +105,20 @@ def test_verify_cannot_read_a_broken_database(monkeypatch):
         raise DatabaseError("no such table")
 
     monkeypatch.setattr("audit.management.commands.verify_audit.verify_record", broken)
-    assert run("verify_audit") == (2, "", "The record cannot be read: no such table")
+    assert run("verify_audit") == (2, "", "The audit log cannot be read: no such table")
 
 
-def test_verify_tells_its_progress(monkeypatch):
+def test_verify_prints_its_progress(monkeypatch):
     record_session()
     monkeypatch.setattr("audit.verify.PROGRESS_ROWS", 4)
     assert run("verify_audit")[2] == "Rows so far: 4\nRows so far: 8\n"
 
 
-def test_checkpoint_is_written_and_told(checkpoint_file):
+def test_checkpoint_is_written_and_printed(checkpoint_file):
     start(RUN)
     assert run("checkpoint_audit")[:2] == (
         0,
-        "Checkpoint 1 is written (rows: 2, head of `system`: row 1, open chains: 1).\n",
+        "Checkpoint 1 written (events: 2, last row of `system`: 1, open chains: 1).\n",
     )
     code, out, _ = run("checkpoint_audit", "--json")
     assert (code, json.loads(out)) == (0, json.loads(checkpoint_file.read_text().splitlines()[1]))
@@ -127,7 +127,7 @@ def test_checkpoint_is_written_and_told(checkpoint_file):
 def test_checkpoint_that_cannot_be_written_fails(settings, tmp_path):
     settings.LQOPS_CHECKPOINT_FILE = tmp_path
     code, _, said = run("checkpoint_audit")
-    assert (code, f"No checkpoint was written to {tmp_path}" in said) == (1, True)
+    assert (code, f"No checkpoint written to {tmp_path}" in said) == (1, True)
 
 
 def test_export_goes_to_stdout():
@@ -137,7 +137,7 @@ def test_export_goes_to_stdout():
     assert {json.loads(line)["chain"] for line in out.splitlines()} == {RUN, "system"}
 
 
-def test_export_goes_to_a_file_of_its_owner(tmp_path, monkeypatch):
+def test_export_file_is_private(tmp_path, monkeypatch):
     record_session()
     monkeypatch.setattr("audit.management.commands.export_audit.PROGRESS_ROWS", 5)
     file = tmp_path / "export.jsonl"
@@ -165,28 +165,28 @@ def test_export_can_be_filtered(arguments, count):
 @pytest.mark.parametrize(
     "arguments", [["--chain", "nobody"], ["--kind", "nothing"], ["--since", "yesterday"], ["--format", "csv"]]
 )
-def test_export_refuses_what_does_not_exist(arguments, tmp_path):
+def test_export_refuses_unknown_values(arguments, tmp_path):
     file = tmp_path / "export.jsonl"
     assert run("export_audit", "--output", str(file), *arguments)[0] == 1
     assert not file.exists()
 
 
-def test_export_stops_at_a_row_that_cannot_be_read(unguarded, tmp_path):
+def test_export_stops_at_an_unreadable_row(unguarded, tmp_path):
     record_session()
     edit(RUN, 3, details=[])
     code, _, said = run("export_audit", "--output", str(tmp_path / "export.jsonl"))
     assert (code, said) == (
         2,
-        f"Stopped: row 3 of chain {RUN} holds details that are no object; verify_audit says more.",
+        f"Stopped: row 3 of chain {RUN} holds details that are not an object; run verify_audit for details.",
     )
     assert not [found for found in tmp_path.iterdir() if found.is_file()]
 
 
-def test_export_replaces_nothing_that_is_no_file(tmp_path):
+def test_export_does_not_replace_a_pipe(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    assert run("export_audit", "--output", str(pipe))[::2] == (2, f"{pipe} is no file.")
+    assert run("export_audit", "--output", str(pipe))[::2] == (2, f"{pipe} is not a file.")
     assert pipe.is_fifo()
 
 
@@ -237,31 +237,31 @@ def test_audit_shows_a_receipt():
     assert run("audit", "--receipt", "nobody")[0] == 1
 
 
-def test_audit_takes_the_beginning_of_a_session_s_id_if_it_is_the_only_one():
+def test_audit_completes_a_unique_beginning_of_a_session_id():
     record_session()
     assert run("audit", "--receipt", RUN[:8].upper())[1].startswith(f"Session {RUN}")
     assert run("audit", "--receipt", RUN[:5])[0] == 1
     assert run("audit", "--receipt", "system")[0] == 1
     start(f"{RUN[:8]}-0000-4000-8000-000000000001")
     code, _, err = run("audit", "--receipt", RUN[:8])
-    assert (code, err) == (1, f"More than one session begins with {RUN[:8]}: say more of its id.")
+    assert (code, err) == (1, f"Several sessions begin with {RUN[:8]}: give more of the id.")
     assert run("audit", "--receipt", RUN)[0] == 0
 
 
-def test_audit_says_when_nothing_is_recorded():
-    assert "--events lists the rows" in run("audit")[1]
-    assert run("audit", "--events")[1] == "Nothing is recorded yet.\n"
+def test_audit_says_when_there_are_no_rows():
+    assert "--events lists the audit events" in run("audit")[1]
+    assert run("audit", "--events")[1] == "No audit events yet.\n"
     assert run("audit", "--json")[1] == ""
     assert not SkillAudit.objects.exists()
 
 
 @every_row("limit", ["0", "-1", "many", "99999999999999999999", "9" * 5_000, "\u0663"])
-def test_audit_refuses_a_limit_that_is_none(limit):
+def test_audit_refuses_an_invalid_limit(limit):
     code, _, told = run("audit", f"--limit={limit}")
     assert (code, f"{cut(limit)!r} is not a number from 1 to 999999999" in told) == (1, True)
 
 
-def test_export_says_what_a_time_looks_like():
+def test_export_names_the_format_of_times():
     assert "'yesterday' is not a time, such as 2026-01-31" in run("export_audit", "--since", "yesterday")[2]
 
 
@@ -274,7 +274,7 @@ record_session(calls=200)
 """
 
 
-def test_export_ends_quietly_when_nobody_reads_on(tmp_path):
+def test_export_to_a_closed_pipe_ends_without_error(tmp_path):
     env = processes.environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings")
     assert processes.run_python(ROWS, env=env).returncode == 0
     for arguments in ([], ["--kind", "audit.chain_opened"]):  # more than a buffer holds, and less
@@ -291,8 +291,8 @@ def exported_to_nobody(arguments, env):
 
 
 @every_row("arguments", [("export_audit", "--chain="), ("audit", "--receipt="), ("audit", "--receipt", " ")])
-def test_an_empty_value_is_not_taken_for_none(arguments):
+def test_empty_option_value_is_refused(arguments):
     record_session()
     code, out, told = run(*arguments)
     assert (code, out) == (1, "")
-    assert "it is empty: say a value, or leave it out" in told
+    assert "empty value: give one, or leave the option out" in told

@@ -1,4 +1,4 @@
-"""Many writers, one chain: real threads with connections of their own, on SQLite and on PostgreSQL."""
+"""Many writers, one chain: real threads with their own connections, on SQLite and on PostgreSQL."""
 
 import sys
 import threading

@@ -43,7 +43,7 @@ def place(rows, chain, seq):
     return next(number for number, row in enumerate(rows) if (row["chain"], row["seq"]) == (chain, seq))
 
 
-def test_a_line_holds_every_hashed_column_and_the_hash(rows):
+def test_line_holds_every_hashed_column_and_the_hash(rows):
     found = rows[place(rows, RUN, 1)]
     stored = AuditEvent.objects.get(chain=RUN, seq=1)
     assert found == {
@@ -73,20 +73,20 @@ def test_filters_leave_rows_out(rows, filters, count):
     assert len(list(exported_lines(**filters))) == count
 
 
-def test_a_good_export_is_verified_without_lqops(rows, verdict):
-    assert verdict(rows) == (0, "verified: every link holds")
+def test_intact_export_is_verified_without_lqops(rows, verdict):
+    assert verdict(rows) == (0, "Verified: all events intact")
 
 
 def test_one_chain_is_verified_by_its_links(rows, verdict):
     chain = list(exported_lines(chain=RUN))
     assert verdict(chain, "--links-only")[0] == 0
-    assert verdict(chain) == (1, f"line 7: the file ends, and chain {RUN} is not as `system` tells of it")
+    assert verdict(chain) == (1, f"line 7: end of file, and chain {RUN} does not match its rows in `system`")
 
 
 @pytest.mark.parametrize(
     "column", ["chain", "seq", "kind", "at", "actor", "subject", "request_id", "details", "prev_hash", "hash"]
 )
-def test_an_edit_of_any_column_of_any_line_is_seen(rows, column):
+def test_edit_of_any_column_of_any_line_is_found(rows, column):
     """In this process, for speed: the script's own function, on every line."""
     verify = load_verifier()
     for number, row in enumerate(rows):
@@ -101,39 +101,39 @@ def load_verifier():
     return scope["verify"]
 
 
-def test_an_edited_line_is_named(rows, verdict):
+def test_edited_line_is_named(rows, verdict):
     number = place(rows, RUN, 3)
     rows[number]["actor"] = "user:666"
     assert verdict(rows) == (1, f"line {number + 1}: row 3 of chain {RUN} was changed")
 
 
-def test_a_removed_line_is_named(rows, verdict):
+def test_removed_line_is_named(rows, verdict):
     number = place(rows, RUN, 3)
     del rows[number]
     assert verdict(rows) == (1, f"line {number + 1}: row 4 of chain {RUN} does not follow the row before it")
 
 
-def test_a_dropped_chain_is_seen(rows, verdict):
+def test_dropped_chain_is_found(rows, verdict):
     rest = [row for row in rows if row["chain"] != OTHER]
-    assert verdict(rest) == (1, f"line 10: the file ends, and chain {OTHER} is not as `system` tells of it")
+    assert verdict(rest) == (1, f"line 10: end of file, and chain {OTHER} does not match its rows in `system`")
 
 
-def test_a_cut_tail_of_a_closed_chain_is_seen(rows, verdict):
+def test_cut_tail_of_a_closed_chain_is_found(rows, verdict):
     del rows[place(rows, RUN, 7)]
     assert verdict(rows)[0] == 1
 
 
-def test_a_second_birth_is_seen(rows, verdict):
+def test_second_opening_is_found(rows, verdict):
     append(SYSTEM_CHAIN, "audit.chain_opened", now=later(99), details={"opened": RUN, "first_hash": "6"})
     code, said = verdict(list(exported_lines()))
-    assert (code, "row 4 of `system` tells again" in said) == (1, True)
+    assert (code, "row 4 of `system` opens or closes a chain again" in said) == (1, True)
 
 
 @pytest.mark.parametrize("line", ["rubbish", "[]", "{}", '{"hash": 1, "seq": "x"}', "ü"])
-def test_a_line_that_is_no_row_is_named(rows, verdict, line):
+def test_malformed_line_is_named(rows, verdict, line):
     code, said = verdict([*rows, line])
     assert (code, said.partition(":")[0]) == (1, "line 13")
 
 
-def test_an_empty_file_is_not_verified(verdict):
+def test_empty_file_is_not_verified(verdict):
     assert verdict([]) == (1, "line 1: the file is empty")

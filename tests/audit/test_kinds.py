@@ -29,7 +29,7 @@ def test_terminal_kinds_are_exactly_these():
     assert {name.partition(".")[2] for name in TERMINAL_KINDS} == {"halted", "cost_cap_reached", "completed", "failed"}
 
 
-def test_vocabulary_cannot_be_widened_at_run_time():
+def test_kinds_cannot_be_added_at_run_time():
     with pytest.raises(TypeError):
         KINDS["autonomous_session.danced"] = KINDS[CALL]
 
@@ -94,13 +94,9 @@ def test_each_kind_reads_as_a_sentence(kind):
     assert named <= kind.details
 
 
-def test_sentence_leaves_a_gap_for_what_is_missing():
+def test_sentence_shows_a_dash_for_a_missing_detail():
     assert sentence(CALL, {"tool": "notify"}) == "Call notify: —."
 
 
-def test_sentence_of_a_kind_that_is_gone_is_its_name():
+def test_sentence_of_an_unknown_kind_is_its_name():
     assert sentence("autonomous_session.danced", {}) == "autonomous_session.danced"
-
-
-def test_label_is_the_name_in_words():
-    assert KINDS["autonomous_session.cost_cap_reached"].label == "cost cap reached"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
 from audit.receipt_text import outcome_sentence, receipt_text
-from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, build_receipt, fold
+from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, both_usd, build_receipt, fold, told, usd
 from audit.recorder import append, chain_head
 from audit.rows import GENESIS, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
@@ -57,11 +57,11 @@ def test_scalars_come_from_the_start():
     assert receipt["started_at"] == "2026-05-04T09:00:01+00:00"
 
 
-def test_a_running_session_has_no_end():
+def test_running_session_has_no_end():
     receipt = fold(events((f"{S}started", {})))
     assert (receipt["status"], receipt["terminal_reason"], receipt["ended_at"]) == ("running", None, None)
     assert receipt["recorded_totals"] is None
-    assert outcome_sentence(receipt) == "It has not ended yet."
+    assert outcome_sentence(receipt) == "Still running."
 
 
 @every_row(
@@ -75,7 +75,7 @@ def test_a_running_session_has_no_end():
         ("cost_cap_reached", {"reason": "cost_cap_reached"}, "halted", "cost_cap_reached"),
     ],
 )
-def test_the_end_comes_from_the_terminal_row(kind, details, status, reason):
+def test_end_comes_from_the_terminal_row(kind, details, status, reason):
     receipt = fold(events((f"{S}started", {}), (f"{S}{kind}", details)))
     assert (receipt["status"], receipt["terminal_reason"]) == (status, reason)
     assert receipt["ended_at"] == "2026-05-04T09:00:02+00:00"
@@ -100,7 +100,7 @@ def test_phases_are_listed_in_order():
     ]
 
 
-def test_a_call_is_one_entry():
+def test_call_is_one_entry():
     [call] = calls_of(
         called("started", name="send", phase="delivery", cost_usd="0.02"),
         called("success", cost_usd="0.02", actual_usd="0.015", model="offline"),
@@ -116,7 +116,7 @@ def test_a_call_is_one_entry():
         "projected_usd": None,
         "cap_usd": None,
         "approval_id": None,
-        "what": "a question to the model offline",
+        "what": "model call to offline",
         "outcome": "success",
         "started_at": "2026-05-04T09:00:01+00:00",
         "ended_at": "2026-05-04T09:00:02+00:00",
@@ -127,7 +127,7 @@ def test_a_call_is_one_entry():
     }
 
 
-def test_a_call_under_way_costs_nothing_yet():
+def test_open_call_costs_nothing_yet():
     receipt = fold(events(called("started", cost_usd="0.02")))
     [call] = receipt["tool_calls"]
     assert (call["outcome"], call["cost_usd"], call["ended_at"]) == ("started", None, None)
@@ -136,22 +136,22 @@ def test_a_call_under_way_costs_nothing_yet():
 
 @every_row("outcome", ["denied", "tool_not_granted", "rate_limited"])
 @every_row("call_id", ["c1", None])
-def test_a_refusal_is_an_entry_of_its_own(outcome, call_id):
+def test_refusal_is_an_entry_of_its_own(outcome, call_id):
     [call] = calls_of(called(outcome, call_id, detail="budget_busy"))
     assert (call["outcome"], call["refused"], call["detail"]) == (outcome, True, "budget_busy")
     assert (call["started_at"], call["ended_at"]) == (None, "2026-05-04T09:00:01+00:00")
 
 
-def test_a_call_that_waits_for_a_person_is_not_refused():
+def test_call_waiting_for_approval_is_not_refused():
     [call] = calls_of(called("approval_pending"))
     assert (call["outcome"], call["refused"]) == ("approval_pending", False)
 
 
-def test_refusals_without_an_id_stay_apart():
+def test_refusals_without_an_id_are_separate_entries():
     assert len(calls_of(called("denied", None), called("denied", None))) == 2
 
 
-def test_a_call_that_waited_for_approval_and_then_ran_is_one_entry():
+def test_call_that_ran_after_approval_is_one_entry():
     [call] = calls_of(called("approval_pending"), called("started"), called("success", cost_usd="0.01"))
     assert (call["outcome"], call["refused"], call["cost_usd"]) == ("success", False, "0.010000")
 
@@ -175,7 +175,7 @@ def test_calls_in_flight_at_a_halt_are_marked(halt):
     }
 
 
-def test_the_decision_of_a_person_stands_with_the_call():
+def test_decision_of_a_person_is_shown_with_the_call():
     receipt = fold(
         events(
             called("started"),
@@ -189,7 +189,7 @@ def test_the_decision_of_a_person_stands_with_the_call():
     assert len(receipt["other_events"]) == 2
 
 
-def test_approvals_halts_and_the_rest_are_listed_apart():
+def test_approvals_halts_and_other_events_are_separate_lists():
     receipt = fold(
         events(
             ("approval.requested", {"approval_id": 5, "action": "send"}),
@@ -218,10 +218,10 @@ def test_totals_are_exact(amounts):
 
 
 @every_row("amount", ["abc", "NaN", "Infinity", "1E+30", "0.0000001", "1E-999999"])
-def test_an_amount_that_cannot_be_read_is_said_and_not_counted(amount):
+def test_unreadable_amount_is_noted_and_not_counted(amount):
     receipt = fold(events(called("success", cost_usd=amount, actual_usd="1")))
     assert receipt["totals"] == {"charged_usd": "0.000000", "actual_usd": "1.000000", "calls": 1}
-    assert receipt["notes"] == ["Row 1 holds an amount that cannot be read."]
+    assert receipt["notes"] == ["Row 1 has an unreadable amount."]
 
 
 def test_whole_numbers_are_amounts():
@@ -229,13 +229,18 @@ def test_whole_numbers_are_amounts():
 
 
 @every_row("reason", ENDINGS)
-def test_every_known_end_has_a_sentence(reason):
-    told = outcome_sentence({"status": "halted", "terminal_reason": reason})
-    assert told.startswith(("It ", "A person", "The agent"))
+def test_every_reason_has_a_sentence(reason):
+    sentence = outcome_sentence({"status": "halted", "terminal_reason": reason})
+    assert sentence.startswith(("Completed", "Halted", "Failed", "Stopped", "Refused"))
 
 
-def test_an_end_of_another_name_is_told_as_it_is():
-    assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "It failed: moon."
+def test_unknown_reason_is_shown_as_it_is():
+    assert outcome_sentence({"status": "failed", "terminal_reason": "moon"}) == "Failed: moon."
+
+
+def test_run_at_its_cap_names_the_cap_and_what_to_do():
+    receipt = fold(events((f"{S}started", {"max_cost_usd": "0.50"}), (f"{S}cost_cap_reached", {})))
+    assert outcome_sentence(receipt) == "Stopped at its cost cap of $0.50. Run again with a higher cap."
 
 
 ASKED = ("approval.requested", {"approval_id": "a1", "action": "notify"})
@@ -243,47 +248,47 @@ DONE = (f"{S}completed", {"reason": "completed"})
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "missing"),
     [
-        ("rejected", "but for what was not approved: a notice to the owner (denied by user:8)."),
-        ("expired", "but for what was not approved: a notice to the owner (nobody answered in time)."),
+        ("rejected", "notification (denied by user:8)"),
+        ("expired", "notification (no decision in time)"),
     ],
 )
-def test_an_end_says_what_was_not_approved_and_by_whom(answer, told):
+def test_outcome_names_what_was_not_approved_and_by_whom(answer, missing):
     receipt = fold(events(ASKED, (f"approval.{answer}", {"approval_id": "a1"}, "user:8"), DONE))
-    assert outcome_sentence(receipt) == f"It finished its work, {told}"
+    assert outcome_sentence(receipt) == f"Completed, without: {missing}."
 
 
-def test_an_end_with_every_yes_is_told_as_one_without_questions():
+def test_outcome_with_every_approval_granted_is_plain():
     receipt = fold(events(ASKED, ("approval.approved", {"approval_id": "a1"}, "user:8"), DONE))
-    assert outcome_sentence(receipt) == "It finished its work."
+    assert outcome_sentence(receipt) == "Completed."
 
 
-def test_decisions_say_what_they_are_about():
+def test_decisions_name_the_call():
     receipt = fold(events(ASKED, ("approval.rejected", {"approval_id": "a1"}), ("approval.expired", {})))
     assert [found["sentence"] for found in receipt["approvals"]] == [
-        "Approval was requested: a notice to the owner.",
-        "Denied: a notice to the owner.",
-        "Nobody answered in time: —.",
+        "Approval requested: notification.",
+        "Denied: notification.",
+        "Approval expired: —.",
     ]
     assert receipt["approvals"][1]["details"] == {"approval_id": "a1"}
 
 
 @pytest.mark.parametrize(
-    ("scope", "actor", "told"),
+    ("scope", "actor", "outcome"),
     [
-        ("session", "user:7", "It was stopped by a person."),
-        ("session", "command", "It was stopped from the command line."),
-        ("organisation", "user:7", "It was stopped because all work was halted."),
+        ("session", "user:7", "Halted by a person."),
+        ("session", "command", "Halted from the command line."),
+        ("organisation", "user:7", "Halted with all other work."),
     ],
 )
-def test_an_end_from_outside_says_what_stopped_it(scope, actor, told):
+def test_outcome_of_a_halt_names_who_halted(scope, actor, outcome):
     halted = (f"{S}halted", {"reason": "external_halt"})
     receipt = fold(events((f"{S}halt_requested", {"scope": scope}, actor), halted))
-    assert outcome_sentence(receipt) == told
+    assert outcome_sentence(receipt) == outcome
 
 
-def test_words_are_for_details_and_kinds_that_there_are():
+def test_labels_and_sentences_are_for_known_details_and_kinds():
     assert set(WORDS) <= {name for kind in KINDS.values() for name in kind.details}
     assert set(SENTENCES) <= set(KINDS)
     receipt = fold(events(called("danced", tool="sing")))
@@ -293,21 +298,41 @@ def test_words_are_for_details_and_kinds_that_there_are():
 @every_row(
     ("details", "what"),
     [
-        ({"name": "drop_table"}, "The skill drop_table"),
-        ({"model": "offline"}, "A question to the model offline"),
-        ({"tool": "run_playbook", "model": "offline"}, "A question to the model offline"),
-        ({"budget": "session"}, "A question to the model"),
-        ({}, "A skill, or a question to the model"),
-        ({"tool": "notify"}, "A notice to the owner"),
+        ({"name": "drop_table"}, "Skill drop_table"),
+        ({"model": "offline"}, "Model call to offline"),
+        ({"tool": "run_playbook", "model": "offline"}, "Model call to offline"),
+        ({"budget": "session"}, "Model call"),
+        ({}, "Skill or model call"),
+        ({"tool": "notify"}, "Notification"),
     ],
 )
-def test_a_call_is_told_by_the_skill_or_the_model_that_it_called(details, what):
+def test_call_is_named_by_its_skill_or_model(details, what):
     receipt = fold(events(called("success", **details)))
-    assert receipt["events"][0]["sentence"] == f"{what}: done."
+    assert receipt["events"][0]["sentence"] == f"{what}: succeeded."
     assert receipt["tool_calls"][0]["what"].casefold() == what.casefold()
 
 
-def test_a_call_that_a_standing_approval_let_through_names_who_gave_it():
+@every_row(
+    ("kind", "details", "sentence"),
+    [
+        ("session.inputs", {}, "Inputs: no project context, 0 memories."),
+        ("session.inputs", {"memories": 1, "context_version": 3}, "Inputs: project context version 3, 1 memory."),
+        ("session.inputs", {"goal_digest": "d"}, "Inputs: goal, no project context, 0 memories."),
+        (f"{S}resumed", {"cause": "queue"}, "Run picked up by a worker."),
+        (f"{S}resumed", {"recoveries": 1}, "Run resumed after 1 lost worker."),
+        (f"{S}resumed", {"recoveries": 2}, "Run resumed after 2 lost workers."),
+    ],
+)
+def test_sentence_leaves_out_missing_details(kind, details, sentence):
+    assert told(kind, details) == sentence
+
+
+def test_amounts_have_two_to_six_places_and_cost_is_the_larger_ledger():
+    assert [usd(None), usd(Decimal(2)), usd(Decimal("0.000161"))] == ["—", "$2.00", "$0.000161"]
+    assert both_usd(Decimal("0.1"), Decimal("0.85")) == both_usd(Decimal("0.85"), Decimal("0.1")) == "$0.85"
+
+
+def test_call_under_a_standing_approval_names_who_gave_it():
     standing = {"approval_id": "a1", "standing_id": "s1", "action": "drop_table", "uses": 3}
     receipt = fold(
         events(
@@ -328,24 +353,24 @@ SPENT = called("success", "c0", cost_usd="0.001", actual_usd="0.002")
 
 
 @every_row(
-    ("details", "told"),
+    ("details", "outcome"),
     [
         (
             {"detail": "dimension:cost", "budget": "session", "projected_usd": "0.012", "cap_usd": "0.005"},
-            "its next question could have cost up to $0.01; $0.003 was left of its cap.",
+            "the next model call could have cost up to $0.01; $0.003 of the cap was left.",
         ),
-        ({"detail": "dimension:tokens", "budget": "session"}, "its tokens were used up."),
+        ({"detail": "dimension:tokens", "budget": "session"}, "token budget exhausted."),
         (
             {"detail": "budget_spent", "budget": "agent:3", "projected_usd": "1.2", "cap_usd": "1"},
-            "its next question could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
+            "the next model call could have brought the budget agent:3 to $1.20, above its cap of $1.00.",
         ),
-        ({"detail": "dimension:cost", "budget": "session"}, "a budget had no room for its next question."),
-        ({}, "a budget had no room for its next question."),
+        ({"detail": "dimension:cost", "budget": "session"}, "no budget left for the next model call."),
+        ({}, "no budget left for the next model call."),
     ],
 )
-def test_an_end_for_want_of_money_says_what_was_needed_and_what_was_left(details, told):
+def test_outcome_over_budget_says_what_was_needed_and_left(details, outcome):
     receipt = fold(events(SPENT, called("denied", None, **details), OUT))
-    assert outcome_sentence(receipt) == f"It was stopped because {told}"
+    assert outcome_sentence(receipt) == f"Halted: {outcome}"
 
 
 @pytest.mark.django_db
@@ -359,7 +384,7 @@ def test_receipt_of_a_recorded_session():
 
 
 @pytest.mark.django_db
-def test_receipt_is_built_from_the_rows_of_its_chain_alone():
+def test_receipt_reads_only_the_rows_of_its_chain():
     record_session()
     with CaptureQueriesContext(connection) as queries:
         build_receipt(RUN)
@@ -375,7 +400,7 @@ def test_only_sessions_have_receipts(chain):
         build_receipt(chain)
 
 
-def test_an_unreadable_row_is_named(unguarded):
+def test_unreadable_row_is_named(unguarded):
     record_session()
     edit(RUN, 2, details=[])
     with pytest.raises(UnreadableRow, match=f"row 2 of chain {RUN}"):
@@ -388,11 +413,16 @@ def test_text_for_a_terminal():
     append(RUN, f"{S}tool_call", now=later(61), details={"tool": "notify", "outcome": "success", "cost_usd": "x"})
     text = receipt_text(build_receipt(RUN), {"user:7": "ada"})
     assert text.startswith(
-        f"Session {RUN}, for ada: a walk in five phases\nStarted by unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
+        f"Session {RUN}, for ada: five-phase run\nTrigger: unknown\nStarted 2026-05-04 09:00:00 UTC, ended "
     )
-    assert "It finished its work.\nCharged $0.02 of at most $5.00; 3 calls\n$0.016 booked for providers\n" in text
-    assert "Row 8 holds an amount that cannot be read." in text
-    assert (
-        "2026-05-04 09:00:00 UTC  ada           The run began: a walk in five phases, with a cap of 5.00 USD." in text
-    )
+    assert "Completed.\nCost: $0.02 approved, $0.016 reported by providers; cap $5.00; 3 calls\n" in text
+    assert "Row 8 has an unreadable amount." in text
+    assert "2026-05-04 09:00:00 UTC  ada           Run started: five-phase run, cost cap 5.00 USD." in text
     assert "for user:7" in receipt_text(build_receipt(RUN))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("cap", "shown"), [(None, "no cap"), ("a lot", "cap a lot")])
+def test_text_shows_a_missing_or_unreadable_cap(cap, shown):
+    record_session()
+    assert f"providers; {shown}; 2 calls\n" in receipt_text({**build_receipt(RUN), "max_cost_usd": cap})

@@ -10,7 +10,7 @@ from tests.audit.samples import NOW, RUN, call, later, row, start
 pytestmark = pytest.mark.django_db
 
 
-def test_first_row_starts_from_genesis_and_is_born_in_system():
+def test_first_row_starts_from_genesis_and_opens_its_chain():
     head = start(RUN)
     first, birth = row(RUN, 1), row(SYSTEM_CHAIN, 1)
     assert (first.prev_hash, first.hash) == (GENESIS, head.hash)
@@ -26,7 +26,7 @@ def test_rows_link_to_each_other():
     assert [found.prev_hash for found in rows] == [GENESIS, heads[0].hash, heads[1].hash]
 
 
-def test_what_is_read_back_has_the_hash_that_was_written():
+def test_stored_row_has_the_hash_of_its_columns():
     append(
         RUN,
         "autonomous_session.tool_call",
@@ -41,7 +41,7 @@ def test_what_is_read_back_has_the_hash_that_was_written():
     assert found.hash == event_hash(**{name: getattr(found, name) for name in names})
 
 
-def test_system_chain_has_no_birth():
+def test_system_chain_has_no_opening():
     append(SYSTEM_CHAIN, "model.accepted", now=NOW, details={"model": "m"})
     assert AuditEvent.objects.count() == 1
 
@@ -53,47 +53,47 @@ def test_end_of_a_chain_names_its_last_row():
     assert row(SYSTEM_CHAIN, 2).details == {"closed": RUN, "last_seq": 2, "last_hash": last.hash}
 
 
-def test_end_of_a_chain_takes_a_head_that_was_just_seen(django_assert_num_queries):
+def test_closing_accepts_a_known_head(django_assert_num_queries):
     last = start(RUN)
     with django_assert_num_queries(2):  # the head of `system`, the insert
         close_chain(RUN, now=later(9), after=last)
 
 
-def test_a_head_just_seen_saves_the_look_up(django_assert_num_queries):
+def test_known_head_saves_a_query(django_assert_num_queries):
     head = start(RUN)
     with django_assert_num_queries(1):
         append(RUN, "autonomous_session.halt_requested", now=NOW, after=head)
 
 
-def test_a_stale_head_is_found_out_and_replaced():
+def test_stale_head_is_replaced():
     stale = start(RUN)
     call(RUN, "started")
     assert append(RUN, "autonomous_session.halt_requested", now=NOW, after=stale).seq == 3
 
 
-def test_a_stale_empty_head_opens_no_second_chain():
+def test_stale_empty_head_opens_no_second_chain():
     start(RUN)
     assert append(RUN, "autonomous_session.halt_requested", now=NOW, after=EMPTY).seq == 2
     assert AuditEvent.objects.filter(kind="audit.chain_opened").count() == 1
 
 
-def test_gives_up_when_the_chain_never_stands_still(monkeypatch):
+def test_append_gives_up_after_many_conflicts(monkeypatch):
     stale = start(RUN)
     call(RUN, "started")
     monkeypatch.setattr(recorder, "MAX_TRIES", 3)
     monkeypatch.setattr(recorder, "chain_head", lambda chain: stale)
-    with pytest.raises(AuditContention, match="moved on 3 times"):
+    with pytest.raises(AuditContention, match="other writers were faster 3 times"):
         append(RUN, "autonomous_session.halt_requested", now=NOW)
 
 
 @pytest.mark.parametrize("name", ["actor", "subject", "request_id"])
-def test_labels_hold_no_sentences(name):
+def test_label_with_a_space_is_refused(name):
     with pytest.raises(ValueError, match=f"audit {name} 'two words' must be a label"):
         append(RUN, "autonomous_session.halt_requested", now=NOW, **{name: "two words"})
     assert not AuditEvent.objects.exists()
 
 
-def test_a_chain_whose_birth_cannot_be_written_is_not_begun():
+def test_chain_whose_opening_is_refused_is_not_started():
     with pytest.raises(ValueError, match="'session:two words' must be a label"):
         append("two words", "autonomous_session.halt_requested", now=NOW)
     assert not AuditEvent.objects.exists()
@@ -109,7 +109,7 @@ def test_head_of_an_empty_chain():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_joins_the_transaction_of_its_caller():
+def test_row_joins_the_transaction_of_its_caller():
     start(RUN)
     with transaction.atomic():
         call(RUN, "started")
@@ -120,7 +120,7 @@ def test_a_row_joins_the_transaction_of_its_caller():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_row_stays_when_its_caller_commits():
+def test_row_stays_when_its_caller_commits():
     with transaction.atomic():
         start(RUN)
     connection.close()
@@ -143,7 +143,7 @@ def skill_call(**given):
 @pytest.mark.parametrize(
     ("level", "rows"), [("SAFE", 0), ("MONITORED", 0), ("CONTROLLED", 1), ("RESTRICTED", 1), ("PRIVILEGED", 1)]
 )
-def test_skill_calls_from_controlled_upwards_are_recorded(level, rows):
+def test_skill_calls_of_level_controlled_and_above_are_recorded(level, rows):
     assert (skill_call(capability_level=level) is not None) == bool(rows)
     assert SkillAudit.objects.count() == rows
 

@@ -1,4 +1,4 @@
-"""Texts that hold no credential: ids, digests, prose about passwords, code that names keys. They stay as they are."""
+"""Texts that hold no credential: ids, digests, prose about passwords, code that names keys. They stay unchanged."""
 
 import base64
 import random

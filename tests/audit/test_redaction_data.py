@@ -117,7 +117,7 @@ def test_leaves_other_names_alone(name: str) -> None:
         {},
     ],
 )
-def test_leaves_what_plainly_is_no_credential(value: Any) -> None:
+def test_leaves_templates_and_markers(value: Any) -> None:
     assert redact_data({"password": value}) == {"password": value}
 
 

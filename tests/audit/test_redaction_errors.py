@@ -1,4 +1,4 @@
-"""Exceptions and log records leave without credentials, whatever they are made of."""
+"""Exceptions and log records are written without credentials."""
 
 import io
 import logging
@@ -93,7 +93,7 @@ def test_is_bounded() -> None:
     assert redact_exception(first) == "ValueError: a\ncaused by ValueError: b"
 
 
-def test_a_cut_does_not_bare_a_credential() -> None:
+def test_cut_does_not_expose_a_credential() -> None:
     text = redact_exception(ValueError("x" * (MESSAGE_LENGTH - 30) + " " + TOKENS[0]))
     assert TOKENS[0][:8] not in text
 
@@ -177,7 +177,7 @@ def test_redacts_a_formatted_exception_and_is_idempotent() -> None:
     assert TOKENS[1] not in str(record.exc_text)
 
 
-def test_exception_of_the_moment_is_covered(log: tuple[logging.Logger, io.StringIO]) -> None:
+def test_current_exception_is_redacted(log: tuple[logging.Logger, io.StringIO]) -> None:
     logger, written = log
     try:
         raise OSError(TOKENS[3])

@@ -1,4 +1,4 @@
-"""Known values are masked in every encoding; markers tell nothing and are never marked again."""
+"""Known values are masked in every encoding; markers reveal nothing and are never marked again."""
 
 import base64
 import json

@@ -85,7 +85,7 @@ def best(text: str, runs: int = 3) -> float:
 
 
 @pytest.mark.parametrize(("size", "most"), [(50_000, 0.4), pytest.param(1_000_000, 1, marks=pytest.mark.stress)])
-def test_a_line_made_to_be_slow_is_bounded(size: int, most: float) -> None:
+def test_slow_line_is_bounded(size: int, most: float) -> None:
     lines = {unit: (unit * (size // len(unit) + 1))[:size] for unit in UNITS}
     # A busy machine may need a second try.
     assert [unit for unit, line in lines.items() if all(seconds(line) > most for _ in range(3))] == []
@@ -130,7 +130,7 @@ def test_no_fuzzed_text_takes_longer_than_50_ms(number: int) -> None:
     assert slow == []
 
 
-def test_a_text_that_is_nothing_but_candidates_is_masked_whole() -> None:
+def test_text_of_candidates_only_is_masked_whole() -> None:
     text = "password=get( " * 10_000
     result = redact(text)
     assert re.fullmatch(r"\[redacted:text:[0-9a-f]{4}\]", result)

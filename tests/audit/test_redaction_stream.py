@@ -1,4 +1,4 @@
-"""A credential split over pieces is still masked, and little is held back."""
+"""A credential split over chunks is still masked, and little is held back."""
 
 import random
 
@@ -80,7 +80,7 @@ def test_hold_back_is_bounded_and_masks_behind_a_long_line(filler: str) -> None:
     assert len("".join(output)) > len(text) * 0.9
 
 
-def test_an_endless_value_is_masked_whole() -> None:
+def test_endless_value_is_masked_whole() -> None:
     value = made("{A1000}", SOURCE) * (LIMIT * 3 // 1000)
     stream = StreamRedactor()
     text = f"a password={value} end"
@@ -90,7 +90,7 @@ def test_an_endless_value_is_masked_whole() -> None:
     assert value[:8] not in output
 
 
-def test_a_value_at_the_cut_keeps_its_name() -> None:
+def test_value_at_the_cut_keeps_its_name() -> None:
     value = made("{A400}", SOURCE)
     text = "x" * (LIMIT - TAIL) + f",password={value}&next=" + "y" * (TAIL - 200)
     stream = StreamRedactor()

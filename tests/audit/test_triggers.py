@@ -65,7 +65,7 @@ if connection.vendor == "postgresql":
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_refuses_to_change_what_is_written(attempt):
+def test_rows_cannot_be_changed_or_deleted(attempt):
     record_session()
     audited_call()
     before = list(AuditEvent.objects.order_by("id").values()), list(SkillAudit.objects.values())
@@ -74,7 +74,7 @@ def test_refuses_to_change_what_is_written(attempt):
     assert (list(AuditEvent.objects.order_by("id").values()), list(SkillAudit.objects.values())) == before
 
 
-def test_triggers_are_there_during_tests():
+def test_triggers_exist_during_tests():
     query = {
         "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'audit_%%'",
         "postgresql": "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'audit_%%'",
@@ -87,7 +87,7 @@ def test_triggers_are_there_during_tests():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_triggers_are_there_in_transactional_tests():
+def test_triggers_exist_in_transactional_tests():
     record_session()
     with pytest.raises(DatabaseError, match=models.MESSAGE):
         AuditEvent.objects.update(actor="user:8")
@@ -100,7 +100,7 @@ def test_installing_twice_is_harmless():
         AuditEvent.objects.update(actor="user:8")
 
 
-def test_removing_lets_the_owner_edit(unguarded):
+def test_rows_can_be_edited_after_the_triggers_are_removed(unguarded):
     record_session()
     assert AuditEvent.objects.filter(seq=1, chain=RUN).update(actor="user:8") == 1
 

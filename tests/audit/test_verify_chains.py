@@ -1,4 +1,4 @@
-"""Tampering with the rows, seen without checkpoints. The triggers are dropped first: evidence is what is left then."""
+"""Tampering with rows, found without checkpoints. The tests drop the triggers first, as an attacker would."""
 
 import random
 
@@ -61,18 +61,18 @@ def first_problem():
 
 
 @pytest.mark.django_db
-def test_an_empty_record_is_verified():
+def test_empty_audit_log_is_verified():
     report = verify_record()
     assert (report.verified, report.rows, report.chains, report.checkpoints) == (True, 0, 0, None)
 
 
-def test_an_untouched_record_is_verified(record):
+def test_untouched_audit_log_is_verified(record):
     report = verify_record()
     assert (report.problems, report.further, report.rows, report.chains) == ([], 0, 20, 3)
 
 
 @pytest.mark.parametrize("column", EDITS)
-def test_an_edit_of_any_column_of_any_row_is_seen(record, column):
+def test_edit_of_any_column_of_any_row_is_found(record, column):
     for found in AuditEvent.objects.all():
         with transaction.atomic():
             AuditEvent.objects.filter(pk=found.pk).update(**EDITS[column](found))
@@ -84,7 +84,7 @@ def test_an_edit_of_any_column_of_any_row_is_seen(record, column):
 
 @pytest.mark.stress
 @pytest.mark.parametrize("column", EDITS)
-def test_an_edit_of_any_column_of_100_random_rows_is_seen(unguarded, column):
+def test_edit_of_any_column_of_100_random_rows_is_found(unguarded, column):
     for number in range(20):
         record_session(f"run-{number}", calls=random.randint(1, 20))
     for found in random.sample(list(AuditEvent.objects.all()), 100):
@@ -94,12 +94,12 @@ def test_an_edit_of_any_column_of_100_random_rows_is_seen(unguarded, column):
             transaction.set_rollback(True)
 
 
-def test_the_number_that_the_database_gives_a_row_is_no_part_of_the_record(record):
+def test_database_id_of_a_row_is_not_hashed(record):
     edit(RUN, 3, id=1_000_000)
     assert verify_record().verified
 
 
-def test_an_edit_names_the_row(record):
+def test_edit_names_the_row(record):
     edit(RUN, 3, actor="user:666")
     problem = first_problem()
     assert (problem.chain, problem.seq, problem.id) == (RUN, 3, row(RUN, 3).id)
@@ -108,7 +108,7 @@ def test_an_edit_names_the_row(record):
     )
 
 
-def test_an_edit_that_was_hashed_again_breaks_the_next_link(record):
+def test_rehashed_edit_breaks_the_next_link(record):
     edit(RUN, 3, actor="user:666")
     hash_again(RUN, 3)
     problem = first_problem()
@@ -116,23 +116,23 @@ def test_an_edit_that_was_hashed_again_breaks_the_next_link(record):
     assert "does not link to row 3" in problem.what
 
 
-def test_a_chain_that_was_hashed_again_is_not_the_one_that_system_knows(record):
+def test_rehashed_chain_differs_from_its_opening_in_system(record):
     edit(RUN, 1, actor="user:666")
     hash_chain_again(RUN)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 1)
-    assert "its first row is not the one that row 3 of `system` tells of" in problem.what
+    assert "its first row is not the one that row 3 of `system` names" in problem.what
 
 
-def test_a_closed_chain_that_was_hashed_again_from_its_middle_has_another_end(record):
+def test_closed_chain_rehashed_from_its_middle_is_found(record):
     edit(RUN, 3, actor="user:666")
     hash_chain_again(RUN)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 7)
-    assert "row 4 of `system` ended it at row 7" in problem.what
+    assert "row 4 of `system` closed it at row 7" in problem.what
 
 
-def test_the_first_bad_row_of_each_chain_is_named_and_the_rest_counted(record):
+def test_first_bad_row_of_each_chain_is_named_and_the_rest_counted(record):
     for seq in (2, 4, 5):
         edit(RUN, seq, actor="user:666")
     edit(OTHER, 6, actor="user:666")
@@ -141,34 +141,34 @@ def test_the_first_bad_row_of_each_chain_is_named_and_the_rest_counted(record):
     assert report.further == 2
 
 
-def test_a_deleted_row_is_seen(record):
+def test_deleted_row_is_found(record):
     remove(chain=RUN, seq=4)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 5)
     assert "it follows row 3" in problem.what
 
 
-def test_a_deleted_first_row_is_seen(record):
+def test_deleted_first_row_is_found(record):
     remove(chain=RUN, seq=1)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 2)
     assert "row 1 is missing" in problem.what
 
 
-def test_a_deletion_that_was_numbered_again_is_seen(record):
+def test_renumbered_deletion_is_found(record):
     remove(chain=RUN, seq=4)
     for seq in (5, 6, 7):
         edit(RUN, seq, seq=seq - 1)
     assert "does not link to row 3" in first_problem().what
 
 
-def test_a_first_row_that_starts_elsewhere_is_seen(record):
+def test_first_row_that_starts_elsewhere_is_found(record):
     edit(RUN, 1, prev_hash="6" * 64)
     hash_again(RUN, 1)
-    assert "does not start from the empty chain" in first_problem().what
+    assert "does not start from an empty chain" in first_problem().what
 
 
-def test_an_inserted_row_is_seen(record):
+def test_inserted_row_is_found(record):
     for seq in (7, 6, 5, 4):
         edit(RUN, seq, seq=seq + 1)
     copy = row(RUN, 3)
@@ -179,17 +179,17 @@ def test_an_inserted_row_is_seen(record):
     assert (problem.chain, problem.seq) == (RUN, 5)
 
 
-def test_a_row_that_stands_twice_is_seen(record):
+def test_duplicate_row_is_found(record):
     for statement in WITHOUT_UNIQUENESS[connection.vendor]:
         sql(statement)
     copy = row(RUN, 3)
     copy.pk = 1_000_000
     copy.save(force_insert=True)
     problem = first_problem()
-    assert (problem.seq, problem.what) == (3, "a row with this number stands twice")
+    assert (problem.seq, problem.what) == (3, "this row number occurs twice")
 
 
-def test_swapped_rows_are_seen(record):
+def test_swapped_rows_are_found(record):
     edit(RUN, 3, seq=1_003)
     edit(RUN, 4, seq=3)
     edit(RUN, 1_003, seq=4)
@@ -197,45 +197,43 @@ def test_swapped_rows_are_seen(record):
     assert (problem.chain, problem.seq) == (RUN, 3)
 
 
-def test_swapped_contents_are_seen(record):
+def test_swapped_contents_are_found(record):
     edit(RUN, 3, details=row(RUN, 5).details)
     assert (first_problem().chain, first_problem().seq) == (RUN, 3)
 
 
-def test_the_cut_tail_of_a_closed_chain_is_seen(record):
+def test_cut_tail_of_a_closed_chain_is_found(record):
     remove(chain=RUN, seq__gte=6)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 5)
-    assert "ended it at row 7" in problem.what
+    assert "closed it at row 7" in problem.what
 
 
-def test_a_row_after_the_end_of_its_chain_is_seen(record):
+def test_row_after_the_end_of_its_chain_is_found(record):
     call(RUN, "started")
     problem = first_problem()
     assert (problem.chain, problem.seq) == (RUN, 8)
-    assert "ended it at row 7" in problem.what
+    assert "closed it at row 7" in problem.what
 
 
-def test_a_dropped_chain_is_seen(record):
+def test_dropped_chain_is_found(record):
     remove(chain=RUN)
     report = verify_record()
-    assert str(report.problems[0]) == (
-        f"chain {RUN}: row 3 of `system` tells of its beginning, but it has no rows: it was dropped"
-    )
+    assert str(report.problems[0]) == (f"chain {RUN}: row 3 of `system` opens it, but it has no rows: it was dropped")
     assert len(report.problems) == 1
 
 
-def test_a_chain_without_a_beginning_in_system_is_seen(record):
+def test_chain_without_an_opening_is_found(record):
     remove(chain=SYSTEM_CHAIN)
     report = verify_record()
     assert {problem.chain for problem in report.problems} == {RUN, OTHER}
     assert "no row in `system`" in report.problems[0].what
 
 
-def test_an_end_of_a_chain_that_never_was_is_seen(unguarded):
+def test_closing_of_an_unknown_chain_is_found(unguarded):
     close_chain("nobody", now=NOW)
     problem = first_problem()
-    assert (problem.chain, "ends it, but it has no rows" in problem.what) == ("nobody", True)
+    assert (problem.chain, "closes it, but it has no rows" in problem.what) == ("nobody", True)
 
 
 @pytest.mark.parametrize(
@@ -245,25 +243,25 @@ def test_an_end_of_a_chain_that_never_was_is_seen(unguarded):
         ("audit.chain_closed", {"closed": RUN, "last_seq": 6, "last_hash": "6"}, "closed"),
     ],
 )
-def test_a_second_birth_or_end_is_seen(record, kind, details, word):
+def test_second_opening_or_closing_is_found(record, kind, details, word):
     append(SYSTEM_CHAIN, kind, now=NOW, details=details)
     problem = first_problem()
     assert (problem.chain, problem.seq) == (SYSTEM_CHAIN, 5)
     assert f"chain {RUN} is {word} a second time" in problem.what
 
 
-def test_a_kind_outside_the_vocabulary_is_seen(record):
+def test_unknown_kind_is_found(record):
     edit(RUN, 7, kind="autonomous_session.danced")
     hash_again(RUN, 7)
-    assert first_problem().what == "kind 'autonomous_session.danced' is not in the vocabulary"
+    assert first_problem().what == "unknown kind 'autonomous_session.danced'"
 
 
-def test_details_that_are_no_object_are_seen(record):
+def test_details_that_are_no_object_are_found(record):
     edit(RUN, 3, details=["x"])
-    assert first_problem().what == f"it cannot be read: row 3 of chain {RUN} holds details that are no object"
+    assert first_problem().what == f"it cannot be read: row 3 of chain {RUN} holds details that are not an object"
 
 
-def test_an_unreadable_row_of_system_is_seen(record):
+def test_unreadable_row_of_system_is_found(record):
     edit(SYSTEM_CHAIN, 3, details=[])
     report = verify_record()
     assert {(problem.chain, problem.seq) for problem in report.problems} == {(SYSTEM_CHAIN, 3), (RUN, 1)}
@@ -277,7 +275,7 @@ SQLITE_DAMAGE = {
     "a time that is none": ("at", "yesterday", "no readable time"),
     "a month that is none": ("at", "2026-13-01 00:00:00", "no readable time"),
     "a time with a zone": ("at", "2026-05-04 09:00:01+05:00", "no readable time"),
-    "a row number that is none": ("seq", "two", "what stood between is missing"),
+    "a row number that is none": ("seq", "two", "the rows between are missing"),
 }
 
 
@@ -291,52 +289,52 @@ if connection.vendor == "sqlite":  # PostgreSQL refuses to store such values
         assert any(words in problem.what for problem in verify_record().problems)
 
 
-def test_progress_is_told(record, monkeypatch):
+def test_progress_is_reported(record, monkeypatch):
     told = []
     monkeypatch.setattr("audit.verify.PROGRESS_ROWS", 8)
     verify_record(progress=told.append)
     assert told == [8, 16]
 
 
-def test_the_walk_is_one_query(record, django_assert_num_queries):
+def test_verification_is_one_query(record, django_assert_num_queries):
     with django_assert_num_queries(1):
         verify_record()
 
 
-def test_one_chain_is_verified_with_its_birth_and_end(record, django_assert_num_queries):
+def test_one_chain_is_verified_with_its_opening_and_closing(record, django_assert_num_queries):
     with django_assert_num_queries(2):
         report = verify_chain(RUN)
     assert (report.verified, report.rows) == (True, 7)
 
 
-def test_one_chain_that_was_edited_is_seen(record):
+def test_edited_chain_is_found_when_verified_alone(record):
     edit(RUN, 3, actor="user:666")
     assert [problem.seq for problem in verify_chain(RUN).problems] == [3]
 
 
-def test_one_chain_that_was_hashed_again_is_seen(record):
+def test_rehashed_chain_is_found_when_verified_alone(record):
     edit(RUN, 1, actor="user:666")
     hash_chain_again(RUN)
     assert [problem.seq for problem in verify_chain(RUN).problems] == [1]
 
 
-def test_one_chain_whose_birth_was_edited_is_seen(record):
+def test_edited_opening_is_found_when_a_chain_is_verified_alone(record):
     edit(SYSTEM_CHAIN, 3, actor="user:666")
     assert [(problem.chain, problem.seq) for problem in verify_chain(RUN).problems] == [(SYSTEM_CHAIN, 3)]
 
 
-def test_one_chain_without_a_birth_is_seen(record):
+def test_missing_opening_is_found_when_a_chain_is_verified_alone(record):
     remove(chain=SYSTEM_CHAIN)
     assert [problem.chain for problem in verify_chain(RUN).problems] == [RUN]
 
 
-def test_the_system_chain_is_verified_by_its_links(record):
+def test_system_chain_is_verified_by_its_links(record):
     assert verify_chain(SYSTEM_CHAIN).verified
     edit(SYSTEM_CHAIN, 2, actor="user:666")
     assert [problem.seq for problem in verify_chain(SYSTEM_CHAIN).problems] == [2]
 
 
-def test_a_running_chain_is_verified(unguarded):
+def test_running_chain_is_verified(unguarded):
     start(RUN)
     call(RUN, "started", second=5)
     assert verify_chain(RUN).verified

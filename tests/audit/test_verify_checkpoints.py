@@ -1,4 +1,4 @@
-"""What only a checkpoint shows: rows that are gone without a trace. And tampering with the checkpoint file itself."""
+"""Tampering that only checkpoints show: rows cut from the end. And tampering with the checkpoint file."""
 
 import json
 
@@ -36,21 +36,21 @@ def rewrite(head, change):
     head.write_text("".join(f"{line}\n" for line in lines))
 
 
-def test_an_untouched_record_is_verified(head):
+def test_untouched_audit_log_is_verified(head):
     call(RUN, "success")
     report = verify_record(head=head)
     assert (report.problems, report.warnings, report.checkpoints) == ([], [], 3)
 
 
-def test_a_cut_tail_is_seen(head):
+def test_cut_tail_is_found(head):
     remove(chain=RUN, seq=4)
     assert verify_record().verified
     found = problems(head)
     assert (found[0].chain, found[0].seq, found[0].line) == (RUN, 4, 3)
-    assert "the checkpoint in line 3 saw it" in str(found[0])
+    assert "the checkpoint in line 3 signed it" in str(found[0])
 
 
-def test_a_cut_tail_of_system_is_seen(head):
+def test_cut_tail_of_system_is_found(head):
     start("newest")
     write_checkpoint(now=later(9))
     remove(chain="newest")
@@ -63,14 +63,14 @@ def test_a_cut_tail_of_system_is_seen(head):
     }
 
 
-def test_a_dropped_chain_is_seen(head):
+def test_dropped_chain_is_found(head):
     remove(chain=RUN)
     report = verify_record(head=head)
     assert [problem.chain for problem in report.problems] == [RUN, None]
     assert "it has no rows" in report.problems[0].what
 
 
-def test_a_chain_dropped_together_with_its_rows_in_system_is_seen(head):
+def test_chain_dropped_with_its_rows_in_system_is_found(head):
     remove(chain=OTHER)
     remove(chain=SYSTEM_CHAIN, subject=f"session:{OTHER}")
     hash_chain_again(SYSTEM_CHAIN)
@@ -78,7 +78,7 @@ def test_a_chain_dropped_together_with_its_rows_in_system_is_seen(head):
     assert SYSTEM_CHAIN in {problem.chain for problem in problems(head)}
 
 
-def test_a_chain_that_was_hashed_again_whole_is_seen(head):
+def test_chain_rehashed_from_the_start_is_found(head):
     edit(RUN, 1, actor="user:666")
     hash_chain_again(RUN)
     edit(SYSTEM_CHAIN, 3, details={"opened": RUN, "first_hash": row(RUN, 1).hash})
@@ -87,20 +87,20 @@ def test_a_chain_that_was_hashed_again_whole_is_seen(head):
     assert {problem.chain for problem in problems(head)} == {RUN, SYSTEM_CHAIN}
 
 
-def test_a_rewriting_before_a_later_checkpoint_is_seen(head):
+def test_rewrite_before_a_later_checkpoint_is_found(head):
     edit(RUN, 4, actor="user:666")
     hash_chain_again(RUN)
     write_checkpoint(now=later(9))
     assert [(problem.chain, problem.seq, problem.line) for problem in problems(head)] == [(RUN, 4, 3)]
 
 
-def test_fewer_rows_than_were_counted_are_seen(head):
+def test_fewer_rows_than_counted_are_found(head):
     remove(chain=OTHER)
     report = verify_record(head=head)
-    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, and 7 are left"
+    assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, now there are 7"
 
 
-def test_rows_added_during_the_walk_are_no_loss(head, monkeypatch):
+def test_rows_added_during_verification_are_no_loss(head, monkeypatch):
     walked = AuditEvent.objects.exclude(chain=RUN, seq=4).exclude(chain=RUN, seq=3)
     monkeypatch.setattr(AuditEvent.objects, "all", lambda: walked)
     assert problems(head) == []
@@ -116,7 +116,7 @@ def test_many_heads_are_looked_up_in_batches(head, monkeypatch):
     assert "many-3" in {problem.chain for problem in problems(head)}
 
 
-def test_a_head_that_rests_is_looked_up_once(head, django_assert_num_queries):
+def test_unchanged_head_is_looked_up_once(head, django_assert_num_queries):
     for number in range(20):
         write_checkpoint(now=later(10 + number))
     with django_assert_num_queries(2):  # the walk, the heads
@@ -124,7 +124,7 @@ def test_a_head_that_rests_is_looked_up_once(head, django_assert_num_queries):
 
 
 @pytest.mark.parametrize("name", ["at", "n", "rows", "last_id", "system", "open", "prev", "signature"])
-def test_an_edit_of_any_field_of_a_line_is_seen(head, name):
+def test_edit_of_any_field_of_a_line_is_found(head, name):
     def change(lines):
         lines[1] = json.dumps({**json.loads(lines[1]), name: "666"}, sort_keys=True, separators=(",", ":"))
 
@@ -136,28 +136,28 @@ def test_an_edit_of_any_field_of_a_line_is_seen(head, name):
     assert verify_record(head=head).further == 0
 
 
-def test_another_key_is_seen(head, settings):
+def test_line_signed_with_another_key_is_found(head, settings):
     settings.LQOPS_AUDIT_KEY = "another key"
     report = verify_record(head=head)
     assert (report.problems[0].line, report.further, report.checkpoints) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("line", [0, 1])
-def test_a_removed_line_is_seen(head, line):
+def test_removed_line_is_found(head, line):
     rewrite(head, lambda lines: lines.pop(line))
     found = problems(head)
     assert str(found[0]) == (
-        f"checkpoint file, line {line + 1}: checkpoint {line + 2} stands where {line + 1} belongs: "
+        f"checkpoint file, line {line + 1}: found checkpoint {line + 2}, expected {line + 1}: "
         "lines were removed or moved"
     )
 
 
-def test_swapped_lines_are_seen(head):
+def test_swapped_lines_are_found(head):
     rewrite(head, lambda lines: lines.reverse())
     assert problems(head)[0].line == 1
 
 
-def test_a_line_that_was_signed_for_another_place_is_seen(head, checkpoint_file, tmp_path):
+def test_line_signed_for_another_place_is_found(head, checkpoint_file, tmp_path):
     write_checkpoint(now=later(5), path=tmp_path / "other")
     write_checkpoint(now=later(6), path=tmp_path / "other")
     foreign = (tmp_path / "other").read_text().splitlines()[1]
@@ -165,36 +165,36 @@ def test_a_line_that_was_signed_for_another_place_is_seen(head, checkpoint_file,
     assert problems(head)[0].line == 2
 
 
-def test_a_damaged_last_line_is_reported(head):
+def test_damaged_last_line_is_reported(head):
     head.write_bytes(head.read_bytes()[:-50])
     found = problems(head)
     assert (found[0].line, found[0].what[:13]) == (3, "it is damaged")
 
 
-def test_a_damaged_line_that_the_next_checkpoint_vouches_for_is_a_note(head):
+def test_damaged_line_confirmed_by_the_next_checkpoint_is_a_note(head):
     head.write_bytes(head.read_bytes()[:-50])
     write_checkpoint(now=later(9))
     report = verify_record(head=head)
     assert (report.verified, report.checkpoints) == (True, 3)
     assert report.warnings == [
-        "checkpoint file, line 4: a crash left the line before it half-written; this checkpoint vouches for that"
+        "checkpoint file, line 4: a crash left the line before it half-written; this checkpoint confirms it"
     ]
 
 
 @pytest.mark.parametrize("text", ["rubbish", ""])
-def test_text_that_was_put_between_lines_is_seen(head, text):
+def test_text_inserted_between_lines_is_found(head, text):
     rewrite(head, lambda lines: lines.insert(1, text))
     assert (problems(head)[0].line, "damaged text" in problems(head)[0].what) == (3, True)
 
 
-def test_a_damaged_line_that_was_tidied_away_is_seen(head):
+def test_removed_damaged_line_is_found(head):
     head.write_bytes(head.read_bytes()[:-50])
     write_checkpoint(now=later(9))
     rewrite(head, lambda lines: lines.pop(2))
     assert problems(head)[0].line == 3
 
 
-def test_a_forged_last_line_is_seen_once(head):
+def test_forged_last_line_is_seen_once(head):
     rewrite(head, lambda lines: lines.append("{}"))
     report = verify_record(head=head)
     assert ([problem.line for problem in report.problems], report.further) == ([4], 0)

@@ -1,5 +1,3 @@
-"""The page of a receipt: who may read it, and what it shows."""
-
 import pytest
 from django.contrib.auth.models import AnonymousUser, Permission, User
 
@@ -52,7 +50,7 @@ def test_owner_auditor_and_superuser_may_read(client, owner, auditor, admin_user
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
-def test_view_is_recorded_unless_by_the_owner(client, owner, auditor, address):
+def test_a_look_by_somebody_else_is_on_record_and_the_owner_s_is_not(client, owner, auditor, address):
     start(RUN, owner_id=owner.pk)
     page(client, owner, address)
     assert not AuditEvent.objects.filter(kind="session.viewed").exists()
@@ -62,25 +60,25 @@ def test_view_is_recorded_unless_by_the_owner(client, owner, auditor, address):
 
 
 @pytest.mark.parametrize("address", [PAGE, JSON])
-def test_others_get_the_same_404_as_for_no_session(client, owner, stranger, address):
+def test_a_stranger_learns_nothing(client, owner, stranger, address):
     start(RUN, owner_id=owner.pk)
     assert page(client, stranger, address)[0].status_code == 404
     assert page(client, stranger, address.replace(RUN, "nobody"))[0].status_code == 404
 
 
 @pytest.mark.parametrize("chain", ["nobody", SYSTEM_CHAIN])
-def test_unknown_chain_has_no_receipt(client, admin_user, chain):
+def test_no_receipt_for_what_is_no_session(client, admin_user, chain):
     start(RUN)
     assert page(client, admin_user, f"/receipts/{chain}/")[0].status_code == 404
 
 
-def test_session_without_an_owner_is_for_auditors(client, stranger):
+def test_nobody_owns_a_session_without_an_owner(client, stranger):
     append(RUN, "autonomous_session.halt_requested", now=later(0))
     assert page(client, stranger)[0].status_code == 404
     assert not may_read_receipt(AnonymousUser(), {"owner_id": None})
 
 
-def test_receipt_is_read_only(admin_client):
+def test_only_reading_is_offered(admin_client):
     start(RUN)
     assert admin_client.post(PAGE).status_code == 405
     assert admin_client.delete(JSON).status_code == 405
@@ -92,7 +90,7 @@ def test_json_is_the_receipt(admin_client):
     assert (receipt["session_id"], receipt["status"], receipt["rows"]) == (RUN, "completed", 7)
 
 
-def test_page_shows_the_whole_run(client, owner, auditor):
+def test_page_tells_the_story(client, owner, auditor):
     asked = {"trigger_kind": "manual", "trigger_ref": "nightly", "asked_by": f"user:{auditor.pk}"}
     start(RUN, owner_id=owner.pk, agent_id=3, restarted_from="old-run", **asked)
     call(RUN, "denied", call_id="c0", name="wire", detail="budget_busy")
@@ -113,52 +111,52 @@ def test_page_shows_the_whole_run(client, owner, auditor):
     response, text = page(client, auditor)
     assert response.status_code == 200
     for words in (
-        "It was stopped by a person.",
-        "A walk in five phases, by agent no. 3",
-        f"Hand, asked for by anna (user {auditor.pk}); trigger <code>nightly</code>",
+        "Halted by a person.",
+        "Five-phase run, agent no. 3",
+        f"Manual run, by anna (user {auditor.pk}); <code>nightly</code>",
         "old-run",
         f"olga (user {owner.pk})",
         "4 May 2026, 09:00:00 UTC",
         "4 May 2026, 09:00:08 UTC",
-        "0.250000 USD approved of 5.00 USD; 0.200000 USD reported by providers",
-        "The skill wire: refused, other calls held the money",
+        "0.250000 USD approved, 0.200000 USD reported by providers; cap 5.00 USD",
+        "Skill wire: refused, budget reserved by other calls",
         f"Approved: send. By anna (user {auditor.pk}).",
-        "Approval was requested: send.</li>",
+        "Approval requested: send.</li>",
         "A halt was requested. By user:999999.",
-        "nobody knows whether it happened, in flight when the run was halted; anna",
+        "outcome unknown, in flight at the halt; anna",
         f"(user {auditor.pk}) decided: happened",
-        "still running, in flight when the run was halted",
-        "Verified: 10 of 10 events intact.",
+        "still running, in flight at the halt",
+        "Verified: 10 of 10 events intact",
         chain_head(RUN).hash,
     ):
         assert words in text, words
 
 
-def test_page_shows_a_denied_notification_and_its_approver(client, owner, auditor):
+def test_page_tells_of_a_notice_that_was_denied_and_of_whom_it_waited_for(client, owner, auditor):
     start(RUN, owner_id=owner.pk, trigger_kind="manual", asked_by="command")
     append(RUN, "approval.requested", now=later(1), details={"approval_id": 5, "action": "notify"})
     call(RUN, "approval_pending", second=1, call_id="c1", tool="notify")
     text = page(client, owner)[1]
     assert "Refused calls" not in text
-    assert "Hand, asked for by the command line" in text
+    assert "Manual run, by the command line" in text
     append(RUN, "approval.rejected", now=later(2), actor=f"user:{auditor.pk}", details={"approval_id": 5})
     append(RUN, "autonomous_session.completed", now=later(3), details={"reason": "completed"})
-    told = f"but for what was not approved: a notice to the owner (denied by anna (user {auditor.pk}))."
+    told = f"Completed, without: notification (denied by anna (user {auditor.pk}))."
     assert told in page(client, owner)[1]
 
 
 def test_page_of_a_running_session(client, owner):
     start(RUN, owner_id=owner.pk)
     text = page(client, owner)[1]
-    assert "It has not ended yet." in text
+    assert "Still running." in text
     assert "<dd>not yet</dd>" in text
 
 
-def test_page_says_when_the_log_was_changed(admin_client, unguarded):
+def test_page_says_when_the_record_was_changed(admin_client, unguarded):
     record_session()
     edit(RUN, 2, actor="user:666")
     text = admin_client.get(PAGE).content.decode()
-    assert "This audit log was changed after it was written." in text
+    assert "The audit log was changed after it was written." in text
     assert "row 2" in text
     assert "Verified" not in text
 
@@ -166,13 +164,10 @@ def test_page_says_when_the_log_was_changed(admin_client, unguarded):
 def test_page_says_which_amounts_cannot_be_read(admin_client):
     start(RUN)
     call(RUN, "success", cost_usd="x")
-    assert (
-        "Row 2 holds an amount that cannot be read. Not included in the totals."
-        in admin_client.get(PAGE).content.decode()
-    )
+    assert "Row 2 has an unreadable amount. The totals leave it out." in admin_client.get(PAGE).content.decode()
 
 
-def test_unreadable_log_is_shown_to_auditors_only(client, owner, admin_user, unguarded):
+def test_an_unreadable_record_is_said_to_auditors_alone(client, owner, admin_user, unguarded):
     start(RUN, owner_id=owner.pk)
     edit(RUN, 1, details=[])
     response, text = page(client, admin_user)
@@ -212,7 +207,7 @@ def test_page_takes_a_fixed_number_of_queries(client, auditor, django_assert_num
         client.get(PAGE)
 
 
-def test_owner_without_staff_status_reads_the_receipt(client, owner):
+def test_an_owner_who_is_no_staff_signs_in_and_reads_the_receipt(client, owner):
     start(RUN, owner_id=owner.pk)
     assert "Sign in" in client.get(PAGE, follow=True).content.decode()
     wrong = client.post("/login/", {"username": "olga", "password": "wrong", "next": PAGE})

@@ -1,4 +1,4 @@
-"""The addresses that the record's pages need: their own, the admin's, and where to sign in."""
+"""URLs that the pages of the audit log need: their own, the admin's, and the sign-in."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView

@@ -41,7 +41,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
     expect(admin.page.get_by_role("button", name="Approve once")).to_have_count(0)
     admin.open_session("approved.md")
     admin.until(admin.chip("completed"))
-    expect(admin.page.get_by_role("listitem").filter(has_text="A notice to the owner").last).to_contain_text("success")
+    expect(admin.page.get_by_role("listitem").filter(has_text="Notification").last).to_contain_text("success")
     expect(notices_of(admin, session)).to_have_count(1)
 
 
@@ -55,9 +55,9 @@ def test_denied_call_is_never_made(admin):
     expect(admin.page.get_by_text("Denied. The run continues without the call.")).to_be_visible()
     admin.open_session("denied.md")
     admin.until(admin.page.get_by_role("link", name="Run again"))
-    expect(
-        admin.page.get_by_role("listitem").filter(has_text="A notice to the owner").filter(has_text="success")
-    ).to_have_count(0)
+    expect(admin.page.get_by_role("listitem").filter(has_text="Notification").filter(has_text="success")).to_have_count(
+        0
+    )
     expect(notices_of(admin, session)).to_have_count(0)
 
 

@@ -41,8 +41,8 @@ def test_session_page_shows_phases_calls_and_findings(admin):
     phases = admin.page.locator(".lq-line .phase")
     expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
     calls = admin.card("Timeline")
-    expect(calls.get_by_role("link", name="Reading documents")).to_be_visible()
-    expect(calls.get_by_role("listitem").filter(has_text="A question to the model")).to_contain_text("approved")
+    expect(calls.get_by_role("link", name="Document search")).to_be_visible()
+    expect(calls.get_by_role("listitem").filter(has_text="Model call")).to_contain_text("approved")
     liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
     expect(liability.locator("blockquote")).to_contain_text("limited to 50 % of the annual fees")
     expect(liability).to_contain_text("Quote verified")
@@ -62,9 +62,9 @@ def test_receipt_is_verified(admin):
 
     expect(admin.page.get_by_role("heading", name="Receipt")).to_be_visible()
     expect(admin.page.locator("body")).to_contain_text(session)
-    expect(admin.page.get_by_text("events intact")).to_be_visible()
-    asked = admin.page.get_by_role("row").filter(has_text="A question to the model")
-    expect(asked).to_contain_text("done")
+    expect(admin.page.get_by_text("Verified: ")).to_be_visible()
+    asked = admin.page.get_by_role("row").filter(has_text="Model call")
+    expect(asked).to_contain_text("succeeded")
     admin.shoot("receipt")
 
 

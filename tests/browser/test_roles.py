@@ -21,7 +21,7 @@ def test_viewer_sees_sessions_and_no_actions(enter, product):
     room.open_session("policy-memo.md")
     room.until(room.chip("waiting for approval"))
 
-    expect(room.card("Timeline")).to_contain_text("A question to the model")
+    expect(room.card("Timeline")).to_contain_text("Model call")
     for name in ("Halt run", "Run again", "Decide"):
         expect(room.page.get_by_role("link", name=name, exact=True)).to_have_count(0)
     here = room.page.url.rstrip("/").removesuffix("/change")

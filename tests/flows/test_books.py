@@ -50,7 +50,7 @@ def many_calls(count, seed):
     sessions = [make_session(agent=agent, owner=agent.owner, max_cost_usd=Decimal(1_000)) for _ in range(5)]
     steps = scripted(rng, count)
     asked = {"model": MODEL, "prompt": "Is it in order?", "max_tokens": 64}
-    with serving(MODEL, ScriptedProvider(steps)) as model, patch("agents.guard.metering.Meter._sit_out"):
+    with serving(MODEL, ScriptedProvider(steps)) as model, patch("agents.guard.metering.Meter._wait"):
         number = 0
         while len(model.requests) < count:
             number += 1

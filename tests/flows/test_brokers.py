@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import Status
-from agents.triggers.firing import run_now
+from tests.factories import start_run
 from tests.flows.cluster import ended, now, running
 from tests.flows.model_server import ModelServer
 from tests.flows.scenes import Scene
@@ -16,6 +16,6 @@ def test_task_that_redis_lost_is_found_again(django_db_blocker, redis_url):
     with ModelServer() as model, running(django_db_blocker, {**model.environment, **environment}):
         scene = Scene()
         # This process enqueues into the database, where the workers, who look at Redis, never find it: the ticker must.
-        lost = run_now(playbook=scene.playbook, document=scene.attach(), now=now(), **scene.by)
+        lost = start_run(playbook=scene.playbook, document=scene.attach(), now=now(), **scene.by)
 
         assert ended(lost).status == Status.COMPLETED

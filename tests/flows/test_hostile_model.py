@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_say
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -22,19 +23,18 @@ from agents.enums import (
 from agents.models import AgentSession, Approval, Finding, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
 from agents.policy.transitions import TERMINAL
+from agents.providers.base import ended_once
 from agents.providers.registry import serving
-from agents.providers.transport import ended_once
 from agents.runner import run_session
 from agents.sessions.approvals import MAX_PENDING, approval_reject
 from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
-from agents.triggers.firing import run_now
 from agents.types import ModelReply, RequestedCall, Usage
 from agents.walk.walk import walk
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL
 from tests.agents.skills import leaky
-from tests.factories import NOW, make_agent, make_price, make_user
+from tests.factories import NOW, make_agent, make_price, make_user, start_run
 from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -172,7 +172,7 @@ def test_a_hostile_analysis_gets_nothing_through(owner, nobody, seeds):
     document = scene.attach(text=DOCUMENT)
     for seed in range(seeds):
         with serving(MODEL, Hostile(1_000 + seed)):
-            session = run_now(
+            session = start_run(
                 playbook=scene.playbook, document=document, max_cost_usd=CAP, now=NOW,
                 analysis_mode=AnalysisMode.AGENTIC, **scene.by,
             )  # fmt: skip

@@ -112,7 +112,7 @@ def test_start_in_the_middle_of_a_stop_has_its_sensors(agent, monkeypatch):
 def test_start_while_the_ticker_lets_sensors_go_has_them(agent, monkeypatch):
     session_halt(start(agent).loop.pk, by=None, reason="enough", now=clock())
     other = Beside(lambda: start(agent))
-    between(monkeypatch, rows, "sensors_want", other, before=True, when=lambda _agent, wanted, _now: not wanted)
+    between(monkeypatch, rows, "sensors_stop", other, before=True)
     sensors_hand_over(clock())
     other.end()
 
@@ -149,7 +149,7 @@ def frozen_write(agent):
     """A transaction of a slice that has written a reading, and goes no further until the end of the block."""
     row = sensor(agent)
     definition = definition_of(agent)
-    held = Held.of(row, definition.sensors[0], definition)
+    held = Held(row, definition.sensors[0], definition)
     written, over = threading.Event(), threading.Event()
 
     def write():

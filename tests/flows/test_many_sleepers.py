@@ -16,7 +16,7 @@ from agents.enums import Mode, Phase, Status
 from agents.models import Agent, AgentSession
 from agents.sessions.leases import sleepers_wake
 from agents.ticker import Ticker
-from tests.agents.loop.saying import START
+from tests.agents.loop.scripted_replies import START
 from tests.factories import make_user
 from tests.flows.processes import until
 

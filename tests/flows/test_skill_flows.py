@@ -8,13 +8,12 @@ from agents.loop.alerts import alert_push
 from agents.models import AgentEvent, Approval, InferenceLog, Lease, Message, ToolCall
 from agents.roster.agents import agent_start
 from agents.sessions.approvals import approval_approve
-from agents.triggers.firing import run_now
 from audit.models import SkillAudit
 from audit.receipts import build_receipt
 from audit.verify import verify_chain
 from tests.agents.api.conftest import client_of
 from tests.agents.skills.leaky import CANARY
-from tests.factories import make_agent, make_user
+from tests.factories import make_agent, make_user, start_run
 from tests.flows.cluster import ended, now, running, worker_of
 from tests.flows.model_server import structured
 from tests.flows.processes import is_alive, until
@@ -121,7 +120,7 @@ def test_worker_that_gave_up_a_skill_in_a_thread_is_replaced_before_it_takes_any
         model.requests.clear()
         model.free.clear()
         asked = {"playbook": scene.playbook, "document": scene.attach("Some words."), "agent": agent}
-        session = run_now(owner=scene.owner, by=scene.owner, now=now(), analysis_mode=AnalysisMode.AGENTIC, **asked)
+        session = start_run(owner=scene.owner, by=scene.owner, now=now(), analysis_mode=AnalysisMode.AGENTIC, **asked)
         until(lambda: bool(model.requests))
         worker = worker_of(session)
         model.free.set()

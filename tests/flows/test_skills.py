@@ -6,16 +6,17 @@ from decimal import Decimal
 
 import pytest
 
+from agents.conf import clock
 from agents.engine.skills import SkillExecutor
 from agents.enums import Mode, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import CostCapReached
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Asked
+from agents.guard.calls import plan_call
 from agents.models import AgentSession, SkillCount, ToolCall
 from agents.providers.scripted import Step
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
-from agents.skills.running import MOST_AT_ONCE
+from agents.skills.running import MAX_PARALLEL
 from audit.models import SkillAudit
 from audit.verify import verify_record
 from tests.agents.conftest import MODEL, script
@@ -33,6 +34,11 @@ def _sample_skills(settings):
     installed_skills.cache_clear()
     yield
     installed_skills.cache_clear()
+
+
+def skill_call(session, skill, key, **arguments):
+    asked = {"skill": skill, "arguments": arguments}
+    return plan_call(session, ToolIntent.RUN_SKILL, asked, key=key, now=clock())
 
 
 def working(**fields):
@@ -56,25 +62,19 @@ def test_forty_calls_at_once_over_two_workers_run_twenty_times():
 
 def test_skills_of_a_group_run_at_once():
     session = working()
-    asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "meet", "arguments": {"name": name}}, key=f"step:1:{name}")
-        for name in "abc"
-    ]
+    asked = [skill_call(session, "meet", f"step:1:{name}", name=name) for name in "abc"]
 
-    results = guarded_group(session, asked)
+    results = guarded_group(asked)
 
     assert [result.data for result in results] == ["a", "b", "c"]
 
 
 def test_group_of_more_than_may_run_at_once_runs_in_waves_and_keeps_its_order(monkeypatch):
-    session, group = working(), [f"call {number:02}" for number in range(MOST_AT_ONCE + 4)]
+    session, group = working(), [f"call {number:02}" for number in range(MAX_PARALLEL + 4)]
     monkeypatch.setattr(samples, "meeting", threading.Barrier(4, timeout=60))
-    asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "meet", "arguments": {"name": name}}, key=f"step:1:{place}")
-        for place, name in enumerate(group)
-    ]
+    asked = [skill_call(session, "meet", f"step:1:{place}", name=name) for place, name in enumerate(group)]
 
-    results = guarded_group(session, asked)
+    results = guarded_group(asked)
 
     assert [result.data for result in results] == group
 
@@ -94,12 +94,9 @@ def test_each_call_of_a_group_has_its_own_duration():
 @pytest.mark.stress
 def test_three_skills_of_a_second_each_take_less_than_two_together():
     session = working()
-    asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "wait_a_second", "arguments": {"name": name}}, key=f"step:1:{name}")
-        for name in "abc"
-    ]
+    asked = [skill_call(session, "wait_a_second", f"step:1:{name}", name=name) for name in "abc"]
     began = time.monotonic()
-    results = guarded_group(session, asked)
+    results = guarded_group(asked)
     took = time.monotonic() - began
 
     assert [result.data for result in results] == ["a", "b", "c"]
@@ -109,14 +106,11 @@ def test_three_skills_of_a_second_each_take_less_than_two_together():
 def test_group_that_the_cap_does_not_cover_stops_before_anything_leaves():
     make_price(MODEL, input_usd="0", output_usd="10")
     session = working(max_cost_usd=Decimal("0.012"))  # two estimates of 0.005, and not three
-    asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "wonder", "arguments": {"about": name}}, key=f"step:1:{name}")
-        for name in "abc"
-    ]
-    done = Asked(ToolIntent.RUN_SKILL, {"skill": "look", "arguments": {"place": "here"}}, key="step:1:done")
-    guarded_tool_call(session, done.intent, done.params, key=done.key)
+    asked = [skill_call(session, "wonder", f"step:1:{name}", about=name) for name in "abc"]
+    done = skill_call(session, "look", "step:1:done", place="here")
+    guarded_tool_call(session, done.intent, done.arguments, key=done.key)
     with script(Step("well")) as model, pytest.raises(CostCapReached):
-        guarded_group(session, [done, *asked])
+        guarded_group([done, *asked])
 
     assert model.requests == []
     session = AgentSession.objects.get(pk=session.pk)

@@ -7,6 +7,7 @@ import pytest
 
 from agents.enums import Status, TerminalReason, TriggerKind
 from agents.models import AgentSession, Attachment, InboundEvent, Trigger
+from agents.policy.run_spec import RunSpec
 from agents.sessions.ending import session_finish
 from agents.triggers.firing import Fired, trigger_fire
 from agents.triggers.triggers import trigger_edit
@@ -96,7 +97,7 @@ def test_one_slot_fired_by_many_at_once_is_fired_once():
     trigger = make_trigger(max_runs_per_hour=100)
 
     def fire(_):
-        return [trigger_fire(trigger=trigger, slot=f"slot:{n}", params={}, now=NOW) for n in range(10)]
+        return [trigger_fire(trigger=trigger, slot=f"slot:{n}", inputs=RunSpec(), now=NOW) for n in range(10)]
 
     answers = list(chain.from_iterable(in_threads(8, fire)))
     assert all(isinstance(answer, Fired) for answer in answers)
@@ -112,7 +113,7 @@ def test_runs_that_end_while_their_trigger_fires_and_is_edited_keep_nobody_waiti
             if number < 3:
                 session_finish(running[10 * number + n], TerminalReason.WORKER_ERROR, now=NOW)
             elif number < 6:
-                trigger_fire(trigger=trigger, slot=f"slot:{number}:{n}", params={}, now=NOW)
+                trigger_fire(trigger=trigger, slot=f"slot:{number}:{n}", inputs=RunSpec(), now=NOW)
             else:
                 trigger_edit(trigger=trigger, by=None, now=NOW, name=f"name {number} {n}")
 

@@ -11,11 +11,10 @@ from agents.accounts import profile_set
 from agents.enums import HaltState, Mode, Outcome, Phase, Status, TerminalReason, TriggerKind
 from agents.knowledge.projects import precedent_promote, proposal_accept
 from agents.models import AgentSession, Halt, Lease, Memory, Notification, Precedent, Trigger
-from agents.triggers.firing import run_now
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.verify import verify_chain
-from tests.factories import make_session
+from tests.factories import make_session, start_run
 from tests.flows.cluster import Cluster, ended, lose_worker_of, now, session_of, worker_of
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
@@ -261,7 +260,7 @@ def test_two_clusters_on_one_database_run_each_session_once(model, number):
     model.free.clear()
     second = Cluster({**model.environment, "LQOPS_WORKERS": "1"})
     try:
-        sessions = [run_now(playbook=scene.playbook, document=document, now=now(), **scene.by) for _ in range(number)]
+        sessions = [start_run(playbook=scene.playbook, document=document, now=now(), **scene.by) for _ in range(number)]
         until(lambda: len(model.requests) == 3)  # all workers of both
         model.free.set()
         for session in sessions:

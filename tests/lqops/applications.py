@@ -1,4 +1,4 @@
-"""Small ASGI applications that behave badly, for the tests of the process that serves them."""
+"""Small ASGI applications that answer, hang or die, for tests of the web process."""
 
 import asyncio
 import os

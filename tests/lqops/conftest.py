@@ -1,4 +1,4 @@
-"""A real web process whose streams look often, and somebody who asks it."""
+"""A real web process whose streams poll often, and a client for it."""
 
 import os
 
@@ -29,7 +29,7 @@ def http(web):
 
 @pytest.fixture
 def short_lived(http):
-    """Streams that begin in this test live for a moment."""
+    """Streams that start in this test live for one second."""
     http.get("/lifetime/1")
     yield
     http.get("/lifetime/300")

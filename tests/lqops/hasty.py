@@ -1,11 +1,11 @@
-"""The application as it is, with streams that look often and have few places; a test says how long they live."""
+"""The real application with streams that poll often and allow few listeners; tests set their lifetime."""
 
 from importlib import import_module
 
 from lqops.asgi import application as lqops
 from tests.lqops.applications import polite
 
-# Only now: the application has set Django up.
+# Imported after the application, which sets Django up.
 sse, streams = (import_module(f"agents.api.{name}") for name in ("sse", "streams"))
 streams.LOOK_EVERY_SECONDS = streams.REST_SECONDS = sse.LOOK_EVERY_SECONDS = 0.05
 sse.MOST_WAITING = 5
@@ -18,7 +18,7 @@ LIFETIME = "/lifetime/"
 
 
 async def application(scope, receive, send):
-    """As it is; and `/lifetime/7` lets the streams that begin from now on live for seven seconds."""
+    """Serve lqops; `/lifetime/7` sets the lifetime of later streams to seven seconds."""
     if scope["path"].startswith(LIFETIME):
         sse.LIFETIME_SECONDS = float(scope["path"].removeprefix(LIFETIME))
         await polite(scope, receive, send)

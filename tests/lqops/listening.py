@@ -1,4 +1,4 @@
-"""What listens to streams needs: keys, a place, and events read from the lines of an answer."""
+"""Helpers of stream tests: API keys, waiting for a place, and reading events."""
 
 import json
 import time
@@ -14,7 +14,7 @@ def key_of(user, *scopes):
 
 @contextmanager
 def let_in(http, address, *, within=60, **asked):
-    """The answer to whoever asks for a stream until there is a place: those who left may still have theirs."""
+    """Open a stream; retry while all places are taken: clients that left may still hold theirs."""
     until = time.monotonic() + within
     while True:
         with http.stream("GET", address, **asked) as answer:
@@ -25,7 +25,7 @@ def let_in(http, address, *, within=60, **asked):
 
 
 def coming(lines):
-    """(name, id, data) of every event as it comes, until the connection is closed."""
+    """Yield (name, id, data) of every event until the connection is closed."""
     name = number = ""
     for line in lines:
         field, _, value = line.partition(": ")

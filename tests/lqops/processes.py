@@ -1,4 +1,4 @@
-"""Reads lqops' settings, or starts its commands as processes, in an environment that the test alone decides."""
+"""Helpers to read the settings and to run commands in an environment that the test controls."""
 
 import os
 import runpy
@@ -12,13 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(var: Path, **values: str) -> dict[str, str]:
-    """The variables of this process without any of lqops', a var folder of its own, and what the test asks for."""
+    """Return the variables of this process without those of lqops, with a var folder and the given values."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LQOPS_", "DJANGO_"))}
     return {**kept, "LQOPS_VAR_DIR": str(var), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **values}
 
 
 def read_settings(var: Path, **values: str) -> dict[str, Any]:
-    """The settings as a process with these variables would have them."""
+    """Return the settings of a process with these variables."""
     with patch.dict(os.environ, environment(var, **values), clear=True):
         return runpy.run_path(str(ROOT / "lqops/settings.py"))
 

@@ -1,4 +1,4 @@
-"""The environment is read strictly: what is wrong is refused with the variable's name, and secrets stay secret."""
+"""Reading the environment: wrong values are refused by the name of their variable, and secrets stay secret."""
 
 import stat
 import subprocess
@@ -8,7 +8,8 @@ from decimal import Decimal
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from lqops.env import Env, kept_secret, masked_forms, parse_database_url
+from lqops.env import Env, masked_forms, parse_database_url
+from lqops.private_files import make_secret
 
 from .processes import ROOT
 
@@ -17,7 +18,7 @@ LONG = "a secret of more than thirty-two characters"
 
 @pytest.fixture(autouse=True)
 def _driver_is_there(monkeypatch):
-    """Addresses are read the same whether or not PostgreSQL's driver is installed where the tests run."""
+    """Make the tests independent of whether PostgreSQL's driver is installed."""
     monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: name)
 
 
@@ -37,11 +38,11 @@ def test_counts_are_whole_numbers_for_known_names():
 
 
 @pytest.mark.parametrize("raw", ["x", "z=1", "x=", "x=-1", "x=1.5", "x=12345678", "=3", "x=²"])
-def test_other_counts_are_refused(raw):
+def test_count_that_is_not_a_number_for_a_known_name_is_refused(raw):
     refused(lambda: Env({"A": raw}).counts("A", ("X", "Y")), "A", "X=30")
 
 
-def test_text_is_given_as_it_is_or_by_default():
+def test_text_is_unchanged_or_its_default():
     assert Env({"A": " x "}).text("A") == " x "
     assert Env({}).text("A", "y") == "y"
 
@@ -55,7 +56,7 @@ def test_flag_reads_yes_and_no(raw, value):
 
 
 @pytest.mark.parametrize("default", [True, False])
-def test_flag_that_is_not_set_has_its_default(default):
+def test_unset_flag_is_its_default(default):
     assert Env({}).flag("A", default=default) is default
 
 
@@ -69,14 +70,14 @@ def test_whole_number_is_read_or_defaults():
 
 
 @pytest.mark.parametrize(
-    ("raw", "word"), [("seven", "whole number"), ("1.5", "whole number"), ("", "whole"), ("-1", "0")]
+    ("raw", "word"), [("seven", "whole number"), ("1.5", "whole number"), ("", "whole"), ("-1", "0 or more")]
 )
-def test_what_is_no_whole_number_is_refused(raw, word):
+def test_invalid_whole_number_is_refused(raw, word):
     refused(lambda: Env({"LQOPS_X": raw}).whole("LQOPS_X", 3), "LQOPS_X", repr(raw), word)
 
 
-def test_whole_number_below_the_least_is_refused():
-    refused(lambda: Env({"LQOPS_X": "1"}).whole("LQOPS_X", 3, least=2), "LQOPS_X", "the least is 2")
+def test_whole_number_below_the_minimum_is_refused():
+    refused(lambda: Env({"LQOPS_X": "1"}).whole("LQOPS_X", 3, least=2), "LQOPS_X", "2 or more")
 
 
 def test_seconds_are_read_or_default():
@@ -85,7 +86,7 @@ def test_seconds_are_read_or_default():
 
 
 @pytest.mark.parametrize("raw", ["0", "-1", "nan", "inf", "soon", ""])
-def test_what_is_no_time_span_is_refused(raw):
+def test_invalid_seconds_are_refused(raw):
     refused(lambda: Env({"LQOPS_X": raw}).seconds("LQOPS_X", 3), "LQOPS_X", repr(raw), "above 0")
 
 
@@ -94,16 +95,16 @@ def test_amount_is_read_exactly(raw):
     assert Env({"A": raw}).usd("A", "1") == Decimal(raw)
 
 
-def test_amount_that_is_not_set_has_its_default():
+def test_unset_amount_is_its_default():
     assert Env({}).usd("A", "5.00") == Decimal("5.00")
 
 
 @pytest.mark.parametrize("raw", ["-1", "NaN", "Infinity", "0.0000001", "five", ""])
-def test_what_is_no_amount_is_refused(raw):
+def test_invalid_amount_is_refused(raw):
     refused(lambda: Env({"LQOPS_X": raw}).usd("LQOPS_X", "1"), "LQOPS_X", repr(raw), "US dollars")
 
 
-def test_list_is_split_at_commas_without_blanks():
+def test_list_is_split_at_commas_and_stripped():
     assert Env({"A": " a, b,,c "}).listed("A") == ["a", "b", "c"]
     assert Env({}).listed("A", "x,y") == ["x", "y"]
     assert Env({}).listed("A") == []
@@ -112,19 +113,19 @@ def test_list_is_split_at_commas_without_blanks():
 # --- Secrets ---
 
 
-def test_secret_given_in_the_variable_is_used_and_nothing_is_kept(tmp_path):
+def test_secret_in_the_variable_is_used_and_no_file_is_created(tmp_path):
     assert Env({"LQOPS_KEY": LONG}).secret("LQOPS_KEY", kept_in=tmp_path) == LONG
     assert list(tmp_path.iterdir()) == []
 
 
-def test_secret_is_read_from_the_file_that_the_variable_names(tmp_path):
+def test_secret_is_read_from_the_named_file(tmp_path):
     (tmp_path / "mounted").write_text(f"{LONG}\n")
 
     assert Env({"LQOPS_KEY_FILE": str(tmp_path / "mounted")}).secret("LQOPS_KEY", kept_in=tmp_path) == LONG
 
 
 @pytest.mark.parametrize("place", ["variable", "file", "var"])
-def test_secret_that_is_too_short_is_refused_wherever_it_stands(place, tmp_path):
+def test_short_secret_is_refused_wherever_it_comes_from(place, tmp_path):
     (tmp_path / "key").write_text("short")
     values = {"variable": {"LQOPS_KEY": "short"}, "file": {"LQOPS_KEY_FILE": str(tmp_path / "key")}, "var": {}}
     env = Env(values[place])
@@ -132,7 +133,7 @@ def test_secret_that_is_too_short_is_refused_wherever_it_stands(place, tmp_path)
     refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "5 characters", "32 or more")
 
 
-def test_var_folder_that_cannot_be_used_is_named(tmp_path):
+def test_unusable_var_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
 
     refused(lambda: Env({}).secret("LQOPS_KEY", kept_in=tmp_path / "file" / "var"), "LQOPS_VAR_DIR", "cannot be used")
@@ -145,7 +146,7 @@ def test_secret_file_that_is_not_text_is_refused(tmp_path):
     refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "LQOPS_KEY_FILE", "is not text")
 
 
-def test_word_that_is_not_one_of_the_choices_is_refused():
+def test_value_outside_the_choices_is_refused():
     assert Env({"X": "normal"}).one_of("X", "FULL", ("FULL", "NORMAL")) == "NORMAL"
     refused(lambda: Env({"X": "FUL"}).one_of("X", "FULL", ("FULL", "NORMAL")), "X='FUL'", "FULL, NORMAL")
 
@@ -155,23 +156,37 @@ def test_networks_are_checked():
     refused(lambda: Env({"X": "10.0.0.0/99"}).networks("X"), "X:", "10.0.0.0/99")
 
 
-def test_a_secret_that_is_there_is_known_without_making_one(tmp_path):
+def test_existing_secret_is_found_without_creating_one(tmp_path):
     assert not Env({}).has_secret("LQOPS_KEY", kept_in=tmp_path)
     assert Env({"LQOPS_KEY": LONG}).has_secret("LQOPS_KEY", kept_in=tmp_path)
     (tmp_path / "key").write_text(LONG)
     assert Env({}).has_secret("LQOPS_KEY", kept_in=tmp_path)
 
 
-def test_port_that_is_no_port_is_refused():
-    refused(lambda: parse_database_url("X", "postgresql://h:notaport/x"), "X names a port")
+@pytest.mark.parametrize("port", ["notaport", "99999"])
+def test_invalid_port_is_refused_without_the_password(port):
+    with pytest.raises(ImproperlyConfigured, match="X is not a valid address: is the port a number") as caught:
+        parse_database_url("X", f"postgresql://user:hunter2@h:{port}/x")
+
+    assert "hunter2" not in str(caught.value)
 
 
-def test_postgresql_without_its_driver_says_what_to_install(monkeypatch):
+def test_missing_postgresql_driver_names_the_command_to_install_it(monkeypatch):
     monkeypatch.setattr("lqops.env.importlib.util.find_spec", lambda name: None)
     refused(lambda: parse_database_url("X", "postgresql://h/x"), ".venv/bin/pip install -e '.[postgres]'")
 
 
-def test_named_secrets_are_those_that_begin_alike_but_for_our_own_key(tmp_path):
+def test_optional_secret_comes_from_the_variable_or_its_file(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("from-a-file\n")
+
+    assert Env({"K": "in the variable"}).optional_secret("K") == "in the variable"
+    assert Env({"K_FILE": str(path)}).optional_secret("K") == "from-a-file"
+    assert Env({}).optional_secret("K") == ""
+    assert Env({}).optional_secret("") == ""
+
+
+def test_named_secrets_share_a_prefix_except_our_own_key(tmp_path):
     (tmp_path / "crm").write_text("from a file\n")
     env = Env(
         {
@@ -190,15 +205,15 @@ def test_named_secrets_are_those_that_begin_alike_but_for_our_own_key(tmp_path):
 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
-    [("S_SHORT", "1234567", "holds 7 characters; less than 8"), ("S_lower", "12345678", "capitals")],
+    [("S_SHORT", "1234567", "has 7 characters; a secret of less than 8"), ("S_lower", "12345678", "capital letters")],
 )
-def test_named_secret_that_could_not_be_masked_or_named_is_refused_without_its_value(variable, value, words):
+def test_short_or_misnamed_secret_is_refused_without_its_value(variable, value, words):
     with pytest.raises(ImproperlyConfigured, match=words) as refused:
         Env({variable: value}).named_secrets("S_")
     assert value not in str(refused.value)
 
 
-def test_secret_file_that_cannot_be_read_is_refused(tmp_path):
+def test_unreadable_secret_file_is_refused(tmp_path):
     env = Env({"LQOPS_KEY_FILE": str(tmp_path / "absent")})
 
     refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "LQOPS_KEY_FILE", "absent", "cannot be read")
@@ -211,7 +226,7 @@ def test_empty_secret_file_is_refused_and_not_replaced(tmp_path):
     refused(lambda: env.secret("LQOPS_KEY", kept_in=tmp_path), "LQOPS_KEY_FILE", "is empty")
 
 
-def test_secret_that_nobody_set_is_made_once_and_kept(tmp_path):
+def test_unset_secret_is_created_once_and_kept(tmp_path):
     first = Env({}).secret("LQOPS_KEY", kept_in=tmp_path / "var")
     second = Env({"LQOPS_KEY": ""}).secret("LQOPS_KEY", kept_in=tmp_path / "var")
 
@@ -219,20 +234,24 @@ def test_secret_that_nobody_set_is_made_once_and_kept(tmp_path):
     assert len(first) >= 50
 
 
-def test_kept_secret_is_readable_by_its_owner_alone(tmp_path):
-    kept_secret(tmp_path / "key")
+def test_created_secret_is_readable_by_its_owner_alone(tmp_path):
+    make_secret(tmp_path / "key")
 
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
 def test_two_installations_have_different_secrets(tmp_path):
-    assert kept_secret(tmp_path / "one") != kept_secret(tmp_path / "two")
+    make_secret(tmp_path / "one")
+    make_secret(tmp_path / "two")
+
+    assert (tmp_path / "one").read_text() != (tmp_path / "two").read_text()
 
 
-def test_processes_that_start_together_agree_on_one_value(tmp_path):
+def test_processes_that_start_together_agree_on_one_secret(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from lqops.env import kept_secret\n"
-        "print('ready', flush=True); sys.stdin.readline(); print(kept_secret(Path(sys.argv[1])))"
+        "import sys; from pathlib import Path; from lqops.private_files import make_secret\n"
+        "path = Path(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()\n"
+        "make_secret(path); print(path.read_text())"
     )
     started = [
         subprocess.Popen(
@@ -255,8 +274,8 @@ def test_processes_that_start_together_agree_on_one_value(tmp_path):
     assert [path.name for path in (tmp_path / "var").iterdir()] == ["key"], "no draft is left behind"
 
 
-def test_whoever_comes_second_takes_the_value_of_the_first(tmp_path, monkeypatch):
-    """The race in slow motion: the other process links its value after this one has seen that there is none."""
+def test_second_process_keeps_the_secret_of_the_first(tmp_path, monkeypatch):
+    """The other process writes its secret after this one has seen that there is none."""
 
     def link_after_somebody_else(draft, path):
         path.write_text("theirs")
@@ -264,7 +283,9 @@ def test_whoever_comes_second_takes_the_value_of_the_first(tmp_path, monkeypatch
 
     monkeypatch.setattr("os.link", link_after_somebody_else)
 
-    assert kept_secret(tmp_path / "key") == "theirs"
+    make_secret(tmp_path / "key")
+
+    assert (tmp_path / "key").read_text() == "theirs"
 
 
 # --- Database addresses ---
@@ -281,16 +302,16 @@ def test_sqlite_address_without_a_file_is_refused(url):
     refused(lambda: parse_database_url("LQOPS_X", url), "LQOPS_X", "names no file")
 
 
-def test_postgresql_address_is_taken_apart():
-    assert parse_database_url("X", "postgresql://us%40r:p%2Fw@db:5433/name?sslmode=require") == {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": "name",
-        "USER": "us@r",
-        "PASSWORD": "p/w",
-        "HOST": "db",
-        "PORT": "5433",
-        "OPTIONS": {"sslmode": "require"},
+def test_postgresql_address_is_parsed():
+    assert parse_database_url("X", "postgresql://us%40r:p%2Fw@db:5433/name?sslmode=require").items() >= {
+        ("ENGINE", "django.db.backends.postgresql"),
+        ("NAME", "name"),
+        ("USER", "us@r"),
+        ("PASSWORD", "p/w"),
+        ("HOST", "db"),
+        ("PORT", 5433),
     }
+    assert parse_database_url("X", "postgresql://db/name?sslmode=require")["OPTIONS"] == {"sslmode": "require"}
 
 
 def test_postgresql_address_may_be_short():
@@ -299,20 +320,20 @@ def test_postgresql_address_may_be_short():
     assert (found["NAME"], found["USER"], found["HOST"], found["PORT"]) == ("name", "", "", "")
 
 
-def test_postgresql_address_without_a_database_is_refused_without_its_password():
+def test_postgresql_address_without_database_hides_its_password():
     with pytest.raises(ImproperlyConfigured, match="LQOPS_X names no database") as caught:
         parse_database_url("LQOPS_X", "postgresql://user:hunter2@db/")
 
     assert "hunter2" not in str(caught.value)
 
 
-def test_other_databases_are_refused_without_their_password():
+def test_other_databases_are_refused_without_the_password():
     with pytest.raises(ImproperlyConfigured, match="LQOPS_X starts with 'mysql'") as caught:
         parse_database_url("LQOPS_X", "mysql://user:hunter2@db/name")
 
     assert "hunter2" not in str(caught.value)
 
 
-def test_database_variable_that_is_empty_has_its_default():
+def test_empty_database_variable_is_its_default():
     assert Env({"A": ""}).database("A", default="sqlite:///d.db")["NAME"] == "d.db"
     assert Env({"A": "sqlite:///e.db"}).database("A", default="sqlite:///d.db")["NAME"] == "e.db"

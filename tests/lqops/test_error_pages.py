@@ -1,4 +1,4 @@
-"""What people see when there is nothing, when they may not, and when something broke: a page with a way back."""
+"""Error pages: not found, forbidden and failed requests, each with a link back."""
 
 import pytest
 from django.test import Client
@@ -15,7 +15,7 @@ def quiet():
 
 @pytest.fixture
 def broken(monkeypatch):
-    """The view of /healthz fails in a way that nobody foresaw."""
+    """Make the view of /healthz fail with an unexpected error."""
 
     def fail(_now):
         raise RuntimeError("the key is sk-live-0123456789")
@@ -25,7 +25,7 @@ def broken(monkeypatch):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("address", ["/nowhere", "/admin/agents/nothing/", "/admin/agents/agentsession/999/change/"])
-def test_an_address_with_nothing_behind_it_leads_back(client, address):
+def test_page_not_found_links_back(client, address):
     sign_in(client)
 
     answer = client.get(address)
@@ -36,7 +36,7 @@ def test_an_address_with_nothing_behind_it_leads_back(client, address):
 
 
 @pytest.mark.django_db
-def test_what_one_may_not_do_says_who_one_is_and_whom_to_ask(client):
+def test_forbidden_page_names_the_user_and_whom_to_ask(client):
     user = sign_in(client, "viewer")
 
     answer = client.get("/admin/release/")
@@ -48,7 +48,7 @@ def test_what_one_may_not_do_says_who_one_is_and_whom_to_ask(client):
 
 
 @pytest.mark.django_db
-def test_a_form_that_is_out_of_date_says_to_send_it_again():
+def test_expired_form_asks_to_send_it_again():
     strict = Client(enforce_csrf_checks=True)
     sign_in(strict)
 
@@ -58,7 +58,7 @@ def test_a_form_that_is_out_of_date_says_to_send_it_again():
     assert "This form is out of date." in text_of(answer)
 
 
-def test_a_fault_is_told_without_the_database_and_without_its_words(quiet, broken):
+def test_error_page_needs_no_database_and_hides_the_error(quiet, broken):
     answer = quiet.get("/healthz")
 
     assert answer.status_code == 500
@@ -68,14 +68,14 @@ def test_a_fault_is_told_without_the_database_and_without_its_words(quiet, broke
     assert answer.headers["X-Request-ID"]
 
 
-def test_a_request_by_an_unknown_name_says_which_setting_knows_names(client):
+def test_unknown_host_name_names_its_setting(client):
     answer = client.get("/healthz", headers={"Host": "elsewhere.example"})
 
     assert answer.status_code == 400
     assert "LQOPS_ALLOWED_HOSTS" in text_of(answer)
 
 
-def test_these_pages_load_nothing_and_run_nothing(quiet, broken):
+def test_error_pages_load_and_run_nothing(quiet, broken):
     for answer in (quiet.get("/nowhere"), quiet.get("/healthz")):
         assert "<script" not in text_of(answer)
         assert "src=" not in text_of(answer)
@@ -83,7 +83,7 @@ def test_these_pages_load_nothing_and_run_nothing(quiet, broken):
 
 
 @pytest.mark.django_db
-def test_the_api_keeps_its_own_shape_of_errors(client):
+def test_api_keeps_its_own_error_format(client):
     sign_in(client)
 
     answer = client.get("/api/v1/sessions/00000000-0000-4000-8000-000000000000")

@@ -1,4 +1,4 @@
-"""The stream of events, from a real web process: in order, resumed where it broke off, for the owner alone."""
+"""The event stream from a real web process: in order, resumable, for the owner alone."""
 
 import json
 import socket
@@ -61,7 +61,7 @@ def ids(lines, number=None):
     return [int(heard) for _, heard, _ in islice(coming(lines), number)]
 
 
-def test_events_come_as_they_happen_with_what_they_tell(listen, owner, agent):
+def test_events_arrive_as_they_happen_with_their_data(listen, owner, agent):
     emit(agent)
     session = make_session(owner=owner, agent=agent)
     with listen() as lines:
@@ -76,7 +76,7 @@ def test_events_come_as_they_happen_with_what_they_tell(listen, owner, agent):
                 "kind": KIND,
                 "agent": str(agent.public_id),
                 "session": None,
-                "text": "The sensor door wrote light.",
+                "text": "The sensor door updated light.",
                 "data": {"sensor": "door", "field": "light"},
                 "created_at": NOW.isoformat(),
             },
@@ -84,7 +84,7 @@ def test_events_come_as_they_happen_with_what_they_tell(listen, owner, agent):
         assert next(stream)[2]["session"] == str(session.public_id)
 
 
-def test_stream_goes_on_behind_what_was_heard(listen, agent):
+def test_stream_resumes_after_the_last_event(listen, agent):
     sent = [emit(agent) for _ in range(25)]  # more than are read at once
     for begun, expected in (({"after": 0}, sent), ({"after": sent[3]}, sent[4:]), ({"heard": sent[22]}, sent[23:])):
         with listen(**begun) as lines:
@@ -94,7 +94,7 @@ def test_stream_goes_on_behind_what_was_heard(listen, agent):
         assert ids(lines, 1) == sent[-1:]
 
 
-def test_client_that_is_ahead_of_a_restored_database_hears_what_comes(listen, agent):
+def test_client_ahead_of_a_restored_database_gets_new_events(listen, agent):
     last = emit(agent)
     for ahead in ({"heard": last + 1_000}, {"after": last + 1_000}):
         with listen(**ahead) as lines:
@@ -103,12 +103,12 @@ def test_client_that_is_ahead_of_a_restored_database_hears_what_comes(listen, ag
             assert ids(lines, 1) == [last]
 
 
-def test_client_that_names_no_id_is_refused(http, owner):
+def test_client_with_an_invalid_id_is_refused(http, owner):
     headers = {"Authorization": f"Bearer {key_of(owner)}", "Last-Event-ID": "rubbish"}
     assert http.get(ADDRESS, headers=headers).status_code == 400
 
 
-def test_client_that_heard_nothing_knows_where_to_go_on(listen, agent):
+def test_client_without_events_knows_where_to_resume(listen, agent):
     """The id comes before the first event, and again with every sign of life: whoever breaks off misses nothing."""
     last = emit(agent)
     with listen() as lines:
@@ -117,7 +117,7 @@ def test_client_that_heard_nothing_knows_where_to_go_on(listen, agent):
         until(lambda: f"id: {theirs}" == next(lines))
 
 
-def test_stream_of_one_agent_holds_nothing_else(listen, owner, agent):
+def test_stream_of_one_agent_has_only_its_events(listen, owner, agent):
     other = make_agent(owner=owner)
     emit(other), emit(agent, "one")
     with listen(agent=str(agent.public_id), after=0) as lines:
@@ -128,7 +128,7 @@ def test_stream_of_one_agent_holds_nothing_else(listen, owner, agent):
     assert [data["data"]["field"] for _, _, data in heard] == ["one", "two"]
 
 
-def test_event_that_is_seen_late_is_not_passed_over(listen, agent):
+def test_event_that_commits_late_is_not_skipped(listen, agent):
     with listen() as lines:
         with overtaken(agent):
             if connection.vendor == "postgresql":  # the stream is at work, and holds the second one back
@@ -138,7 +138,7 @@ def test_event_that_is_seen_late_is_not_passed_over(listen, agent):
     assert kinds == ["first", "second"]
 
 
-def test_client_that_does_not_keep_up_is_cut_off_and_loses_nothing(listen, owner, agent):
+def test_slow_client_is_cut_off_and_loses_nothing(listen, owner, agent):
     sent = [emit(agent, "x" * 400) for _ in range(3)]
     with listen() as lines:
         rows = [AgentEvent(agent=agent, owner_id=owner.pk, kind=KIND, created_at=NOW) for _ in range(60)]
@@ -151,7 +151,7 @@ def test_client_that_does_not_keep_up_is_cut_off_and_loses_nothing(listen, owner
     assert heard == sent[3:]
 
 
-def test_many_listeners_hear_the_same_and_only_their_own(listen, agent):
+def test_many_listeners_get_the_same_events_of_their_owner(listen, agent):
     stranger = make_agent()
     with listen() as mine, listen(key=key_of(stranger.owner)) as other, listen() as again:
         sent = [emit(agent), emit(agent)]
@@ -160,7 +160,7 @@ def test_many_listeners_hear_the_same_and_only_their_own(listen, agent):
         assert (ids(mine, 3), ids(again, 3), ids(other, 1)) == ([*sent, last], [*sent, last], [foreign])
 
 
-def test_place_of_a_client_that_takes_nothing_is_free_in_the_end(short_lived, web, http, owner, agent):
+def test_place_of_a_stuck_client_is_freed(short_lived, web, http, owner, agent):
     much = {"text": "word " * 70_000}
     AgentEvent.objects.bulk_create(AgentEvent(agent=agent, owner_id=owner.pk, kind=KIND, data=much) for _ in range(20))
     key = {"Authorization": f"Bearer {key_of(owner)}"}
@@ -182,7 +182,7 @@ def test_place_of_a_client_that_takes_nothing_is_free_in_the_end(short_lived, we
         until(lambda: status() == 200)
 
 
-def test_only_the_owner_s_agents_are_listened_to(http, owner):
+def test_only_own_agents_can_be_listened_to(http, owner):
     theirs = make_agent()
 
     def asked(secret="", method="GET", **query):
@@ -199,7 +199,7 @@ def test_only_the_owner_s_agents_are_listened_to(http, owner):
         assert asked(key, **nonsense) == (422, "invalid")
 
 
-def test_browser_that_is_signed_in_listens(short_lived, http, owner, agent):
+def test_signed_in_browser_can_listen(short_lived, http, owner, agent):
     browser, sent = Client(), emit(agent)
     browser.force_login(owner)
     cookie = f"sessionid={browser.cookies['sessionid'].value}"

@@ -1,4 +1,4 @@
-"""/healthz tells whether safe work can be done, and what an operator has to look at."""
+"""/healthz: whether the installation can work safely, and what an operator must fix."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -29,12 +29,12 @@ def running_session(lease_until):
 
 @pytest.fixture(autouse=True)
 def ticker(settings, tmp_path):
-    """Somebody looks after what is due."""
+    """A ticker is running."""
     settings.LQOPS_CHECKPOINT_FILE = tmp_path / "checkpoints.jsonl"
     return Lease.objects.create(name="ticker", owner="host:1", done_at=clock())
 
 
-def test_all_well(monkeypatch, ticker):
+def test_healthy_installation(monkeypatch, ticker):
     monkeypatch.setattr(selftest, "_armed", False)
 
     assert health() == (
@@ -54,13 +54,13 @@ def test_all_well(monkeypatch, ticker):
     )
 
 
-def test_armed_brakes_are_told(monkeypatch):
+def test_armed_brakes_are_reported(monkeypatch):
     monkeypatch.setattr(selftest, "_armed", True)
 
     assert health()[1]["brakes"] == "armed"
 
 
-def test_halt_of_all_work_is_a_red_line():
+def test_halt_of_all_work_is_red():
     Installation.objects.update(halt=Halt.objects.create(scope=HaltScope.ORGANISATION))
 
     status, found = health()
@@ -68,7 +68,7 @@ def test_halt_of_all_work_is_a_red_line():
     assert (status, found["halted"], found["red"]) == (200, True, ["All work is halted."])
 
 
-def test_suspended_model_is_a_red_line():
+def test_suspended_model_is_red():
     SuspendedModel.objects.create(model="greedy", bound_usd=Decimal("0.1"), actual_usd=Decimal("0.2"))
 
     status, found = health()
@@ -77,7 +77,7 @@ def test_suspended_model_is_a_red_line():
     assert "greedy" in found["red"][0]
 
 
-def test_worker_at_work_is_told():
+def test_running_worker_is_reported():
     session = running_session(clock() + timedelta(minutes=1))
 
     status, found = health()
@@ -86,7 +86,7 @@ def test_worker_at_work_is_told():
     assert found["oldest_lease_until"] == session.lease_until.isoformat()
 
 
-def test_lost_worker_is_a_red_line():
+def test_lost_worker_is_red():
     running_session(clock() - timedelta(seconds=1))
 
     status, found = health()
@@ -95,7 +95,7 @@ def test_lost_worker_is_a_red_line():
     assert "whole lease" in found["red"][0]
 
 
-def test_ticker_that_stopped_is_a_red_line(ticker):
+def test_stopped_ticker_is_red(ticker):
     ticker.delete()
 
     status, found = health()
@@ -104,7 +104,7 @@ def test_ticker_that_stopped_is_a_red_line(ticker):
     assert "ticker is not running" in found["red"][0]
 
 
-def test_database_that_cannot_be_read_is_503_without_its_error(monkeypatch):
+def test_unreadable_database_is_503_without_its_error(monkeypatch):
     def refuse(**_):
         raise DatabaseError("password=hunter2 refused")
 
@@ -125,7 +125,7 @@ def test_missing_installation_row_is_503():
     assert "migrate" in found["red"][0]
 
 
-def test_no_secret_is_told_and_nothing_is_cached():
+def test_response_has_no_secret_and_is_not_cached():
     response = Client().get("/healthz")
 
     assert SECRET_KEY not in response.content.decode()
@@ -133,11 +133,11 @@ def test_no_secret_is_told_and_nothing_is_cached():
     assert "no-store" in response["Cache-Control"]
 
 
-def test_health_can_only_be_read():
+def test_health_allows_only_reading():
     assert Client(enforce_csrf_checks=False).post("/healthz").status_code == 405
 
 
-def test_probe_may_ask_over_plain_http(settings):
+def test_probe_may_use_plain_http(settings):
     settings.SECURE_SSL_REDIRECT = True
 
     assert Client().get("/healthz").status_code == 200

@@ -1,4 +1,4 @@
-"""One log record is one line, with the id of its request, and without what must not be seen."""
+"""Log lines: one per record, with the id of the request, and with secrets masked."""
 
 import logging
 
@@ -16,21 +16,21 @@ def formatted(message, *args, exc_info=None):
     return OneLine().format(record)
 
 
-def test_line_says_when_how_grave_who_and_what():
+def test_line_has_time_level_logger_and_message():
     assert formatted("session %s failed", 7) == "2030-01-02T03:04:05.250Z WARNING agents.runner [-] session 7 failed"
 
 
 @pytest.mark.parametrize(
     "breaking", ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2K", "\0"]
 )
-def test_no_text_can_begin_a_second_line_or_move_the_cursor(breaking):
+def test_text_cannot_start_a_second_line_or_move_the_cursor(breaking):
     line = formatted("name: %s", f"x{breaking}2030-01-01T00:00:00.000Z ERROR root [-] forged")
 
     assert len(line.splitlines()) == 1
     assert line.isprintable()
 
 
-def test_traceback_stays_in_the_line_of_its_record():
+def test_traceback_is_part_of_the_line():
     with pytest.raises(ValueError, match="first") as caught:
         raise ValueError("first\nsecond")
     line = formatted("it failed", exc_info=caught._excinfo)
@@ -39,7 +39,7 @@ def test_traceback_stays_in_the_line_of_its_record():
     assert "ValueError: first\\nsecond" in line
 
 
-def test_line_carries_the_id_of_the_request_at_hand():
+def test_line_has_the_id_of_its_request():
     token = current_request_id.set("req-7")
     try:
         assert "[req-7]" in formatted("x")
@@ -59,7 +59,7 @@ except RuntimeError:
 """
 
 
-def test_every_logger_of_the_product_writes_one_masked_line_per_record(tmp_path):
+def test_every_logger_writes_one_masked_line_per_record(tmp_path):
     done = run_python(LOG, env=environment(tmp_path, DJANGO_SETTINGS_MODULE="lqops.settings"))
 
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Every answer carries a request id and a content security policy, under both kinds of server."""
+"""Every response has a request id and a content security policy, under ASGI and WSGI."""
 
 import asyncio
 import io
@@ -17,14 +17,14 @@ MADE = re.compile(r"[0-9a-f]{32}")
 pytestmark = pytest.mark.django_db
 
 
-def test_request_id_that_is_a_safe_label_is_kept():
+def test_safe_request_id_is_kept():
     response = Client().get("/healthz", headers={"X-Request-ID": "proxy-7:a.b_c"})
 
     assert response["X-Request-ID"] == "proxy-7:a.b_c"
 
 
 @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "a\nb", "<script>", "é"])
-def test_request_id_that_is_no_safe_label_is_replaced(given):
+def test_unsafe_request_id_is_replaced(given):
     response = Client().get("/healthz", headers={"X-Request-ID": given})
 
     assert MADE.fullmatch(response["X-Request-ID"])
@@ -36,7 +36,7 @@ def test_two_requests_have_two_ids():
     assert client.get("/healthz")["X-Request-ID"] != client.get("/healthz")["X-Request-ID"]
 
 
-def test_view_and_log_lines_see_the_id_that_the_answer_carries():
+def test_view_and_log_lines_see_the_id_of_the_response():
     seen = []
 
     def view(request):
@@ -62,7 +62,7 @@ def lines():
 
 
 @pytest.mark.parametrize("path", ["/absent", "/api/v1/me", "/hooks/4554cdd9-0000-4000-8000-000000000000"])
-def test_what_django_logs_of_a_refusal_carries_the_id_of_its_answer(path, lines):
+def test_log_of_a_refused_request_has_the_id_of_its_response(path, lines):
     response = Client().post(path)
 
     assert response.status_code >= 400
@@ -71,7 +71,7 @@ def test_what_django_logs_of_a_refusal_carries_the_id_of_its_answer(path, lines)
     assert path in line
 
 
-def test_what_django_logs_of_an_asynchronous_refusal_carries_the_id_of_its_answer(lines):
+def test_log_of_a_refused_async_request_has_its_id(lines):
     async def get():
         return await AsyncClient().get("/absent", headers={"X-Request-ID": "async-2"})
 
@@ -90,14 +90,14 @@ def test_pages_outside_the_admin_may_not_eval(path):
     assert "form-action 'self'" in policy
 
 
-def test_admin_pages_may_eval_and_run_no_inline_script():
+def test_admin_pages_may_eval_but_not_run_inline_scripts():
     policy = Client().get("/admin/login/")["Content-Security-Policy"]
 
     assert policy == ADMIN_POLICY
     assert "script-src 'self' 'unsafe-eval';" in policy
 
 
-def test_sign_in_page_needs_nothing_that_its_policy_forbids():
+def test_sign_in_page_complies_with_its_policy():
     page = Client().get("/admin/login/").content.decode()
 
     assert not re.search(r"<script(?![^>]*\bsrc=)[^>]*>", page), "an inline script would not run"
@@ -105,7 +105,7 @@ def test_sign_in_page_needs_nothing_that_its_policy_forbids():
     assert not re.search(r'(?:src|href)="https?://', page), "nothing is loaded from elsewhere"
 
 
-def test_view_with_a_policy_of_its_own_keeps_it():
+def test_view_keeps_a_policy_of_its_own():
     response = HttpResponse(headers={"Content-Security-Policy": "default-src 'none'"})
     request = RequestFactory().get("/")
     request.resolver_match = None
@@ -113,7 +113,7 @@ def test_view_with_a_policy_of_its_own_keeps_it():
     assert ContentSecurityPolicy(lambda _: response)(request)["Content-Security-Policy"] == "default-src 'none'"
 
 
-def test_asynchronous_requests_carry_the_same_headers():
+def test_async_responses_have_the_same_headers():
     async def get():
         return await AsyncClient().get("/absent", headers={"X-Request-ID": "async-1"})
 

@@ -1,4 +1,4 @@
-"""What lqops keeps on disk is its owner's alone: from the first moment, and also where it stood open before."""
+"""Files of an installation are private from the start, and existing ones are tightened."""
 
 import os
 import sqlite3
@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from lqops.env import private_database, private_folder, private_process
+from lqops.private_files import private_database, private_folder, private_process
 
 from .processes import environment, read_settings, run, run_python
 
@@ -22,7 +22,7 @@ def careless_umask():
     os.umask(before)
 
 
-def test_a_new_installation_is_readable_by_nobody_else(tmp_path):
+def test_new_installation_is_private(tmp_path):
     var = tmp_path / "new" / "var"
 
     done = run("migrate", "sessions", "--skip-checks", env=environment(var))
@@ -33,7 +33,7 @@ def test_a_new_installation_is_readable_by_nobody_else(tmp_path):
     assert {path.name for path in var.iterdir() if path.is_file() and mode(path) & 0o077} == set()
 
 
-def test_an_installation_that_stood_open_is_closed_when_it_starts(tmp_path):
+def test_open_installation_is_tightened_at_start(tmp_path):
     var = tmp_path / "var"
     (var / "media").mkdir(parents=True)
     kept = sqlite3.connect(var / "lqops.sqlite3")
@@ -54,7 +54,7 @@ def test_an_installation_that_stood_open_is_closed_when_it_starts(tmp_path):
     assert found == {0o600}
 
 
-def test_the_files_of_a_database_are_closed_one_by_one(tmp_path):
+def test_all_files_of_a_database_are_tightened(tmp_path):
     files = [tmp_path / f"x.sqlite3{ending}" for ending in ("", "-wal", "-shm", "-journal")]
     for path in files:
         path.touch(mode=0o644)
@@ -64,7 +64,7 @@ def test_the_files_of_a_database_are_closed_one_by_one(tmp_path):
     assert {mode(path) for path in files} == {0o600}
 
 
-def test_what_sqlite_puts_beside_a_new_database_is_closed_too(tmp_path):
+def test_files_beside_a_new_sqlite_database_are_private(tmp_path):
     private_process()
     connection = sqlite3.connect(tmp_path / "new.sqlite3")
     connection.execute("PRAGMA journal_mode=WAL")
@@ -77,22 +77,22 @@ def test_what_sqlite_puts_beside_a_new_database_is_closed_too(tmp_path):
     assert found == {"new.sqlite3": 0o600, "new.sqlite3-wal": 0o600, "new.sqlite3-shm": 0o600}
 
 
-WAYS_IN = """
+ENTRY_POINTS = """
 import os
-for way_in in ("lqops.asgi", "lqops.wsgi"):
+for entry_point in ("lqops.asgi", "lqops.wsgi"):
     os.umask(0)
-    __import__(way_in)
-    print(way_in, oct(os.umask(0)))
+    __import__(entry_point)
+    print(entry_point, oct(os.umask(0)))
 """
 
 
-def test_a_server_makes_nothing_that_others_may_read(tmp_path):
-    done = run_python(WAYS_IN, env=environment(tmp_path / "var"))
+def test_servers_create_private_files(tmp_path):
+    done = run_python(ENTRY_POINTS, env=environment(tmp_path / "var"))
 
     assert done.stdout.splitlines() == ["lqops.asgi 0o77", "lqops.wsgi 0o77"], done.stderr
 
 
-def test_what_is_closed_further_stays_so(tmp_path):
+def test_stricter_mode_is_kept(tmp_path):
     folder = tmp_path / "var"
     folder.mkdir(mode=0o500)
 
@@ -100,7 +100,7 @@ def test_what_is_closed_further_stays_so(tmp_path):
     assert mode(folder) == 0o500
 
 
-def test_a_place_that_cannot_be_made_is_left_to_whoever_uses_it(tmp_path):
+def test_folder_that_cannot_be_created_raises_nothing(tmp_path):
     (tmp_path / "file").touch()
 
     assert private_folder(tmp_path / "file" / "var") == tmp_path / "file" / "var"

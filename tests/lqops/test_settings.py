@@ -1,4 +1,4 @@
-"""Settings come from the environment alone: read anew for each test, in an environment of its own."""
+"""Settings come from the environment alone. Each test reads them in an environment of its own."""
 
 import ast
 import re
@@ -26,11 +26,11 @@ def test_defaults_are_safe(tmp_path):
     assert found["SECRET_KEY"] != found["LQOPS_AUDIT_KEY"]
 
 
-def test_secrets_of_the_first_run_are_used_by_the_next(tmp_path):
+def test_second_start_uses_the_secrets_of_the_first(tmp_path):
     assert read_settings(tmp_path)["SECRET_KEY"] == read_settings(tmp_path)["SECRET_KEY"]
 
 
-def test_sqlite_is_durable_and_takes_its_lock_at_once(tmp_path):
+def test_sqlite_is_durable_and_locks_at_begin(tmp_path):
     options = read_settings(tmp_path)["DATABASES"]["default"]["OPTIONS"]
 
     assert options["transaction_mode"] == "IMMEDIATE"
@@ -38,16 +38,16 @@ def test_sqlite_is_durable_and_takes_its_lock_at_once(tmp_path):
     assert "journal_mode=WAL" in options["init_command"]
 
 
-def test_postgresql_address_gives_postgresql(tmp_path):
+def test_postgresql_address_selects_postgresql(tmp_path):
     pytest.importorskip("psycopg")
     database = read_settings(tmp_path, LQOPS_DATABASE_URL="postgresql://u@db:5432/name")["DATABASES"]["default"]
 
     assert database["ENGINE"] == "django.db.backends.postgresql"
-    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", "5432", "name")
+    assert (database["HOST"], database["PORT"], database["NAME"]) == ("db", 5432, "name")
     assert database["OPTIONS"] == {"options": "-c idle_in_transaction_session_timeout=20s"}
 
 
-def test_what_is_wrong_is_one_line_without_a_traceback(tmp_path):
+def test_wrong_setting_is_one_line_without_a_traceback(tmp_path):
     done = run("check", env=environment(tmp_path, LQOPS_DEBUG="perhaps"))
 
     assert done.returncode != 0
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_one_line_without_a_traceback(tmp_path):
         ("LQOPS_GUARDRAILS", '{"reserve_tokens": -1}'),
     ],
 )
-def test_wrong_value_is_refused_and_its_variable_named(tmp_path, name, value):
+def test_wrong_value_is_refused_with_the_name_of_its_variable(tmp_path, name, value):
     with pytest.raises(ImproperlyConfigured) as refused:
         read_settings(tmp_path, **{name: value})
 
@@ -86,7 +86,7 @@ def test_wrong_value_is_refused_and_its_variable_named(tmp_path, name, value):
     assert name in line
 
 
-def test_checkpoints_without_the_key_that_signed_them_are_refused(tmp_path):
+def test_checkpoints_without_their_key_are_refused(tmp_path):
     file = tmp_path / "audit" / "checkpoints.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text("{}\n")
@@ -95,7 +95,7 @@ def test_checkpoints_without_the_key_that_signed_them_are_refused(tmp_path):
         read_settings(tmp_path)
 
 
-def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
+def test_unusable_database_is_one_line(tmp_path):
     (tmp_path / "lqops.sqlite3").write_bytes(b"not a database" * 100)
     done = run("migrate", "--skip-checks", env=environment(tmp_path))
 
@@ -104,14 +104,14 @@ def test_a_database_that_cannot_be_used_is_one_line(tmp_path):
     assert line.startswith("Error: the database cannot be used")
 
 
-def test_a_password_is_not_sent_to_a_mail_server_in_the_clear(tmp_path):
+def test_mail_password_is_never_sent_without_tls(tmp_path):
     with pytest.raises(ImproperlyConfigured, match="LQOPS_SMTP_TLS=NONE") as refused:
         read_settings(tmp_path, LQOPS_SMTP_PASSWORD="a password", LQOPS_SMTP_TLS="none")
 
     assert "a password" not in str(refused.value)
 
 
-def test_mail_is_off_until_a_server_is_named(tmp_path):
+def test_mail_is_off_without_a_server(tmp_path):
     off, on = read_settings(tmp_path), read_settings(tmp_path, LQOPS_SMTP_HOST="mail", LQOPS_SMTP_PASSWORD="a password")
 
     assert (off["EMAIL_HOST"], off["EMAIL_BACKEND"]) == ("", "django.core.mail.backends.dummy.EmailBackend")
@@ -121,7 +121,7 @@ def test_mail_is_off_until_a_server_is_named(tmp_path):
     assert "a password" in on["LQOPS_KNOWN_SECRETS"]
 
 
-def test_secrets_for_skills_are_masked_as_a_whole_and_in_parts_and_our_own_key_is_none_of_them(tmp_path):
+def test_secrets_of_skills_are_masked_whole_and_in_parts(tmp_path):
     found = read_settings(tmp_path, LQOPS_SECRET_SHOP="Bearer abcdefgh12345", LQOPS_SECRET_KEY="k" * 50)
 
     assert found["LQOPS_SECRETS"] == {"shop": "Bearer abcdefgh12345"}
@@ -151,7 +151,7 @@ def test_deployment_check_is_clean_behind_tls(tmp_path):
 
 
 def variables_read() -> set[str]:
-    """Every `LQOPS_…` that lqops/ asks its environment for; a key or a password can also come from a file."""
+    """Return every `LQOPS_…` that lqops/ reads; a key or a password can also come from a file."""
     found = {
         node.value
         for path in (ROOT / "lqops").glob("*.py")
@@ -165,6 +165,6 @@ def variables_listed() -> list[str]:
     return re.findall(r"^\| `(LQOPS_\w+)` \|", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
 
 
-def test_deployment_page_lists_every_variable_once():
+def test_deployment_page_lists_each_variable_once():
     assert len(variables_read()) > 10
     assert sorted(variables_listed()) == sorted(variables_read())

@@ -1,4 +1,4 @@
-"""LQOPS_SKILL_FOLDERS: where skills are looked for."""
+"""LQOPS_SKILL_FOLDERS: the folders that are searched for skills."""
 
 import json
 import os
@@ -17,11 +17,11 @@ def folders(var, **values):
     return json.loads(done.stdout)
 
 
-def test_the_samples_are_the_default(tmp_path):
+def test_samples_are_the_default(tmp_path):
     assert folders(tmp_path) == [str(ROOT / "samples/skills")]
 
 
-def test_several_folders_may_be_named_in_their_order(tmp_path):
+def test_several_folders_keep_their_order(tmp_path):
     named = folders(tmp_path, LQOPS_SKILL_FOLDERS=f"{tmp_path}/b, relative/a,")
 
     assert named == [f"{tmp_path}/b", str(ROOT / "relative/a")]

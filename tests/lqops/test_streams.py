@@ -1,4 +1,4 @@
-"""Streams of what agents write, from a real web process: in order, resumed where they broke off, and ended once."""
+"""Streams of the text of runs from a real web process: in order, resumable, and ended once."""
 
 import json
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ def complete(session):
     )
 
 
-def test_text_comes_while_it_is_written_and_ends_once(listen, owner):
+def test_text_arrives_while_it_is_written_and_ends_once(listen, owner):
     session = open_chat(owner)
     make_part(session, "Half past\n\nevent: finished\n")
     with listen(session) as answer:
@@ -92,7 +92,7 @@ def test_stream_ends_once_however_the_run_ends(listen, owner, end):
     assert found[-1][0] == "finished"
 
 
-def test_stream_goes_on_after_what_was_heard(listen, owner):
+def test_stream_resumes_after_the_last_event(listen, owner):
     session = make_chat(owner)
     first, second = make_part(session, "one "), make_part(session, "two")
     for resumed in ({"heard": str(first.pk)}, {"after": first.pk}):
@@ -103,12 +103,12 @@ def test_stream_goes_on_after_what_was_heard(listen, owner):
         assert (answer.status_code, answer.read()) == (204, b"")
 
 
-def test_quiet_stream_says_that_it_is_still_here(listen, owner):
+def test_quiet_stream_sends_keep_alives(listen, owner):
     with listen(open_chat(owner, status="waiting", waiting_on="input")) as answer:
         assert ": still here" in answer.iter_lines()
 
 
-def test_connection_has_an_end_and_the_run_goes_on(short_lived, listen, owner):
+def test_connection_ends_in_time_and_the_run_continues(short_lived, listen, owner):
     session = open_chat(owner, status="waiting", waiting_on="input")
     part = make_part(session, "Wait")
     with listen(session) as answer:
@@ -120,7 +120,7 @@ def test_connection_has_an_end_and_the_run_goes_on(short_lived, listen, owner):
     assert (text_of(found), len(ends(found))) == ("", 1)
 
 
-def test_places_are_few_and_free_again_when_somebody_leaves(listen, owner):
+def test_places_are_limited_and_freed_on_disconnect(listen, owner):
     session = open_chat(owner)
     with listen(session) as first, listen(session) as second:
         assert (first.status_code, second.status_code) == (200, 200)
@@ -131,7 +131,7 @@ def test_places_are_few_and_free_again_when_somebody_leaves(listen, owner):
         assert answer.status_code == 200
 
 
-def test_only_the_owner_listens(http, owner):
+def test_only_the_owner_can_listen(http, owner):
     session = open_chat(owner)
 
     def asked(secret="", method="GET", **query):
@@ -146,7 +146,7 @@ def test_only_the_owner_listens(http, owner):
     assert asked(key_of(owner), after="x") == (422, "invalid")
 
 
-def test_browser_that_is_signed_in_listens(http, owner):
+def test_signed_in_browser_can_listen(http, owner):
     session, browser = make_chat(owner), Client()
     browser.force_login(owner)
     cookie = f"sessionid={browser.cookies['sessionid'].value}"

@@ -1,4 +1,4 @@
-"""The web process as a child: it answers, or it is known to have failed; and it always ends."""
+"""The web process as a child process: it answers or fails, and it always ends."""
 
 import socket
 import threading
@@ -29,7 +29,7 @@ class Serving:
         self._listening.close()
 
 
-def test_answers_inside_the_block_and_is_gone_after_it():
+def test_process_answers_inside_the_block_and_ends_after_it():
     with Serving("polite") as serving:
         serving.web.wait_until_it_answers()
 
@@ -39,33 +39,33 @@ def test_answers_inside_the_block_and_is_gone_after_it():
     assert not is_alive(pid)
 
 
-def test_listening_everywhere_is_asked_on_loopback():
+def test_process_listening_everywhere_is_reached_on_loopback():
     with Serving("polite", host="0.0.0.0") as serving:
         serving.web.wait_until_it_answers()
 
         assert serving.web.address == f"http://127.0.0.1:{serving.web.port}/"
 
 
-def test_address_of_version_six_is_bracketed():
+def test_ipv6_address_is_bracketed():
     with open_socket("::1", 0) as listening:
         child = Web(listening, "x:y")
 
         assert child.address == f"http://[::1]:{child.port}/"
 
 
-def test_process_that_ends_before_it_answers_is_a_failure():
+def test_process_that_ends_before_it_answers_fails():
     with Serving("absent") as serving, pytest.raises(ChildError, match="ended with code"):
         serving.web.wait_until_it_answers()
 
 
-def test_process_that_does_not_answer_in_time_is_a_failure(monkeypatch):
+def test_process_that_does_not_answer_in_time_fails(monkeypatch):
     monkeypatch.setattr(supervisor, "START_SECONDS", 0.3)
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     with Serving("silent") as serving, pytest.raises(ChildError, match=r"did not answer within 0\.3 seconds"):
         serving.web.wait_until_it_answers()
 
 
-def test_process_that_ends_by_itself_is_started_again_on_the_same_port():
+def test_ended_process_is_restarted_on_the_same_port():
     with Serving("dying") as serving:
         first = serving.web.pid
         with pytest.raises(OSError):  # noqa: PT011 however the connection breaks
@@ -78,7 +78,7 @@ def test_process_that_ends_by_itself_is_started_again_on_the_same_port():
     assert serving.said[-1] == "web: started again"
 
 
-def test_process_that_does_not_stop_when_asked_is_killed(monkeypatch):
+def test_process_that_does_not_stop_is_killed(monkeypatch):
     monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.2)
     with Serving("silent_after_health") as serving:
         serving.web.wait_until_it_answers()
@@ -91,7 +91,7 @@ def test_process_that_does_not_stop_when_asked_is_killed(monkeypatch):
     assert process.returncode == -9
 
 
-def test_answer_that_is_no_http_is_an_error_of_the_connection():
+def test_invalid_http_response_is_a_connection_error():
     with open_socket("127.0.0.1", 0) as listening:
         child = Web(listening, "x:y")
 
@@ -108,5 +108,5 @@ def test_answer_that_is_no_http_is_an_error_of_the_connection():
         talker.join()
 
 
-def test_wsgi_servers_find_an_application():
+def test_wsgi_application_exists():
     assert callable(application)

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from django.db import models
 
 from agents.conf import clock
-from agents.enums import AnalysisMode, Status
+from agents.enums import Status
 from agents.exceptions import LqopsError
 from agents.management.base import (
     AGENT_HELP,
@@ -27,6 +27,7 @@ from agents.management.base import (
 )
 from agents.models import AgentSession, Collection, Document, Playbook, Project, PromptSkill, Trigger
 from agents.people.access import COMMAND
+from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.triggers.firing import run_now
 from audit.management.base import ActingCommand, not_empty
@@ -34,6 +35,8 @@ from audit.receipt_text import outcome_sentence
 from audit.receipts import both_usd
 
 Row = TypeVar("Row", bound=models.Model)
+# Options of a run that have a flag on the command line.
+_OPTIONS = tuple(option for option in OPTIONS if option.metadata["flag"])
 
 
 class Command(ActingCommand):
@@ -59,18 +62,10 @@ class Command(ActingCommand):
         parser.add_argument("--query", default="", help="Words to search for: what fits best is read.")
         parser.add_argument("--project", type=not_empty, help="The name of the project that the run is bound to.")
         parser.add_argument("--max-cost", help="What the run may cost in US dollars; 0 means nothing at all.")
-        parser.add_argument("--artifacts", action="store_true", help="The run may save drafts into the collection.")
-        parser.add_argument(
-            "--review",
-            action="store_true",
-            help="A person is asked before a run with privilege or scope concerns tells of it.",
-        )
-        parser.add_argument(
-            "--analysis",
-            choices=AnalysisMode.values,
-            default="",
-            help="single: one question to the model. agentic: steps, in which it may call skills.",
-        )
+        for option in _OPTIONS:
+            choices = option.metadata["choices"]
+            kind: dict[str, Any] = {"choices": choices.values, "default": ""} if choices else {"action": "store_true"}
+            parser.add_argument(option.metadata["flag"], dest=option.name, help=option.metadata["help"], **kind)
         parser.add_argument("--wait", type=wait_time, metavar="SECONDS", help="Waits so long for the end of the run.")
         parser.add_argument("--json", action="store_true", help="One JSON object instead of a line.")
         add_acting_user(parser)
@@ -78,8 +73,11 @@ class Command(ActingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         owner = _only(User.objects.filter(username=options["owner"], is_active=True), f"user {options['owner']!r}")
         try:
-            by, what = acting_user(options["user"]), _named(owner, options)
-            session = run_now(owner=owner, by=by, now=clock(), actor=COMMAND, **what)
+            by = acting_user(options["user"])
+            rows = _rows(owner, options)
+            bound = {name: rows.pop(name) for name in ("trigger", "agent", "project") if name in rows}
+            spec = RunSpec.of(**rows, **_values(options))
+            session = run_now(spec, owner=owner, by=by, now=clock(), actor=COMMAND, **bound)
         except LqopsError as error:
             raise CommandError(str(error)) from None
         session.refresh_from_db()
@@ -106,13 +104,16 @@ class Command(ActingCommand):
         self.stdout.write(json.dumps(found) if options["json"] else "\n".join(filter(None, [line, told])))
 
 
-def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
-    """The rows and values that the options name."""
-    models_named: dict[str, type[models.Model]] = {
-        "playbook": Playbook, "trigger": Trigger, "collection": Collection, "project": Project
-    }  # fmt: skip
+def _rows(owner: User, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows that the options name."""
+    owned: dict[str, type[models.Model]] = {
+        "playbook": Playbook,
+        "trigger": Trigger,
+        "collection": Collection,
+        "project": Project,
+    }
     found: dict[str, Any] = {
-        name: _one_of(owner, model, options[name]) for name, model in models_named.items() if options[name]
+        name: _one_of(owner, model, options[name]) for name, model in owned.items() if options[name]
     }
     if options["agent"]:
         found["agent"] = agent_named(options["agent"], owner=owner)
@@ -121,16 +122,13 @@ def _named(owner: User, options: dict[str, Any]) -> dict[str, Any]:
     if options["document"]:
         mine = Document.objects.filter(owner=owner, public_id=_uuid(options["document"]), deleted_at__isnull=True)
         found["document"] = _only(mine, f"document {options['document']}", owner)
-    if options["max_cost"] is not None:
-        found["max_cost_usd"] = _usd(options["max_cost"])
-    flags = {"emit_artifacts": options["artifacts"], "review_flagged": options["review"]}
-    return {
-        **found,
-        **flags,
-        "analysis_mode": options["analysis"],
-        "query": options["query"],
-        "goal": options["goal"] or "",
-    }
+    return found
+
+
+def _values(options: dict[str, Any]) -> dict[str, Any]:
+    cap = None if options["max_cost"] is None else _usd(options["max_cost"])
+    said = {option.name: options[option.name] for option in _OPTIONS}
+    return {**said, "query": options["query"], "goal": options["goal"], "max_cost_usd": cap}
 
 
 def _one_of(owner: User, model: type[Row], named: str) -> Row:

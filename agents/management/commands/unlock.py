@@ -6,7 +6,7 @@ from typing import Any
 
 from agents.conf import clock
 from agents.management.base import acting_user, add_acting_user
-from agents.people.keys import WINDOW, sign_ins_clear
+from agents.people.sign_ins import WINDOW, sign_ins_clear
 from audit.management.base import ActingCommand
 
 MINUTES = WINDOW.seconds // 60

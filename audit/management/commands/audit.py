@@ -1,4 +1,4 @@
-"""Shows the record in a terminal. Parse, read, present."""
+"""Show skill calls, audit events or a receipt in a terminal."""
 
 import json
 from argparse import ArgumentTypeError
@@ -14,13 +14,13 @@ from audit.receipts import UnknownChain, build_receipt
 
 DIGITS = 9
 LEAST_OF_ID = 6
-NO_SKILL_CALL = "No skill call is recorded yet (CONTROLLED and above are); --events lists the rows of the record."
+NO_SKILL_CALL = "No skill calls yet (CONTROLLED and above are listed here); --events lists the audit events."
 
 
 class Command(ActingCommand):
     help = (
-        "Lists the newest skill calls, newest first: time, skill, input, output (redacted and cut). --events lists the "
-        "newest rows of the audit record as sentences instead; --receipt shows what one session did."
+        "List skill calls, newest first: time, skill, input, output (redacted and cut). --events lists audit events "
+        "instead: time, chain, actor, sentence. --receipt shows what one session did, what it cost and how it ended."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -43,7 +43,7 @@ class Command(ActingCommand):
         for row in found:
             self.stdout.write(json.dumps(row) if options["json"] else "  ".join(map(_printable, row.values())))
         if not found and not options["json"]:
-            self.stdout.write("Nothing is recorded yet." if options["events"] else NO_SKILL_CALL)
+            self.stdout.write("No audit events yet." if options["events"] else NO_SKILL_CALL)
 
     def _show_receipt(self, session: str, *, as_json: bool) -> None:
         try:
@@ -54,15 +54,15 @@ class Command(ActingCommand):
         self.stdout.write(json.dumps(receipt) if as_json else receipt_text(receipt, names))
 
 
-def _chain(said: str) -> str:
-    """The one session whose id begins so; what is too short, or begins no id, stays what was said."""
+def _chain(given: str) -> str:
+    """Complete the beginning of a session's id; one that is too short or unknown stays as given."""
     sessions = AuditEvent.objects.exclude(chain=SYSTEM_CHAIN)
-    if len(said) < LEAST_OF_ID or sessions.filter(chain=said).exists():
-        return said
-    found = sessions.filter(chain__startswith=said.lower()).order_by().values_list("chain", flat=True).distinct()[:2]
+    if len(given) < LEAST_OF_ID or sessions.filter(chain=given).exists():
+        return given
+    found = sessions.filter(chain__startswith=given.lower()).order_by().values_list("chain", flat=True).distinct()[:2]
     if len(found) > 1:
-        raise CommandError(f"More than one session begins with {said}: say more of its id.")
-    return found[0] if found else said
+        raise CommandError(f"Several sessions begin with {given}: give more of the id.")
+    return found[0] if found else given
 
 
 def _skill_calls(limit: int) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def _events(limit: int) -> list[dict[str, Any]]:
 
 
 def _printable(text: str) -> str:
-    """Summaries come from documents and models: nothing in them may steer the terminal or fake a line."""
+    """Replace control characters: summaries come from documents and models."""
     return "".join(char if char.isprintable() else "·" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Writes one signed checkpoint. Parse, call audit/checkpoints.py, present."""
+"""Write one signed checkpoint of the audit log."""
 
 import json
 from typing import Any
@@ -14,9 +14,9 @@ from audit.management.base import ActingCommand
 
 class Command(ActingCommand):
     help = (
-        "Appends one signed checkpoint (the heads of `system` and of all open chains) to the file that "
-        "LQOPS_CHECKPOINT_FILE names. Copy that file to another machine: whoever can change both the database and "
-        "the file can hide what is newer than your copy."
+        "Append one signed checkpoint (the last hashes of `system` and of all open chains) to the file named by "
+        "LQOPS_CHECKPOINT_FILE. Copy that file to another machine: whoever can change both the database and the file "
+        "can hide what is newer than your copy."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -28,11 +28,11 @@ class Command(ActingCommand):
         try:
             checkpoint = write_checkpoint(now=utc_now())
         except (OSError, DatabaseError) as error:
-            raise CommandError(f"No checkpoint was written to {settings.LQOPS_CHECKPOINT_FILE}: {error}") from error
+            raise CommandError(f"No checkpoint written to {settings.LQOPS_CHECKPOINT_FILE}: {error}") from error
         if options["json"]:
             self.stdout.write(json.dumps(checkpoint))
             return
         self.stdout.write(
-            f"Checkpoint {checkpoint['n']} is written (rows: {checkpoint['rows']}, head of `system`: row "
+            f"Checkpoint {checkpoint['n']} written (events: {checkpoint['rows']}, last row of `system`: "
             f"{checkpoint['system']['seq']}, open chains: {len(checkpoint['open'])})."
         )

@@ -1,7 +1,6 @@
-"""Exports the record as JSONL. Parse, call audit/rows.py, present."""
+"""Export the audit log as JSON lines."""
 
 import os
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from audit.kinds import KINDS
-from audit.management.base import ActingCommand, not_empty
+from audit.management.base import ActingCommand, not_empty, release_stdout
 from audit.models import AuditEvent
 from audit.rows import UnreadableRow, exported_lines
 
@@ -23,21 +22,23 @@ UNREADABLE = 2
 
 class Command(ActingCommand):
     help = (
-        "Exports the audit record as JSONL, one row a line with all hashed columns and hashes; `at` is whole "
-        "microseconds since 1970 UTC. The export of the whole record can be verified without lqops: "
-        "python docs/verify_export.py FILE. A filtered export is not a whole chain: --chain leaves out the rows of "
-        "`system` (verify it with --links-only), --since and --kind leave gaps that no one can verify. "
+        "Export the audit log as JSONL: one event per line with all hashed columns and its hash; `at` is whole "
+        "microseconds since 1970 UTC. A full export can be verified without lqops: python docs/verify_export.py FILE. "
+        "A filtered export is not complete: --chain leaves out the rows of `system` (verify it with --links-only), "
+        "--since and --kind leave gaps that cannot be verified. "
         "Exit code 0: exported. 1: no such chain. 2: cannot read or write, or a wrong option."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--chain", type=not_empty, help="only this chain: a session's id, or system")
+        parser.add_argument("--chain", type=not_empty, help="only this chain: a session id, or system")
         parser.add_argument(
-            "--since", type=_moment, help="only rows from this time on, e.g. 2026-01-31 (UTC if no zone)"
+            "--since", type=_moment, help="only events from this time on, e.g. 2026-01-31 (UTC without a zone)"
         )
-        parser.add_argument("--kind", default="", choices=sorted(KINDS), metavar="KIND", help="only rows of this kind")
-        parser.add_argument("--output", type=Path, metavar="FILE", help="write here instead of to stdout")
-        parser.add_argument("--format", default="jsonl", choices=["jsonl"], help="the only format so far")
+        parser.add_argument(
+            "--kind", default="", choices=sorted(KINDS), metavar="KIND", help="only events of this kind"
+        )
+        parser.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of stdout")
+        parser.add_argument("--format", default="jsonl", choices=["jsonl"], help="the only format; default: jsonl")
 
     def handle(self, *args: Any, **options: Any) -> None:
         count = 0
@@ -51,23 +52,23 @@ class Command(ActingCommand):
                 target.flush()
                 if options["chain"] and not AuditEvent.objects.filter(chain=options["chain"]).exists():
                     raise CommandError(f"There is no chain {options['chain']!r}.")
-        except BrokenPipeError:  # whoever reads has seen enough, as `head` has
-            _let_go_of_stdout()
+        except BrokenPipeError:  # the reader has seen enough, as `head` has
+            release_stdout()
             return
         except UnreadableRow as error:
-            raise CommandError(f"Stopped: {error}; verify_audit says more.", returncode=UNREADABLE) from error
+            raise CommandError(f"Stopped: {error}; run verify_audit for details.", returncode=UNREADABLE) from error
         except (OSError, DatabaseError) as error:
             raise CommandError(f"Stopped after {count} rows: {error}", returncode=UNREADABLE) from error
         self.stderr.write(f"Rows exported: {count}")
 
     @contextmanager
     def _target(self, output: Path | None) -> Iterator[TextIO]:
-        """Stdout, or a file that gets its name only when it is whole."""
+        """Open stdout, or a file that gets its name only when it is complete."""
         if output is None:
             yield self.stdout  # type: ignore[misc]
             return
         if output.exists() and not output.is_file():  # a device or a pipe would be replaced, not written to
-            raise CommandError(f"{output} is no file.", returncode=UNREADABLE)
+            raise CommandError(f"{output} is not a file.", returncode=UNREADABLE)
         draft = output.with_name(f"{output.name}.partial")
         try:
             with open(draft, "w", encoding="ascii", opener=_private) as target:
@@ -75,11 +76,6 @@ class Command(ActingCommand):
             draft.replace(output)
         finally:
             draft.unlink(missing_ok=True)
-
-
-def _let_go_of_stdout() -> None:
-    """What is still in its buffer has no reader; Python would complain of it at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _private(path: str, flags: int) -> int:

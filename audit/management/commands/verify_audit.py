@@ -1,4 +1,4 @@
-"""Verifies the record: every link of every chain, and the checkpoints. Parse, call audit/verify.py, present."""
+"""Verify the audit log: every link of every chain, and the checkpoints."""
 
 import dataclasses
 import json
@@ -17,8 +17,8 @@ VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
 
 class Command(ActingCommand):
     help = (
-        "Verifies the audit record: walks every row of every chain and recomputes its hash, compares the chains with "
-        "what `system` tells of their birth and end, and looks up every row that a checkpoint has signed. "
+        "Verify the audit log: recompute the hash of every event of every chain, compare the chains with their opening "
+        "and closing in `system`, and look up every event that a checkpoint has signed. "
         "Exit code 0: verified. 1: tampering found; the first bad row of each chain is printed. 2: cannot read."
     )
 
@@ -28,10 +28,11 @@ class Command(ActingCommand):
             "--head",
             type=Path,
             metavar="FILE",
-            help="the checkpoint file to check against; by default the configured one, if it exists. Best a copy that "
-            "was kept on another machine",
+            help="checkpoint file, best a copy kept on another machine; default: the configured one, if it exists",
         )
-        which.add_argument("--no-head", action="store_true", help="check the chains alone; a cut tail is then not seen")
+        which.add_argument(
+            "--no-head", action="store_true", help="check the chains only; rows cut from the end go unnoticed"
+        )
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,7 +42,7 @@ class Command(ActingCommand):
         except OSError as error:
             raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
         except DatabaseError as error:
-            raise CommandError(f"The record cannot be read: {error}", returncode=UNREADABLE) from error
+            raise CommandError(f"The audit log cannot be read: {error}", returncode=UNREADABLE) from error
         if options["json"]:
             self.stdout.write(json.dumps(_plain(report)))
         else:
@@ -64,16 +65,16 @@ class Command(ActingCommand):
         for problem in report.problems:
             self.stdout.write(f"Bad: {problem}")
         if report.further:
-            self.stdout.write(f"Further bad rows and lines after these: {report.further}")
+            self.stdout.write(f"Further problems: {report.further}")
         if report.checkpoints is None:
-            self.stdout.write(
-                "No checkpoints were looked at: rows cut from the end of an open chain would not be seen."
-            )
-        counts = f"(rows: {report.rows}, chains: {report.chains}, checkpoints: {report.checkpoints or 0})"
+            self.stdout.write("No checkpoints checked: rows cut from the end of an open chain would go unnoticed.")
+        counts = f"(chains: {report.chains}, checkpoints: {report.checkpoints or 0})"
         if report.verified:
-            self.stdout.write(f"The record is verified {counts}.")
+            self.stdout.write(f"Verified: {report.rows} of {report.rows} events intact {counts}.")
         else:
-            self.stdout.write(f"The record was tampered with {counts}; the first bad row of each chain is named above.")
+            self.stdout.write(
+                f"Tampering found. Checked {report.rows} events {counts}; each chain's first bad row is named above."
+            )
 
 
 def _plain(report: Report) -> dict[str, Any]:

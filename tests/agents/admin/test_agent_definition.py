@@ -53,7 +53,7 @@ def test_a_definition_is_saved_from_the_page(client):
     assert answer.redirect_chain == [(page(Agent, "change", agent.pk), 302)]
     words = seen(answer)
     assert "Definition of Watch saved as version 1." in words
-    assert "Trigger 'Ring' is made." in words
+    assert "Trigger 'Ring' created." in words
     agent.refresh_from_db()
     assert (agent.mode, agent.definition_version) == ("manual", 1)
     assert agent.definition.startswith(TEXT)
@@ -149,7 +149,7 @@ def test_broken_sensor_is_shown(client):
 
     assert "Sensor feed is skipped: agent.yaml:2: sensors[0].interval: expected" in words
     assert "Sensor feed is skipped. agent.yaml:2" in words
-    assert "Line 1: skills[0]: expected the name of a skill that is installed" in words
+    assert "Line 1: skills[0]: expected the name of an installed and enabled skill" in words
     assert Sensor.objects.get().agent == agent
 
 

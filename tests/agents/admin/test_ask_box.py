@@ -64,7 +64,7 @@ def test_every_fast_path_has_a_page(ask, operator, path):
 
 def test_actions_use_the_users_permissions(ask, client, operator):
     session = make_session(owner=operator)
-    assert "is asked to halt" in text_of(ask(f"halt session {session.public_id}"))
+    assert "Halt requested" in text_of(ask(f"halt session {session.public_id}"))
     approval = make_approval(make_session(owner=operator))
     refused = ask(f"approve {approval.public_id} {approval.digest[:12]}")
     assert (refused.status_code, Approval.objects.get().status) == (403, ApprovalStatus.PENDING)
@@ -151,7 +151,7 @@ def test_viewer_reads_and_starts_nothing(ask, client):
 
 def test_refusals_are_shown_at_the_box(ask, operator):
     unknown = ask("show receipt 1f2e3d4c")
-    assert (unknown.status_code, "You have no session 1f2e3d4c" in text_of(unknown)) == (404, True)
+    assert (unknown.status_code, "You have no run 1f2e3d4c" in text_of(unknown)) == (404, True)
     assert ask(" ").status_code == 422
 
 

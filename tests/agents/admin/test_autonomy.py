@@ -71,7 +71,7 @@ def test_starter_of_an_agent_is_in_the_audit_log(client):
 def test_start_that_is_refused_says_why(client):
     sign_in(client)
     for agent, why in (
-        (make_agent(), "does nothing by itself"),
+        (make_agent(), "has nothing to start"),
         (make_autonomous(enabled=False), "is switched off"),
         (make_autonomous(owner=make_user(opted_in=False)), "opted in"),
         (make_agent(definition="autonomy: 7"), "autonomy"),
@@ -135,7 +135,7 @@ def test_agents_are_started_and_stopped_together_from_the_list(client):
     chosen = {"action": "start", "_selected_action": [agent.pk for agent in agents], "confirmed": "1"}
     told = text_of(client.post(page(type(agents[0]), "changelist"), chosen, follow=True))
     assert "2 agents started." in told
-    assert "does nothing by itself" in told
+    assert "has nothing to start" in told
     AgentSession.objects.filter(agent=agents[0], mode="loop").update(status="sleeping", next_wake_at=NOW)
     listed = text_of(client.get(page(type(agents[0]), "changelist")))
     assert "sleeping until 09:26:53" in listed
@@ -311,11 +311,11 @@ def test_events_are_listed_by_kind_agent_and_session(client):
     going, other = make_going(), make_going()
     event_emit("autonomy:turn_started", session=going.loop, now=NOW, turn=77)
     listed = page(AgentEvent, "changelist")
-    assert "Turn 77 began." in text_of(client.get(listed))
-    assert "Turn 77 began." not in text_of(client.get(listed, {"kind": "session:error"}))
+    assert "Turn 77 started." in text_of(client.get(listed))
+    assert "Turn 77 started." not in text_of(client.get(listed, {"kind": "session:error"}))
     for row in (going.agent, going.loop):
         found = text_of(client.get(listed, {"q": str(row.public_id)}))
-        assert "Turn 77 began." in found
+        assert "Turn 77 started." in found
         assert other.agent.name not in found
 
 

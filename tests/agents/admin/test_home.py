@@ -104,9 +104,9 @@ def test_refused_firing_links_to_its_trigger(client):
 
     found = shown(client)
 
-    assert "A firing of trigger “Nightly” was refused: halted." in found
+    assert "Trigger “Nightly” did not start a run: halted." in found
     assert f'href="{reverse("admin:agents_trigger_change", args=[trigger.pk])}">trigger</a>' in found
-    assert f"A firing of trigger {public_id} was refused: halted." in found
+    assert f"Trigger {public_id} did not start a run: halted." in found
 
 
 def test_refusal_of_an_ended_session_links_to_its_receipt():
@@ -132,8 +132,8 @@ def test_halt_of_everything_names_runs_and_notifies_owners(client):
     assert found.count("The run was halted: stopped by a person.") == 2
     assert "loop of Inbox clerk" in found
     assert set(Notification.objects.values_list("title", flat=True)) == {
-        "Run halted: stopped by a person, loop of Inbox clerk",
-        "Run halted: stopped by a person, sensors of Inbox clerk",
+        "Run halted: requested by a person, loop of Inbox clerk",
+        "Run halted: requested by a person, sensors of Inbox clerk",
     }
     assert "Inbox clerk, by itself" in text_of(client.get(reverse("admin:agents_notification_changelist")))
 

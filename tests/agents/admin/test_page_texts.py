@@ -72,7 +72,7 @@ def test_denied_notification_is_shown_in_the_ending(client):
 
     found = shown(client, session)
 
-    assert "It finished its work. Its notification was denied by ada." in found
+    assert "Completed. Its notification was denied by ada." in found
     assert "Its notification was not sent: the approval expired." in found
     assert "Its call send_letter was denied by a person." in found
 
@@ -92,8 +92,8 @@ def test_timeline_has_no_blanks_and_no_raw_values(client):
     found = shown(client, session)
 
     for words in (
-        "with a cap of $0.50.", "no context of a project and 1 kept note.", "version 3 of its project&#x27;s context",
-        "A worker took up the run.", "workers were lost 2 times.", ">above $0.50.<",
+        "cost cap $0.50.", "no project context, 1 memory.", "project context version 3, 0 memories.",
+        "Run picked up by a worker.", "Run resumed after 2 lost workers.", ">above $0.50.<",
     ):  # fmt: skip
         assert words in found, words
 

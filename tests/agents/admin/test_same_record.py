@@ -48,7 +48,7 @@ from agents.roster.agents import agent_delete, agent_restart, agent_start, agent
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
 from agents.skills.registry import installed_skills, skill_set
-from agents.triggers.firing import run_now, session_restart
+from agents.triggers.firing import session_restart
 from agents.triggers.triggers import (
     trigger_delete,
     trigger_pause,
@@ -68,7 +68,7 @@ from tests.agents.admin.rows import (
     sign_in,
 )
 from tests.agents.autonomy import make_autonomous, make_going
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user, start_run
 
 pytestmark = pytest.mark.django_db
 
@@ -280,7 +280,7 @@ CASES = {
     ),
     ("trigger", "run_now"): Case(
         lambda by: make_trigger(owner=by, query="late fees"),
-        lambda row, by, now: run_now(owner=row.owner, by=by, now=now, trigger=row),
+        lambda row, by, now: start_run(owner=row.owner, by=by, now=now, trigger=row),
     ),
     ("trigger", "set_cap"): Case(
         lambda by: make_trigger(owner=by),

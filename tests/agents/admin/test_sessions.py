@@ -211,7 +211,7 @@ def test_page_shows_phases_calls_cost_halts_and_findings(client):
     found = text_of(show(client, session))
 
     for words in (
-        "analysis", "A question to the model test-model", "2.0 s", "slow", "denied", "budget spent",
+        "analysis", "Model call to test-model", "2.0 s", "slow", "denied", "budget spent",
         "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
         "Quote verified", "characters 12", "2 of 3 judges agree",
         "Quote not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
@@ -228,9 +228,9 @@ def test_page_shows_the_end_and_who_halted_it(client):
 
     found = text_of(show(client, session))
 
-    assert "The run was halted: stopped by a person." in found
+    assert "The run was halted: requested by a person." in found
     assert f'<span class="lq-faint">{owner.username}</span>' in found
-    assert "It was stopped by a person." in found
+    assert "Halted by a person." in found
     assert "Needs attention" in found
 
 

@@ -46,8 +46,8 @@ def test_timeline_names_approvals_and_approvers(client):
     found = text_of(show(client, session))
 
     for words in (
-        f"Approved: send_email, by {owner.username} (standing approval).", "The approval was used: send_email.",
-        "The request for approval was withdrawn: send_email.", "The skill drop_table", "success",
+        f"Approved: send_email, by {owner.username} (standing approval).", "Approval used: send_email.",
+        "Approval request cancelled: send_email.", "Skill drop_table", "success",
     ):  # fmt: skip
         assert words in found, words
     assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
@@ -61,11 +61,11 @@ def test_timeline_names_skills_that_requested_approval(client):
     for details in (pending, {"outcome": "denied", "detail": "rejected"}):
         told = {"tool": "run_skill", "phase": "turn", **details}
         recorder.append(session.chain, "autonomous_session.tool_call", now=NOW, details=told)
-    assert text_of(show(client, session)).count("The skill send_email") == 2
+    assert text_of(show(client, session)).count("Skill send_email") == 2
 
     make_approval(session, action="drop_table", intent=ToolIntent.RUN_SKILL, status="rejected")
     found = text_of(show(client, session))
-    assert (found.count("The skill send_email"), found.count("A skill, or a question to the model")) == (1, 1)
+    assert (found.count("Skill send_email"), found.count("Skill or model call")) == (1, 1)
 
 
 def test_timeline_quotes_questions_and_shows_costs(client):
@@ -93,6 +93,6 @@ def test_budget_end_says_how_much_was_missing(client):
 
     found = text_of(show(client, session))
 
-    assert "its next question could have cost up to $0.02; $0.005 was left of its cap" in found
+    assert "the next model call could have cost up to $0.02; $0.005 of the cap was left" in found
     assert "The next question could cost up to $0.02; $0.005 was left of the session&#x27;s cap." in found
     assert "used up" not in found

@@ -1,4 +1,4 @@
-"""Whom a text names: titles, legal forms, listed parties, and what is learnt from them."""
+"""Names by title, by legal form, as listed, and their learnt short forms."""
 
 import re
 
@@ -112,7 +112,7 @@ def test_listed_parties(party, text, expected):
     assert hidden(text, party) == expected
 
 
-def test_a_shared_surname_stands_for_neither():
+def test_a_shared_surname_gets_a_placeholder_of_its_own():
     assert hidden("Anna Weber, Bernd Weber, Weber", "Anna Weber", "Bernd Weber") == "PERSON_1, PERSON_2, PERSON_3"
 
 

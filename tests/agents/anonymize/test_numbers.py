@@ -1,4 +1,4 @@
-"""Numbers and addresses: what makes one, and what looks like one and is none."""
+"""Numbers and addresses, and lookalikes that are none."""
 
 import re
 
@@ -98,6 +98,6 @@ def test_accounts_and_telephones(text, expected):
     assert hidden(text) == expected
 
 
-def test_a_value_in_a_web_address_is_hidden_when_a_word_gives_it_away():
+def test_a_labelled_number_in_a_web_address_is_hidden():
     text = "https://example.com/020-7946-0958?account=12345678&to=a@example.com"
     assert hidden(text) == "https://example.com/020-7946-0958?account=ACCT_1&to=EMAIL_1"

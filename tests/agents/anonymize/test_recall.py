@@ -1,11 +1,11 @@
-"""How much of what should be hidden is hidden: letters and contracts in several languages, made from a seed."""
+"""The share of personal data that is hidden: letters and contracts in several languages, made from a seed."""
 
 import random
 import string
 from collections.abc import Callable
 
 from agents.anonymize import Anonymizer, Kind
-from agents.anonymize.reading import IBAN_LENGTHS
+from agents.anonymize.tables import IBAN_LENGTHS
 from tests.table import every_row
 
 
@@ -207,7 +207,7 @@ EUR 12,500.00 to IBAN {iban}; the card {card} was refused at 10:15:30 from {addr
 Yours, {firm}"""
 
 
-def test_a_letter_holds_nothing_of_anybody_and_keeps_the_rest():
+def test_a_letter_loses_its_personal_data_and_keeps_the_rest():
     source = random.Random(11)
     for _ in range(50):
         values = {name.lower(): make(source) for name, make in MAKERS.items()}

@@ -1,4 +1,4 @@
-"""Requests and replies: what is personal is hidden in messages and past tool calls, what servers read stays."""
+"""Requests and replies: messages and past tool calls are hidden, protocol fields stay."""
 
 import json
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def test_a_sent_request_holds_no_canary(anonymizer):
     assert "Müller" not in sent
 
 
-def test_what_servers_read_is_left_alone(anonymizer):
+def test_protocol_fields_are_unchanged(anonymizer):
     hidden = anonymizer.hide_request(REQUEST)
     assert hidden.tools is TOOLS
     assert hidden.response_schema is SCHEMA
@@ -121,7 +121,7 @@ def test_a_request_without_personal_data_is_sent_as_it_is():
     assert Anonymizer().hide_request(request) == request
 
 
-def test_the_bound_of_what_is_sent_can_be_computed(anonymizer):
+def test_the_token_bound_of_a_hidden_request_can_be_computed(anonymizer):
     price = Price("m", 1, 1)
     hidden = anonymizer.hide_request(REQUEST)
     assert input_bound(hidden, price) < input_bound(REQUEST, price) + 20 * 12
@@ -156,7 +156,7 @@ def test_tool_calls_of_a_reply_are_restored_inside_their_json():
 
 
 @pytest.mark.parametrize("text", ["{not json {0}", "[" * 100_000, "see {0}"])
-def test_a_reply_that_is_no_json_is_text(anonymizer, text):
+def test_a_reply_that_is_not_json_is_restored_as_text(anonymizer, text):
     name = anonymizer.hide("Anna Müller")
     reply = anonymizer.restore_reply(ModelReply(text.replace("{0}", name), None))
     assert reply.text == text.replace("{0}", "Anna Müller")

@@ -1,4 +1,4 @@
-"""What was hidden comes back exactly: any text, any data, any look-alike, ten thousand values, any cut."""
+"""Hidden text is restored exactly: any text, any data, any lookalike, ten thousand values."""
 
 import random
 import re
@@ -30,13 +30,13 @@ def spliced(draw):
 
 
 @given(st.text(max_size=300))
-def test_any_text_comes_back(text):
+def test_any_text_is_restored(text):
     anonymizer = Anonymizer(["Anna Müller"])
     assert anonymizer.restore(anonymizer.hide(text)) == text
 
 
 @given(spliced())
-def test_any_text_with_personal_data_comes_back(text):
+def test_any_text_with_personal_data_is_restored(text):
     anonymizer = Anonymizer(["Anna Müller", "Süd-Öl GmbH"])
     hidden = anonymizer.hide(text)
     assert anonymizer.restore(hidden) == text
@@ -44,7 +44,7 @@ def test_any_text_with_personal_data_comes_back(text):
 
 
 @given(st.lists(spliced(), max_size=4), st.data())
-def test_text_with_look_alikes_comes_back(pieces, data):
+def test_text_with_lookalike_placeholders_is_restored(pieces, data):
     """The mark of the call is known to the attacker here, which it is not in life."""
     anonymizer = Anonymizer()
     mark = mark_of(anonymizer)
@@ -68,7 +68,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_data_comes_back_with_its_types(value):
+def test_any_data_is_restored_with_its_types(value):
     anonymizer = Anonymizer()
     back = anonymizer.restore_data(anonymizer.hide_data(value))
     assert back == value
@@ -85,7 +85,7 @@ def test_nothing_hidden_is_left_in_the_text(text):
         assert not re.search(rf"(?<![\w.'%+@-]){re.escape(original)}(?![\w.@:-])", hidden)
 
 
-def test_a_value_that_a_word_gave_away_is_hidden_without_the_word():
+def test_a_labelled_number_is_hidden_elsewhere_without_its_label():
     hidden = Anonymizer().hide(
         "Pay 4455667788. Account number 4455667788! Tel. 912 345 678 or 912 345 678 (x4455667788)"
     )
@@ -94,7 +94,7 @@ def test_a_value_that_a_word_gave_away_is_hidden_without_the_word():
     assert "x4455667788" in hidden  # a part of a longer word is another word
 
 
-def test_foreign_placeholders_in_text_and_reply_stay_what_they_are():
+def test_placeholders_of_other_calls_stay_unchanged():
     anonymizer = Anonymizer()
     mark = mark_of(anonymizer)
     other = "q0q" if mark != "q0q" else "z9z"
@@ -107,7 +107,7 @@ def test_foreign_placeholders_in_text_and_reply_stay_what_they_are():
         assert anonymizer.restore_data(foreign) == foreign
 
 
-def test_a_placeholder_of_ours_in_the_input_is_text():
+def test_a_placeholder_of_this_call_in_the_input_is_text():
     anonymizer = Anonymizer()
     hidden = anonymizer.hide("a@example.com")
     twice = anonymizer.hide(f"{hidden} b@example.com")
@@ -115,7 +115,7 @@ def test_a_placeholder_of_ours_in_the_input_is_text():
     assert anonymizer.restore(twice) == f"{hidden} b@example.com"
 
 
-def test_a_foreign_mark_that_reaches_into_ours_does_not_cover_it():
+def test_a_placeholder_that_overlaps_another_calls_is_restored():
     for _ in range(30):
         anonymizer = Anonymizer(["Zed"])
         text = "PERSON_1_a1Zed, ORG_3_b2 PERSON_1_a1_Zed"
@@ -126,7 +126,7 @@ def test_a_foreign_mark_that_reaches_into_ours_does_not_cover_it():
         assert anonymizer.restore(reply) == "PERSON_1_a1Zed"
 
 
-def test_ten_thousand_values_keep_apart():
+def test_ten_thousand_values_stay_distinct():
     source = random.Random(5)
     values = list(
         dict.fromkeys("".join(source.choices(string.ascii_lowercase, k=9)) + "@example.com" for _ in range(10_000))

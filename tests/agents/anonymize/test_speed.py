@@ -1,4 +1,4 @@
-"""Time grows with the text and no faster, whatever the text is made of."""
+"""Hiding and restoring take linear time, whatever the text consists of."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agents.anonymize import Anonymizer
-from tests.agents.anonymize.test_clean import LINES
+from tests.agents.anonymize.test_precision import LINES
 from tests.agents.anonymize.test_recall import LETTER, MAKERS
 from tests.table import every_row
 
@@ -85,7 +85,7 @@ def test_a_megabyte_of_letters_takes_two_seconds_at_most():
 
 
 @every_row("name", NASTY)
-def test_nasty_text_takes_linear_time(name):
+def test_hostile_text_takes_linear_time(name):
     assert is_linear(*((NASTY[name] * size)[:size] for size in (3_000, 30_000)))
 
 

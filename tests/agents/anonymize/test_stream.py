@@ -1,4 +1,4 @@
-"""A reply that comes in pieces is restored wherever it is cut, as text and as JSON, with little held back."""
+"""A streamed reply is restored wherever it is cut, as text and as JSON, with little held back."""
 
 import codecs
 import json
@@ -115,7 +115,7 @@ def test_a_retyped_placeholder_is_restored(anonymizer, placeholders, respelt):
     assert streamed(anonymizer, list(text)) == "(Anna Müller's, Anna Müllers)"
 
 
-def test_little_is_held_back(anonymizer, placeholders):
+def test_a_stream_holds_back_at_most_one_placeholder(anonymizer, placeholders):
     stream = anonymizer.stream()
     assert stream.feed("nothing to wait for, ") == "nothing to wait for, "
     assert stream.feed("PERSON_1") == ""
@@ -132,7 +132,7 @@ def test_little_is_held_back(anonymizer, placeholders):
             assert out + stream.close() == text
 
 
-def test_a_closed_stream_takes_no_more(anonymizer):
+def test_a_closed_stream_refuses_more_text(anonymizer):
     stream = anonymizer.stream()
     stream.feed("PERS")
     assert stream.close() == "PERS"

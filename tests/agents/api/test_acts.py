@@ -25,9 +25,8 @@ from agents.roster import agents, files
 from agents.sessions import approvals, halts, questions
 from agents.skills import registry
 from agents.triggers import events, firing, triggers
-from agents.triggers.firing import run_now
 from audit.models import AuditEvent
-from tests.factories import NOW, make_user
+from tests.factories import NOW, make_user, start_run
 
 from .conftest import client_of
 from .world import make_world, routes, undone
@@ -225,7 +224,7 @@ ACTS = {
     ),
     "release:post": Act(lambda w, _: halts.organisation_release(**said(w)), before=all_halted),
     "run-now:post": Act(
-        lambda w, _: run_now(
+        lambda w, _: start_run(
             owner=w.by, playbook=w.rows["playbook"], document=w.rows["document"], review_flagged=True, **said(w)
         ),
         lambda w, _: {
@@ -270,7 +269,7 @@ ACTS = {
     "trigger:pause": Act(lambda w, row: triggers.trigger_pause(trigger=row, **said(w))),
     "trigger:resume": Act(lambda w, row: triggers.trigger_resume(trigger=row, **said(w)), before=paused),
     "trigger:rotate_secret": Act(lambda w, row: triggers.trigger_rotate_secret(trigger=row, **said(w))),
-    "trigger:run": Act(lambda w, row: run_now(owner=w.by, trigger=row, **said(w))),
+    "trigger:run": Act(lambda w, row: start_run(owner=w.by, trigger=row, **said(w))),
     "trigger:set_cap": Act(
         lambda w, _: triggers.triggers_set_cap(triggers=[w.rows["trigger"]], cap=2, **said(w)),
         lambda w, _: {"triggers": [public(w.rows["trigger"])], "max_cost_usd": "2"},

@@ -50,12 +50,12 @@ def test_events_are_listed_in_the_order_in_which_they_happened(api, person, agen
         "kind": KIND,
         "agent": str(agent.public_id),
         "session": None,
-        "text": "The sensor door wrote open.",
+        "text": "The sensor door updated open.",
         "data": {"sensor": "door", "field": "open", "key": told[0]["data"]["key"]},
         "created_at": NOW.isoformat(),
     }
     assert "1234567890" not in told[0]["data"]["key"]
-    assert (told[1]["session"], told[1]["text"]) == (str(session.public_id), "Turn 2 began.")
+    assert (told[1]["session"], told[1]["text"]) == (str(session.public_id), "Turn 2 started.")
 
 
 @pytest.mark.django_db

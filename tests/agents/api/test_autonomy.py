@@ -79,8 +79,8 @@ def test_a_heartbeat_is_started_and_stopped_too(api, person):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"text": ""}, "does nothing by itself"),
-        ({"text": "autonomy: {enabled: false}"}, "does nothing by itself"),
+        ({"text": ""}, "has nothing to start"),
+        ({"text": "autonomy: {enabled: false}"}, "has nothing to start"),
         ({"enabled": False}, "is switched off"),
     ],
 )

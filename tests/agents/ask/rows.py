@@ -1,4 +1,4 @@
-"""Chats, what was said in them, and what agents ask: rows, written straight to the database."""
+"""Chats, transcripts and questions of agents, as rows."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ OVER = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_a
 
 
 def make_chat(owner=None, message="Which of my leases end this year?", *, chat=None, answer="", **fields):
-    """One message of a chat, which is over unless another status is given."""
+    """One message of a chat; completed unless another status is given."""
     session = make_session(owner=owner or make_user(), mode="chat", **(OVER | fields))
     session.params = {"message": message, "way": "answer", "chat": str(chat or session.public_id)}
     session.save()
@@ -22,7 +22,7 @@ def make_chat(owner=None, message="Which of my leases end this year?", *, chat=N
 
 
 def open_chat(owner=None, message="Which of my leases end this year?", *, status=Status.RUNNING, **fields):
-    """One message that is being worked on."""
+    """One message that is being answered."""
     return make_chat(owner, message, status=status, terminal_reason=None, completed_at=None, **fields)
 
 
@@ -36,7 +36,7 @@ def make_part(session, text):
 
 
 def make_question(session=None, **fields):
-    """A question that waits, of a run that waits for it."""
+    """A pending question, and a run that waits for it."""
     session = session or open_chat(status=Status.WAITING, waiting_on=WaitingOn.INPUT)
     given = {"call_key": "step:call_1_1", "text": "Which of the two?", "asked_at": clock()}
     return Question.objects.create(**{"session": session, "expires_at": clock() + timedelta(days=1), **given, **fields})

@@ -1,4 +1,4 @@
-"""A person with one of everything that a request can name, and short ways to ask and to look at what was left."""
+"""A person with one of everything that a request can name, and helpers to ask and to inspect the result."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tests.factories import NOW, make_agent, make_session, make_trigger, make_us
 
 
 def make_scene(**fields):
-    """Ids are given as a person would write them: the first eight digits."""
+    """The rows, and their ids as text."""
     owner = make_user(**fields)
     owner.user_permissions.add(*Permission.objects.filter(codename__in=("resolve_approval", "add_agentsession")))
     session = make_session(owner=owner)
@@ -49,7 +49,7 @@ def waiting_call(owner, **fields):
 
 
 def asked(scene, text, **more):
-    """The answer to a text in which {s}, {a} and {d} stand for the ids of the session, the approval and its digest."""
+    """The answer to a text; {s}, {a} and {d} are the ids of the session, the approval and its digest."""
     by = more.pop("by", scene.owner)
     return ask(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=by, now=NOW, **more)
 
@@ -59,7 +59,7 @@ def nothing_was_inferred():
 
 
 def trail(since=0):
-    """What was recorded after that row, without what differs between two rows of the same act."""
+    """The audit events after this row, without what differs between two of the same kind."""
     rows = AuditEvent.objects.filter(pk__gt=since).order_by("pk")
     return [(row.kind, row.actor.partition(":")[0], row.subject.partition(":")[0], sorted(row.details)) for row in rows]
 

@@ -1,4 +1,4 @@
-"""What a text would do: said by the same rules, while nothing is done, stored, recorded or asked of a model."""
+"""The dry run: the same rules, and nothing done, stored, audited or asked of a model."""
 
 import pytest
 from django.db import connection
@@ -53,7 +53,7 @@ def routed(scene, text, **more):
 
 
 @pytest.mark.parametrize("row", TABLE.strip("\n").splitlines(), ids=lambda row: row.rpartition("|")[2].strip())
-def test_it_says_what_would_be_done_and_does_nothing(scene, row):
+def test_dry_run_shows_the_route_and_does_nothing(scene, row):
     path, strategy, kind, lever, scope, text = (part.strip() for part in row.split("|", 5))
     before = last_row()
     with CaptureQueriesContext(connection) as asked:
@@ -68,7 +68,7 @@ def test_it_says_what_would_be_done_and_does_nothing(scene, row):
 
 
 @pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)
-def test_it_agrees_with_what_is_then_done(scene, path):
+def test_dry_run_agrees_with_the_request_itself(scene, path):
     text = path.example.partition(";")[0].replace("1f2e3d4c", "{a} {d}" if path.scope == "decide" else "{s}")
     found = routed(scene, text)
     answer = entry.ask(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW)
@@ -76,7 +76,7 @@ def test_it_agrees_with_what_is_then_done(scene, path):
     assert found.lever == (answer.changed or answer.kind != "answer")
 
 
-def test_it_says_what_is_missing(scene):
+def test_dry_run_lists_what_is_missing(scene):
     make_playbook(scene.owner, name="Tenancy")
     assert routed(scene, "check Leases every 6 hours").missing == ("playbook",)
     assert routed(scene, "approve {a}").missing == ("digest",)
@@ -84,23 +84,23 @@ def test_it_says_what_is_missing(scene):
 
 
 @pytest.mark.parametrize("text", ["What is a lease?", "run the weekly scan", "resume agent Clerk", "Run this script"])
-def test_it_says_what_would_be_refused(scene, text):
+def test_dry_run_shows_a_missing_permission(scene, text):
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
     found = routed(scene, text)
-    assert (found.text, found.lever, "not start" in found.refused) == ("Is refused.", False, True)
+    assert (found.text, found.lever, "not start" in found.refused) == ("Refused.", False, True)
 
 
-def test_it_knows_nothing_of_somebody_elses_rows(scene):
+def test_dry_run_does_not_reveal_rows_of_another_user(scene):
     stranger = make_user()
-    assert "no session" in routed(scene, "halt session {s}", by=stranger).refused
+    assert "no run" in routed(scene, "halt session {s}", by=stranger).refused
     with pytest.raises(NotFound):
         routed(scene, "help", agent=make_agent())
     with pytest.raises(NotFound):
         routed(scene, "help", chat=open_chat().public_id)
 
 
-def test_in_a_chat_it_says_what_is_said_there(scene):
+def test_dry_run_in_a_chat(scene):
     chat = open_chat(scene.owner).public_id
     assert routed(scene, "stop", chat=chat).path == "halt_session"
     assert routed(scene, "Review all leases", chat=make_chat(scene.owner).public_id).strategy == "GOAL"
@@ -114,60 +114,60 @@ def beat(scene):
     return make_agent(owner=scene.owner, name="Beat", definition="name: Beat\nautonomy:\n  enabled: true\n")
 
 
-def is_refused_as_told(scene, text, **more):
-    """What the dry run says is what the same words then meet; nothing is written by either."""
+def is_refused(scene, text, **more):
+    """Assert that the dry run shows the refusal that the request then gets; neither writes anything."""
     before = AgentSession.objects.count(), last_row()
     found = routed(scene, text, **more)
     with pytest.raises(LqopsError) as refusal:
         asked(scene, text, **more)
     assert (AgentSession.objects.count(), last_row()) == before
-    assert (found.text, found.lever, found.refused) == ("Is refused.", False, str(refusal.value))
+    assert (found.text, found.lever, found.refused) == ("Refused.", False, str(refusal.value))
     return found.refused
 
 
 @pytest.mark.parametrize("text", STARTS)
-def test_what_would_start_is_refused_while_all_work_is_halted_and_without_opt_in(scene, beat, text):
+def test_dry_run_shows_halt_and_missing_opt_in(scene, beat, text):
     assert routed(scene, text).refused == ""
     halt_all(reason="an incident")
-    assert "an incident" in is_refused_as_told(scene, text)
+    assert "an incident" in is_refused(scene, text)
     release_all()
     Profile.objects.filter(user=scene.owner).update(opted_in=False)
-    assert "opted in" in is_refused_as_told(scene, text)
+    assert "opted in" in is_refused(scene, text)
 
 
 @pytest.mark.parametrize("text", STARTS[:-1])
-def test_what_an_agent_that_is_off_is_to_do_is_refused(scene, text):
+def test_dry_run_for_an_agent_that_is_off_is_refused(scene, text):
     Agent.objects.update(enabled=False)
     scene.agent.refresh_from_db()
-    assert "switched off" in is_refused_as_told(scene, text, agent=scene.agent)
+    assert "switched off" in is_refused(scene, text, agent=scene.agent)
 
 
-def test_agent_that_cannot_start_by_itself_is_not_started(scene, beat):
-    assert "does nothing by itself" in is_refused_as_told(scene, "start agent Clerk")
+def test_agent_without_a_loop_is_not_started(scene, beat):
+    assert "has nothing to start" in is_refused(scene, "start agent Clerk")
     Agent.objects.update(enabled=False)
     assert "switched off" in routed(scene, "start agent Beat").refused
 
 
-def test_agent_that_is_under_way_is_left_alone_also_while_all_work_is_halted(scene, beat):
+def test_running_agent_is_left_alone_while_work_is_halted(scene, beat):
     make_session(owner=scene.owner, agent=beat, mode="loop")
     halt_all()
     assert routed(scene, "start agent Beat").refused == ""
 
 
-def test_trigger_that_has_nothing_to_read_is_not_run(scene):
+def test_trigger_without_a_collection_is_refused(scene):
     Trigger.objects.update(collection=None)
-    assert "nothing to read" in is_refused_as_told(scene, "run the weekly scan")
+    assert "nothing to read" in is_refused(scene, "run the weekly scan")
 
 
-def test_chat_that_is_still_being_answered_takes_no_other_message(scene):
+def test_dry_run_in_a_busy_chat_is_refused(scene):
     chat = open_chat(scene.owner).public_id
-    assert "still being answered" in is_refused_as_told(scene, "What is a lease, by the way?", chat=chat)
+    assert "still being answered" in is_refused(scene, "What is a lease, by the way?", chat=chat)
 
 
 def test_approval_that_cannot_be_decided_is_refused(scene):
-    assert "has changed" in is_refused_as_told(scene, "approve {a} 000000000000")
+    assert "has changed" in is_refused(scene, "approve {a} 000000000000")
     Approval.objects.update(status="rejected")
-    assert "is rejected" in is_refused_as_told(scene, "reject {a} {d}")
+    assert "is rejected" in is_refused(scene, "reject {a} {d}")
     scene.owner.user_permissions.clear()
     scene.owner = type(scene.owner).objects.get(pk=scene.owner.pk)
-    assert "may not decide" in is_refused_as_told(scene, "approve {a} {d}")
+    assert "may not decide" in is_refused(scene, "approve {a} {d}")

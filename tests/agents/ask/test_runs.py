@@ -1,18 +1,17 @@
-"""Work that is started by words: runs under the same service as any other, and schedules that stay drafts."""
+"""Runs and schedules in words: runs start as everywhere, schedules stay drafts."""
 
 import pytest
 
+from agents.ask.answers import Kind
 from agents.ask.entry import route
-from agents.ask.naming import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger
-from agents.triggers.firing import run_now
 from agents.triggers.schedules import schedules_fire
 from agents.triggers.triggers import trigger_create
 from tests.agents.ask.scene import asked, last_row, make_scene, nothing_was_inferred, trail
 from tests.agents.triggers.rows import make_collection, make_document, make_playbook
-from tests.factories import NOW, make_session, make_trigger, make_user
+from tests.factories import NOW, make_session, make_trigger, make_user, start_run
 
 pytestmark = pytest.mark.django_db
 
@@ -22,12 +21,12 @@ def scene():
     return make_scene()
 
 
-def test_run_by_words_leaves_the_record_of_the_service(scene):
+def test_run_leaves_the_same_audit_events(scene):
     since = last_row()
     answer = asked(scene, "Run playbook Lease on collection Leases, please.")
     said = trail(since)
     since = last_row()
-    run_now(owner=scene.owner, by=scene.owner, now=NOW, playbook=scene.playbook, collection=scene.collection)
+    start_run(owner=scene.owner, by=scene.owner, now=NOW, playbook=scene.playbook, collection=scene.collection)
 
     assert said == trail(since) != []
     params = answer.session.params
@@ -53,7 +52,7 @@ def test_run_by_public_ids(scene):
     assert session.trigger == scene.trigger
 
 
-def test_name_that_two_things_bear_is_asked_about(scene):
+def test_ambiguous_name_lists_choices(scene):
     make_trigger(owner=scene.owner, name="weekly scan")
     since = last_row()
     answer = asked(scene, "run the weekly scan")
@@ -61,7 +60,7 @@ def test_name_that_two_things_bear_is_asked_about(scene):
     assert trail(since) == []
 
 
-def test_words_beside_a_name_say_which_thing_is_meant(scene):
+def test_word_beside_a_name_chooses_its_kind(scene):
     make_document(scene.owner, name="lease")
     make_playbook(scene.owner, name="Leases")
     params = asked(scene, "run playbook Lease on collection Leases").session.params
@@ -72,23 +71,23 @@ def test_words_beside_a_name_say_which_thing_is_meant(scene):
     assert asked(scene, "run Lease").data["choices"]
 
 
-def test_run_without_anything_to_read_says_so(scene):
+def test_run_without_a_source_is_not_started(scene):
     answer = asked(scene, "run playbook Lease")
     assert (answer.kind, answer.data["missing"]) == (Kind.ANSWER, ["read"])
 
 
-def test_run_of_an_unnamed_playbook_lists_them(scene):
+def test_run_of_an_unnamed_playbook_lists_playbooks(scene):
     assert [row["name"] for row in asked(scene, "run playbook").data["choices"]] == ["Lease"]
 
 
-def test_names_of_somebody_else_are_no_names(scene):
+def test_names_of_another_user_are_unknown(scene):
     stranger = make_user()
     assert "Nothing was done" in asked(scene, "run the weekly scan", by=stranger).text
     assert asked(scene, "every hour run Lease on Leases", by=stranger).data["missing"] == ["playbook", "collection"]
     assert not AgentSession.objects.filter(trigger=scene.trigger).exists()
 
 
-def test_deleted_things_have_no_names(scene):
+def test_deleted_trigger_has_no_name(scene):
     Trigger.objects.filter(pk=scene.trigger.pk).update(deleted_at=NOW)
     assert "Nothing was done" in asked(scene, "run the weekly scan").text
 
@@ -119,11 +118,11 @@ def test_schedule_is_drafted_and_switched_off(scene, text, cron):
 
     assert (answer.kind, answer.path) == (Kind.DRAFT, "create_schedule")
     assert (trigger.cron, trigger.zone, trigger.enabled, trigger.collection) == (cron, "UTC", False, scene.collection)
-    assert "switched it on" in answer.text
+    assert "switch it on" in answer.text
     assert nothing_was_inferred()
 
 
-def test_draft_leaves_the_record_of_the_service(scene):
+def test_draft_leaves_the_same_audit_events(scene):
     since = last_row()
     asked(scene, "every 6 hours run playbook Lease on Leases")
     said = trail(since)
@@ -139,11 +138,11 @@ def test_same_schedule_is_drafted_once(scene):
     since = last_row()
     again = asked(scene, text)
     assert (again.kind, again.data) == (Kind.DRAFT, first.data)
-    assert again.text.startswith("Drafted before, and still switched off: Lease on Leases")
+    assert again.text.startswith("Already drafted, and switched off: Lease on Leases")
     assert trail(since) == []
-    told = route(text=text, by=scene.owner, now=NOW)
-    assert (told.kind, told.lever) == (Kind.DRAFT, False)
-    assert told.text.startswith("Was drafted before")
+    found = route(text=text, by=scene.owner, now=NOW)
+    assert (found.kind, found.lever) == (Kind.DRAFT, False)
+    assert found.text.startswith("Already drafted")
 
 
 @pytest.mark.parametrize(
@@ -151,13 +150,13 @@ def test_same_schedule_is_drafted_once(scene):
     [{"enabled": True}, {"cron": "0 6 * * *"}, {"deleted_at": NOW}, {"query": "term"}, {"zone": "Europe/Berlin"}],
     ids=lambda change: next(iter(change)),
 )
-def test_schedule_that_is_another_one_or_in_use_is_no_draft_to_return(scene, change):
+def test_changed_draft_is_not_reused(scene, change):
     first = asked(scene, "every hour run Lease on Leases").data["trigger"]
     Trigger.objects.filter(public_id=first).update(**change)
     assert asked(scene, "every hour run Lease on Leases").data["trigger"] != first
 
 
-def test_schedule_that_has_run_or_goes_by_something_else_is_no_draft_to_return(scene):
+def test_used_or_different_draft_is_not_reused(scene):
     first = asked(scene, "every hour run Lease on Leases").data["trigger"]
     assert asked(scene, "every hour run nda-review on Leases").data["trigger"] != first
     assert asked(scene, "every hour run Lease on Leases", agent=scene.agent).data["trigger"] != first
@@ -180,7 +179,7 @@ def test_draft_never_fires(scene):
         ("every morning send me a summary of new documents", ["playbook", "collection"]),
     ],
 )
-def test_what_is_missing_is_said_and_nothing_is_drafted(scene, text, missing):
+def test_incomplete_schedule_is_not_drafted(scene, text, missing):
     make_playbook(scene.owner, name="Tenancy")
     make_collection(scene.owner, name="Archive")
     answer = asked(scene, text)
@@ -188,7 +187,7 @@ def test_what_is_missing_is_said_and_nothing_is_drafted(scene, text, missing):
     assert not Trigger.objects.filter(kind="schedule").exists()
 
 
-def test_what_is_missing_is_said_with_what_there_is_and_how_to_say_it(scene):
+def test_incomplete_schedule_gets_choices_and_an_example(scene):
     for number in range(9):
         make_playbook(scene.owner, name=f"Playbook {number}")
     answer = asked(scene, "every weekday at 7 send me a summary of Leases")
@@ -209,7 +208,7 @@ def test_what_is_missing_is_said_with_what_there_is_and_how_to_say_it(scene):
         ("Please look twice a day for what is new in Leases", "0 6,18 * * *", "playbook Lease"),
     ],
 )
-def test_what_is_not_named_is_what_there_is_only_one_of_and_the_draft_says_so(scene, text, cron, assumed):
+def test_draft_assumes_the_only_playbook_or_collection(scene, text, cron, assumed):
     make_collection(make_user(), name="Of somebody else")
     answer = asked(scene, text)
     trigger = Trigger.objects.get(public_id=answer.data["trigger"])
@@ -229,19 +228,19 @@ def test_what_is_not_named_is_what_there_is_only_one_of_and_the_draft_says_so(sc
         ("every hour run Leese on Contractz, would you", ["playbook", "collection"]),
     ],
 )
-def test_what_was_named_and_is_not_there_is_not_taken_for_what_there_is(scene, text, missing):
+def test_unknown_name_in_a_schedule_is_not_replaced(scene, text, missing):
     answer = asked(scene, text)
     assert (answer.kind, answer.data["missing"]) == (Kind.ANSWER, missing)
 
 
-def test_only_skill_is_taken_where_there_are_no_playbooks(scene):
+def test_only_skill_is_used_if_there_are_no_playbooks(scene):
     Playbook.objects.all().delete()
     PromptSkill.objects.exclude(pk=scene.skill.pk).update(enabled=False)
     answer = asked(scene, "every morning send me a summary of new documents")
     assert Trigger.objects.get(public_id=answer.data["trigger"]).skill == scene.skill
 
 
-def test_schedule_that_could_mean_two_collections_is_asked_about(scene):
+def test_schedule_with_an_ambiguous_collection_lists_choices(scene):
     make_collection(scene.owner, name="leases")
     answer = asked(scene, "every hour run Lease on Leases")
     assert len(answer.data["choices"]) == 2

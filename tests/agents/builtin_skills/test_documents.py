@@ -33,7 +33,7 @@ def ask(session, skill, **arguments):
     return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, now=NOW)
 
 
-def test_passages_say_where_they_stand(session, document):
+def test_passages_name_their_document_and_offsets(session, document):
     found = ask(session, "search_documents", query="When may they terminate?")
 
     assert found.ok
@@ -45,7 +45,7 @@ def test_passages_say_where_they_stand(session, document):
     assert ToolCall.objects.get().repeatable is True
 
 
-def test_no_more_passages_than_asked_for(session):
+def test_limit_bounds_the_passages(session):
     for number in range(4):
         make_document(session.owner, f"Notice number {number} is given.", name=f"{number}.txt")
 
@@ -53,7 +53,7 @@ def test_no_more_passages_than_asked_for(session):
     assert len(ask(session, "search_documents", query="notice").data["passages"]) == 4
 
 
-def test_nothing_is_found_where_nothing_is(session, document):
+def test_search_without_a_match_is_empty(session, document):
     assert ask(session, "search_documents", query="zebra").data == {"passages": []}
 
 
@@ -64,12 +64,12 @@ def test_documents_of_others_are_not_found(session, document):
 
 
 @pytest.mark.parametrize("limit", [0, 51, "5"])
-def test_limit_has_limits(session, limit):
+def test_limit_is_bounded(session, limit):
     with pytest.raises((BadParams, BadArguments)):
         ask(session, "search_documents", query="notice", limit=limit)
 
 
-def test_document_is_read_by_the_character(session, document):
+def test_document_is_read_by_offset_and_length(session, document):
     start = TEXT.index("Größe")
 
     read = ask(session, "read_document", document=str(document.public_id), offset=start, length=11)
@@ -84,7 +84,7 @@ def test_document_is_read_by_the_character(session, document):
     }
 
 
-def test_parts_make_the_whole(session, document):
+def test_parts_join_to_the_whole_document(session, document):
     parts, offset = [], 0
     while offset < len(TEXT):
         read = ask(session, "read_document", document=str(document.public_id), offset=offset, length=40).data
@@ -94,13 +94,13 @@ def test_parts_make_the_whole(session, document):
     assert "".join(parts) == TEXT
 
 
-def test_behind_the_end_there_is_nothing(session, document):
+def test_offset_after_the_end_returns_nothing(session, document):
     read = ask(session, "read_document", document=str(document.public_id), offset=10_000).data
 
     assert (read["text"], read["start"], read["end"]) == ("", len(TEXT), len(TEXT))
 
 
-def test_missing_deleted_and_somebody_elses_are_the_same_answer(session, document):
+def test_missing_deleted_and_foreign_documents_are_not_found(session, document):
     theirs = make_document(make_user(), "Secret plans.", name="plans.txt")
     gone = make_document(session.owner, "Deleted.", name="gone.txt")
     document_delete(document=gone, by=None, now=NOW)

@@ -6,7 +6,7 @@ import pytest
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 
-from agents.builtin_skills.outside import send_email
+from agents.builtin_skills.mail import send_email
 from agents.enums import ApprovalStatus, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call
@@ -44,7 +44,7 @@ def test_mail_goes_to_one_address_as_plain_text():
     assert sent.message()["Message-ID"] == told["message_id"]
 
 
-def test_every_attempt_at_a_call_has_the_same_message_id():
+def test_repeated_call_has_the_same_message_id():
     assert send()["message_id"] == send()["message_id"]
     assert send()["message_id"].endswith("@example.org>")
 
@@ -67,13 +67,13 @@ def test_every_attempt_at_a_call_has_the_same_message_id():
         "mailto:a@example.com",
     ],
 )
-def test_address_that_is_not_plain_is_refused(to):
+def test_ambiguous_address_is_refused(to):
     with pytest.raises(Invalid, match="one plain address"):
         send(to=to)
     assert mail.outbox == []
 
 
-def test_subject_is_one_line_whatever_it_holds():
+def test_subject_is_one_line():
     send(subject="Hello\r\nBcc: b@example.com\u2028there\u202e")
 
     [sent] = mail.outbox
@@ -82,12 +82,12 @@ def test_subject_is_one_line_whatever_it_holds():
 
 
 @every_row("given", [{"subject": ""}, {"body": ""}, {"subject": "x" * 161}, {"to": ["a@example.com"]}])
-def test_arguments_have_their_bounds(given):
+def test_arguments_are_bounded(given):
     with pytest.raises(BadArguments):
         send(**given)
 
 
-def test_without_a_mail_server_nothing_is_sent(settings):
+def test_no_mail_without_a_mail_server(settings):
     settings.EMAIL_HOST = ""
 
     with pytest.raises(Invalid, match="no mail server is configured"):
@@ -96,7 +96,7 @@ def test_without_a_mail_server_nothing_is_sent(settings):
 
 
 @pytest.mark.django_db
-def test_without_a_mail_server_nobody_is_asked(settings):
+def test_no_approval_without_a_mail_server(settings):
     settings.EMAIL_HOST = ""
     session = make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="semi"))
     params = {"skill": "send_email", "arguments": {"to": "someone@example.com", "subject": "Hello", "body": "Text"}}
@@ -116,7 +116,7 @@ def test_without_a_mail_server_nobody_is_asked(settings):
         (TimeoutError(), OutcomeUnknown, "may have been sent"),
     ],
 )
-def test_server_that_says_no_is_told_apart_from_one_that_falls_silent(monkeypatch, error, raised, said):
+def test_refused_mail_differs_from_unknown_outcome(monkeypatch, error, raised, said):
     def fail(self, messages):
         raise error
 
@@ -127,7 +127,7 @@ def test_server_that_says_no_is_told_apart_from_one_that_falls_silent(monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_mail_waits_for_a_person_and_is_sent_once(approver):
+def test_mail_is_sent_once_after_approval(approver):
     session = make_session(Status.RUNNING, current_phase=Phase.ANALYSIS, agent=make_agent(mode="semi"))
     params = {
         "skill": "send_email",

@@ -26,7 +26,7 @@ def put(session, name, value):
     return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, now=NOW)
 
 
-def test_declared_field_is_written_and_the_rest_stays():
+def test_declared_field_is_set_and_others_stay():
     session = running(["mood", "seen"])
 
     assert put(session, "mood", "calm").data == {"state": {"mood": "calm"}}
@@ -49,7 +49,7 @@ def test_declared_field_is_written_and_the_rest_stays():
         ([1, "mood"], "declared are mood."),
     ],
 )
-def test_undeclared_field_is_refused_with_those_that_are_declared(fields, said):
+def test_refusal_of_an_undeclared_field_lists_declared_ones(fields, said):
     session = running(fields)
 
     refused = put(session, "plan", 1)
@@ -59,7 +59,7 @@ def test_undeclared_field_is_refused_with_those_that_are_declared(fields, said):
     assert "state" not in AgentSession.objects.get(pk=session.pk).metadata
 
 
-def test_value_has_a_size():
+def test_value_size_is_bounded():
     session = running(["mood"])
 
     assert put(session, "mood", "x" * (STATE_VALUE_BYTES - 2)).ok
@@ -70,11 +70,11 @@ def test_value_has_a_size():
     assert AgentSession.objects.get(pk=session.pk).metadata["state"]["mood"].startswith("x")
 
 
-def test_writing_again_after_a_crash_is_harmless_so_it_may():
+def test_set_state_is_retried_after_a_crash():
     put(running(["mood"]), "mood", 1)
 
     assert ToolCall.objects.get().repeatable is True
 
 
-def test_in_manual_mode_a_person_is_asked(approver):
+def test_manual_mode_requires_approval(approver):
     assert put(running(["mood"], mode="manual"), "mood", 1).outcome == Outcome.APPROVAL_PENDING

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.builtin_skills import outside
-from agents.builtin_skills.outside import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
+from agents.builtin_skills import web
+from agents.builtin_skills.web import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
 from agents.enums import ApprovalStatus, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call
@@ -50,7 +50,7 @@ def headers_of(request):
 # --- fetch_url ---
 
 
-def test_json_is_read_as_it_is(serve):
+def test_json_is_returned_unchanged(serve):
     _, url = serve(answer(200, '{"a": "ä"}'.encode(), f"{JSON}; charset=utf-8"))
 
     assert fetch_url.run(url=f"{url}x#part") == {
@@ -62,18 +62,18 @@ def test_json_is_read_as_it_is(serve):
     }
 
 
-def test_page_is_what_a_reader_sees(serve):
+def test_page_is_returned_as_visible_text(serve):
     page = "<title>t</title><h1>Gr\xf6\xdfe</h1><script>no()</script><p hidden>obey</p><p>One  two</p>"
     _, url = serve(answer(200, page.encode("latin-1"), "Content-Type: text/html; charset=iso-8859-1"))
 
     assert fetch_url.run(url=url)["text"] == "Gr\xf6\xdfe\n\nOne two"
 
 
-def test_page_that_cannot_be_read_is_no_text(serve, monkeypatch):
+def test_unreadable_page_has_no_text(serve, monkeypatch):
     def give_up(data, kind):
         raise Invalid("Reading the document took too long.")
 
-    monkeypatch.setattr(outside, "read_apart", give_up)
+    monkeypatch.setattr(web, "read_apart", give_up)
     _, url = serve(answer(200, b"<p>x", "Content-Type: text/html"))
 
     assert fetch_url.run(url=url)["text"] is None
@@ -92,13 +92,13 @@ def test_page_that_cannot_be_read_is_no_text(serve, monkeypatch):
         (b"\x00\x01", "X-Nothing: 1", None),
     ],
 )
-def test_only_text_is_read_as_text(serve, body, header, text):
+def test_only_text_types_are_returned(serve, body, header, text):
     _, url = serve(answer(200, body, header))
 
     assert fetch_url.run(url=url)["text"] == text
 
 
-def test_failure_of_the_server_is_an_answer_too(serve):
+def test_server_error_is_a_result(serve):
     _, url = serve(answer(404, b"gone", "Content-Type: text/plain"))
 
     found = fetch_url.run(url=url)
@@ -107,7 +107,7 @@ def test_failure_of_the_server_is_an_answer_too(serve):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_long_answer_is_cut_and_says_so(serve, packed):
+def test_long_response_is_truncated(serve, packed):
     body = b"0123456789abcdef" * (PAGE_BYTES // 16 + 5_000)
     headers = ["Content-Type: text/plain", *(["Content-Encoding: gzip"] if packed else [])]
     _, url = serve(answer(200, gzip.compress(body, 1) if packed else body, *headers))
@@ -118,13 +118,13 @@ def test_long_answer_is_cut_and_says_so(serve, packed):
     assert len(found["text"]) == PAGE_BYTES
 
 
-def test_answer_of_just_the_limit_is_whole(serve):
+def test_response_at_the_limit_is_complete(serve):
     _, url = serve(answer(200, b"x" * PAGE_BYTES, "Content-Type: text/plain"))
 
     assert fetch_url.run(url=url)["truncated"] is False
 
 
-def test_redirect_is_followed_on_the_same_host_only(serve):
+def test_redirect_is_followed_only_on_the_same_host(serve):
     def behave(connection, request):
         path = request.split(b" ")[1]
         there = {b"/same": "/end", b"/other": f"http://localhost:{connection.getsockname()[1]}/end"}.get(path)
@@ -138,7 +138,7 @@ def test_redirect_is_followed_on_the_same_host_only(serve):
     assert len(server.requests) == 3
 
 
-def test_address_inside_a_network_is_refused(serve, settings):
+def test_private_address_is_refused(serve, settings):
     server, url = serve(answer())
     settings.LQOPS_NET_ALLOW_NETWORKS = []
 
@@ -150,7 +150,7 @@ def test_address_inside_a_network_is_refused(serve, settings):
 # --- http_request ---
 
 
-def test_request_carries_its_data_and_the_key_of_its_call(serve):
+def test_request_sends_its_data_and_idempotency_key(serve):
     server, url = serve(answer(201, b'{"id": 7}', JSON))
 
     told = send(f"{url}orders", data={"item": "tea"}, headers={"X-Shop": "one"})
@@ -169,7 +169,7 @@ def test_request_carries_its_data_and_the_key_of_its_call(serve):
     assert (sent["idempotency-key"], sent["content-type"], sent["x-shop"]) == ("1:step:1", "application/json", "one")
 
 
-def test_body_is_sent_as_it_is(serve):
+def test_body_is_sent_unchanged(serve):
     server, url = serve(answer())
 
     send(url, "PUT", body="grüße")
@@ -186,15 +186,15 @@ def test_body_is_sent_as_it_is(serve):
     ("arguments", "said"),
     [
         ({"data": {}, "body": "x"}, "not both"),
-        ({"headers": {"Idempotency-Key": "mine"}}, "set by lqops itself"),
-        ({"headers": {"Host": "other"}}, "set by lqops itself"),
+        ({"headers": {"Idempotency-Key": "mine"}}, "set by lqops"),
+        ({"headers": {"Host": "other"}}, "set by lqops"),
         ({"headers": {"X-A": "a\r\nX-B: b"}}, "cannot be sent"),
         ({"headers": {"X A": "a"}}, "cannot be sent"),
         ({"headers": {"X-A": "ä"}}, "cannot be sent"),
-        ({"headers": {f"X-{number}": "a" for number in range(21)}}, "at most 20"),
+        ({"headers": {f"X-{number}": "a" for number in range(21)}}, "the limit is 20"),
     ],
 )
-def test_request_that_cannot_be_sent_as_it_stands_is_refused(serve, arguments, said):
+def test_invalid_request_is_refused(serve, arguments, said):
     server, url = serve(answer())
 
     with pytest.raises(Invalid, match=said):
@@ -203,12 +203,12 @@ def test_request_that_cannot_be_sent_as_it_stands_is_refused(serve, arguments, s
 
 
 @pytest.mark.parametrize("arguments", [{"method": "TRACE"}, {"headers": {"Authorization": {"$secret": "shop"}}}])
-def test_other_methods_and_secrets_by_handle_are_not_taken(arguments):
+def test_other_methods_and_misplaced_handles_are_refused(arguments):
     with pytest.raises(BadArguments):
         http_request.run(CONTEXT, **{"method": "GET", "url": "https://example.org/", **arguments})
 
 
-def test_long_reply_is_cut(serve):
+def test_long_reply_is_truncated(serve):
     _, url = serve(answer(200, b"x" * (REPLY_BYTES + 1), "Content-Type: text/plain"))
 
     told = send(url)
@@ -216,7 +216,7 @@ def test_long_reply_is_cut(serve):
     assert (told["truncated"], len(told["text"])) == (True, REPLY_BYTES)
 
 
-def test_request_that_was_sent_and_not_answered_may_have_taken_effect(serve):
+def test_unanswered_request_has_an_unknown_outcome(serve):
     server, url = serve(lambda connection, request: connection.shutdown(socket.SHUT_RDWR))
 
     with pytest.raises(OutcomeUnknown, match="The POST was sent and may have taken effect"):
@@ -226,7 +226,7 @@ def test_request_that_was_sent_and_not_answered_may_have_taken_effect(serve):
     assert len(server.requests) == 2
 
 
-def test_request_that_was_redirected_is_not_sent_on(serve):
+def test_redirected_request_is_not_repeated(serve):
     server, url = serve(redirect("/elsewhere", 307))
 
     with pytest.raises(OutcomeUnknown, match="use the final address"):
@@ -234,7 +234,7 @@ def test_request_that_was_redirected_is_not_sent_on(serve):
     assert len(server.requests) == 1
 
 
-def test_request_that_found_no_server_did_nothing(serve):
+def test_request_without_a_connection_failed(serve):
     server, url = serve(answer())
     server.close()
 
@@ -242,7 +242,7 @@ def test_request_that_found_no_server_did_nothing(serve):
         send(url)
 
 
-def test_reply_that_breaks_off_is_still_a_reply(serve):
+def test_incomplete_response_is_still_a_result(serve):
     _, url = serve(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 99\r\n\r\nhalf")
 
     told = send(url)
@@ -264,7 +264,7 @@ def guarded(session, skill, key="step:1:0", **arguments):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_page_of_an_allowed_host_is_read_unasked_and_no_other(serve, session, approver, settings):
+def test_only_an_allowed_host_is_read_without_approval(serve, session, approver, settings):
     server, url = serve(answer(200, b"ok", "Content-Type: text/plain"))
     settings.LQOPS_SKILL_HOSTS = ["127.0.0.1"]
 
@@ -278,7 +278,7 @@ def test_page_of_an_allowed_host_is_read_unasked_and_no_other(serve, session, ap
 
 
 @pytest.mark.django_db(transaction=True)
-def test_request_waits_for_a_person_even_to_an_allowed_host(serve, session, approver, settings):
+def test_request_needs_approval_even_to_an_allowed_host(serve, session, approver, settings):
     server, url = serve(answer(200, b"ok", "Content-Type: text/plain"))
     settings.LQOPS_SKILL_HOSTS = ["127.0.0.1"]
 
@@ -306,7 +306,7 @@ def test_masked_secret_is_not_sent(serve, session):
     assert server.requests == []
 
 
-def test_every_attempt_at_a_call_has_the_same_key(serve):
+def test_repeated_call_sends_the_same_key(serve):
     server, url = serve(answer())
 
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it gives a definition or says what is wrong; nothing else comes out."""
+"""Reading any file gives a definition or a list of errors, and no other exception."""
 
 import json
 import time
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agents.definitions.loader import read_definition
 from agents.definitions.schema import (
+    AgentKeys,
     Autonomy,
     DefinitionError,
     FieldSpec,
@@ -16,10 +17,9 @@ from agents.definitions.schema import (
     Signal,
     Source,
     TriggerSpec,
-    Written,
 )
 
-KEYS = sorted({key for model in (Written, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
+KEYS = sorted({key for model in (AgentKeys, Autonomy, FieldSpec, SensorSpec, Signal, Source, TriggerSpec)
                for key in model.model_fields} | {"fields", "start", "end", "[key]", "x"})  # fmt: skip
 WORDS = [
     "",
@@ -47,7 +47,7 @@ values = st.recursive(
     ),
     max_leaves=25,
 )
-definitions = st.dictionaries(st.sampled_from(sorted(Written.model_fields)), values, max_size=8)
+definitions = st.dictionaries(st.sampled_from(sorted(AgentKeys.model_fields)), values, max_size=8)
 
 
 def read(text):
@@ -59,12 +59,12 @@ def read(text):
 
 
 @given(definitions)
-def test_any_values_under_any_keys(given_values):
+def test_any_values_are_read_or_refused(given_values):
     read(yaml.safe_dump(given_values, allow_unicode=True))
 
 
 @given(values)
-def test_any_yaml(value):
+def test_any_yaml_is_read_or_refused(value):
     read(yaml.safe_dump(value))
 
 
@@ -74,7 +74,7 @@ def test_any_text(text):
 
 
 @given(st.text(alphabet="0123456789.:_-+eExXoO~nulltrueyesoff", max_size=12))
-def test_any_plain_word_as_any_value(word):
+def test_any_plain_word_is_read_or_refused(word):
     read(f"name: {word}")
     read(f"enabled: {word}")
     read(f"max_cost_usd: {word}")
@@ -82,7 +82,7 @@ def test_any_plain_word_as_any_value(word):
     read(f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{a: {word}}}}}}}}}")
 
 
-def test_the_largest_file_is_read_in_good_time():
+def test_largest_file_is_read_in_bounded_time():
     many = ", ".join(f"k{number}: {number}" for number in range(4_900))
     started = time.process_time()
     read(f"hot_state: {{fields: {{a: {{type: array, refresh_tool: t, refresh_params: {{{many}}}}}}}}}")

@@ -46,7 +46,7 @@ def found(answer):
     ]
 
 
-def test_the_contract_that_deviates_is_found_out_clause_by_clause():
+def test_deviating_contract_has_a_finding_per_clause():
     answer = analysis(CONTRACT, text_of("supplier-contract-brightline.md"))
 
     assert found(answer) == [
@@ -69,7 +69,7 @@ def test_the_contract_that_deviates_is_found_out_clause_by_clause():
     assert len(answer["suggested_precedents"]) == 5
 
 
-def test_the_contract_that_fits_has_no_finding():
+def test_conforming_contract_has_no_finding():
     answer = analysis(CONTRACT, text_of("supplier-contract-northgate.md"))
 
     assert found(answer) == []
@@ -91,21 +91,21 @@ def test_the_contract_that_fits_has_no_finding():
         ("Neither party may", "The Supplier may", "Assignment"),
     ],
 )
-def test_each_position_of_the_contract_review_is_decided(said, instead, issue):
+def test_each_position_of_the_contract_review_is_checked(said, instead, issue):
     text = text_of("supplier-contract-northgate.md")
     assert said in text
 
     assert [about for _, about, _ in found(analysis(CONTRACT, text.replace(said, instead)))] == [issue]
 
 
-def test_the_memo_is_seen_to_be_privileged():
+def test_memo_is_found_to_be_privileged():
     answer = analysis("weekly-scan", text_of("policy-memo.md"))
 
     assert answer["privilege_concerns"] == ["PRIVILEGED AND CONFIDENTIAL", "Attorney-client communication"]
     assert [severity for severity, _, _ in found(answer)] == ["info"]
 
 
-def test_the_weekly_report_is_scanned():
+def test_weekly_report_is_scanned():
     answer = analysis("weekly-scan", text_of("weekly-report.md"))
 
     assert [(severity, quote) for severity, _, quote in found(answer)] == [
@@ -116,24 +116,24 @@ def test_the_weekly_report_is_scanned():
     ]
 
 
-def test_the_complete_weekly_report_has_no_finding():
+def test_complete_weekly_report_has_no_finding():
     assert found(analysis("weekly-scan", text_of("weekly-report-complete.md"))) == []
 
 
 @pytest.mark.parametrize("against", [TRIAGE, "incident-triage"])
-def test_an_alert_that_says_enough_has_no_finding(against):
+def test_sufficient_alert_has_no_finding(against):
     assert found(analysis(against, text_of("incident-checkout.md"))) == []
 
 
 @pytest.mark.parametrize("against", [TRIAGE, "incident-triage"])
-def test_an_alert_that_says_too_little_is_found_out(against):
+def test_insufficient_alert_has_findings(against):
     answer = analysis(against, text_of("incident-disk.txt"))
 
     assert [severity for severity, _, _ in found(answer)] == ["critical", "critical", "warn", "warn", "warn"]
     assert ("critical", "Owner: unknown") in [(severity, quote) for severity, _, quote in found(answer)]
 
 
-def test_an_alert_as_a_webhook_sends_it_is_triaged():
+def test_webhook_alert_is_triaged():
     data = {
         "affected_service": "checkout-api",
         "customer_impact": "about 4 % of the orders fail with a timeout",
@@ -151,7 +151,7 @@ def test_an_alert_as_a_webhook_sends_it_is_triaged():
 
 
 @pytest.mark.parametrize("name", skill_names(SAMPLES / "skills"))
-def test_every_rule_of_a_sample_skill_is_understood(name):
+def test_every_rule_of_a_sample_skill_is_parsed(name):
     rules = parse_rules(read_skill(SAMPLES / "skills", name).body)
 
     assert len(rules.rules) >= 5

@@ -95,12 +95,12 @@ def test_golden_rendering():
 
 
 @given(PLAYBOOKS)
-def test_a_playbook_is_read_as_it_was_rendered(playbook):
+def test_rendered_playbook_is_read_back(playbook):
     assert parse_playbook(render_playbook(playbook)) == playbook
 
 
 @given(WORDS, WORDS, WORDS)
-def test_untidy_values_are_tidied_once(name, issue, text):
+def test_untidy_values_are_normalised_once(name, issue, text):
     untidy = PlaybookText(name, 1, (Position(issue, name, text, (text, " "), text, (text,), ("",)),))
     tidy = parse_playbook(render_playbook(untidy))
 
@@ -108,7 +108,7 @@ def test_untidy_values_are_tidied_once(name, issue, text):
     assert parse_playbook(render_playbook(tidy)) == tidy
 
 
-def test_a_playbook_written_by_hand():
+def test_playbook_written_by_hand_is_read():
     text = """# Leases
 Some words before the first position.
 
@@ -151,7 +151,7 @@ MENTIONS = st.builds(
 
 
 @given(st.lists(RULES | MENTIONS, max_size=6).map(tuple))
-def test_rules_are_read_as_they_were_rendered(rules):
+def test_rendered_rules_are_read_back(rules):
     assert parse_rules(render_rules(rules)) == RuleSet(rules)
 
 
@@ -171,11 +171,11 @@ def test_rules_are_read_as_they_were_rendered(rules):
         ("no less than 2 years of warranty", Rule("at least", "2 years of warranty")),
     ],
 )
-def test_forms_as_people_write_them(line, rule):
+def test_synonyms_of_forms_are_read(line, rule):
     assert parse_rules(f"# Check\n\n## Rules\n- {line}\n").rules == (rule,)
 
 
-def test_unknown_items_are_reported_and_prose_is_left_alone():
+def test_unknown_items_are_reported_and_prose_is_skipped():
     text = """Read carefully.
 - a list item elsewhere
 - must be careful here
@@ -189,7 +189,7 @@ def test_unknown_items_are_reported_and_prose_is_left_alone():
     assert parse_rules(text) == RuleSet((Rule("must", "be signed"), Rule("must", "be dated")), ("be nice", "must:"))
 
 
-def test_what_would_break_the_line_is_replaced():
+def test_characters_that_break_a_rule_line_are_replaced():
     rule = Rule("must mention", phrases=('a "b" c',), severity="a]b")
 
     assert parse_rules(render_rules([rule])).rules == (replace(rule, phrases=("a 'b' c",), severity="a)b"),)

@@ -32,7 +32,7 @@ positions:
 """
 
 
-def test_a_whole_playbook_is_read():
+def test_complete_playbook_is_read():
     assert read_playbook(WHOLE) == (
         "Leases",
         (
@@ -69,7 +69,7 @@ def position(text):
         ("name: n\npositions:", "positions: is missing (line 2)"),
         ("name: n\npositions: {a: b}", "positions: expected list, found map (line 2)"),
         ("name: n\npositions: text", "positions: expected list, found text (line 2)"),
-        ("name: n\nversion: '3'", "version: is not known; there are name, positions (line 2)"),
+        ("name: n\nversion: '3'", "version: unknown key; known keys: name, positions (line 2)"),
         ("name: n\npositions:\n  - text", "positions[0]: expected map of issue, severity, standard"),
         ("name: n\npositions:\n  - severity: info", "positions[0].issue: is missing (line 3)"),
         (position("    severity:\n      - info"), "positions[1].severity: expected text, found list (line 6)"),
@@ -83,18 +83,18 @@ def position(text):
         ),
         (
             position("    fallback: x"),
-            "positions[1].fallback: is not known; there are issue, severity, standard, fallbacks, guidance, ",
+            "positions[1].fallback: unknown key; known keys: issue, severity, standard, fallbacks, guidance, ",
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text, says):
+def test_error_names_key_and_line(text, says):
     with pytest.raises(Invalid) as refusal:
         read_playbook(text)
 
     assert str(refusal.value).startswith(says)
 
 
-def test_what_is_written_is_for_people():
+def test_long_text_is_written_as_a_block():
     text = write_playbook("Leases", (Position("Deposit", standard="One.\nTwo.", must_contain=("a: b", "no", "3")),))
 
     assert text == (
@@ -103,7 +103,7 @@ def test_what_is_written_is_for_people():
     )
 
 
-def test_other_readers_of_yaml_read_the_same():
+def test_other_yaml_readers_read_the_same_values():
     positions = (Position("Deposit", "critical", "The deposit: 3 months.", ("yes", "1.10"), must_contain=("2024",)),)
 
     read = yaml.safe_load(write_playbook("5", positions))
@@ -146,7 +146,7 @@ POSITIONS = st.builds(
 @pytest.mark.parametrize("parser", [strict_yaml.LOADER, yaml.SafeLoader], ids=["usual", "in Python"])
 @REPEATED
 @given(name=TEXT.filter(str.strip), positions=st.lists(POSITIONS, min_size=1, max_size=3))
-def test_writing_and_reading_gives_the_same(parser, name, positions):
+def test_written_playbook_is_read_back(parser, name, positions):
     kept = checked_positions(positions)
 
     with patch.object(strict_yaml, "LOADER", parser):
@@ -155,7 +155,7 @@ def test_writing_and_reading_gives_the_same(parser, name, positions):
 
 @REPEATED
 @given(st.lists(POSITIONS, min_size=1, max_size=3))
-def test_what_is_kept_stays_as_it_is(positions):
+def test_stored_positions_survive_writing_and_reading(positions):
     kept = checked_positions(positions)
 
     assert checked_positions(kept) == kept

@@ -28,7 +28,7 @@ def skills(settings):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_a_sample_has_nothing_that_is_wrong_or_missing(path):
+def test_sample_has_no_errors_or_notes(path):
     definition = definition_checked(path.read_text(encoding="utf-8"), file=path.name)
 
     assert definition.name
@@ -39,7 +39,7 @@ def test_a_sample_has_nothing_that_is_wrong_or_missing(path):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_new_installation_has_the_agents_of_all_files(skills):
+def test_all_sample_agents_are_loaded(skills):
     owner = make_user()
 
     said = samples_install(owner, now=NOW)
@@ -70,7 +70,7 @@ def test_a_new_installation_has_the_agents_of_all_files(skills):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sample_that_cannot_be_taken_keeps_no_other_from_being_loaded(settings, tmp_path):
+def test_invalid_sample_does_not_stop_the_others(settings, tmp_path):
     shutil.copytree(ROOT / "samples", tmp_path / "samples")
     settings.BASE_DIR = tmp_path
 
@@ -83,7 +83,7 @@ def test_a_sample_that_cannot_be_taken_keeps_no_other_from_being_loaded(settings
 
 
 @pytest.mark.django_db
-def test_an_installation_without_samples_says_so(settings, tmp_path):
+def test_missing_samples_are_reported(settings, tmp_path):
     settings.BASE_DIR = tmp_path
     assert samples_install(make_user(), now=NOW) == "Samples: none in this installation"
 
@@ -93,10 +93,10 @@ def test_an_installation_without_samples_says_so(settings, tmp_path):
     ("host", "notes"),
     [
         ("mail.example.org", []),
-        ("", ["a skill that can work as lqops is set up: no mail server is configured (LQOPS_SMTP_HOST)"]),
+        ("", ["a skill that is available in this installation: no mail server is configured (LQOPS_SMTP_HOST)"]),
     ],
 )
-def test_a_skill_that_cannot_work_here_is_noted(host, notes):
+def test_unavailable_skill_is_noted(host, notes):
     definition = definition_checked("name: Clerk\nskills: [now, send_email]\n", file="agent.yaml")
 
     with override_settings(EMAIL_HOST=host):

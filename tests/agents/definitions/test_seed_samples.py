@@ -54,7 +54,7 @@ autonomy:
 ALL = HOT_STATE + SENSORS + AUTONOMY
 
 
-def test_hot_state():
+def test_seed_hot_state_is_read():
     fields = read_definition(HOT_STATE).hot_state.fields
 
     assert fields == {
@@ -65,7 +65,7 @@ def test_hot_state():
     assert [field.refreshes for field in fields.values()] == [True, True, False]
 
 
-def test_sensors():
+def test_seed_sensors_are_read():
     definition = read_definition(SENSORS)
     [sensor] = definition.sensors
 
@@ -79,12 +79,12 @@ def test_sensors():
     assert not definition.broken_sensors
 
 
-def test_autonomy():
+def test_seed_autonomy_is_read():
     hours = ActiveHours(start="08:00", end="23:00")
     assert read_definition(AUTONOMY).autonomy == Autonomy(enabled=True, active_hours=hours)
 
 
-def test_all_three_together():
+def test_seed_sections_are_read_together():
     definition = read_definition(ALL, file="trader.yaml")
 
     assert definition.name == "trader"
@@ -94,7 +94,7 @@ def test_all_three_together():
     assert [note.key for note in definition.notes] == ["sensors[0].updates[0].field", "sensors[0].updates[1].field"]
 
 
-def test_autonomy_that_is_only_switched_on_has_exactly_the_defaults():
+def test_enabled_autonomy_has_the_documented_defaults():
     assert read_definition("autonomy: {enabled: true}").autonomy.model_dump() == {
         "enabled": True,
         "max_consecutive_turns": 50,
@@ -114,7 +114,7 @@ def test_autonomy_that_is_only_switched_on_has_exactly_the_defaults():
 
 
 @every_row("text", ["", "name: quiet", "autonomy: {enabled: false}", "autonomy:\nhot_state:\nsensors:\n"])
-def test_without_the_sections_an_agent_starts_nothing(text):
+def test_agent_without_sections_starts_nothing(text):
     definition = read_definition(text)
 
     assert not definition.is_autonomous

@@ -1,4 +1,4 @@
-"""A sensor that cannot run as it is written breaks itself alone; the agent starts without it."""
+"""A broken sensor is skipped; the agent starts without it."""
 
 import pytest
 
@@ -23,15 +23,15 @@ def broken(sensor):
         ("{name: s, type: poll, source: {tool: t}}", "interval: expected a whole number of seconds, 1 or more"),
         ("{name: s, type: poll, interval: 0, source: {tool: t}}", "interval: expected a whole number of"),
         ("{name: s, type: pull, interval: 5, source: {tool: t}}", "type: expected one of poll, watch, stream"),
-        ("{name: s, type: poll, interval: 5}", "source: expected a value: source is needed"),
+        ("{name: s, type: poll, interval: 5}", "source: expected a value: source is required"),
         ("{name: s, type: poll, interval: 5, source: {}}", "source: expected one of tool, url and path, not"),
         ("{name: s, type: poll, interval: 5, source: {tool: t, url: 'http://a'}}", "source: expected one of"),
         ("{name: s, type: poll, interval: 5, source: {path: /a}}", "source: expected a tool or a url"),
         ("{name: s, type: poll, interval: 5, source: {url: 'file:///a'}}", "source.url: expected an address"),
         ("{name: s, type: watch, source: {url: 'http://a'}}", "source: expected a path"),
         ("{name: s, type: stream, source: {tool: t}}", "source: expected a url"),
-        ("{name: s, type: stream, source: {url: 'ftp://a'}}", "source.url: expected an address that begins"),
-        ("{name: s, type: watch, source: {path: a, params: {b: 1}}}", "source.params: expected a tool beside"),
+        ("{name: s, type: stream, source: {url: 'ftp://a'}}", "source.url: expected an address that starts"),
+        ("{name: s, type: watch, source: {path: a, params: {b: 1}}}", "source.params: expected a tool as well"),
         ("{name: s, type: watch, source: {path: a}, updates: [{field: f, path: 'a..b'}]}", "updates[0].path"),
         ("{name: s, type: watch, source: {path: a}, updates: [{field: f}, {field: f}]}", "updates: expected"),
         ("{name: s, type: watch, source: {path: a}, updates: [{field: f, gated_by: g}]}", "updates[0].gated_b"),
@@ -47,14 +47,14 @@ def broken(sensor):
         ("{name: s, type: watch, source: {path: a}, sigals: []}", "sigals: expected one of the keys name"),
     ],
 )  # fmt: skip
-def test_a_broken_sensor_is_skipped_and_says_why(sensor, expected):
+def test_broken_sensor_is_skipped_with_its_errors(sensor, expected):
     found = broken(sensor)
 
     assert found.problem.startswith(f"agent.yaml:4: sensors[1].{expected}")
     assert found.name == "s"
 
 
-def test_a_sensor_keeps_its_kind_and_all_its_problems():
+def test_broken_sensor_keeps_its_kind_and_all_errors():
     found = broken("{name: s, type: stream, source: {url: 5}, updates: 3}")
 
     assert found.kind == SensorKind.STREAM
@@ -62,42 +62,42 @@ def test_a_sensor_keeps_its_kind_and_all_its_problems():
 
 
 @every_row("sensor", ["3", "[]", "{name: '', type: 5}", "{name: 'a b'}", ""])
-def test_a_sensor_without_a_name_of_its_own_goes_by_its_place(sensor):
+def test_broken_sensor_without_a_name_is_named_by_its_index(sensor):
     assert broken(sensor).name == "sensor#2"
 
 
-def test_the_second_of_two_sensors_with_one_name_is_broken():
+def test_second_sensor_of_the_same_name_is_broken():
     found = broken(GOOD)
     assert found.name == "good#2"
     assert found.problem == 'agent.yaml:4: sensors[1].name: expected a name that no other sensor has; got "good"'
 
 
-def test_a_sensor_with_the_name_of_another_says_what_else_is_wrong_with_it():
+def test_duplicate_sensor_lists_its_other_errors():
     assert [problem.key for problem in broken("{name: good, type: poll}").problems] == [
         "sensors[1].name",
         "sensors[1].source",
     ]
 
 
-def test_a_sensor_without_a_name_takes_none_from_another():
+def test_generated_name_does_not_clash_with_a_sensor():
     definition = read_definition("sensors:\n- 3\n- {name: sensor-1, type: watch, source: {path: a}}\n")
     assert [one.name for one in definition.broken_sensors] == ["sensor#1"]
     assert [one.name for one in definition.sensors] == ["sensor-1"]
 
 
-def test_too_many_sensors_are_refused_as_a_whole():
+def test_too_many_sensors_are_refused():
     with pytest.raises(DefinitionError, match="sensors: expected a list of at most 50 sensors, not 51"):
         read_definition("sensors: [" + ", ".join([GOOD] * 51) + "]")
 
 
-def test_a_gated_update_names_a_signal_of_its_sensor():
+def test_gated_update_names_a_signal_of_its_sensor():
     text = (
         "{name: s, type: watch, source: {path: a}, updates: [{field: f, gated_by: g}], signals: [{name: g, prompt: p}]}"
     )
     assert read_definition(f"sensors: [{text}]").sensors[0].updates[0].gated_by == "g"
 
 
-def test_what_may_not_be_meant_is_noted():
+def test_unknown_fields_and_triggers_are_noted():
     text = """\
 hot_state: {fields: {known: {type: number}}}
 triggers: [{name: Known, kind: manual}]

@@ -37,7 +37,7 @@ def refusal(root, name="reader"):
     return str(refused.value)
 
 
-def test_a_skill_is_read(root, write_skill):
+def test_skill_folder_is_read(root, write_skill):
     folder = write_skill(text="\ufeff" + FULL.replace("\n", "\r\n"))
 
     skill = read_skill(root, "reader")
@@ -55,7 +55,7 @@ def test_a_skill_is_read(root, write_skill):
     }
 
 
-def test_tools_may_be_a_list_and_what_is_empty_is_left_out(root, write_skill):
+def test_tools_may_be_a_list_and_empty_keys_are_dropped(root, write_skill):
     write_skill(**{"allowed-tools": "[Read, 'Bash(git *)']", "metadata": "", "license": ""})
 
     front = read_skill(root, "reader").front_matter
@@ -63,7 +63,7 @@ def test_tools_may_be_a_list_and_what_is_empty_is_left_out(root, write_skill):
     assert front == {"name": "reader", "description": "Reads reports.", "allowed-tools": ["Read", "Bash(git *)"]}
 
 
-def test_the_digest_is_over_sorted_paths_and_contents(root, write_skill):
+def test_digest_covers_sorted_paths_and_contents(root, write_skill):
     folder = write_skill(files={"refs/b.md": b"two", "refs/a.md": b"one", "Z": b""})
 
     paths = [b"SKILL.md", b"Z", b"refs/a.md", b"refs/b.md"]
@@ -84,7 +84,7 @@ def test_the_digest_is_over_sorted_paths_and_contents(root, write_skill):
         lambda folder: (folder / ".hidden").write_bytes(b""),
     ],
 )
-def test_every_change_of_a_file_changes_the_digest(root, write_skill, change):
+def test_any_file_change_changes_the_digest(root, write_skill, change):
     folder = write_skill(files={"refs/a.md": b"one"})
     before = read_skill(root, "reader").digest
 
@@ -96,16 +96,16 @@ def test_every_change_of_a_file_changes_the_digest(root, write_skill, change):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("# Just text", "SKILL.md: begins with front matter between two lines of --- (line 1)."),
-        ("---\nname: reader\n", "begins with front matter between two lines of ---"),
-        ("\n---\nname: reader\n---\nx", "begins with front matter between two lines of ---"),
-        ("---\nname: reader\ndescription: d\n---\n \n", "says nothing after its front matter (line 4)"),
+        ("# Just text", "SKILL.md: must start with front matter between two lines of --- (line 1)."),
+        ("---\nname: reader\n", "must start with front matter between two lines of ---"),
+        ("\n---\nname: reader\n---\nx", "must start with front matter between two lines of ---"),
+        ("---\nname: reader\ndescription: d\n---\n \n", "has no text after its front matter (line 4)"),
         ("---\n---\nx", "front matter: expected map of name, description"),
         ("---\n- a\n---\nx", "found list (line 2)"),
         ("---\ndescription: d\n---\nx", "name: is missing (line 2)"),
         ("---\nname: reader\n---\nx", "description: is missing (line 2)"),
         ("---\nname: reader\ndescription:\n---\nx", "description: is missing (line 3)"),
-        ("---\nname: reader\ndescription: ' '\n---\nx", "description: 0 characters; 1 to 1024 are read (line 3)"),
+        ("---\nname: reader\ndescription: ' '\n---\nx", "description: 0 characters; 1 to 1024 are allowed (line 3)"),
         ("---\nname: reader\ndescription: [d]\n---\nx", "description: expected text, found list (line 3)"),
         (f"---\nname: reader\ndescription: {'d' * 1025}\n---\nx", "description: 1025 characters; 1 to 1024"),
         ("---\nname: other\ndescription: d\n---\nx", "name: 'other' is not the name of its folder, 'reader' (line 2)"),
@@ -113,7 +113,7 @@ def test_every_change_of_a_file_changes_the_digest(root, write_skill, change):
         (f"---\nname: reader\ndescription: d\ncompatibility: {'c' * 501}\n---\nx", "501 characters; 1 to 500"),
         (
             "---\nname: reader\ndescription: d\nversion: x\n---\nx",
-            "version: is not known; there are name, description,",
+            "version: unknown key; known keys: name, description,",
         ),
         ("---\nname: reader\ndescription: d\nmetadata: x\n---\nx", "metadata: expected map, found text (line 4)"),
         (
@@ -125,11 +125,11 @@ def test_every_change_of_a_file_changes_the_digest(root, write_skill, change):
         ("---\nname: !!python/name:os.system\n---\nx", "SKILL.md: Tags (!) are not read (line 2)"),
         ("---\nname: &a reader\ndescription: *a\n---\nx", "Anchors (&) and aliases (*) are not read (line 2)"),
         ("---\nname: 'reader\n---\nx", "SKILL.md: This is not YAML: found unexpected end of stream"),
-        ("---\nname: reader\ndescription: d\n---\na\nb\x00", "the character U+0000 cannot be kept (line 6)"),
-        (f"---\nname: reader\ndescription: d\n---\n{'x' * MAX_SKILL_BYTES}", f"at most {MAX_SKILL_BYTES} are read"),
+        ("---\nname: reader\ndescription: d\n---\na\nb\x00", "the character U+0000 cannot be stored (line 6)"),
+        (f"---\nname: reader\ndescription: d\n---\n{'x' * MAX_SKILL_BYTES}", f"the limit is {MAX_SKILL_BYTES}"),
     ],
 )
-def test_a_broken_skill_file_is_refused_with_its_place(root, write_skill, text, says):
+def test_invalid_skill_file_is_refused_with_its_line(root, write_skill, text, says):
     folder = write_skill(text=text)
 
     reason = refusal(root)
@@ -138,18 +138,18 @@ def test_a_broken_skill_file_is_refused_with_its_place(root, write_skill, text, 
     assert says in reason
 
 
-def test_bytes_that_are_no_text_are_refused(root, write_skill):
+def test_invalid_utf8_is_refused(root, write_skill):
     (write_skill() / "SKILL.md").write_bytes(b"---\n\xff")
 
     assert "SKILL.md: is not UTF-8 text: byte 4" in refusal(root)
 
 
 @every_row("name", ["..", ".", "a/b", "Reader", "a_b", "-a", "a-", "a--b", "", "x" * 65, "a\nb", "á", "/etc"])
-def test_a_name_is_no_path(root, name):
-    assert "is no name of a skill" in refusal(root, name)
+def test_name_must_not_be_a_path(root, name):
+    assert "is not a skill name" in refusal(root, name)
 
 
-def test_what_is_too_much_is_refused(root, write_skill):
+def test_limits_of_a_skill_folder_are_enforced(root, write_skill):
     write_skill(files={f"f{number}": b"" for number in range(MAX_FILES)})
     assert f"more than {MAX_FILES} files" in refusal(root)
     write_skill("large", files={"a": b"x" * (MAX_BYTES // 2), "b": b"x" * (MAX_BYTES // 2)})
@@ -162,7 +162,7 @@ def test_what_is_too_much_is_refused(root, write_skill):
     assert "at most 100 folders" in refusal(root, "wide")
 
 
-def test_a_folder_without_a_skill_file_is_refused(root):
+def test_folder_without_a_skill_file_is_refused(root):
     (root / "reader").mkdir()
 
     assert refusal(root) == f"{root / 'reader'}: there is no SKILL.md."
@@ -186,7 +186,7 @@ def test_no_link_is_followed(root, write_skill, tmp_path, place):
     assert "Symbolic links are not followed." in refusal(root)
 
 
-def test_a_linked_folder_is_refused(root, write_skill, tmp_path):
+def test_linked_folder_is_refused(root, write_skill, tmp_path):
     write_skill().rename(tmp_path / "reader")
     (root / "reader").symlink_to(tmp_path / "reader")
 
@@ -194,20 +194,20 @@ def test_a_linked_folder_is_refused(root, write_skill, tmp_path):
     assert "Symbolic links are not followed." in refusal(root)
 
 
-def test_a_pipe_is_refused_and_not_waited_for(root, write_skill):
+def test_pipe_is_refused_without_blocking(root, write_skill):
     os.mkfifo(write_skill() / "pipe")
 
     assert "pipe: is not a plain file." in refusal(root)
 
 
-def test_a_file_name_that_is_no_text_is_refused(root, write_skill):
+def test_file_name_that_is_not_utf8_is_refused(root, write_skill):
     folder = write_skill()
     (folder / os.fsdecode(b"a\xff")).write_bytes(b"")
 
-    assert r"the file name 'a\udcff' cannot be kept" in refusal(root)
+    assert r"the file name 'a\udcff' cannot be stored" in refusal(root)
 
 
-def test_a_disk_that_fails_is_a_refusal(root, write_skill, monkeypatch):
+def test_read_error_is_a_refusal(root, write_skill, monkeypatch):
     write_skill()
 
     def fail(file, most):
@@ -218,7 +218,7 @@ def test_a_disk_that_fails_is_a_refusal(root, write_skill, monkeypatch):
     assert refusal(root) == f"{root / 'reader'}: cannot be read: Input/output error."
 
 
-def test_folders_are_listed_and_files_and_hidden_folders_are_not(root, write_skill):
+def test_only_visible_folders_are_listed(root, write_skill):
     write_skill("b")
     write_skill("a")
     (root / ".git").mkdir()
@@ -229,7 +229,7 @@ def test_folders_are_listed_and_files_and_hidden_folders_are_not(root, write_ski
         skill_names(root / "absent")
 
 
-def test_a_swap_while_reading_never_leads_outside(root, write_skill, tmp_path):
+def test_file_swapped_during_reading_never_leads_outside(root, write_skill, tmp_path):
     """A file is swapped for a link to a secret, over and over; no reading ever takes the secret in."""
     secret = tmp_path / "secret.md"
     secret.write_bytes(b"secret")

@@ -1,4 +1,4 @@
-"""What values mean: the traps of YAML 1.1 do not bite, money is exact, and what is left out has its default."""
+"""Values of an agent.yaml: YAML 1.1 pitfalls, exact money, defaults."""
 
 from decimal import Decimal
 
@@ -15,28 +15,28 @@ def said(text):
 
 
 @every_row("word", ["true", "True", "yes", "on", "ON", "Yes"])
-def test_every_word_for_true_is_true_where_a_yes_or_no_is_asked_for(word):
+def test_every_word_for_true_is_accepted_as_a_flag(word):
     assert said(f"enabled: {word}").enabled is True
     assert said(f"loop: {{streaming: {word}}}").loop == {"streaming": True}
 
 
 @every_row("word", ["false", "no", "off", "OFF", "No"])
-def test_every_word_for_false_is_false_there(word):
+def test_every_word_for_false_is_accepted_as_a_flag(word):
     assert said(f"enabled: {word}").enabled is False
 
 
-def test_a_word_in_quotes_is_no_yes_or_no():
+def test_quoted_word_is_not_a_flag():
     with pytest.raises(DefinitionError, match="enabled: expected true or false"):
         said('enabled: "yes"')
 
 
-def test_a_text_that_is_a_word_for_true_stays_text_where_text_is_asked_for():
+def test_flag_word_stays_text_where_text_is_expected():
     assert said("name: on\ndescription: no").name == "on"
     assert said("name: on\ndescription: no").description == "no"
 
 
 @every_row("word", ["NO", "on", "010", "0x1f", ".inf", "9" * 60])
-def test_a_word_that_can_mean_two_things_is_refused_where_anything_may_stand(word):
+def test_ambiguous_word_is_refused_in_free_values(word):
     text = "hot_state:\n fields:\n  a:\n   type: array\n   refresh_tool: t\n   refresh_params:\n    list: [a, "
     with pytest.raises(DefinitionError) as caught:
         said(f"{text}{word}]")
@@ -46,7 +46,7 @@ def test_a_word_that_can_mean_two_things_is_refused_where_anything_may_stand(wor
     assert found.expected.startswith("text in quotes, true, false or a decimal number")
 
 
-def test_free_values_are_as_json_has_them():
+def test_free_values_become_json_values():
     params = (
         "{text: 'NO', flag: true, none: null, whole: 1_000, part: 1.5, time: 22:30, day: 2026-01-31, map: {a: [1]}}"
     )
@@ -73,13 +73,13 @@ def test_times_need_no_quotes(written, read):
 
 
 @every_row("written", ["8", "24:00", "22:60", "noon", "08:00:00", "true", "[8]"])
-def test_what_is_no_time_of_the_day_is_refused(written):
+def test_invalid_time_of_day_is_refused(written):
     with pytest.raises(DefinitionError, match=r"active_hours\.start: expected a time from 00:00 to 23:59"):
         said(f"autonomy: {{active_hours: {{start: {written}}}}}")
 
 
 @every_row("written", ["600.0", "6e2", '"600"', "0600", "1:00", "true", "[]"])
-def test_a_number_of_seconds_is_a_plain_whole_number(written):
+def test_seconds_are_a_plain_whole_number(written):
     with pytest.raises(DefinitionError, match="idle_timeout: expected a whole number of seconds"):
         said(f"autonomy: {{idle_timeout: {written}}}")
 
@@ -90,7 +90,7 @@ def test_money_is_exact():
     assert definition.max_cost_per_day_usd == Decimal("1000.0001")
 
 
-def test_everything_can_be_said():
+def test_every_section_is_read():
     definition = said(
         """\
 name: Night watch
@@ -125,12 +125,12 @@ triggers:
     assert definition.line_of("no.such") == 0
 
 
-def test_a_definition_cannot_be_changed():
+def test_definition_is_immutable():
     with pytest.raises(ValueError, match="frozen"):
         said("name: a").name = "b"
 
 
-def test_without_a_name_an_agent_is_called_as_its_file_or_as_it_is_told():
+def test_default_name_is_the_given_name_or_the_file_name():
     assert read_definition("", file="agents/night-watch.yaml").name == "night-watch"
     assert read_definition("", file="a.yaml", name="Day watch").name == "Day watch"
     assert "name" not in read_definition("", file="a.yaml").model_fields_set

@@ -1,4 +1,4 @@
-"""What the tests of the step loop share: skills to ask for, a model with a script, and a held session."""
+"""Shared by tests of the step loop: sample skills, a scripted model and a held session."""
 
 import json
 
@@ -26,7 +26,7 @@ def _sample_skills(settings):
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
     settings.LQOPS_MODEL_ROLES = {**settings.LQOPS_MODEL_ROLES, "small": [MODEL], "main": [MODEL]}
     installed_skills.cache_clear()
-    cache.clear()  # predictions are kept by the ids of owners, which come again in every test
+    cache.clear()  # predictions are cached by owner id, and ids repeat in every test
     yield
     installed_skills.cache_clear()
 
@@ -39,12 +39,12 @@ def session():
 
 
 def native(name, **arguments):
-    """A reply that asks for one call in the provider's own form."""
+    """A reply with one call in the provider's own form."""
     return Step(stop_reason="tool_use", calls=(RequestedCall("x", name, json.dumps(arguments)),))
 
 
 def calls(*texts, parallel=False):
-    """A reply that asks for calls in tags."""
+    """A reply with calls in tags."""
     tags = "".join(f"<skill>{text}</skill>" for text in texts)
     return Step(f"<parallel>{tags}</parallel>" if parallel else tags)
 
@@ -63,7 +63,7 @@ def loop(session):
 
 
 @pytest.fixture
-def said(session):
+def messages(session):
     def read(**which):
         return list(Message.objects.filter(session=session, **which).order_by("seq"))
 

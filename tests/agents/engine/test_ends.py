@@ -1,5 +1,4 @@
-"""How runs of steps end: who is told, how often a model is tried before it counts as failed, and what a lost worker
-leaves to the next one."""
+"""Ends of a run: published errors, model retries, and recovery after a lost worker."""
 
 from unittest.mock import patch
 
@@ -30,7 +29,7 @@ BROKEN = Step(error=ProviderError("503 from the model server", fault=Fault.SERVE
 
 @pytest.fixture(autouse=True)
 def _time():
-    with time_machine.travel(NOW, tick=False), patch.object(metering.Meter, "_sit_out"):
+    with time_machine.travel(NOW, tick=False), patch.object(metering.Meter, "_wait"):
         yield
 
 
@@ -39,28 +38,26 @@ def errors(session, **data):
     return [event.data for event in told if data.items() <= event.data.items()]
 
 
-# --- How often a model is tried ---
+# --- Retries ---
 
 
 @pytest.mark.parametrize(
     ("retries", "tries", "attempts"), [(0, 5, 1), (1, 5, 1), (2, 5, 2), (3, 5, 3), (9, 2, 2)], ids=str
 )
-def test_model_that_never_works_is_tried_as_often_as_is_set_and_no_more_than_the_installation_allows(
-    loop, settings, retries, tries, attempts
-):
+def test_failing_model_is_tried_as_often_as_both_limits_allow(loop, settings, retries, tries, attempts):
     settings.LQOPS_MODEL_TRIES = tries
     with script(BROKEN) as model:
         end = loop(config=LoopConfig(max_retries=retries)).run()
     assert (end.reason, len(model.requests)) == (TerminalReason.PROVIDER_ERROR, attempts)
 
 
-def test_failing_twice_and_then_working_takes_three_attempts(loop):
+def test_success_on_the_third_attempt_answers(loop):
     with script(BROKEN, BROKEN, DONE):
         assert loop().run() == Answered("All done.")
     assert InferenceLog.objects.count() == 3
 
 
-# --- Who is told ---
+# --- Published errors ---
 
 
 @pytest.mark.parametrize(
@@ -73,7 +70,7 @@ def test_failing_twice_and_then_working_takes_three_attempts(loop):
     ],
     ids=["stuck", "steps", "provider", "refusal"],
 )
-def test_end_that_is_no_answer_is_told_once(loop, session, steps, config, reason, words):
+def test_end_without_an_answer_is_published_once(loop, session, steps, config, reason, words):
     with script(*steps):
         assert isinstance(loop(config=config).run(), Finished)
         loop(config=config).run()  # as the next worker does when this one is lost before it records the end
@@ -82,7 +79,7 @@ def test_end_that_is_no_answer_is_told_once(loop, session, steps, config, reason
     assert words in error["message"]
 
 
-def test_brake_is_told_once(loop, session):
+def test_brake_is_published_once(loop, session):
     session.max_cost_usd = "0.006"
     session.save()
     with script(calls('look(place="a")'), DONE), pytest.raises(CostCapReached):
@@ -91,14 +88,14 @@ def test_brake_is_told_once(loop, session):
     assert error["reason"] == "cost_cap_reached"
 
 
-def test_halt_is_told_once(loop, session):
+def test_halt_is_published_once(loop, session):
     session_halt(session.pk, by=None, reason="enough", now=NOW)
     with script(DONE), pytest.raises(SessionHalted):
         loop().run()
     assert [error["reason"] for error in errors(session)] == ["session_halted"]
 
 
-def test_fault_of_ours_is_told(loop, session):
+def test_internal_error_is_published(loop, session):
     with (
         script(DONE),
         patch.object(engine, "read_reply", side_effect=RuntimeError("oops")),
@@ -109,7 +106,7 @@ def test_fault_of_ours_is_told(loop, session):
     assert (error["reason"], error["message"]) == ("worker_error", "RuntimeError: oops")
 
 
-def test_answer_a_wait_and_a_lost_lease_are_no_errors(loop, session, approver):
+def test_answer_wait_and_lost_lease_are_not_errors(loop, session, approver):
     with script(calls('act(what="it")'), Step("risky"), DONE):
         assert loop().run() == Waiting(WaitingOn.APPROVAL)
         ticket = Approval.objects.get()
@@ -120,7 +117,7 @@ def test_answer_a_wait_and_a_lost_lease_are_no_errors(loop, session, approver):
     assert errors(session) == []
 
 
-def test_loop_outlives_a_turn_without_rounds_and_a_budget_that_resets(loop, session):
+def test_round_limit_and_budget_window_are_no_errors_in_a_loop(loop, session):
     session.mode = Mode.LOOP
     session.save()
     refused = BudgetRefused("agent", 1, NOW)
@@ -131,7 +128,7 @@ def test_loop_outlives_a_turn_without_rounds_and_a_budget_that_resets(loop, sess
     assert errors(session) == []
 
 
-def test_near_end_of_the_budget_is_told_as_recoverable_once(loop, session):
+def test_budget_warning_is_published_once_as_recoverable(loop, session):
     session.cost_total_usd = "4.6"
     session.save()
     with script(calls('look(place="1")'), DONE):
@@ -139,7 +136,7 @@ def test_near_end_of_the_budget_is_told_as_recoverable_once(loop, session):
     assert [error["recoverable"] for error in errors(session)] == [True]
 
 
-# --- What a lost worker leaves to the next ---
+# --- Recovery after a lost worker ---
 
 
 @pytest.mark.parametrize(
@@ -154,7 +151,7 @@ def test_near_end_of_the_budget_is_told_as_recoverable_once(loop, session):
     ],
     ids=["answer", "cut", "refusal", "stuck", "cut call", "premature"],
 )
-def test_reply_that_was_written_down_and_not_judged_is_judged_by_the_next_worker(loop, steps, asked, end):
+def test_next_worker_judges_a_stored_reply(loop, steps, asked, end):
     """The worker dies after every write of a reply; nothing is asked twice."""
     append, found = engine.transcript_append, None
 
@@ -175,7 +172,7 @@ def test_reply_that_was_written_down_and_not_judged_is_judged_by_the_next_worker
     assert len(model.requests) == asked
 
 
-def test_answer_at_the_last_step_counts_though_its_worker_was_lost(loop):
+def test_answer_at_the_last_step_survives_a_lost_worker(loop):
     with script(DONE) as model:
         first = loop(config=LoopConfig(max_steps=1)).run()
         assert (
@@ -184,14 +181,14 @@ def test_answer_at_the_last_step_counts_though_its_worker_was_lost(loop):
     assert len(model.requests) == 1
 
 
-def test_run_without_a_word_came_to_nothing():
+def test_empty_transcript_has_no_final_text():
     assert final_words([]) == Words()
 
 
 # --- Approvals ---
 
 
-def test_those_who_watch_are_told_of_tickets_and_of_what_becomes_of_them(loop, session, approver):
+def test_approval_requests_and_decisions_are_published(loop, session, approver):
     def told():
         rows = AgentEvent.objects.filter(session=session, kind__startswith="approval:").order_by("pk")
         return [(row.kind, row.data.get("decision")) for row in rows]

@@ -1,4 +1,4 @@
-"""The step loop: what it asks, what it runs, and how it ends."""
+"""The step loop: requests, calls and ends."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -33,32 +33,32 @@ def time():
         yield travelling
 
 
-def test_answer_without_calls_is_the_end(loop, said):
+def test_answer_without_calls_ends_the_run(loop, messages):
     with script(Step("Forty-two.")) as model:
         assert loop().run() == Answered("Forty-two.")
     assert len(model.requests) == 1
-    assert [entry.role for entry in said()] == ["system", "user", "assistant"]
+    assert [entry.role for entry in messages()] == ["system", "user", "assistant"]
 
 
 @pytest.mark.parametrize("asking", [native("echo", text="hi"), calls('echo(text="hi")')], ids=["native", "tags"])
-def test_result_of_a_call_goes_back_to_the_model(loop, said, asking):
+def test_result_of_a_call_goes_back_to_the_model(loop, messages, asking):
     with script(asking, DONE) as model:
         assert loop().run() == Answered("All done.")
 
-    assert said(role="tool")[0].content == "hi"
+    assert messages(role="tool")[0].content == "hi"
     second = model.requests[1].messages
     assert is_paired(second)
     assert any("hi" in message["content"] and "tool_output" in message["content"] for message in second)
 
 
-def test_every_question_and_every_call_is_guarded(loop, session):
+def test_every_model_request_and_call_is_guarded(loop, session):
     with script(calls('look(place="a")', 'look(place="b")'), native("echo", text="x"), DONE):
         loop().run()
     started = AuditEvent.objects.filter(chain=session.chain, details__outcome="started")
     assert started.count() == 3 + 3
 
 
-def test_session_waits_for_a_tool_while_one_runs_and_runs_while_a_model_is_asked(loop, session, monkeypatch):
+def test_session_state_is_waiting_for_tool_only_while_one_runs(loop, session, monkeypatch):
     seen = []
 
     def see(*_):
@@ -71,7 +71,7 @@ def test_session_waits_for_a_tool_while_one_runs_and_runs_while_a_model_is_asked
     assert seen == ["running", "waiting_for_tool", "running"]
 
 
-def test_model_is_offered_the_skills_and_told_what_is_left(loop):
+def test_request_offers_the_skills_and_states_the_remaining_budget(loop):
     with script(DONE) as model:
         loop().run()
     [request] = model.requests
@@ -79,12 +79,12 @@ def test_model_is_offered_the_skills_and_told_what_is_left(loop):
     assert request.messages[-1]["content"] == "Left for this run: US dollars 5, steps 50."
 
 
-def test_reply_with_one_call_that_cannot_be_read_runs_nothing_and_is_told_why(loop, session, said):
+def test_reply_with_one_unreadable_call_runs_nothing(loop, session, messages):
     with script(calls('look(place="a")', "look(place=open)"), DONE):
         assert loop().run() == Answered("All done.")
     assert not ToolCall.objects.filter(session=session, name="look").exists()
-    [told] = said(reason="skill_syntax")
-    assert told.content.startswith("Nothing of this reply was run.")
+    [told] = messages(reason="skill_syntax")
+    assert told.content.startswith("No call of this reply was run.")
 
 
 GOOD = RequestedCall("x", "look", '{"place": "a"}')
@@ -92,36 +92,34 @@ GOOD = RequestedCall("x", "look", '{"place": "a"}')
 
 @pytest.mark.parametrize("beside", [(), (GOOD,)], ids=["alone", "beside a good one"])
 @pytest.mark.parametrize("arguments", ["{bad", '{"place": "a"} x', "[1]"])
-def test_native_call_that_cannot_be_read_is_told_to_the_model_and_nothing_of_its_reply_runs(
-    loop, session, said, arguments, beside
-):
+def test_reply_with_an_unreadable_native_call_runs_nothing(loop, session, messages, arguments, beside):
     bad = RequestedCall("y", "look", arguments)
     with script(Step(stop_reason="tool_use", calls=(*beside, bad)), DONE) as model:
         assert loop().run() == Answered("All done.")
     assert not ToolCall.objects.filter(session=session, name="look").exists()
-    told = said(role="tool")
+    told = messages(role="tool")
     assert len(told) == 1 + len(beside)
     assert all(entry.failed and "The arguments of look cannot be read" in entry.content for entry in told)
     assert is_paired(model.requests[1].messages)
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "{}"])
-def test_native_call_without_arguments_runs(loop, said, arguments):
+def test_native_call_without_arguments_runs(loop, messages, arguments):
     with script(Step(stop_reason="tool_use", calls=(RequestedCall("x", "look", arguments),)), DONE):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == '{"seen":""}'
+    assert messages(role="tool")[0].content == '{"seen":""}'
 
 
-def test_unknown_skill_and_bad_arguments_are_answered_with_an_error(loop, said):
+def test_unknown_skill_and_bad_arguments_return_an_error(loop, messages):
     with script(calls("nothing(a=1)", "echo(text=5)", "echo()"), DONE):
         loop().run()
-    unknown, wrong, missing = said(role="tool")
+    unknown, wrong, missing = messages(role="tool")
     assert "not found or disabled" in unknown.content
     assert "text: Input should be a valid string" in wrong.content
     assert "text: Field required" in missing.content
 
 
-def test_same_calls_run_three_times_and_the_fourth_time_the_run_fails(loop, session):
+def test_run_fails_when_the_same_calls_come_a_fourth_time(loop, session):
     with script(calls('look(place="a")')):
         end = loop().run()
     assert end == Finished(TerminalReason.STUCK_LOOP, error=end.error)
@@ -129,26 +127,26 @@ def test_same_calls_run_three_times_and_the_fourth_time_the_run_fails(loop, sess
     assert ToolCall.objects.filter(session=session, name="look").count() == 3
 
 
-def test_steps_are_bounded_and_the_last_one_may_finish(loop):
+def test_run_ends_at_its_step_limit(loop):
     counting = [calls(f'look(place="{number}")') for number in range(5)]
     with script(*counting):
         assert loop(config=LoopConfig(max_steps=3)).run() == Finished(TerminalReason.MAX_STEPS)
 
 
-def test_finishing_exactly_at_the_limit_is_completed(loop):
+def test_answer_in_the_last_step_completes_the_run(loop):
     with script(calls('look(place="1")'), calls('look(place="2")'), DONE):
         assert loop(config=LoopConfig(max_steps=3)).run() == Answered("All done.")
 
 
-def test_truncated_text_is_continued_and_joined(loop, said):
+def test_truncated_text_is_continued_and_joined(loop, messages):
     cut = Step("one ", stop_reason="max_tokens")
     with script(cut, Step("two ", stop_reason="max_tokens"), Step("three")) as model:
         assert loop().run() == Answered("one two three")
     assert len(model.requests) == 3
-    assert len(said(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
+    assert len(messages(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
 
 
-def test_third_truncation_is_a_normal_end(loop):
+def test_third_truncation_ends_the_run_normally(loop):
     with script(Step("more ", stop_reason="max_tokens")) as model:
         assert loop().run() == Answered("more more more ")
     assert len(model.requests) == 3
@@ -172,25 +170,25 @@ def test_truncated_call_is_never_run(loop, session):
     ],
     ids=["native", "without arguments", "in text"],
 )
-def test_call_that_breaks_off_at_the_last_token_is_cut_whatever_the_server_says(loop, session, said, cut):
+def test_incomplete_call_at_the_token_limit_counts_as_cut_off(loop, session, messages, cut):
     full = replace(cut, usage=Usage(10, 1_024))
     with script(full, full, full):
         end = loop().run()
     assert (end.reason, "cut off" in end.error) == (TerminalReason.REFUSED, True)
-    assert len(said(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
+    assert len(messages(reason=Reason.MAX_TOKENS_RECOVERY)) == 2
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
-def test_call_that_breaks_off_before_the_last_token_is_an_error_for_the_model(loop, said):
+def test_incomplete_call_below_the_token_limit_is_an_error(loop, messages):
     broken = replace(native("look"), calls=(RequestedCall("x", "look", '{"place": "a'),), usage=Usage(10, 1_023))
     with script(broken, DONE):
         assert loop().run() == Answered("All done.")
-    assert not said(reason=Reason.MAX_TOKENS_RECOVERY)
-    assert "Nothing of this reply was run" in said(role="tool")[0].content
+    assert not messages(reason=Reason.MAX_TOKENS_RECOVERY)
+    assert "No call of this reply was run" in messages(role="tool")[0].content
 
 
 @pytest.mark.parametrize("before", [(), (Step("One. ", stop_reason="max_tokens"),)], ids=["first", "continued"])
-def test_text_of_a_call_that_was_cut_off_is_no_part_of_the_answer(loop, before):
+def test_text_of_a_cut_off_call_is_not_in_the_answer(loop, before):
     cut = Step('I will look. <skill>look(place="1+', stop_reason="max_tokens")
     with script(*before, cut, Step("The answer is 42.")):
         assert loop().run() == Answered("The answer is 42.")
@@ -204,27 +202,27 @@ def test_refusal_ends_the_run_at_once_and_runs_nothing(loop, session):
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
-def test_empty_end_after_a_failure_is_objected_to_twice(loop, said):
+def test_empty_answer_after_a_failure_is_challenged_twice(loop, messages):
     with script(calls('fail(words="no")'), Step("")):
         assert loop().run() == Answered("")
-    assert len(said(reason=Reason.PREMATURE_END)) == 2
+    assert len(messages(reason=Reason.PREMATURE_END)) == 2
 
 
-def test_reading_on_and_on_is_remarked_on_once(loop, said):
+def test_repeated_reading_is_nudged_once(loop, messages):
     with script(*[calls(f'look(place="{number}")') for number in range(12)], DONE):
         loop().run()
-    assert len(said(reason=Reason.READ_ONLY_NUDGE)) == 1
+    assert len(messages(reason=Reason.READ_ONLY_NUDGE)) == 1
 
 
-def test_near_end_of_the_budget_is_told_once(loop, session, said):
+def test_model_is_warned_once_near_the_budget(loop, session, messages):
     session.cost_total_usd = "4.6"
     session.save()
     with script(calls('look(place="1")'), DONE):
         loop().run()
-    assert len(said(reason=Reason.NEAR_BUDGET)) == 1
+    assert len(messages(reason=Reason.NEAR_BUDGET)) == 1
 
 
-def test_answer_is_joined_across_the_warning_of_the_budget(loop, session):
+def test_answer_is_joined_across_the_budget_warning(loop, session):
     def spend():
         type(session).objects.filter(pk=session.pk).update(cost_total_usd="4.6")
 
@@ -257,15 +255,15 @@ def test_answer_that_uses_up_the_budget_counts(loop, session):
         assert loop().run() == Answered("Forty-two.")
 
 
-def test_output_that_is_too_long_is_cut_for_the_model(loop, said):
+def test_long_output_is_truncated_for_the_model(loop, messages):
     with script(native("echo", text="x" * 1_000, times=300), DONE) as model:
         assert loop().run() == Answered("All done.")
-    [told] = said(role="tool")
-    assert told.content == f"{'x' * OUTPUT_CHARS}\n[cut here: the first {OUTPUT_CHARS} of 300000 characters]"
+    [told] = messages(role="tool")
+    assert told.content == f"{'x' * OUTPUT_CHARS}\n[truncated: the first {OUTPUT_CHARS} of 300000 characters]"
     assert len(model.requests) == 2
 
 
-def test_transcript_that_is_too_long_to_be_sent_ends_the_run_clearly(loop, monkeypatch):
+def test_transcript_too_long_to_send_ends_the_run(loop, monkeypatch):
     monkeypatch.setattr("agents.guard.calls.MAX_ARGUMENT_CHARS", 50_000)
     with script(native("echo", text="x" * 1_000, times=60), DONE):
         end = loop().run()
@@ -277,7 +275,7 @@ def test_transcript_that_is_too_long_to_be_sent_ends_the_run_clearly(loop, monke
 # --- Time ---
 
 
-def test_time_at_work_is_counted_over_slices(loop, time, settings):
+def test_working_time_is_counted_over_slices(loop, time, settings):
     settings.LQOPS_SLICE_SECONDS = 30
     config = LoopConfig(timeout=60)
     steps = [Step(f'<skill>look(place="{n}")</skill>', before_reply=lambda: time.shift(40)) for n in range(5)]
@@ -303,13 +301,13 @@ def test_time_spent_waiting_for_a_person_does_not_count(loop, time, approver):
     assert len(model.requests) == 3
 
 
-def test_provider_that_fails_for_good_fails_the_run(loop):
+def test_permanent_provider_error_fails_the_run(loop):
     with script(Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))):
         end = loop().run()
     assert end.reason == TerminalReason.PROVIDER_ERROR
 
 
-def test_halt_is_noticed_between_two_acts(loop, session, approver):
+def test_halt_stops_the_run_before_its_calls(loop, session, approver):
     def halt():
         session_halt(session.pk, by=None, reason="enough", now=NOW)
 
@@ -318,7 +316,7 @@ def test_halt_is_noticed_between_two_acts(loop, session, approver):
     assert not ToolCall.objects.filter(session=session, name="look").exists()
 
 
-def test_slice_that_is_over_ends_after_a_step_and_the_next_goes_on(loop, said, settings):
+def test_next_slice_continues_where_the_last_one_ended(loop, messages, settings):
     with script(calls('look(place="1")'), calls('look(place="2")'), DONE) as model:
         work = loop()
         work._slice_started = NOW - timedelta(seconds=settings.LQOPS_SLICE_SECONDS + 1)
@@ -326,10 +324,10 @@ def test_slice_that_is_over_ends_after_a_step_and_the_next_goes_on(loop, said, s
         assert len(model.requests) == 1
         assert loop().run() == Answered("All done.")
     assert len(model.requests) == 3
-    assert [entry.content for entry in said(role="tool")] == ['{"seen":"1"}', '{"seen":"2"}']
+    assert [entry.content for entry in messages(role="tool")] == ['{"seen":"1"}', '{"seen":"2"}']
 
 
-def test_restricted_call_waits_for_a_person_and_runs_once_when_approved(loop, session, said, approver):
+def test_restricted_call_runs_once_after_approval(loop, session, messages, approver):
     with script(calls('act(what="it")'), Step("risky, perhaps"), DONE) as model:
         assert loop().run() == Waiting(WaitingOn.APPROVAL)
         [ticket] = Approval.objects.all()
@@ -338,36 +336,36 @@ def test_restricted_call_waits_for_a_person_and_runs_once_when_approved(loop, se
         approval_approve(ticket.pk, digest=ticket.digest, by=approver, now=NOW)
         assert loop().run() == Answered("All done.")
     assert len(model.requests) == 3
-    assert said(role="tool")[0].content.startswith("did it")
+    assert messages(role="tool")[0].content.startswith("did it")
     assert ToolCall.objects.filter(session=session, name="act", outcome=Outcome.SUCCESS).count() == 1
 
 
-def test_denied_call_is_told_with_the_note_and_its_siblings_go_on(loop, session, said, approver):
+def test_denied_call_returns_the_note_and_siblings_run(loop, session, messages, approver):
     with script(calls('act(what="it")', 'look(place="a")'), Step("hm"), DONE):
         assert loop().run() == Waiting(WaitingOn.APPROVAL)
         [ticket] = Approval.objects.all()
         approval_reject(ticket.pk, digest=ticket.digest, by=approver, note="not today", now=NOW)
         assert loop().run() == Answered("All done.")
-    denied, sibling = said(role="tool")
+    denied, sibling = messages(role="tool")
     assert "not today" in denied.content
     assert sibling.content == '{"seen":"a"}'
 
 
-def test_cap_that_is_reached_ends_the_run(loop, session):
+def test_reaching_the_cap_ends_the_run(loop, session):
     session.max_cost_usd = "0.006"
     session.save()
     with script(calls('look(place="a")'), DONE), pytest.raises(CostCapReached):
         loop().run()
 
 
-def test_budget_that_others_hold_is_waited_for(loop, session):
+def test_run_sleeps_while_its_budget_is_reserved(loop, session):
     session.cost_held_usd = "4.999"
     session.save()
     with script(DONE):
         assert loop().run() == Asleep(NOW + timedelta(seconds=30))
 
 
-def test_recoveries_can_be_switched_off(loop):
+def test_truncation_recovery_can_be_disabled(loop):
     with script(Step("cut", stop_reason="max_tokens")) as model:
         assert loop(guardrails=GuardrailsConfig(max_tokens_recoveries=0)).run() == Answered("cut")
     assert len(model.requests) == 1

@@ -1,4 +1,4 @@
-"""Questions to people: the run waits, an answer or the end of its time lets it go on."""
+"""Questions to people: the run waits for an answer or an expiry, then continues."""
 
 import json
 from datetime import timedelta
@@ -46,7 +46,7 @@ def waiting(loop):
     return ask
 
 
-def heard(session):
+def tool_result(session):
     return Message.objects.get(session=session, role="tool").content
 
 
@@ -58,13 +58,13 @@ def test_answer_is_the_result_of_the_call(waiting, loop, session):
     with script(Step("Then it is settled.")):
         assert loop().run() == Answered("Then it is settled.")
 
-    assert heard(session) == "The second."
+    assert tool_result(session) == "The second."
     kinds = AuditEvent.objects.filter(kind__startswith="question.").values_list("kind", flat=True)
     assert set(kinds) == {"question.asked", "question.closed"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_equal_questions_that_are_open_are_one(loop, session, said):
+def test_equal_open_questions_are_merged(loop, session, messages):
     asks = calls(*['ask_person(question="Which of the two?")'] * 5, 'ask_person(question="Why?")', parallel=True)
     with script(asks):
         assert loop().run() == Waiting(WaitingOn.INPUT)
@@ -75,7 +75,7 @@ def test_equal_questions_that_are_open_are_one(loop, session, said):
         question_answer(question, answer=f"{question.text} The second.", by=session.owner, now=NOW)
     with script(calls('ask_person(question="Why?")')):
         assert loop().run() == Waiting(WaitingOn.INPUT)
-    assert [entry.content for entry in said(role="tool")] == ["Which of the two? The second."] * 5 + [
+    assert [entry.content for entry in messages(role="tool")] == ["Which of the two? The second."] * 5 + [
         "Why? The second."
     ]
     assert Question.objects.filter(text="Why?").count() == 2  # the first was answered
@@ -83,7 +83,7 @@ def test_equal_questions_that_are_open_are_one(loop, session, said):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("first", ["yes", "answer"])
-def test_call_that_waits_beside_a_question_goes_on_with_either(loop, session, approver, first):
+def test_run_continues_after_the_approval_or_the_answer(loop, session, approver, first):
     both = calls('ask_person(question="Which?")', 'act(what="it")', parallel=True)
     with script(both, Step("A prediction.")):
         waits = loop().run()
@@ -101,19 +101,19 @@ def test_call_that_waits_beside_a_question_goes_on_with_either(loop, session, ap
     with script(Step("Done.")):
         left = loop().run()
     assert left == Waiting(WaitingOn.INPUT if first == "yes" else WaitingOn.APPROVAL)
-    assert heard(session).startswith("did it" if first == "yes" else "This.")
+    assert tool_result(session).startswith("did it" if first == "yes" else "This.")
 
 
-def test_question_that_nobody_answers_expires_and_the_run_is_told(waiting, loop, session):
+def test_unanswered_question_expires_and_the_run_continues(waiting, loop, session):
     waiting()
     assert questions_expire(NOW + approval_lifetime() - timedelta(seconds=1)) == 0
     assert questions_expire(NOW + approval_lifetime()) == 1
     with script(Step("I go on alone.")):
         assert loop().run() == Answered("I go on alone.")
-    assert heard(session) == "Nobody answered in time."
+    assert tool_result(session) == "Nobody answered in time."
 
 
-def test_question_is_answered_once_by_somebody_who_may(waiting, session, approver):
+def test_question_is_answered_once_by_an_allowed_person(waiting, session, approver):
     question = waiting()
     with pytest.raises(NotAllowed):
         question_answer(question, answer="x", by=make_user(), now=NOW)
@@ -150,7 +150,7 @@ def test_command_says_what_is_wrong(arguments, words):
         call_command("answer", *arguments)
 
 
-def test_streamed_pieces_are_forgotten_when_their_run_is_over(session):
+def test_stream_parts_are_deleted_after_their_run(session):
     over = make_session(status="completed", terminal_reason="completed", completed_at=NOW)
     for one in (session, over):
         StreamPart.objects.create(session=one, text="x", created_at=NOW)

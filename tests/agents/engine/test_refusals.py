@@ -1,4 +1,4 @@
-"""Calls that are refused on their way to the guard: what is spared, what is noted, and what is told to the model."""
+"""Calls that are refused before the guard: what is skipped, what is recorded, and what the model reads."""
 
 import pytest
 import time_machine
@@ -30,7 +30,7 @@ def notes():
 
 @pytest.mark.parametrize("mode", ["auto", "semi"])
 @pytest.mark.usefixtures("approver")
-def test_call_that_its_limit_refuses_is_neither_predicted_nor_asked_about(loop, said, mode):
+def test_call_over_its_hourly_limit_needs_no_prediction_or_approval(loop, messages, mode):
     Agent.objects.update(mode=mode)
     SkillCount.objects.create(skill="reign", hour=NOW.replace(minute=0, second=0, microsecond=0), used=20)
 
@@ -39,13 +39,13 @@ def test_call_that_its_limit_refuses_is_neither_predicted_nor_asked_about(loop, 
 
     assert not InferenceLog.objects.filter(purpose="simulation").exists()
     assert not Approval.objects.exists()
-    [told] = said(role="tool")
+    [told] = messages(role="tool")
     assert "reign ran 20 times in this hour" in told.content
     assert SkillCount.objects.get().refused == 1
     assert SkillAudit.objects.count() == 1
 
 
-def test_call_whose_arguments_do_not_fit_is_noted_where_its_level_asks_for_it(loop, session):
+def test_call_with_wrong_arguments_is_recorded_by_its_level(loop, session):
     with script(calls("echo(words=1)", "look(wrong=5)", 'shell(command=5, also="rm -rf /")'), DONE):
         loop().run()
 
@@ -56,12 +56,12 @@ def test_call_whose_arguments_do_not_fit_is_noted_where_its_level_asks_for_it(lo
     assert all("cannot be called like this" in row[4] for row in notes())
 
 
-def test_disabled_skill_is_refused_and_noted_where_its_level_asks_for_it(loop, session, said):
+def test_call_of_a_disabled_skill_is_recorded_by_its_level(loop, session, messages):
     SkillSetting.objects.bulk_create(SkillSetting(name=name, enabled=False) for name in ("echo", "look", "act"))
     with script(calls('echo(text="x")', 'look(place="a")', 'act(what="it")', "nobody_knows_me()"), DONE):
         assert loop().run() == Answered("All done.")
 
-    told = [entry.content for entry in said(role="tool")]
+    told = [entry.content for entry in messages(role="tool")]
     assert ["not found or disabled" in text for text in told] == [True] * 4
     assert [row[:4] for row in notes()] == [
         ("look", "CONTROLLED", None, '{"place":"a"}'),
@@ -70,14 +70,14 @@ def test_disabled_skill_is_refused_and_noted_where_its_level_asks_for_it(loop, s
     assert not ToolCall.objects.exclude(model="test-model").exists()
 
 
-def test_skill_that_is_not_offered_is_refused_and_noted(session):
+def test_call_of_a_skill_that_is_not_offered_is_recorded(session):
     [call] = parse_skill_calls('<skill>look(place="a")</skill>')
     told = SkillExecutor({}, session=session).execute_one("a:1", call)
     assert (told.output, "not found or disabled" in told.error) == (None, True)
     assert [row[0] for row in notes()] == ["look"]
 
 
-def test_without_a_model_manager_nothing_is_predicted(session):
+def test_no_prediction_without_a_model_manager(session):
     Agent.objects.update(mode="auto")
     [call] = parse_skill_calls('<skill>act(what="it")</skill>')
     with script() as model:
@@ -85,21 +85,21 @@ def test_without_a_model_manager_nothing_is_predicted(session):
     assert (told.output, "simulation" in told.metadata, model.requests) == ("did it", False, [])
 
 
-def test_secret_in_arguments_that_do_not_fit_is_masked(loop):
+def test_secret_in_wrong_arguments_is_masked(loop):
     key = "sk-ant-api03-" + "A1b2C3d4" * 11 + "abcdeAA"
     with script(calls(f'look(wrong="{key}")'), DONE):
         loop().run()
     assert key[:24] not in notes()[0][3]
 
 
-def test_call_that_is_not_admitted_is_noted(loop):
+def test_call_that_is_not_admitted_is_recorded(loop):
     with script(calls('act(what="it")'), DONE):
         loop(admit=lambda: lambda *_: "Nobody has asked for it.").run()
     [row] = notes()
     assert row[:5] == ("act", "RESTRICTED", "low", '{"what":"it"}', "Nobody has asked for it.")
 
 
-def test_skill_that_cannot_work_here_is_neither_offered_nor_predicted_nor_asked_about(loop, said):
+def test_unavailable_skill_is_neither_offered_nor_predicted(loop, messages):
     mail = calls('send_email(to="a@example.org", subject="s", body="b")')
     with script(mail, DONE) as model:
         assert loop().run() == Answered("All done.")
@@ -107,6 +107,6 @@ def test_skill_that_cannot_work_here_is_neither_offered_nor_predicted_nor_asked_
     assert "send_email" not in {tool["function"]["name"] for tool in model.requests[0].tools}
     assert not InferenceLog.objects.filter(purpose="simulation").exists()
     assert not Approval.objects.exists()
-    [told] = said(role="tool")
-    assert told.content == "error: send_email cannot work: no mail server is configured (LQOPS_SMTP_HOST)"
+    [told] = messages(role="tool")
+    assert told.content == "error: send_email is not available: no mail server is configured (LQOPS_SMTP_HOST)"
     assert [row[0] for row in notes()] == ["send_email"]

@@ -1,14 +1,15 @@
-"""How a run of steps is set: the installation, then the agent, then the trigger; the narrowest wins."""
+"""Settings of a run: installation, agent, trigger. The narrowest wins."""
 
 from decimal import Decimal
 
 import pytest
 
 from agents.ask.chats import chat_say
-from agents.definitions.in_force import guardrails_of, loop_of
+from agents.definitions.in_force import guardrails_config_of, loop_of
 from agents.engine.prompting import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
+from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import trigger_fire
 from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
 
@@ -25,16 +26,16 @@ guardrails: {reserve_cost_fraction: 0.2, reserve_tokens: 64}
 def spawned(**fields):
     owner = make_user()
     trigger = make_trigger(owner=owner, analysis_mode="agentic", **{"agent": make_agent(owner=owner), **fields})
-    return trigger, trigger_fire(trigger=trigger, slot="s", params={}, now=NOW).session
+    return trigger, trigger_fire(trigger=trigger, slot="s", inputs=RunSpec(), now=NOW).session
 
 
-def test_without_a_word_the_defaults_hold():
+def test_defaults_apply_without_settings():
     _, session = spawned()
-    assert (loop_of(session), guardrails_of(session)) == (LoopConfig(), GuardrailsConfig())
+    assert (loop_of(session), guardrails_config_of(session)) == (LoopConfig(), GuardrailsConfig())
     assert loop_of(make_session(), streaming=True) == LoopConfig(streaming=True)
 
 
-def test_narrowest_wins(settings):
+def test_narrowest_setting_wins(settings):
     settings.LQOPS_LOOP = {"max_steps": 40, "timeout": 60, "streaming": False}
     settings.LQOPS_GUARDRAILS = {"max_tokens_recoveries": 3, "reserve_tokens": 128}
     owner = make_user()
@@ -44,21 +45,21 @@ def test_narrowest_wins(settings):
 
     assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout=60, token_budget=900)
     assert loop_of(plain).max_steps == 20
-    assert guardrails_of(session) == GuardrailsConfig(
+    assert guardrails_config_of(session) == GuardrailsConfig(
         max_tokens_recoveries=3, reserve_tokens=1, reserve_cost_fraction=Decimal("0.2")
     )
-    assert guardrails_of(plain).reserve_tokens == 64
+    assert guardrails_config_of(plain).reserve_tokens == 64
     assert plain.token_budget == 900
 
 
-def test_change_of_a_trigger_is_for_runs_to_come():
+def test_trigger_change_applies_to_later_runs():
     trigger, session = spawned(loop={"max_steps": 5})
     trigger.loop = {"max_steps": 7}
     trigger.save()
     assert loop_of(session).max_steps == 5
 
 
-def test_chat_has_the_settings_and_the_skills_of_its_agent():
+def test_chat_uses_the_settings_and_skills_of_its_agent():
     owner = make_user()
     agent = make_agent(owner=owner, definition=DEFINED)
     session = chat_say(owner=owner, by=owner, text="Hi", agent=agent, now=NOW)

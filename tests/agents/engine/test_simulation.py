@@ -1,4 +1,4 @@
-"""Predictions before dangerous calls: advice that never ends, stalls or starves the run that it is about."""
+"""Predictions before dangerous calls never end, block or starve the run."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -51,7 +51,7 @@ def simulated():
     return InferenceLog.objects.filter(purpose=Purpose.SIMULATION).count()
 
 
-# --- What was asked is not asked again ---
+# --- Asked once ---
 
 
 def small_model(settings, monkeypatch):
@@ -64,7 +64,7 @@ def description(settings, monkeypatch):
 
 
 @pytest.mark.parametrize("changed", [small_model, description])
-def test_what_changes_while_a_person_decides_does_not_matter(loop, said, approver, changed, settings, monkeypatch):
+def test_changes_during_an_approval_repeat_no_prediction(loop, messages, approver, changed, settings, monkeypatch):
     with script(ACTS, Step("risky"), DONE) as model:
         assert loop().run() == Waiting(WaitingOn.APPROVAL)
         ticket = Approval.objects.get()
@@ -73,11 +73,11 @@ def test_what_changes_while_a_person_decides_does_not_matter(loop, said, approve
         cache.clear()
         assert loop().run() == Answered("All done.")
 
-    assert said(role="tool")[0].content == f"did it\n{PREFIX}risky"
+    assert messages(role="tool")[0].content == f"did it\n{PREFIX}risky"
     assert len(model.requests) == 3
 
 
-def test_prediction_that_was_lost_with_its_worker_is_not_asked_for_again(loop, unattended, said):
+def test_lost_prediction_is_not_requested_again(loop, unattended, messages):
     def lost():
         ToolCall.objects.filter(key="step:call_1_1:simulation").update(outcome=Outcome.WORKER_LOST, settled_at=NOW)
         raise KeyboardInterrupt
@@ -86,11 +86,11 @@ def test_prediction_that_was_lost_with_its_worker_is_not_asked_for_again(loop, u
         with pytest.raises(KeyboardInterrupt):
             loop().run()
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == "did it"
+    assert messages(role="tool")[0].content == "did it"
     assert len(model.requests) == 3
 
 
-# --- Nothing that keeps it from being made ends or stalls the run ---
+# --- A missing prediction does not stop the run ---
 
 
 def unpriced(settings, session):
@@ -107,65 +107,63 @@ def suspended(settings, session):
 
 
 @pytest.mark.parametrize("prepare", [unpriced, unreadable_name, suspended])
-def test_small_model_that_cannot_be_asked_leaves_the_run_without_a_prediction(
-    loop, unattended, said, settings, prepare
-):
+def test_unusable_small_model_skips_the_prediction(loop, unattended, messages, settings, prepare):
     prepare(settings, unattended)
     with script(ACTS, DONE):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == "did it"
+    assert messages(role="tool")[0].content == "did it"
 
 
 @pytest.mark.parametrize("fault", list(Fault))
-def test_small_model_that_fails_is_not_waited_for(loop, unattended, said, fault):
+def test_failing_small_model_is_not_retried(loop, unattended, messages, fault):
     with script(ACTS, Step(error=ProviderError("no", fault=fault)), DONE) as model:
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == "did it"
+    assert messages(role="tool")[0].content == "did it"
     assert len(model.requests) == 3
 
 
-def test_daily_budget_of_the_agent_is_kept_for_its_questions(loop, unattended, said):
+def test_prediction_leaves_the_daily_budget_to_the_run(loop, unattended, messages):
     cap, agent = Decimal("0.011"), unattended.agent_id  # two questions, and nothing besides
     budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, actor="system", now=NOW)
     with script(ACTS, DONE):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == f"did it\n{SKIPPED}"
+    assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"
     assert simulated() == 0
 
 
-def test_skill_that_costs_nothing_runs_though_the_day_s_budget_is_used_up(loop, unattended, said):
+def test_free_skill_runs_after_the_daily_budget_is_used_up(loop, unattended, messages):
     cap, agent = Decimal("0.006"), unattended.agent_id
     budget_set_cap(scope=BudgetScope.AGENT, subject_id=agent, cap_usd=cap, actor="system", now=NOW)
     with script(ACTS, DONE), pytest.raises(BudgetRefused):
         loop().run()
-    assert said(role="tool")[0].content == f"did it\n{SKIPPED}"
+    assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"
 
 
 @pytest.mark.parametrize(("cap", "text"), [("0.012", f"did it\n{SKIPPED}"), ("0.015", f"did it\n{PREFIX}fine")])
-def test_prediction_leaves_enough_of_the_session_s_money_for_another_question(loop, unattended, said, cap, text):
+def test_prediction_leaves_money_for_another_request(loop, unattended, messages, cap, text):
     change(unattended, max_cost_usd=Decimal(cap))
     steps = [ACTS, DONE] if SKIPPED in text else [ACTS, Step("fine"), DONE]
     with script(*steps):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == text
+    assert messages(role="tool")[0].content == text
 
 
-def test_prediction_leaves_tokens_for_another_question(loop, unattended, said):
+def test_prediction_leaves_tokens_for_another_request(loop, unattended, messages):
     change(unattended, token_budget=1_000)
     with script(replace(ACTS, usage=Usage(200, 200)), DONE):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == f"did it\n{SKIPPED}"
+    assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"
 
 
-def test_prediction_is_made_where_there_is_enough_of_everything(loop, unattended, said):
+def test_prediction_is_made_when_the_budget_suffices(loop, unattended, messages):
     change(unattended, token_budget=100_000)
     with script(ACTS, Step("fine"), DONE):
         assert loop().run() == Answered("All done.")
-    assert said(role="tool")[0].content == f"did it\n{PREFIX}fine"
+    assert messages(role="tool")[0].content == f"did it\n{PREFIX}fine"
     assert simulated() == 1
 
 
-def test_halt_during_a_prediction_is_a_halt(loop, unattended):
+def test_halt_during_a_prediction_stops_the_run(loop, unattended):
     def halt():
         session_halt(unattended.pk, by=None, reason="enough", now=NOW)
 
@@ -174,7 +172,7 @@ def test_halt_during_a_prediction_is_a_halt(loop, unattended):
     assert not ToolCall.objects.filter(name="act").exists()
 
 
-def test_lease_that_is_lost_during_a_prediction_ends_the_work(loop, unattended):
+def test_lease_lost_during_a_prediction_stops_the_work(loop, unattended):
     with (
         script(ACTS, Step("fine", before_reply=lambda: change(unattended, fencing=99))),
         pytest.raises(LeaseLost),
@@ -183,7 +181,7 @@ def test_lease_that_is_lost_during_a_prediction_ends_the_work(loop, unattended):
     assert not ToolCall.objects.filter(name="act").exists()
 
 
-def test_long_arguments_are_shown_in_part(loop, unattended):
+def test_prediction_prompt_truncates_long_arguments(loop, unattended):
     with script(calls(f'act(what="{"x" * 9_000}")'), Step("fine"), DONE) as model:
         loop().run()
     asked = model.requests[1].messages[0]["content"]

@@ -1,4 +1,4 @@
-"""What a model is sent when the transcript outgrows its window: the task stays, and no result without its call."""
+"""Context windows: the task stays, and no result is sent without its call."""
 
 import re
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def tags(number):
     return calls(f'echo(text="{number}{LONG}")')
 
 
-def provider_s(number):
+def provider_form(number):
     return native("echo", text=f"{number}{LONG}")
 
 
@@ -40,8 +40,8 @@ def texts(request):
 
 
 @pytest.mark.parametrize("strategy", ["sliding_window", "compact", "summarize"])
-@pytest.mark.parametrize("asking", [tags, provider_s])
-def test_task_and_pairs_stay_in_every_window(loop, asking, strategy):
+@pytest.mark.parametrize("asking", [tags, provider_form])
+def test_every_window_keeps_the_task_and_call_pairs(loop, asking, strategy):
     config = LoopConfig(context_window=1_500, context_strategy=strategy)
     with script(*map(asking, range(6)), DONE) as model:
         assert loop(config=config).run() == Answered("All done.")
@@ -57,16 +57,16 @@ def test_task_and_pairs_stay_in_every_window(loop, asking, strategy):
     assert not InferenceLog.objects.filter(purpose="compaction").exists()
 
 
-def test_what_the_loop_says_is_not_taken_for_the_task(loop, said):
+def test_loop_instructions_are_not_taken_for_the_task(loop, messages):
     config = LoopConfig(context_window=1_500)
-    with script(*map(provider_s, range(READ_ONLY_STEPS + 1)), DONE) as model:
+    with script(*map(provider_form, range(READ_ONLY_STEPS + 1)), DONE) as model:
         loop(config=config).run()
-    assert len(said(reason=Reason.READ_ONLY_NUDGE)) == 1
+    assert len(messages(reason=Reason.READ_ONLY_NUDGE)) == 1
     assert all("Do it." in texts(request) for request in model.requests)
 
 
-def test_call_that_could_not_be_read_goes_back_without_arguments():
-    """As servers demand that read them again."""
+def test_unreadable_call_is_sent_back_without_arguments():
+    """Servers refuse arguments that are no JSON object."""
 
     def entry(arguments):
         asked = [{"id": "c", "name": "look", "arguments": arguments, "native": True}]
@@ -81,7 +81,7 @@ def test_call_that_could_not_be_read_goes_back_without_arguments():
 
 
 @pytest.mark.parametrize("summary", ["Goals: find it.", ""], ids=["told", "none to be had"])
-def test_what_was_said_before_the_task_is_summarised_else_dropped(loop, summary):
+def test_earlier_turns_are_summarised_or_dropped(loop, summary):
     before = tuple(Message(role=role, content=f"{role} {LONG}", calls=[]) for role in ("user", "assistant") * 4)
     config = LoopConfig(context_window=2_000, context_strategy="summarize")
     with script(Step(summary), DONE) as model:
@@ -95,7 +95,7 @@ def test_what_was_said_before_the_task_is_summarised_else_dropped(loop, summary)
 
 
 @pytest.mark.parametrize(("max_tokens", "asked"), [(100, 1), (1_000, 2)])
-def test_window_keeps_room_for_a_reply_of_its_length(loop, max_tokens, asked):
+def test_window_reserves_room_for_the_reply(loop, max_tokens, asked):
     before = tuple(Message(role=role, content=LONG, calls=[]) for role in ("user", "assistant") * 2)  # 1,200 tokens
     config = LoopConfig(context_window=2_000, context_strategy="summarize")
     with script(Step("Goals: find it."), DONE) if asked == 2 else script(DONE) as model:

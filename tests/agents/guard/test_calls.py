@@ -364,3 +364,9 @@ def test_a_priced_call_takes_at_most_14_statements_and_a_local_one_8_however_lon
     ]
     assert first == later
     assert connection.vendor in {"sqlite", "postgresql"}
+
+
+def test_call_that_is_not_open_has_no_journal_row():
+    call = calls.plan_call(make_session(), ToolIntent.NOTIFY, {"title": "t", "body": "b"}, key="k", now=NOW)
+    with pytest.raises(RuntimeError, match="notify at k is not open"):
+        _ = call.journal

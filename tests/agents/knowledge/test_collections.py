@@ -1,4 +1,4 @@
-"""Collections: names, who may change them, and what their end means for the documents in them."""
+"""Collections: names, permissions, and what deletion means for their documents."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ def kinds():
     return list(AuditEvent.objects.order_by("id").values_list("kind", flat=True))
 
 
-def test_a_collection_is_made_and_recorded(owner):
+def test_created_collection_is_recorded(owner):
     collection = collection_create(owner=owner, name="  Vendor\ncontracts ", by=owner, now=NOW)
 
     assert (collection.name, collection.owner, collection.created_at) == ("Vendor contracts", owner, NOW)
@@ -36,22 +36,22 @@ def test_a_collection_is_made_and_recorded(owner):
 
 
 @pytest.mark.parametrize("name", ["", "  \n", "\x00"])
-def test_a_collection_needs_a_name(owner, name):
+def test_collection_needs_a_name(owner, name):
     with pytest.raises(Invalid, match="needs a name"):
         collection_create(owner=owner, name=name, by=owner, now=NOW)
 
 
-def test_a_name_is_taken_once_per_owner(owner):
+def test_name_is_unique_per_owner(owner):
     make_collection(owner)
     make_collection(make_user())
-    with pytest.raises(Invalid, match="'contracts' already"):
+    with pytest.raises(Invalid, match="'contracts' exists already"):
         make_collection(owner)
     other = make_collection(owner, "other")
     with pytest.raises(Invalid, match="choose another"):
         collection_rename(collection=other, name="contracts", by=owner, now=NOW)
 
 
-def test_a_collection_is_renamed_once(owner):
+def test_collection_is_renamed_once(owner):
     collection = make_collection(owner)
     collection_rename(collection=collection, name="leases", by=owner, now=NOW)
     collection_rename(collection=collection, name="leases", by=owner, now=NOW)
@@ -61,7 +61,7 @@ def test_a_collection_is_renamed_once(owner):
     assert AuditEvent.objects.last().details["fields"] == ["name"]
 
 
-def test_a_deleted_collection_is_gone_and_its_documents_stay(owner):
+def test_documents_stay_when_their_collection_is_deleted(owner):
     collection = make_collection(owner)
     document = make_document(owner, collection=collection)
     collection_delete(collection=collection, by=owner, now=LATER)
@@ -94,7 +94,7 @@ def test_a_deleted_collection_is_gone_and_its_documents_stay(owner):
     ],
     ids=["rename", "delete", "create"],
 )
-def test_only_the_owner_and_who_has_the_permission_may_act(owner, act, permission):
+def test_only_owner_and_permission_holders_may_act(owner, act, permission):
     collection, staff = make_collection(owner), make_user()
     with pytest.raises(NotFound):
         act(collection, staff)
@@ -103,7 +103,7 @@ def test_only_the_owner_and_who_has_the_permission_may_act(owner, act, permissio
     assert AuditEvent.objects.order_by("id").last().actor == f"user:{staff.pk}"
 
 
-def test_reads_are_made_as_the_owner(owner):
+def test_reads_find_only_rows_of_the_owner(owner):
     collection, document = make_collection(owner), make_document(owner)
     stranger = make_user()
 

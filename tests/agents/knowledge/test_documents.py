@@ -1,4 +1,4 @@
-"""Documents come in once, with exact offsets, bytes first; they are attached, detached and deleted by who may."""
+"""Documents: added once, bytes first, with exact chunk offsets; attached, detached and deleted."""
 
 import hashlib
 import threading
@@ -42,7 +42,7 @@ def kinds():
 # --- Coming in ---
 
 
-def test_a_document_has_its_text_its_bytes_and_its_chunks(owner, media):
+def test_document_has_its_text_its_bytes_and_its_chunks(owner, media):
     data = TEXT.encode()
     document, is_new = document_add(owner=owner, name="nda.txt", data=data, by=owner, now=NOW)
 
@@ -85,7 +85,7 @@ def test_chunks_are_slices_whatever_the_text_is(owner, parts):
     holds_the_slice_invariant(document)
 
 
-def test_the_record_names_ids_and_sizes_and_no_content(owner):
+def test_audit_events_hold_ids_and_sizes_but_no_content(owner):
     collection = make_collection(owner)
     document = make_document(owner, "canary text", name="canary.txt", collection=collection, by=owner)
 
@@ -120,7 +120,7 @@ def test_the_record_names_ids_and_sizes_and_no_content(owner):
         ("\ud800.txt", ".txt"),
     ],
 )
-def test_names_are_made_fit_to_be_shown(owner, given_name, name):
+def test_names_are_cleaned(owner, given_name, name):
     found = make_document(owner, name=given_name).name
     assert len(found) <= 255
     if name is None:
@@ -132,7 +132,7 @@ def test_names_are_made_fit_to_be_shown(owner, given_name, name):
 # --- The same bytes ---
 
 
-def test_the_same_bytes_are_the_document_that_is_there(owner, media):
+def test_same_bytes_return_the_existing_document(owner, media):
     first, _ = document_add(owner=owner, name="a.txt", data=b"words", by=owner, now=NOW)
     again, is_new = document_add(owner=owner, name="b.txt", data=b"words", by=owner, now=LATER)
 
@@ -152,26 +152,26 @@ def test_known_bytes_are_attached_to_another_collection(owner):
     assert list(document.attachments.order_by("pk").values_list("collection", flat=True)) == [one.pk, two.pk]
 
 
-def test_who_may_add_documents_for_others_may_add_known_ones_too(owner):
+def test_permission_holder_may_add_known_bytes_for_others(owner):
     collection, staff = make_collection(owner), allowed("add_document")
     make_document(owner)
     make_document(owner, collection=collection, by=staff)
     assert Attachment.objects.get().attached_by == staff
 
 
-def test_the_same_bytes_of_two_owners_are_two_documents_and_one_file(owner, media):
+def test_same_bytes_of_two_owners_are_two_documents_and_one_file(owner, media):
     mine, theirs = make_document(owner), make_document(make_user())
     assert mine.pk != theirs.pk
     assert len(files_under(media)) == 1
 
 
-def test_deleted_bytes_may_come_in_again(owner):
+def test_deleted_bytes_can_be_added_again(owner):
     first = make_document(owner)
     document_delete(document=first, by=owner, now=NOW)
     assert make_document(owner).pk != first.pk
 
 
-def test_bytes_that_came_in_meanwhile_are_recognised(owner, monkeypatch):
+def test_bytes_added_meanwhile_are_recognised(owner, monkeypatch):
     """The look-up before reading saw nothing; the database does."""
     first = make_document(owner)
     monkeypatch.setattr(documents, "_known", _blind_once(documents._known))
@@ -189,7 +189,7 @@ def _blind_once(real):
     return known
 
 
-def test_another_fault_of_the_database_is_not_taken_for_known_bytes(owner, monkeypatch):
+def test_other_integrity_errors_are_raised(owner, monkeypatch):
     make_document(owner)
     monkeypatch.setattr(documents, "_known", lambda *what: None)
     with pytest.raises(Exception, match=r"(?i)unique"):
@@ -197,7 +197,7 @@ def test_another_fault_of_the_database_is_not_taken_for_known_bytes(owner, monke
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_who_bring_the_same_bytes_at_once_make_one_document(media):
+def test_concurrent_uploads_of_the_same_bytes_make_one_document(media):
     owner = make_user()
     collection = make_collection(owner)
     found, start = [], threading.Barrier(4)
@@ -223,7 +223,7 @@ def test_many_who_bring_the_same_bytes_at_once_make_one_document(media):
 # --- What leaves nothing behind ---
 
 
-def test_what_cannot_be_read_leaves_no_row_and_no_file(owner, media):
+def test_unreadable_document_leaves_no_row_and_no_file(owner, media):
     with pytest.raises(Invalid):
         make_document(owner, data=bytes(1_000))
     assert not Document.objects.exists()
@@ -241,7 +241,7 @@ def test_bytes_that_cannot_be_stored_leave_no_row(owner, settings, tmp_path):
     assert kinds() == []
 
 
-def test_bytes_are_stored_before_any_row_and_outside_of_our_transaction(owner, monkeypatch):
+def test_bytes_are_stored_before_rows_and_outside_a_transaction(owner, monkeypatch):
     open_blocks = len(connection.savepoint_ids)
     seen = []
 
@@ -253,7 +253,7 @@ def test_bytes_are_stored_before_any_row_and_outside_of_our_transaction(owner, m
     assert seen == [(0, 0)]
 
 
-def test_a_collection_that_is_not_the_owners_takes_nothing(owner, media):
+def test_collection_of_another_owner_is_not_found(owner, media):
     theirs = make_collection(make_user())
     with pytest.raises(NotFound):
         make_document(owner, collection=theirs)
@@ -263,7 +263,7 @@ def test_a_collection_that_is_not_the_owners_takes_nothing(owner, media):
 # --- Attached, detached ---
 
 
-def test_attaching_twice_is_attaching_once(owner):
+def test_attaching_twice_changes_nothing(owner):
     document, collection = make_document(owner), make_collection(owner)
     first = document_attach(document=document, collection=collection, by=owner, now=NOW)
     again = document_attach(document=document, collection=collection, by=owner, now=LATER)
@@ -284,7 +284,7 @@ def test_detaching_and_attaching_again_is_a_new_row(owner):
     assert kinds()[-2:] == ["document.detached", "document.attached"]
 
 
-def test_no_two_documents_come_into_a_collection_at_the_same_time(owner):
+def test_attachments_of_a_collection_have_distinct_times(owner):
     collection = make_collection(owner)
     for text in ("one", "two", "three"):
         make_document(owner, text, collection=collection)
@@ -294,12 +294,12 @@ def test_no_two_documents_come_into_a_collection_at_the_same_time(owner):
     assert list(times) == [NOW, NOW + tick, NOW + 2 * tick, NOW]
 
 
-def test_what_is_not_attached_cannot_be_detached(owner):
+def test_unattached_document_cannot_be_detached(owner):
     with pytest.raises(NotFound, match="not in that collection"):
         document_detach(document=make_document(owner), collection=make_collection(owner), by=owner, now=NOW)
 
 
-def test_a_deleted_document_is_in_no_collection_and_cannot_be_attached(owner):
+def test_deleted_document_is_in_no_collection_and_cannot_be_attached(owner):
     collection = make_collection(owner)
     document = make_document(owner, collection=collection)
     assert document_delete(document=document, by=owner, now=LATER).deleted_at == LATER
@@ -330,7 +330,7 @@ ACTS = {
 
 
 @pytest.mark.parametrize(("act", "permission"), ACTS.values(), ids=ACTS)
-def test_the_owner_and_who_has_the_permission_may_act_and_nobody_else(owner, act, permission):
+def test_only_owner_and_permission_holders_may_act(owner, act, permission):
     document, collection = make_document(owner), make_collection(owner)
     before = kinds()
     for stranger in (make_user(), allowed("view_document")):
@@ -342,7 +342,7 @@ def test_the_owner_and_who_has_the_permission_may_act_and_nobody_else(owner, act
     assert AuditEvent.objects.order_by("id").last().actor == f"user:{staff.pk}"
 
 
-def test_only_who_may_change_a_document_may_detach_it(owner):
+def test_detaching_needs_the_change_permission(owner):
     collection = make_collection(owner)
     document = make_document(owner, collection=collection)
     with pytest.raises(NotFound):
@@ -350,7 +350,7 @@ def test_only_who_may_change_a_document_may_detach_it(owner):
     document_detach(document=document, collection=collection, by=allowed("change_document"), now=NOW)
 
 
-def test_nobody_can_put_a_document_into_somebody_elses_collection(owner):
+def test_document_cannot_be_attached_to_another_owners_collection(owner):
     document, theirs = make_document(owner), make_collection(make_user())
     for by in (owner, allowed("change_document", "change_collection"), None):
         with pytest.raises(NotFound):

@@ -1,4 +1,4 @@
-"""Bytes on disk: whole or not there, readable by us alone, and written once."""
+"""Bytes on disk: complete or absent, private, and written once."""
 
 import errno
 import hashlib
@@ -16,7 +16,7 @@ DATA = b"the bytes of a document"
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
-def test_bytes_lie_under_their_digest_in_two_levels_of_folders(media):
+def test_path_is_the_digest_in_two_levels_of_folders(media):
     place = bytes_store(DATA, digest=DIGEST)
 
     assert place == bytes_place(DIGEST) == media / DIGEST[:2] / DIGEST[2:4] / DIGEST
@@ -24,7 +24,7 @@ def test_bytes_lie_under_their_digest_in_two_levels_of_folders(media):
     assert files_under(media) == [place]
 
 
-def test_only_we_can_read_them(media):
+def test_stored_files_are_private(media):
     before = os.umask(0)
     try:
         place = bytes_store(DATA, digest=DIGEST)
@@ -34,21 +34,21 @@ def test_only_we_can_read_them(media):
     assert stat.S_IMODE(place.parent.stat().st_mode) & 0o077 == 0
 
 
-def test_bytes_that_are_there_are_not_written_again(media):
+def test_existing_bytes_are_not_written_again(media):
     place = bytes_store(DATA, digest=DIGEST)
     before = place.stat().st_ino
     bytes_store(DATA, digest=DIGEST)
     assert place.stat().st_ino == before
 
 
-def test_a_file_of_another_length_is_replaced(media):
+def test_file_of_another_length_is_replaced(media):
     place = bytes_store(DATA, digest=DIGEST)
     place.write_bytes(DATA[:5])
     assert bytes_store(DATA, digest=DIGEST).read_bytes() == DATA
 
 
 @pytest.mark.parametrize("step", ["fsync", "fdopen", "open"])
-def test_a_fault_leaves_no_file(media, monkeypatch, step):
+def test_failed_write_leaves_no_file(media, monkeypatch, step):
     def full(*args, **more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -59,7 +59,7 @@ def test_a_fault_leaves_no_file(media, monkeypatch, step):
     assert files_under(media) == []
 
 
-def test_a_file_is_on_disk_before_it_has_its_name(media, monkeypatch):
+def test_file_is_synced_before_it_is_named(media, monkeypatch):
     order = []
     real_sync, real_replace = os.fsync, documents.Path.replace
     monkeypatch.setattr(documents.os, "fsync", lambda fd: order.append("sync") or real_sync(fd))

@@ -1,4 +1,4 @@
-"""Notes that agents propose: kept, dismissed and deleted by people."""
+"""Memories that agents propose: kept, dismissed and deleted by people."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(hours=1)
 
 
-def test_a_proposed_note_reaches_no_prompt_and_a_kept_one_does_newest_first():
+def test_only_kept_memories_enter_prompts_newest_first():
     owner = make_user()
     make_memory(owner)
     first, second = make_memory(owner), make_memory(owner)
@@ -24,7 +24,7 @@ def test_a_proposed_note_reaches_no_prompt_and_a_kept_one_does_newest_first():
     assert list(Memory.objects.filter(owner=owner).kept()) == [first, second]
 
 
-def test_a_note_is_kept_once_and_may_be_reworded():
+def test_memory_is_kept_once_and_can_be_edited():
     memory = make_memory()
     memory_keep(memory=memory, by=memory.owner, now=NOW)
     memory_keep(memory=memory, by=memory.owner, now=LATER)
@@ -37,7 +37,7 @@ def test_a_note_is_kept_once_and_may_be_reworded():
     ]
 
 
-def test_a_dismissed_note_leaves_the_prompts_and_may_be_kept_again():
+def test_dismissed_memory_leaves_prompts_and_can_be_kept_again():
     memory = make_memory()
     memory_keep(memory=memory, by=memory.owner, now=NOW)
     for _ in range(2):
@@ -48,7 +48,7 @@ def test_a_dismissed_note_leaves_the_prompts_and_may_be_kept_again():
     assert [kind.partition(".")[2] for kind, _, _ in told("autonomous_memory")] == ["keep", "dismiss", "keep"]
 
 
-def test_a_deleted_note_is_gone_for_everybody():
+def test_deleted_memory_is_not_found():
     memory = make_memory()
     memory_keep(memory=memory, by=memory.owner, now=NOW)
     assert memory_delete(memory=memory, by=memory.owner, now=LATER).deleted_at == LATER
@@ -60,7 +60,7 @@ def test_a_deleted_note_is_gone_for_everybody():
 
 
 @pytest.mark.parametrize("verb", [memory_keep, memory_dismiss, memory_delete])
-def test_a_stranger_finds_no_note(verb):
+def test_stranger_finds_no_memory(verb):
     memory = make_memory()
     for stranger in (make_user(), allowed("view_memory")):
         with pytest.raises(NotFound):
@@ -69,21 +69,21 @@ def test_a_stranger_finds_no_note(verb):
     assert (memory.state, memory.deleted_at, told("autonomous_memory")) == ("proposed", None, [])
 
 
-def test_staff_with_the_permission_may_dismiss_for_somebody():
+def test_permission_holder_may_dismiss_for_others():
     memory, staff = make_memory(), allowed("change_memory")
     assert memory_dismiss(memory=memory, by=staff, now=NOW).state == "dismissed"
     assert told("autonomous_memory")[0][1] == f"user:{staff.pk}"
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(" \x00 ", "needs some words"), ("x" * (CONTENT_CHARS + 1), f"at most {CONTENT_CHARS}")]
+    ("content", "says"), [(" \x00 ", "needs text"), ("x" * (CONTENT_CHARS + 1), f"at most {CONTENT_CHARS}")]
 )
-def test_words_that_cannot_be_kept_are_refused(content, says):
+def test_empty_or_long_content_is_refused(content, says):
     memory = make_memory()
     with pytest.raises(Invalid, match=says):
         memory_keep(memory=memory, by=memory.owner, now=NOW, content=content)
 
 
-def test_a_secret_in_a_reworded_note_is_masked():
+def test_secret_in_an_edited_memory_is_masked():
     memory, secret = make_memory(), "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
     assert secret not in memory_keep(memory=memory, by=memory.owner, now=NOW, content=f"key {secret}").content

@@ -1,4 +1,4 @@
-"""Two people at one playbook: every version is somebody's, and a run never mixes two."""
+"""Concurrent edits of one playbook: every edit is a version, and a run never mixes two."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -37,7 +37,7 @@ def positions(mark):
     return [Position(f"{mark} {number}") for number in range(5)]
 
 
-def test_edits_at_once_each_get_a_version_and_readers_see_whole_ones():
+def test_concurrent_edits_get_versions_and_readers_see_whole_ones():
     owner = make_user()
     playbook = playbook_create(owner=owner, name="n", positions=positions("first"), by=None, now=NOW)
 
@@ -60,7 +60,7 @@ def test_edits_at_once_each_get_a_version_and_readers_see_whole_ones():
     assert {digest for _, _, digest, _ in seen} <= digests
 
 
-def test_of_two_that_take_a_name_at_once_one_gets_it():
+def test_concurrent_creation_with_one_name_succeeds_once():
     owner = make_user()
 
     def act(number):

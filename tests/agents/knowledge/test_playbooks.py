@@ -91,7 +91,7 @@ def events():
     return [(row.kind, row.actor, row.details) for row in rows]
 
 
-def test_a_playbook_renders_to_this_text():
+def test_rendered_text_is_fixed():
     playbook = leases()
 
     assert playbook_rendered(playbook) == GOLDEN
@@ -107,7 +107,7 @@ def test_creation_is_recorded():
     assert (playbook.version, playbook.created_at, playbook.updated_at) == (1, NOW, NOW)
 
 
-def test_an_edit_that_changes_something_is_a_new_version():
+def test_edit_makes_a_new_version():
     playbook = leases()
 
     edited = playbook_edit(playbook, positions=[PETS, DEPOSIT], by=playbook.owner, now=LATER)
@@ -120,7 +120,7 @@ def test_an_edit_that_changes_something_is_a_new_version():
     assert events()[1:] == [("playbook.edited", f"user:{playbook.owner_id}", details)]
 
 
-def test_a_new_name_is_a_new_version():
+def test_new_name_is_a_new_version():
     edited = playbook_edit(leases(), name=" Tenancies ", by=None, now=LATER)
 
     assert (edited.name, edited.version, len(positions_of(edited))) == ("Tenancies", 2, 2)
@@ -136,7 +136,7 @@ def test_a_new_name_is_a_new_version():
         {"positions": [DEPOSIT, Position("Pets and other animals", "", "The tenant may keep a cat.\r\n")]},
     ],
 )
-def test_an_edit_that_changes_nothing_leaves_no_trace(changes):
+def test_edit_without_a_change_is_not_recorded(changes):
     playbook = leases()
     rows = list(PlaybookPosition.objects.values_list("pk", flat=True))
 
@@ -147,7 +147,7 @@ def test_an_edit_that_changes_nothing_leaves_no_trace(changes):
     assert len(events()) == 1
 
 
-def test_an_edit_goes_by_the_row_and_not_by_an_older_copy():
+def test_edit_uses_the_row_and_not_a_stale_copy():
     playbook = leases()
     playbook_edit(playbook, name="Second", by=None, now=LATER)
 
@@ -156,7 +156,7 @@ def test_an_edit_goes_by_the_row_and_not_by_an_older_copy():
     assert (third.name, third.version) == ("Second", 3)
 
 
-def test_a_deleted_playbook_cannot_run_be_edited_or_deleted_again():
+def test_deleted_playbook_cannot_run_or_be_edited_or_deleted():
     playbook = leases()
 
     deleted = playbook_delete(playbook, by=playbook.owner, now=LATER)
@@ -173,7 +173,7 @@ def test_a_deleted_playbook_cannot_run_be_edited_or_deleted_again():
     assert leases(playbook.owner).version == 1  # its name is free again
 
 
-def test_a_run_gets_the_playbook_of_its_owner_with_its_positions(django_assert_num_queries):
+def test_run_gets_the_playbook_of_its_owner_with_its_positions(django_assert_num_queries):
     playbook = leases()
 
     runnable = playbook_runnable(owner_id=playbook.owner_id, public_id=str(playbook.public_id))
@@ -184,7 +184,7 @@ def test_a_run_gets_the_playbook_of_its_owner_with_its_positions(django_assert_n
         assert playbook_rendered(runnable) == GOLDEN  # version and positions stay those of one moment
 
 
-def test_what_is_not_the_owner_s_cannot_run():
+def test_playbook_of_another_owner_cannot_run():
     playbook = leases()
 
     for owner_id, public_id in (
@@ -213,7 +213,7 @@ def test_strangers_find_nothing():
     assert len(events()) == 1
 
 
-def test_staff_with_the_permission_may_act_for_the_owner():
+def test_permission_holder_may_act_for_the_owner():
     playbook, staff = leases(), make_user()
     staff.user_permissions.add(Permission.objects.get(codename="change_playbook"))
 
@@ -223,19 +223,19 @@ def test_staff_with_the_permission_may_act_for_the_owner():
         playbook_delete(playbook, by=staff, now=NOW)
 
 
-def test_names_are_the_owner_s_own():
+def test_name_is_unique_per_owner():
     first = leases()
     leases()  # another owner's
     other = leases(first.owner, name="Other")
 
-    with pytest.raises(Invalid, match="There is a playbook named 'Leases' already"):
+    with pytest.raises(Invalid, match="A playbook named 'Leases' exists already"):
         leases(first.owner)
-    with pytest.raises(Invalid, match="There is a playbook named 'Leases' already"):
+    with pytest.raises(Invalid, match="A playbook named 'Leases' exists already"):
         playbook_edit(other, name="Leases", by=None, now=LATER)
     assert Playbook.objects.get(pk=other.pk).version == 1
 
 
-def test_import_makes_a_playbook_then_versions_and_export_comes_back_unchanged():
+def test_import_creates_or_edits_and_export_is_stable():
     owner = make_user()
     text = "name: Leases\npositions:\n- issue: Deposit\n  standard: Two months.\n"
 
@@ -267,12 +267,12 @@ def test_import_makes_a_playbook_then_versions_and_export_comes_back_unchanged()
         ({"positions": [Position("i", must_contain=("x",) * 51)]}, f"must_contain: at most {MAX_LISTED} are kept"),
         (
             {"positions": [Position("i", must_contain=("ok", "ghp_" + "a1B2c3D4e5F6" * 3))]},
-            r"positions\[0\].must_contain\[1\]: holds what looks like a secret",
+            r"positions\[0\].must_contain\[1\]: looks like a secret",
         ),
-        ({"positions": [Position("i", standard="x" * TEXT_CHARS)] * 14}, "bytes long when written out"),
+        ({"positions": [Position("i", standard="x" * TEXT_CHARS)] * 14}, "bytes of text"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_place(changes, says):
+def test_error_names_the_place(changes, says):
     playbook = leases()
 
     with pytest.raises(Invalid, match=says):

@@ -46,7 +46,7 @@ def context(proposal):
 # --- The board ---
 
 
-def test_the_board_shows_what_is_not_dismissed_newest_first():
+def test_board_hides_dismissed_and_shows_newest_first():
     owner = make_user()
     old = make_precedent(owner, "old")
     new = make_precedent(owner, "new", last_seen_at=NOW.replace(hour=23), pattern_kind="habit")
@@ -66,7 +66,7 @@ def test_dismissing_twice_is_recorded_once():
     assert details == {"precedent_id": str(precedent.public_id)}
 
 
-def test_a_stranger_finds_no_precedent_to_dismiss():
+def test_stranger_cannot_dismiss_a_precedent():
     precedent = make_precedent()
     with pytest.raises(NotFound):
         precedent_dismiss(precedent=precedent, by=make_user(), now=NOW)
@@ -77,7 +77,7 @@ def test_a_stranger_finds_no_precedent_to_dismiss():
 # --- Promotion ---
 
 
-def test_promotion_proposes_and_changes_no_context():
+def test_promotion_makes_a_proposal_and_changes_no_context():
     proposal = make_proposal(context_md="We buy.")
     assert (proposal.text, proposal.status, context(proposal)) == (LINE, ProposalStatus.PROPOSED, "We buy.")
     assert proposal.proposed_by == proposal.owner == proposal.project.owner
@@ -96,13 +96,13 @@ def test_promotion_proposes_and_changes_no_context():
         ("half \ud83d pair", 2, "Seen 2 times: half pair"),
     ],
 )
-def test_the_text_is_one_harmless_line(summary, count, line):
+def test_proposal_text_is_one_clean_line(summary, count, line):
     precedent = make_precedent()
     precedent.summary, precedent.observed_count = summary, count
     assert proposal_text(precedent) == line
 
 
-def test_a_long_summary_is_cut():
+def test_long_summary_is_cut():
     proposal = make_proposal()
     proposal.precedent.summary = "word " * SUMMARY_CHARS
     text = proposal_text(proposal.precedent)
@@ -110,10 +110,10 @@ def test_a_long_summary_is_cut():
     assert len(text) <= SUMMARY_CHARS + len("Seen 3 times: ")
 
 
-def test_promotion_needs_a_person_who_owns_the_project_and_may_see_the_precedent():
+def test_promotion_needs_the_project_owner_with_access():
     owner, stranger = make_user(), make_user()
     project, precedent = make_project(owner), make_precedent(owner)
-    with pytest.raises(NotAllowed, match="person's decision"):
+    with pytest.raises(NotAllowed, match="Only a person can decide"):
         precedent_promote(precedent=precedent, project=project, by=None, now=NOW)
     with pytest.raises(NotFound):
         precedent_promote(precedent=precedent, project=project, by=stranger, now=NOW)
@@ -124,24 +124,24 @@ def test_promotion_needs_a_person_who_owns_the_project_and_may_see_the_precedent
     assert not ContextProposal.objects.exists()
 
 
-def test_whoever_may_change_precedents_may_promote_one_into_a_project_of_their_own():
+def test_permission_holder_may_promote_into_an_own_project():
     lead = allowed("change_precedent")
     proposal = precedent_promote(precedent=make_precedent(), project=make_project(lead), by=lead, now=NOW)
     assert proposal.owner == lead
 
 
-def test_an_open_proposal_is_not_made_twice():
+def test_open_proposal_is_returned_again():
     proposal = make_proposal()
     again = precedent_promote(precedent=proposal.precedent, project=proposal.project, by=proposal.owner, now=NOW)
     assert again == proposal
     assert len(told("autonomous_precedent.promote")) == 1
 
 
-def test_what_stands_in_the_context_is_not_proposed_again_until_it_is_retired():
+def test_applied_precedent_is_not_proposed_until_retired():
     proposal = make_proposal()
     act(proposal_accept, proposal)
     for _ in range(2):
-        with pytest.raises(InvalidTransition, match="retire that one first"):
+        with pytest.raises(InvalidTransition, match="retire it first"):
             precedent_promote(precedent=proposal.precedent, project=proposal.project, by=proposal.owner, now=NOW)
         act(proposal_reject, proposal)
     act(proposal_retire, proposal)
@@ -149,7 +149,7 @@ def test_what_stands_in_the_context_is_not_proposed_again_until_it_is_retired():
     assert newer != proposal
 
 
-def test_a_dismissed_precedent_and_a_deleted_project_cannot_be_used():
+def test_dismissed_precedent_and_a_deleted_project_cannot_be_used():
     owner = make_user()
     project = make_project(owner)
     with pytest.raises(InvalidTransition, match="was dismissed"):
@@ -194,7 +194,7 @@ def test_accept_reject_accept_leaves_one_copy():
     assert verbs == ["accept", "reject", "accept"]
 
 
-def test_a_line_that_the_owner_took_out_by_hand_does_not_come_back():
+def test_line_removed_by_hand_does_not_return():
     proposal = make_proposal()
     act(proposal_accept, proposal)
     project_edit(project=proposal.project, by=proposal.owner, now=NOW, context_md="")
@@ -209,7 +209,7 @@ def test_rejecting_changes_no_context():
     assert (context(proposal), ContextRevision.objects.count()) == ("We buy.", 0)
 
 
-def test_of_two_proposals_of_one_precedent_only_one_stands():
+def test_only_one_proposal_of_a_precedent_is_accepted():
     first = make_proposal()
     act(proposal_reject, first)
     second = precedent_promote(precedent=first.precedent, project=first.project, by=first.owner, now=NOW)
@@ -219,14 +219,14 @@ def test_of_two_proposals_of_one_precedent_only_one_stands():
     assert context(first) == LINE
 
 
-def test_a_proposal_outlives_its_precedent():
+def test_proposal_outlives_its_precedent():
     proposal = make_proposal()
     proposal.precedent.delete()
     act(proposal_accept, proposal)
     assert context(proposal) == LINE
 
 
-def test_a_full_context_takes_no_more():
+def test_full_context_refuses_a_proposal():
     proposal = make_proposal(context_md="x" * CONTEXT_CHARS)
     with pytest.raises(Invalid, match="shorten it"):
         act(proposal_accept, proposal)
@@ -251,7 +251,7 @@ def test_only_the_owner_of_the_project_decides(verb):
 # --- Retiring ---
 
 
-def test_retiring_takes_exactly_that_line_out_in_a_new_version():
+def test_retiring_removes_exactly_that_line_in_a_new_version():
     proposal = make_proposal(context_md=f"We buy.\n{LINE} And more.")
     act(proposal_accept, proposal)
     project_edit(project=proposal.project, by=proposal.owner, now=NOW, context_md=f"{context(proposal)}\nWe sell.")
@@ -264,7 +264,7 @@ def test_retiring_takes_exactly_that_line_out_in_a_new_version():
     assert len(told("project_context_proposal.retire")) == 1
 
 
-def test_a_retired_proposal_cannot_be_decided_on_again():
+def test_retired_proposal_cannot_be_decided_on_again():
     proposal = make_proposal()
     act(proposal_accept, proposal)
     act(proposal_retire, proposal)
@@ -274,7 +274,7 @@ def test_a_retired_proposal_cannot_be_decided_on_again():
     assert context(proposal) == ""
 
 
-def test_a_line_that_was_changed_is_left_alone_and_said_so():
+def test_changed_line_is_not_retired():
     proposal = make_proposal()
     act(proposal_accept, proposal)
     project_edit(project=proposal.project, by=proposal.owner, now=NOW, context_md=LINE.upper())
@@ -284,7 +284,7 @@ def test_a_line_that_was_changed_is_left_alone_and_said_so():
     assert (context(proposal), proposal.status) == (LINE.upper(), ProposalStatus.ACCEPTED)
 
 
-def test_what_never_entered_the_context_is_not_retired():
+def test_unapplied_proposal_cannot_be_retired():
     with pytest.raises(InvalidTransition, match="never entered"):
         act(proposal_retire, make_proposal())
 
@@ -292,7 +292,7 @@ def test_what_never_entered_the_context_is_not_retired():
 # --- Traces ---
 
 
-def test_the_trace_names_the_runs_that_read_the_line():
+def test_trace_lists_the_runs_that_read_the_line():
     proposal = make_proposal(context_version=2)
     assert list(proposal_trace(proposal)) == []
     row = act(proposal_accept, proposal)  # version 3
@@ -309,7 +309,7 @@ def test_the_trace_names_the_runs_that_read_the_line():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_twenty_at_once_accept_one_copy():
+def test_concurrent_accepts_add_one_line():
     proposal = make_proposal(context_md="We buy.")
     pk, owner = proposal.pk, proposal.owner
     in_threads(20, lambda _: proposal_accept(proposal=ContextProposal.objects.get(pk=pk), by=owner, now=NOW))
@@ -318,7 +318,7 @@ def test_twenty_at_once_accept_one_copy():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_twenty_at_once_promote_one_proposal():
+def test_concurrent_promotions_make_one_proposal():
     owner = make_user()
     project, precedent = make_project(owner), make_precedent(owner)
     made = in_threads(20, lambda _: precedent_promote(precedent=precedent, project=project, by=owner, now=NOW).pk)

@@ -1,4 +1,4 @@
-"""Projects: who may write their context, and the versions that every write leaves."""
+"""Projects: who may write their context, and the version that every write makes."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def versions(project):
     return list(ContextRevision.objects.filter(project=project).order_by("version").values_list("version", "text"))
 
 
-def test_a_project_begins_without_a_version_or_with_its_first():
+def test_new_project_has_no_version_or_version_1():
     owner = make_user()
     empty = project_create(owner=owner, name="  Acme\nLtd ", by=owner, now=NOW)
     begun = project_create(owner=owner, name="Acme", by=owner, now=NOW, context_md="We buy.", parties="Acme Ltd")
@@ -36,7 +36,7 @@ def test_a_project_begins_without_a_version_or_with_its_first():
     ]
 
 
-def test_every_change_of_the_context_is_a_version_and_other_changes_are_none():
+def test_only_context_changes_make_versions():
     project = make_project()
     owner = project.owner
     project_edit(project=project, by=owner, now=NOW, context_md="one", name="Acme")
@@ -53,13 +53,13 @@ def test_every_change_of_the_context_is_a_version_and_other_changes_are_none():
     assert row.context_version == 2
 
 
-def test_what_stays_the_same_leaves_no_version_and_no_record():
+def test_unchanged_values_leave_no_version_and_no_event():
     project = make_project(context_md="one", context_version=1)
     project_edit(project=project, by=project.owner, now=NOW, context_md="one", name=project.name)
     assert (versions(project), told("project.")) == ([], [])
 
 
-def test_an_older_form_does_not_overwrite_a_newer_context():
+def test_stale_form_does_not_overwrite_the_context():
     project = make_project(context_md="one\naccepted", context_version=2)
     with pytest.raises(InvalidTransition, match="at version 2 now, not 1"):
         project_edit(project=project, by=project.owner, now=NOW, context_md="one, edited", seen_version=1)
@@ -70,7 +70,7 @@ def test_an_older_form_does_not_overwrite_a_newer_context():
     )
 
 
-def test_staff_and_commands_may_rename_a_project_but_only_its_owner_writes_its_context():
+def test_only_the_owner_writes_the_context():
     project, staff = make_project(), allowed("change_project", "add_project")
     project_edit(project=project, by=staff, now=NOW, name="Renamed")
     project_edit(project=project, by=None, now=NOW, parties="Acme")
@@ -85,7 +85,7 @@ def test_staff_and_commands_may_rename_a_project_but_only_its_owner_writes_its_c
     assert Project.objects.count() == 1
 
 
-def test_a_stranger_finds_no_project():
+def test_stranger_finds_no_project():
     project, stranger = make_project(), make_user()
     for act in (
         lambda: project_edit(project=project, by=stranger, now=NOW, name="x"),
@@ -97,7 +97,7 @@ def test_a_stranger_finds_no_project():
     assert told("project.") == []
 
 
-def test_an_owner_who_is_switched_off_finds_none_either():
+def test_inactive_owner_finds_no_project():
     project = make_project(owner=make_user(is_active=False))
     with pytest.raises(NotFound):
         project_edit(project=project, by=project.owner, now=NOW, name="x")
@@ -114,13 +114,13 @@ def test_an_owner_who_is_switched_off_finds_none_either():
         ({"context_md": "x" * (CONTEXT_CHARS + 1)}, f"at most {CONTEXT_CHARS}"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(changes, says):
+def test_invalid_changes_are_refused_with_the_reason(changes, says):
     project = make_project()
     with pytest.raises(Invalid, match=says):
         project_edit(project=project, by=project.owner, now=NOW, **changes)
 
 
-def test_secrets_do_not_enter_a_context_that_every_run_reads():
+def test_secrets_in_a_context_are_masked():
     project = make_project()
     secret = "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
     row = project_edit(project=project, by=project.owner, now=NOW, context_md=f"The key is {secret}.")
@@ -128,7 +128,7 @@ def test_secrets_do_not_enter_a_context_that_every_run_reads():
     assert versions(project) == [(1, row.context_md)]
 
 
-def test_deleting_a_project_frees_its_runs_and_triggers():
+def test_deleted_project_leaves_its_runs_and_triggers():
     project = make_project()
     session = make_session(owner=project.owner, project=project)
     trigger = make_trigger(owner=project.owner, project=project)
@@ -145,7 +145,7 @@ def test_deleting_a_project_frees_its_runs_and_triggers():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_writers_at_once_each_get_a_version_of_their_own():
+def test_concurrent_writes_each_get_a_version():
     project = make_project()
     owner = project.owner
     in_threads(8, lambda n: project_edit(project=project, by=owner, now=NOW, context_md=f"text {n}"))

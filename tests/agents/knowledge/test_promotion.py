@@ -1,4 +1,4 @@
-"""From a run's observation to a line that every later run reads: two runs, one precedent, one proposal, one line."""
+"""From a precedent of two runs to a line of the context that later runs read."""
 
 import pytest
 from django.db import connection
@@ -41,7 +41,7 @@ def run_once(project):
     return session
 
 
-def test_two_runs_make_one_precedent_and_a_person_makes_it_one_line():
+def test_two_runs_make_one_precedent_and_a_person_one_line():
     project = make_project(make_user(), context_md="We buy.")
     first, second = run_once(project), run_once(project)
     precedent = Precedent.objects.get()
@@ -70,7 +70,7 @@ def test_proposing_a_precedent_touches_no_project():
     assert tables == []
 
 
-def test_a_trace_holds_neither_calls_that_failed_nor_other_precedents():
+def test_trace_leaves_out_failed_calls_and_other_precedents():
     precedent = make_precedent()
     results = [
         (Outcome.SUCCESS, {"precedent_id": str(make_precedent(summary="other").public_id)}),
@@ -86,7 +86,7 @@ def test_a_trace_holds_neither_calls_that_failed_nor_other_precedents():
     assert list(precedent_trace(precedent)) == []
 
 
-def test_a_dismissed_pattern_that_comes_back_begins_a_new_count():
+def test_dismissed_precedent_starts_a_new_count_when_seen_again():
     project = make_project()
     run_once(project)
     old = Precedent.objects.get()

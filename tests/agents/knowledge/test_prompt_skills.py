@@ -42,7 +42,7 @@ def operator():
     return user
 
 
-def test_a_new_skill_is_taken_as_it_is_and_recorded(root, write_skill, operator):
+def test_new_skill_is_accepted_and_recorded(root, write_skill, operator):
     folder = write_skill(metadata="{version: 1}")
 
     report = load(by=operator)
@@ -69,7 +69,7 @@ def test_loading_again_changes_nothing(root, write_skill):
     assert (kinds(), row().loaded_at) == (["skill.loaded"], NOW)
 
 
-def test_a_changed_skill_does_not_run_even_before_anybody_looked(root, write_skill):
+def test_changed_skill_does_not_run_even_before_a_load(root, write_skill):
     folder = write_skill(files={"refs/a.md": b"one"})
     load()
     (folder / "refs/a.md").write_bytes(b"two")
@@ -78,7 +78,7 @@ def test_a_changed_skill_does_not_run_even_before_anybody_looked(root, write_ski
         skill_text(row())
 
 
-def test_a_changed_skill_is_marked_and_recorded_once(root, write_skill):
+def test_changed_skill_is_marked_and_recorded_once(root, write_skill):
     write_skill()
     load()
     accepted = row()
@@ -97,7 +97,7 @@ def test_a_changed_skill_is_marked_and_recorded_once(root, write_skill):
     assert kinds() == ["skill.loaded", "skill.changed", "skill.changed"]
 
 
-def test_accepting_takes_the_files_that_were_found(root, write_skill, operator):
+def test_accepting_uses_the_files_that_were_found(root, write_skill, operator):
     write_skill()
     load()
     write_skill(body="New text.", description="New words.")
@@ -113,7 +113,7 @@ def test_accepting_takes_the_files_that_were_found(root, write_skill, operator):
     assert kinds().count("skill.accepted") == 1
 
 
-def test_what_changed_again_after_the_look_is_not_accepted(root, write_skill):
+def test_files_changed_after_the_load_are_not_accepted(root, write_skill):
     write_skill()
     load()
     write_skill(body="Seen text.")
@@ -121,7 +121,7 @@ def test_what_changed_again_after_the_look_is_not_accepted(root, write_skill):
     seen = row()
     write_skill(body="Unseen text.")
 
-    with pytest.raises(SkillChanged, match="not those of the last load any more"):
+    with pytest.raises(SkillChanged, match="changed after the last load"):
         skill_accept(seen, by=None, now=LATER)
 
     assert (row().version, row().body) == (1, BODY.strip())
@@ -132,7 +132,7 @@ def test_what_changed_again_after_the_look_is_not_accepted(root, write_skill):
     assert skill_accept(row(), by=None, now=LATER).body == "Unseen text."
 
 
-def test_a_load_can_accept_what_it_is_told_to(root, write_skill):
+def test_load_accepts_named_skills(root, write_skill):
     for name in ("reader", "writer"):
         write_skill(name)
     load()
@@ -145,11 +145,11 @@ def test_a_load_can_accept_what_it_is_told_to(root, write_skill):
         ("reader", "accepted", 2),
         ("writer", "changed", 1),
     ]
-    assert report.problems == ("absent: no such skill could be read, so it was not accepted.",)
+    assert report.problems == ("absent: not accepted, no such skill could be read.",)
     assert kinds()[2:] == ["skill.accepted", "skill.changed"]
 
 
-def test_a_run_that_began_with_other_files_does_not_get_the_new_ones(root, write_skill):
+def test_running_session_does_not_get_new_files(root, write_skill):
     write_skill()
     load()
     in_hand = row()
@@ -160,7 +160,7 @@ def test_a_run_that_began_with_other_files_does_not_get_the_new_ones(root, write
         skill_text(in_hand)
 
 
-def test_files_that_are_the_accepted_ones_again_run_again(root, write_skill):
+def test_restored_files_run_again(root, write_skill):
     write_skill()
     load()
     write_skill(body="Other text.")
@@ -172,7 +172,7 @@ def test_files_that_are_the_accepted_ones_again_run_again(root, write_skill):
     assert not row().has_changed
 
 
-def test_a_skill_that_is_back_needs_no_new_acceptance(root, write_skill):
+def test_restored_skill_needs_no_new_acceptance(root, write_skill):
     folder = write_skill()
     load()
     shutil.move(folder, root / ".gone")
@@ -184,12 +184,12 @@ def test_a_skill_that_is_back_needs_no_new_acceptance(root, write_skill):
     assert kinds() == ["skill.loaded", "skill.changed"]
 
 
-def test_a_skill_whose_folder_is_gone_does_not_run(root, write_skill):
+def test_skill_without_its_folder_does_not_run(root, write_skill):
     folder = write_skill()
     load()
     shutil.rmtree(folder)
 
-    with pytest.raises(SkillChanged, match="gone or cannot be read") as refusal:
+    with pytest.raises(SkillChanged, match="missing or unreadable") as refusal:
         skill_text(row())
     assert str(root) not in str(refusal.value)
     assert [[one.state for one in load().skills] for _ in range(2)] == [["missing"]] * 2
@@ -199,7 +199,7 @@ def test_a_skill_whose_folder_is_gone_does_not_run(root, write_skill):
         skill_accept(row(), by=None, now=LATER)
 
 
-def test_a_skill_outside_of_the_configured_folders_does_not_run(root, write_skill, settings, tmp_path):
+def test_skill_outside_of_the_configured_folders_does_not_run(root, write_skill, settings, tmp_path):
     write_skill()
     load()
     settings.LQOPS_SKILL_FOLDERS = [tmp_path / "elsewhere"]
@@ -210,7 +210,7 @@ def test_a_skill_outside_of_the_configured_folders_does_not_run(root, write_skil
         skill_accept(row(), by=None, now=LATER)
 
 
-def test_a_skill_that_moved_is_the_same_skill(root, write_skill, settings, tmp_path):
+def test_skill_that_moved_is_the_same_skill(root, write_skill, settings, tmp_path):
     folder = write_skill()
     load()
     moved = tmp_path / "moved"
@@ -223,7 +223,7 @@ def test_a_skill_that_moved_is_the_same_skill(root, write_skill, settings, tmp_p
     assert kinds() == ["skill.loaded"]
 
 
-def test_a_skill_that_is_switched_off_does_not_run(root, write_skill, operator):
+def test_disabled_skill_does_not_run(root, write_skill, operator):
     write_skill()
     load()
     in_hand = row()
@@ -231,14 +231,14 @@ def test_a_skill_that_is_switched_off_does_not_run(root, write_skill, operator):
     assert not skill_switch(row(), enabled=False, by=operator, now=LATER).enabled
     skill_switch(row(), enabled=False, by=operator, now=LATER)
 
-    with pytest.raises(SkillChanged, match="switched off"):
+    with pytest.raises(SkillChanged, match="disabled"):
         skill_text(in_hand)
     skill_switch(row(), enabled=True, by=operator, now=LATER)
     assert skill_text(in_hand)
     assert [details["enabled"] for kind, _, details in events() if kind == "skill.enabled"] == [False, True]
 
 
-def test_a_skill_whose_row_is_gone_is_not_there(root, write_skill):
+def test_skill_without_its_row_is_not_found(root, write_skill):
     write_skill()
     load()
     in_hand = row()
@@ -268,7 +268,7 @@ def test_one_bad_folder_does_not_stop_the_others(root, write_skill, settings, tm
     assert kinds() == ["skill.loaded"] * 2
 
 
-def test_of_two_with_one_name_the_first_counts(root, write_skill, settings, tmp_path):
+def test_first_of_two_skills_with_one_name_counts(root, write_skill, settings, tmp_path):
     write_skill()
     second = tmp_path / "second"
     (second / "reader").mkdir(parents=True)
@@ -281,7 +281,7 @@ def test_of_two_with_one_name_the_first_counts(root, write_skill, settings, tmp_
     assert skill_text(row()) == BODY.strip()
 
 
-def test_a_path_that_does_not_fit_its_column_is_a_problem(tmp_path, settings):
+def test_too_long_path_is_a_problem(tmp_path, settings):
     root = tmp_path.joinpath(*["x" * 200] * 3)
     (root / "reader").mkdir(parents=True)
     (root / "reader" / "SKILL.md").write_text(skill_md("reader"))
@@ -293,7 +293,7 @@ def test_a_path_that_does_not_fit_its_column_is_a_problem(tmp_path, settings):
     assert report.skills == ()
 
 
-def test_secrets_in_a_skill_are_masked_wherever_it_shows(root, write_skill):
+def test_secrets_in_a_skill_are_masked(root, write_skill):
     write_skill(body=f"Use {SECRET} to sign in.", description=f"Uses {SECRET}.", metadata=f"{{token: {SECRET}}}")
     load()
 
@@ -303,7 +303,7 @@ def test_secrets_in_a_skill_are_masked_wherever_it_shows(root, write_skill):
     assert skill_text(skill) == skill.body
 
 
-def test_only_who_may_change_skills_loads_accepts_or_switches(root, write_skill):
+def test_loading_accepting_and_switching_need_the_permission(root, write_skill):
     write_skill()
     load()
     write_skill(body="New text.")

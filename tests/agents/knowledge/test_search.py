@@ -39,7 +39,7 @@ def names(owner, query, **more):
     return [hit.name for hit in search_chunks(owner_id=owner.pk, query=query, **more)]
 
 
-def test_a_hit_says_where_it_stands(owner, library):
+def test_hit_names_document_and_offsets(owner, library):
     [hit] = search_chunks(owner_id=owner.pk, query="terminate")
 
     document = library["termination"]
@@ -49,25 +49,25 @@ def test_a_hit_says_where_it_stands(owner, library):
     assert hit.rank > 0
 
 
-def test_words_are_found_in_their_other_forms(owner, library):
+def test_other_forms_of_a_word_match(owner, library):
     assert names(owner, "terminating") == ["termination.txt"]
     assert names(owner, "INVOICE") == ["payment.txt"]
 
 
-def test_more_of_the_words_is_a_better_fit(owner, library):
+def test_more_matching_words_rank_higher(owner, library):
     assert names(owner, "notice in writing to terminate") == ["termination.txt", "courts.txt"]
     found = search_chunks(owner_id=owner.pk, query="late payment of thirty days")
     assert [hit.name for hit in found] == ["payment.txt", "termination.txt"]
     assert found[0].rank > found[1].rank
 
 
-def test_a_word_said_more_often_is_a_better_fit(owner):
+def test_more_frequent_word_ranks_higher(owner):
     make_document(owner, "The fee is due. " + "Other words stand here. " * 8, name="once.txt")
     make_document(owner, "The fee is the fee, a fee of fees. " + "Other words stand here. " * 8, name="often.txt")
     assert names(owner, "fee") == ["often.txt", "once.txt"]
 
 
-def test_a_question_in_plain_words_finds_its_passage(owner, library):
+def test_question_in_plain_words_finds_its_passage(owner, library):
     assert names(owner, "How many days of notice does a party need to terminate the agreement?")[0] == "termination.txt"
 
 
@@ -90,12 +90,12 @@ def test_accents_matter_to_postgresql_alone(owner, library):
     assert names(owner, "Muller") == (["courts.txt"] if connection.vendor == "sqlite" else [])
 
 
-def test_small_words_count_only_when_there_are_no_others(owner, library):
+def test_stop_words_count_only_without_other_words(owner, library):
     assert names(owner, "the of courts") == ["courts.txt"]
     assert names(owner, "the") == (["courts.txt"] if connection.vendor == "sqlite" else [])
 
 
-def test_the_snippet_shows_the_words_around(owner):
+def test_snippet_shows_the_surrounding_words(owner):
     filler = "Nothing of note stands in this sentence at all. " * 12
     make_document(owner, f"{filler}The indemnity is\nunlimited. {filler}")
     [hit] = search_chunks(owner_id=owner.pk, query="indemnity")
@@ -114,7 +114,7 @@ def test_each_chunk_of_a_long_document_is_found_on_its_own(owner):
     assert len(search_chunks(owner_id=owner.pk, query="clause")) == 2
 
 
-def test_the_number_of_hits_is_limited(owner):
+def test_number_of_hits_is_limited(owner):
     for number in range(5):
         make_document(owner, f"The fee of contract {number}.")
     assert len(search_chunks(owner_id=owner.pk, query="fee", limit=3)) == 3
@@ -124,7 +124,7 @@ def test_the_number_of_hits_is_limited(owner):
 # --- What is not found ---
 
 
-def test_nobody_finds_what_is_somebody_elses(owner, library):
+def test_documents_of_other_owners_are_not_found(owner, library):
     stranger = make_user()
     assert names(stranger, "notice") == []
     theirs = make_collection(stranger)
@@ -139,7 +139,7 @@ def test_deleted_documents_are_not_found(owner, library):
     assert names(owner, "invoices") == []
 
 
-def test_a_collection_narrows_the_search_to_what_is_in_it_now(owner):
+def test_collection_limits_the_search_to_its_documents(owner):
     one, two = make_collection(owner, "one"), make_collection(owner, "two")
     document = make_document(owner, TERMINATION, name="a.txt", collection=one)
     make_document(owner, PAYMENT, name="b.txt", collection=two)
@@ -162,7 +162,7 @@ def test_a_collection_narrows_the_search_to_what_is_in_it_now(owner):
     "query",
     ["", " ", "\x00", "...", "?!", '"', "''", "()", "* AND", "-", "\ud800", "🙂", "___", "%", "%s %d", "\\", ";--"],
 )
-def test_what_says_nothing_finds_nothing(owner, library, query):
+def test_query_without_words_finds_nothing(owner, library, query):
     assert names(owner, query) == []
 
 
@@ -178,7 +178,7 @@ def test_operators_are_words_like_others(owner, library, query):
     assert "termination.txt" in names(owner, query)
 
 
-def test_a_query_without_end_is_cut(owner, library):
+def test_long_query_is_cut(owner, library):
     assert names(owner, "x" * 100_000) == []
     assert names(owner, " ".join(f"w{number}" for number in range(10_000))) == []
     padding = " ".join(f"w{number}" for number in range(MAX_WORDS - 1))
@@ -196,7 +196,7 @@ def test_no_text_breaks_the_search(owner, query):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(alphabet="\"'()*:^-&|!<>\\% ", max_size=20))
-def test_signs_around_a_word_do_not_hide_it(owner, query):
+def test_punctuation_around_a_word_is_ignored(owner, query):
     if not Chunk.objects.filter(document__owner=owner).exists():
         make_document(owner, TERMINATION, name="a.txt")
     assert names(owner, f"{query} terminate {query}") == ["a.txt"]
@@ -205,7 +205,7 @@ def test_signs_around_a_word_do_not_hide_it(owner, query):
 # --- The index follows the rows ---
 
 
-def test_the_index_follows_changes_of_the_rows(owner, library):
+def test_index_follows_changes_of_the_rows(owner, library):
     chunk = Chunk.objects.get(document=library["payment"])
     Chunk.objects.filter(pk=chunk.pk).update(text="About elephants.")
     assert names(owner, "elephant") == ["payment.txt"]

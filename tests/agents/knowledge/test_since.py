@@ -1,4 +1,4 @@
-"""A schedule reads every document once, whatever is being attached while it fires, with real connections."""
+"""A schedule reads every document once, whatever is attached while it fires. Uses real connections."""
 
 import threading
 from datetime import datetime, timedelta
@@ -58,7 +58,7 @@ def fire(now):
     return [document.pk for document in found]
 
 
-def test_a_document_that_was_being_read_when_the_schedule_fired_is_the_next_run_s(collection, monkeypatch):
+def test_document_added_while_a_schedule_fires_goes_to_the_next_run(collection, monkeypatch):
     assert fire(START) == []
     real = knowledge.extract
 
@@ -79,7 +79,7 @@ def test_a_document_that_was_being_read_when_the_schedule_fired_is_the_next_run_
     assert fire(START + 3 * HOUR) == []
 
 
-def test_a_run_waits_for_what_is_being_attached(collection):
+def test_run_waits_for_an_open_attachment(collection):
     fire(START)
     document = make_document(collection.owner)
     attached, go_on = threading.Event(), threading.Event()
@@ -109,7 +109,7 @@ def test_a_run_waits_for_what_is_being_attached(collection):
     assert fire(START + 2 * HOUR) == []
 
 
-def test_documents_attached_by_many_while_the_schedule_fires_are_each_read_once(collection):
+def test_documents_attached_during_firing_are_each_read_once(collection):
     fire(START)
     documents = [make_document(collection.owner, f"text {number}") for number in range(40)]
     read = []
@@ -128,7 +128,7 @@ def test_documents_attached_by_many_while_the_schedule_fires_are_each_read_once(
     assert sorted(read) == sorted(document.pk for document in documents)
 
 
-def test_what_comes_in_after_the_clock_was_set_back_is_read_once(collection):
+def test_document_added_after_a_clock_reset_is_read_once(collection):
     fire(START)
     ahead = make_document(collection.owner, "ahead")
     document_attach(document=ahead, collection=collection, by=None, now=START + HOUR)
@@ -143,7 +143,7 @@ def test_what_comes_in_after_the_clock_was_set_back_is_read_once(collection):
     assert fire(START + 3 * HOUR) == []
 
 
-def test_a_schedule_by_a_query_alone_ends_its_period_in_every_collection_of_its_owner(collection, schedule):
+def test_query_schedule_ends_its_period_in_every_collection(collection, schedule):
     """What is attached later, by a clock that is behind or after a long upload, is the next run's."""
     other, strange = make_collection(collection.owner, "other"), make_collection(make_user(), "strange")
     Trigger.objects.update(collection=None, query="fee")
@@ -155,7 +155,7 @@ def test_a_schedule_by_a_query_alone_ends_its_period_in_every_collection_of_its_
     assert Attachment.objects.get(document=late).attached_at > START
 
 
-def test_what_waits_is_read_by_a_query_that_the_schedule_is_given_meanwhile(collection, schedule):
+def test_waiting_documents_are_read_by_a_query_set_meanwhile(collection, schedule):
     fire(START)
     first, second = put_in(collection, 150, 150)
     assert fire(START + HOUR) == [first]
@@ -189,14 +189,14 @@ def put_in(collection, *sizes, at=START + MINUTE):
         ((300,), [[0]]),
     ],
 )
-def test_what_does_not_fit_into_a_run_is_read_by_the_next_ones_in_order(collection, sizes, runs):
+def test_documents_beyond_one_run_go_to_the_next_runs_in_order(collection, sizes, runs):
     fire(START)
     pks = put_in(collection, *sizes)
     read = [fire(START + number * HOUR) for number in range(1, len(runs) + 2)]
     assert read == [*([pks[number] for number in one] for one in runs), []]
 
 
-def test_what_waits_comes_before_what_is_new(collection, schedule):
+def test_waiting_documents_come_before_new_ones(collection, schedule):
     fire(START)
     first, second = put_in(collection, 150, 150)
     assert fire(START + HOUR) == [first]
@@ -209,7 +209,7 @@ def test_what_waits_comes_before_what_is_new(collection, schedule):
     assert (schedule.read_up_to, schedule.last_run_at) == (None, START + 2 * HOUR)
 
 
-def test_what_waits_is_read_once_after_the_clock_was_set_back(collection):
+def test_waiting_documents_are_read_once_after_a_clock_reset(collection):
     fire(START)
     first, second = put_in(collection, 150, 150, at=START + HOUR)
     assert fire(START + 2 * HOUR) == [first]
@@ -219,7 +219,7 @@ def test_what_waits_is_read_once_after_the_clock_was_set_back(collection):
     assert fire(START + 4 * HOUR) == []
 
 
-def test_a_firing_that_is_refused_leaves_what_waits_where_it_is(collection, schedule):
+def test_refused_firing_leaves_waiting_documents(collection, schedule):
     fire(START)
     first, second = put_in(collection, 150, 150)
     assert fire(START + HOUR) == [first]
@@ -229,7 +229,7 @@ def test_a_firing_that_is_refused_leaves_what_waits_where_it_is(collection, sche
     assert fire(START + 2 * HOUR) == [second]
 
 
-def test_what_came_in_at_one_moment_before_times_were_told_apart_stays_together(collection):
+def test_documents_of_the_same_time_stay_together(collection):
     fire(START)
     pks = put_in(collection, 150, 150)
     Attachment.objects.update(attached_at=START + MINUTE)

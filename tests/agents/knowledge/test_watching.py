@@ -1,4 +1,4 @@
-"""What is attached is told to the watches after the commit, once, and whatever they do, it stays attached."""
+"""Attaching a document fires watches once, after the commit; a failing watch does not undo it."""
 
 from datetime import timedelta
 
@@ -39,7 +39,7 @@ def watch(owner, collection):
     return make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=collection)
 
 
-def test_each_watch_of_the_collection_spawns_a_session_that_names_the_document(owner, collection):
+def test_each_watch_starts_a_session_that_names_the_document(owner, collection):
     watches = {watch(owner, collection).pk, watch(owner, collection).pk}
     watch(owner, make_collection(owner, "other"))
     document = make_document(owner, collection=collection)
@@ -50,7 +50,7 @@ def test_each_watch_of_the_collection_spawns_a_session_that_names_the_document(o
     assert Attachment.objects.get().watches_fired_at == NOW
 
 
-def test_watches_are_told_after_the_commit_and_not_before(owner, collection, told):
+def test_watches_fire_after_the_commit(owner, collection, told):
     document = make_document(owner)
     with transaction.atomic():
         attachment = document_attach(document=document, collection=collection, by=owner, now=LATER)
@@ -58,7 +58,7 @@ def test_watches_are_told_after_the_commit_and_not_before(owner, collection, tol
     assert told == [{"attachment_pk": attachment.pk, "now": LATER}]
 
 
-def test_what_was_rolled_back_is_told_to_nobody(owner, collection, told):
+def test_rolled_back_attachment_fires_no_watch(owner, collection, told):
     document = make_document(owner)
     with pytest.raises(RuntimeError), transaction.atomic():
         document_attach(document=document, collection=collection, by=owner, now=NOW)
@@ -67,7 +67,7 @@ def test_what_was_rolled_back_is_told_to_nobody(owner, collection, told):
     assert not Attachment.objects.exists()
 
 
-def test_a_watch_that_fails_does_not_fail_the_attaching(owner, collection, monkeypatch, caplog):
+def test_failing_watch_does_not_undo_the_attachment(owner, collection, monkeypatch, caplog):
     def broken(**what):
         raise RuntimeError("the watch is broken")
 
@@ -79,7 +79,7 @@ def test_a_watch_that_fails_does_not_fail_the_attaching(owner, collection, monke
     assert "the watch is broken" in caplog.text
 
 
-def test_said_twice_it_spawns_one_session(owner, collection):
+def test_watch_notified_twice_starts_one_session(owner, collection):
     watch(owner, collection)
     make_document(owner, collection=collection)
     watches_fire(Attachment.objects.get().pk, now=LATER)
@@ -95,6 +95,6 @@ def test_attaching_again_after_detaching_is_a_new_event(owner, collection):
     assert AgentSession.objects.count() == 2
 
 
-def test_a_document_in_no_collection_is_told_to_nobody(owner, told):
+def test_document_without_a_collection_fires_no_watch(owner, told):
     make_document(owner)
     assert told == []

@@ -1,4 +1,4 @@
-"""What the tests of loops share: agents with definitions, a clock in hand, and a way to drive a loop through time."""
+"""Fixtures for loops: agents with definitions, a clock, and a way to drive a loop through time."""
 
 import textwrap
 from datetime import timedelta
@@ -22,7 +22,7 @@ from agents.sessions.leases import sleepers_wake
 from agents.skills.registry import installed_skills
 from tests.agents.conftest import MODEL
 from tests.agents.loop import samples
-from tests.agents.loop.saying import SHORT, SMALL, START
+from tests.agents.loop.scripted_replies import SHORT, SMALL, START
 from tests.factories import make_agent, make_price
 
 SKILLS = "[echo, look, fail, act, press, set_state]"  # few, so that each turn is quick
@@ -48,14 +48,14 @@ def price_once(model):
 
 @pytest.fixture
 def time():
-    """The clock: it stands still unless it is moved."""
+    """The clock; it stands still unless a test moves it."""
     with time_machine.travel(START, tick=False) as traveller:
         yield traveller
 
 
 @pytest.fixture
 def agent(time):
-    """`agent(yaml, …)`: one that paces itself as the text says."""
+    """`agent(yaml, …)` makes an autonomous agent with that definition."""
 
     def make(text="autonomy: {enabled: true}", **fields):
         said = textwrap.dedent(text)
@@ -66,7 +66,7 @@ def agent(time):
 
 
 class Driven:
-    """A loop, driven by hand: each task of the queue is one call, and time passes when it sleeps."""
+    """A loop driven by hand: one call per task of the queue; time passes when it sleeps."""
 
     def __init__(self, session, time):
         self.session, self.time = session, time
@@ -77,18 +77,18 @@ class Driven:
         return self.session
 
     def task(self):
-        """One task of the queue; how the session stands then."""
+        """Run one task of the queue; return the session's status."""
         assert run_session(self.session.pk, engine, owner="worker")
         return self.row.status
 
     def sleep_out(self):
-        """Time passes until it is woken."""
+        """Move the clock to its wake time, and wake it."""
         self.time.move_to(self.row.next_wake_at)
         sleepers_wake(clock())
         assert self.row.status == Status.QUEUED
 
     def until(self, when, most=2_000):
-        """Runs it as workers and the ticker would, up to a moment or its end."""
+        """Run it as workers and the ticker would, until a moment or its end."""
         for _ in range(most):
             row = self.row
             if row.status == Status.QUEUED:
@@ -113,7 +113,7 @@ class Driven:
         return [event.data["guardrail"] for event in self.events(EventKind.GUARDRAIL_TRIGGERED)]
 
     def see(self, name, value, **more):
-        """Something writes a field of the hot state."""
+        """Write a field of the hot state, as a sensor would."""
         said = {"source": "sensor", "source_name": "feed", "now": clock(), **more}
         return hot_write(self.session, definition=definition_of(self.session.agent), name=name, value=value, **said)
 
@@ -131,7 +131,7 @@ def drive(time):
 
 @pytest.fixture
 def small():
-    """`small("no", …)`: the gate's model answers like that."""
+    """`small("no", …)` gives the replies of the gate's model."""
 
     def answering(*answers):
         price_once(SMALL)

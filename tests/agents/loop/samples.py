@@ -1,4 +1,4 @@
-"""Skills for loops: one that acts, one that reads a price, one that cannot read it."""
+"""Skills for loops: one with side effects, one that reads a price, one that fails to."""
 
 from agents.enums import Level
 from agents.skills.skill import skill

@@ -1,4 +1,4 @@
-"""Alerts: on top of the next turn, kept until one ended well, and what they wake."""
+"""Alerts: shown first in the next turn, pending until one is completed, and when they wake a loop."""
 
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from agents.roster.loops import loop_stop
 from agents.text.blocks import parse_blocks
 from agents.triggers.events import EventIn, event_receive
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, prompt, sleeps
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +63,7 @@ def test_alert_that_comes_during_a_turn_is_not_cleared_by_it(loop):
     assert pending() == ["late"]
 
 
-def test_alert_that_is_waited_for_ends_the_sleep_at_once_and_no_other_does(loop, time):
+def test_only_a_named_alert_ends_the_sleep(loop, time):
     with script(sleeps(600, wake=["anomaly"])):
         loop.task()
     time.shift(timedelta(seconds=2))
@@ -75,13 +75,13 @@ def test_alert_that_is_waited_for_ends_the_sleep_at_once_and_no_other_does(loop,
     assert [(event.data["name"], event.data["woken"]) for event in pushed] == [("weather", False), ("anomaly", True)]
 
 
-def test_alert_that_came_while_it_lay_down_keeps_it_awake(loop):
+def test_alert_that_arrives_as_it_goes_to_sleep_keeps_it_awake(loop):
     with script(sleeps(600, wake=["anomaly"], before_reply=lambda: loop.alert("anomaly")), sleeps(600)):
         assert loop.task() == Status.QUEUED
         assert loop.task() == Status.SLEEPING
 
 
-def test_named_event_wakes_too(loop):
+def test_named_event_ends_the_sleep(loop):
     with script(sleeps(600, wake=["market_open"])):
         loop.task()
     owner = loop.session.owner
@@ -101,7 +101,7 @@ def happens(loop, name, title=""):
     event_receive(owner=loop.session.owner, event=EventIn(event_type=name, title=title), now=clock())
 
 
-def test_named_event_that_comes_during_the_turn_ends_the_sleep_at_once(loop):
+def test_named_event_during_the_turn_ends_the_next_sleep(loop):
     def before():
         happens(loop, "market_open", "It opens.")
         happens(loop, "market_close", "It is closed.")
@@ -115,7 +115,7 @@ def test_named_event_that_comes_during_the_turn_ends_the_sleep_at_once(loop):
     assert "It is closed." not in prompt(model.requests[1])
 
 
-def test_event_is_forgotten_when_the_agent_lies_down_without_naming_it(loop):
+def test_event_is_dropped_when_the_agent_sleeps_without_naming_it(loop):
     with script(sleeps(600, before_reply=lambda: happens(loop, "market_open")), sleeps(600, wake=["market_open"])):
         loop.task()
         assert "heard" not in loop.row.metadata
@@ -126,7 +126,7 @@ def test_event_is_forgotten_when_the_agent_lies_down_without_naming_it(loop):
     assert pending() == []
 
 
-def test_named_event_that_comes_between_two_turns_ends_the_sleep_at_once(loop):
+def test_named_event_between_two_turns_ends_the_next_sleep(loop):
     with script(GO_ON, GO_ON, sleeps(600, wake=["market_open"]), sleeps(600)) as model:
         assert loop.task() == Status.QUEUED
         happens(loop, "market_open", "It is open.")
@@ -137,14 +137,14 @@ def test_named_event_that_comes_between_two_turns_ends_the_sleep_at_once(loop):
     assert pending() == []
 
 
-def test_named_event_that_comes_before_the_first_turn_is_heard(loop):
+def test_named_event_before_the_first_turn_is_kept(loop):
     happens(loop, "market_open")
     with script(sleeps(600, wake=["market_open"])):
         assert loop.task() == Status.QUEUED
     assert pending() == ["market_open"]
 
 
-def test_event_that_comes_during_a_turn_that_fails_or_in_the_pause_after_it_is_heard_by_the_next(loop):
+def test_event_during_or_after_a_failed_turn_reaches_the_next(loop):
     down = Step(error=ProviderError("no", fault=Fault.AUTH, contacted=True), before_reply=lambda: happens(loop, "one"))
     with script(down, sleeps(600, wake=["one", "two"])):
         assert loop.task() == Status.SLEEPING
@@ -155,7 +155,7 @@ def test_event_that_comes_during_a_turn_that_fails_or_in_the_pause_after_it_is_h
 
 
 @pytest.mark.parametrize("when", ["during the turn", "in the pause"])
-def test_named_event_ends_no_pause_of_a_guardrail_and_is_shown_after_it(agent, drive, when):
+def test_named_event_is_shown_after_a_guardrail_pause(agent, drive, when):
     loop = drive(agent("autonomy: {enabled: true, token_budget_per_hour: 20}"))
     before = (lambda: happens(loop, "market_open")) if when == "during the turn" else None
     with script(sleeps(60, wake=["market_open"], before_reply=before), sleeps(600)) as model:
@@ -169,7 +169,7 @@ def test_named_event_ends_no_pause_of_a_guardrail_and_is_shown_after_it(agent, d
     assert "market_open" in prompt(model.requests[1])
 
 
-def test_event_that_comes_while_a_turn_is_interrupted_is_heard_at_its_end(loop):
+def test_event_during_an_interrupted_turn_is_kept_until_its_end(loop):
     busy = Step(error=ProviderError("busy", fault=Fault.RATE_LIMITED, contacted=True, retry_after=60))
     with script(busy, sleeps(600, wake=["market_open"])):
         assert loop.task() == Status.SLEEPING
@@ -180,7 +180,7 @@ def test_event_that_comes_while_a_turn_is_interrupted_is_heard_at_its_end(loop):
     assert pending() == ["market_open"]
 
 
-def test_loop_that_is_stopped_in_its_turn_keeps_nothing_of_what_it_heard(loop):
+def test_loop_stopped_during_a_turn_drops_kept_events(loop):
     def before():
         happens(loop, "market_open")
         loop_stop(agent=loop.session.agent, by=None, now=clock())
@@ -191,7 +191,7 @@ def test_loop_that_is_stopped_in_its_turn_keeps_nothing_of_what_it_heard(loop):
     assert pending() == []
 
 
-def test_named_event_that_comes_between_waking_and_the_turn_is_shown_in_it(loop):
+def test_named_event_between_waking_and_turn_is_shown(loop):
     with script(sleeps(600, wake=["market_open"]), sleeps(600)) as model:
         loop.task()
         loop.sleep_out()
@@ -200,7 +200,7 @@ def test_named_event_that_comes_between_waking_and_the_turn_is_shown_in_it(loop)
     assert "It is open." in prompt(model.requests[1])
 
 
-def test_events_heard_during_a_turn_are_bounded_and_the_latest_stay(loop, monkeypatch):
+def test_events_kept_during_a_turn_are_limited_to_the_latest(loop, monkeypatch):
     monkeypatch.setattr(turns, "MOST_HEARD", 2)
 
     def before():
@@ -213,14 +213,14 @@ def test_events_heard_during_a_turn_are_bounded_and_the_latest_stay(loop, monkey
     assert pending() == ["three"]
 
 
-def test_an_event_cannot_pass_for_a_chat(loop):
+def test_event_cannot_pass_for_a_chat(loop):
     with script(sleeps(600)):
         loop.task()
     event_receive(owner=loop.session.owner, event=EventIn(event_type="chat_message", title="Hello."), now=clock())
     assert loop.row.status == Status.SLEEPING
 
 
-def test_one_happening_is_told_once(loop):
+def test_same_dedupe_key_alerts_once(loop):
     assert loop.alert("anomaly", dedupe="reading:7") is not None
     assert loop.alert("anomaly", dedupe="reading:7") is None
     assert loop.alert("anomaly", dedupe="reading:8") is not None
@@ -232,14 +232,14 @@ def test_alerts_are_bounded(loop, monkeypatch):
     assert [loop.alert("tick") is not None for _ in range(5)] == [True] * 3 + [False] * 2
 
 
-def test_alerts_that_are_dropped_are_counted_and_told_of_once_above_all_others(loop, monkeypatch):
+def test_dropped_alerts_are_counted_in_one_alert_on_top(loop, monkeypatch):
     monkeypatch.setattr(alerts, "MOST_PENDING", 3)
     for number in range(6):
         loop.alert(f"tick{number}")
     shown = alerts.alerts_pending(loop.session)
 
     assert [alert.name for alert in shown] == ["alerts_dropped", "tick0", "tick1", "tick2"]
-    assert shown[0].text == "3 alerts of this run were dropped, because 3 waited to be seen. The last was tick5."
+    assert shown[0].text == "3 alerts of this run were dropped because 3 were pending. The last was tick5."
     assert alerts_dropped(loop.row) == 3
     assert len(loop.events(EventKind.NOTIFICATION_PUSHED)) == 4
     alerts.alerts_clear(loop.session, [alert.pk for alert in shown], clock())
@@ -249,7 +249,7 @@ def test_alerts_that_are_dropped_are_counted_and_told_of_once_above_all_others(l
     assert "4 alerts" in alerts.alerts_pending(loop.session)[0].text
 
 
-def test_alert_that_is_dropped_wakes_all_the_same(loop, monkeypatch):
+def test_dropped_alert_still_wakes_the_loop(loop, monkeypatch):
     with script(sleeps(600, wake=["anomaly"])):
         loop.task()
     monkeypatch.setattr(alerts, "MOST_PENDING", 1)
@@ -260,7 +260,7 @@ def test_alert_that_is_dropped_wakes_all_the_same(loop, monkeypatch):
     assert loop.row.status == Status.QUEUED
 
 
-def test_loop_that_is_over_has_no_alerts(loop):
+def test_ended_loop_takes_no_alerts(loop):
     with script(SHUT_DOWN):
         loop.task()
     assert loop.alert("late") is None

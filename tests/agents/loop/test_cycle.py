@@ -1,4 +1,4 @@
-"""A turn of a loop: its ten steps, what is kept of it, and how it goes on after a crash."""
+"""A turn of a loop: its ten steps, what is stored, and how it resumes after a crash."""
 
 import pytest
 
@@ -11,29 +11,29 @@ from agents.sessions.leases import lost_again
 from agents.types import Asleep, SliceOver
 from tests.agents.conftest import script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
 STEPS = [
-    "before_turn",
+    "check_before_turn",
     "hot_snapshot",  # 1
     "alerts_pending",  # 2
     "gate",  # 3
     "refresh",  # 4
-    "view_of",  # 5
+    "render",  # 5
     "run_agent_turn",  # 6
     "read_yield",  # 7
     "turn_close",  # 8
-    "acted_on",  # 9
-    "restrained",  # 10
+    "next_move",  # 9
+    "apply_guardrails",  # 10
 ]
 PRESS = ("press", {"button": "a"})
 
 
 @pytest.fixture
 def trace(monkeypatch):
-    """The steps of a turn in the order in which they are taken."""
+    """Record the steps of a turn in their order."""
     taken = []
 
     def noting(name, step):
@@ -73,7 +73,7 @@ def test_each_turn_is_one_task_and_a_pause_holds_no_worker(agent, drive):
     assert len(loop.turns()) == 2
 
 
-def test_turn_is_told_of_with_what_it_saw_did_and_decided(agent, drive):
+def test_turn_events_report_what_it_saw_did_and_decided(agent, drive):
     loop = drive(agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}"))
     loop.see("cash", 5)
     loop.alert("anomaly")
@@ -90,7 +90,7 @@ def test_turn_is_told_of_with_what_it_saw_did_and_decided(agent, drive):
     assert turn.cost_usd == loop.row.cost_total_usd > 0
 
 
-def test_later_turns_know_what_was_said_and_done_before(agent, drive):
+def test_later_turns_see_earlier_messages_and_results(agent, drive):
     loop = drive(agent("instructions: Watch the till.\nautonomy: {enabled: true}"))
     with script(says(PRESS, text="I press."), Step("All calm."), sleeps(5)) as model:
         loop.task()
@@ -112,7 +112,7 @@ def test_only_whole_turns_are_remembered(agent, drive, monkeypatch):
     assert said == ["Three."], "of the second turn the beginning would be missing"
 
 
-def test_turn_that_failed_is_remembered_with_its_open_calls_closed(agent, drive, monkeypatch):
+def test_failed_turn_is_remembered_with_its_open_calls_closed(agent, drive, monkeypatch):
     loop = drive(agent())
     with script(says(PRESS, ("echo", {"text": "x"})), GO_ON) as model:
         monkeypatch.setattr("agents.engine.loop.SkillExecutor", lambda *_, **__: 1 / 0)
@@ -129,11 +129,11 @@ def test_turn_that_failed_is_remembered_with_its_open_calls_closed(agent, drive,
 
 
 class Crash(BaseException):
-    """The worker is gone."""
+    """The worker process died."""
 
 
 def crash_once(monkeypatch, place):
-    """The worker dies the first time that it comes to this place."""
+    """Crash the worker the first time that it calls this function."""
     module, _, name = place.rpartition(".")
     step = getattr(__import__(module, fromlist=[name]), name)
 
@@ -153,10 +153,10 @@ def crash_once(monkeypatch, place):
         "agents.engine.loop.read_reply",
         "agents.engine.loop.SkillExecutor",
         "agents.loop.cycle.read_yield",
-        "agents.loop.cycle.memory_settle",
+        "agents.loop.cycle.turn_settle",
     ],
 )
-def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, drive, time, monkeypatch, place):
+def test_crashed_turn_resumes_without_a_second_effect_or_charge(agent, drive, time, monkeypatch, place):
     loop = drive(agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}"))
     loop.alert("anomaly")
     crash_once(monkeypatch, place)
@@ -175,7 +175,7 @@ def test_turn_goes_on_where_it_was_and_nothing_is_done_or_paid_twice(agent, driv
     assert not loop.session.alerts.pending().exists()
 
 
-def test_turn_that_takes_longer_than_a_slice_goes_on_in_the_next(agent, drive, time):
+def test_turn_longer_than_a_slice_continues_in_the_next(agent, drive, time):
     loop = drive(agent())
     slow = says(("look", {"place": "far"}), before_reply=lambda: time.shift(61))
     with script(slow, sleeps(5)) as model:
@@ -187,8 +187,8 @@ def test_turn_that_takes_longer_than_a_slice_goes_on_in_the_next(agent, drive, t
     assert [turn.number for turn in loop.turns()] == [1]
 
 
-def test_ends_are_what_the_runner_knows(agent, drive):
-    """An engine says how a slice ended, and the runner writes it down: so it can be driven without a queue."""
+def test_engine_returns_the_ends_that_the_runner_knows(agent, drive):
+    """The engine returns how a slice ended, so it can be driven without a queue."""
     loop = drive(agent())
     loop.session.status = Status.RUNNING
     loop.session.save()

@@ -1,4 +1,4 @@
-"""Loops through simulated days: hours, clocks that are set, budgets, the gate, and new days."""
+"""Loops through simulated days: active hours, clock changes, budgets, the gate, and renewals."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -14,7 +14,7 @@ from agents.roster.loops import loop_stop, loops_renew
 from agents.types import Usage
 from tests.agents.conftest import script
 from tests.agents.loop.conftest import Driven
-from tests.agents.loop.saying import GO_ON, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ DAILY = "autonomy: {enabled: true, renew: daily}"
 
 
 def through(loop, until):
-    """Runs the loop, and those that follow it, as workers and the ticker would."""
+    """Run the loop, and those that follow it, as workers and the ticker would."""
     agent_id = loop.session.agent_id
     while True:
         row = loop.until(until)
@@ -36,7 +36,7 @@ def through(loop, until):
         loop = Driven(loop_current(agent_id), loop.time)
 
 
-def test_a_day_with_hours_in_a_zone_whose_clocks_are_set(agent, drive, time):
+def test_active_hours_over_a_day_with_a_clock_change(agent, drive, time):
     time.move_to(datetime(2026, 3, 28, 20, tzinfo=UTC))  # the day before Berlin's clocks are set forward
     text = 'zone: Europe/Berlin\nautonomy: {enabled: true, active_hours: {start: "08:00", end: "22:00"}}'
     loop = drive(agent(text))
@@ -75,7 +75,7 @@ def test_a_day_with_a_gate(agent, drive, small, time):
     assert first.saved_usd + second.saved_usd >= 22 * loop.turns()[0].cost_usd
 
 
-def test_hourly_budget_holds_hour_after_hour_and_over_midnight(agent, drive, time):
+def test_hourly_token_budget_holds_each_hour_and_over_midnight(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 21, tzinfo=UTC))
     loop = drive(agent("autonomy: {enabled: true, token_budget_per_hour: 100, max_consecutive_turns: 1000}"))
     with script(says(("yield", {"mode": "continue"}), usage=Usage(90, 10))):
@@ -86,10 +86,10 @@ def test_hourly_budget_holds_hour_after_hour_and_over_midnight(agent, drive, tim
     assert by_hour == dict.fromkeys([21, 22, 23, 0, 1, 2], 100)
 
 
-# --- New days ---
+# --- Renewals ---
 
 
-def test_a_new_day_begins_a_new_session_with_a_full_cap(agent, drive, time):
+def test_new_day_starts_a_new_session_with_a_full_cap(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 22, tzinfo=UTC))
     first = drive(agent(DAILY + "\nhot_state: {fields: {cash: {type: number}}}"))
     first.see("cash", 5)
@@ -107,7 +107,7 @@ def test_a_new_day_begins_a_new_session_with_a_full_cap(agent, drive, time):
     assert loop.session == rows[2]
 
 
-def test_sleep_over_midnight_goes_on_and_alerts_are_not_lost(agent, drive, time):
+def test_sleep_over_midnight_continues_with_pending_alerts(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 23, tzinfo=UTC))
     first = drive(agent(DAILY))
     with script(sleeps(4 * 3_600, wake=["anomaly"])) as model:
@@ -125,7 +125,7 @@ def test_sleep_over_midnight_goes_on_and_alerts_are_not_lost(agent, drive, time)
     assert second.row.status == Status.QUEUED
 
 
-def test_loop_that_has_spent_its_cap_begins_anew_the_next_day_and_not_before(agent, drive, time):
+def test_loop_at_its_cap_is_renewed_the_next_day(agent, drive, time):
     first = drive(agent("max_cost_usd: 0.006\n" + DAILY))
     with script(GO_ON):
         first.for_(hours=1)
@@ -139,7 +139,7 @@ def test_loop_that_has_spent_its_cap_begins_anew_the_next_day_and_not_before(age
 
 
 @pytest.mark.parametrize("how", ["stopped", "not daily", "switched off"])
-def test_nothing_is_renewed_that_nobody_wants(agent, drive, time, how):
+def test_stopped_or_disabled_loops_are_not_renewed(agent, drive, time, how):
     text = "autonomy: {enabled: true} # renew: never" if how == "not daily" else DAILY
     loop = drive(agent("max_cost_usd: 0.006\n" + text))
     if how == "stopped":
@@ -153,7 +153,7 @@ def test_nothing_is_renewed_that_nobody_wants(agent, drive, time, how):
     assert loops_renew(clock()) == 0
 
 
-def test_turn_that_waits_over_midnight_is_finished_before_the_new_day_s_loop(agent, drive, time, approver):
+def test_turn_waiting_over_midnight_finishes_before_the_renewal(agent, drive, time, approver):
     time.move_to(datetime(2026, 3, 16, 23, 59, tzinfo=UTC))
     loop = drive(agent("autonomy: {enabled: true, renew: daily, idle_timeout: 0}"))
     slow = says(("look", {"place": "far"}), before_reply=lambda: time.shift(3_600))

@@ -1,4 +1,4 @@
-"""The gate: what it asks, what it skips, what it saves; and that it opens when in doubt."""
+"""The gate: its request, what it skips and saves; and that it opens when in doubt."""
 
 import textwrap
 from decimal import Decimal
@@ -13,7 +13,7 @@ from agents.providers.scripted import Step
 from agents.text.blocks import parse_blocks
 from tests.agents.conftest import MODEL, script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, SMALL, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, SMALL, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True)
 
 @pytest.fixture
 def loop(agent, drive, small):
-    """One that has had a turn at RSI 31 and sleeps for 30 seconds; `small` answers no until it is told otherwise."""
+    """A loop that had a turn at RSI 31 and sleeps for 30 seconds."""
     loop = drive(agent(GATED))
     loop.see("rsi", 31)
     with script(sleeps(30, wake=["anomaly"])):
@@ -35,7 +35,7 @@ def loop(agent, drive, small):
 
 
 def wake(loop, *answers, small, reply=None):
-    """The next wake: how often the small and the main model were asked."""
+    """Run the next wake; return how often the small and the main model were asked."""
     loop.sleep_out() if loop.row.status == Status.SLEEPING else None
     with small(*answers or ["no"]) as gate, script(reply or sleeps(30)) as model:
         loop.task()
@@ -47,7 +47,7 @@ def ledger(loop):
     return day.asked, day.opened, day.unchanged, day.immaterial
 
 
-def test_nothing_changed_is_skipped_without_asking_anybody(loop, small):
+def test_unchanged_state_is_skipped_without_asking(loop, small):
     asked_before = InferenceLog.objects.count()
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 0)
@@ -129,22 +129,22 @@ def test_without_a_small_model_every_wake_is_a_turn(agent, drive):
     assert not GateDay.objects.exists()
 
 
-def test_gate_that_fails_opens(loop, small, caplog):
+def test_gate_opens_when_the_model_fails(loop, small, caplog):
     loop.see("rsi", 30)
     gate, model = wake(loop, DOWN, small=small)
     assert (len(gate.requests), len(model.requests)) == (1, 1)
-    assert "opens, for it got no answer" in caplog.text
+    assert "got no answer and opens" in caplog.text
 
 
-def test_gate_with_a_fault_opens(loop, small, monkeypatch, caplog):
+def test_gate_opens_on_an_internal_error(loop, small, monkeypatch, caplog):
     monkeypatch.setattr("agents.loop.gate.changes_from", lambda *_: 1 / 0)
     gate, model = wake(loop, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
-    assert "opens, for it failed" in caplog.text
+    assert "failed and opens" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["unpriced", "suspended"])
-def test_gate_whose_model_may_not_be_asked_opens(agent, drive, small, how):
+def test_gate_opens_when_the_model_cannot_be_asked(agent, drive, small, how):
     loop = drive(agent(GATED))
     loop.see("rsi", 31)
     with script(sleeps(30)) as model:
@@ -158,7 +158,7 @@ def test_gate_whose_model_may_not_be_asked_opens(agent, drive, small, how):
     assert len(model.requests) == 2
 
 
-def test_cap_that_is_reached_at_the_gate_ends_the_loop(agent, drive, small):
+def test_cost_cap_reached_at_the_gate_ends_the_loop(agent, drive, small):
     loop = drive(agent(f"max_cost_usd: 0.006\n{textwrap.dedent(GATED)}"))
     with small("no"), script(sleeps(30)):
         loop.task()
@@ -168,7 +168,7 @@ def test_cap_that_is_reached_at_the_gate_ends_the_loop(agent, drive, small):
     assert loop.row.terminal_reason == TerminalReason.COST_CAP_REACHED
 
 
-def test_turn_after_one_that_failed_or_was_cut_is_not_gated(agent, drive, small):
+def test_turn_after_a_failed_or_cut_one_is_not_gated(agent, drive, small):
     loop = drive(agent(GATED.replace("true,", "true, max_tool_rounds: 1,")))
     rounds = says(("look", {"place": "a"}))
     with small("no") as gate, script(sleeps(30), DOWN, rounds, sleeps(30)) as model:
@@ -181,7 +181,7 @@ def test_turn_after_one_that_failed_or_was_cut_is_not_gated(agent, drive, small)
     assert (len(gate.requests), len(model.requests)) == (0, 4)
 
 
-def test_ledger_tells_what_was_spared(loop, small):
+def test_daily_totals_count_what_the_gate_saved(loop, small):
     wake(loop, small=small)
     loop.see("rsi", 30)
     wake(loop, "no", small=small)
@@ -199,12 +199,12 @@ def test_ledger_tells_what_was_spared(loop, small):
     assert loop.row.tool_calls.filter(model=MODEL).count() == 2
 
 
-# --- What it cannot see ---
+# --- Changes that are hard to show ---
 
 
 @pytest.fixture
 def long_one(agent, drive):
-    """One that has seen a value which is far longer than what is shown of it."""
+    """A loop that has seen a value far longer than what is shown of it."""
     loop = drive(agent(GATED.replace("rsi: {type: number}", "rsi: {type: object}")))
     loop.see("rsi", LONG)
     with script(sleeps(30)):
@@ -215,7 +215,7 @@ def long_one(agent, drive):
 LONG = {f"a{number:03}": 1 for number in range(60)}
 
 
-def test_change_behind_what_is_shown_is_shown(long_one, small):
+def test_change_beyond_the_cut_is_shown(long_one, small):
     long_one.see("rsi", {**LONG, "zzz": "MARGIN CALL"})
     gate, model = wake(long_one, small=small)
     [request] = gate.requests
@@ -225,14 +225,14 @@ def test_change_behind_what_is_shown_is_shown(long_one, small):
     assert len(model.requests) == 0
 
 
-def test_change_that_cannot_be_shown_opens(long_one, small):
+def test_change_that_cannot_be_shown_opens_the_gate(long_one, small):
     for word in ("MARGIN", "CALL"):
         long_one.see("rsi", {**LONG, "zzz": word})
     gate, model = wake(long_one, small=small)
     assert (len(gate.requests), len(model.requests)) == (0, 1)
 
 
-def test_more_changes_than_fit_the_question_open(agent, drive, small):
+def test_too_many_changes_open_the_gate(agent, drive, small):
     names = [f"f{number}" for number in range(20)]
     fields = ", ".join(f"{name}: {{type: string}}" for name in names)
     loop = drive(agent(GATED.replace("note: {type: string}", fields)))
@@ -250,7 +250,7 @@ def refreshed(agent, tool="read_price"):
     """)
 
 
-def test_field_that_only_a_refresh_fills_is_read_before_the_gate_judges_it(agent, drive, small):
+def test_field_filled_by_refresh_is_read_before_the_gate(agent, drive, small):
     loop = drive(refreshed(agent))
     with script(sleeps(30)) as model, small("yes") as gate:
         loop.task()
@@ -264,7 +264,7 @@ def test_field_that_only_a_refresh_fills_is_read_before_the_gate_judges_it(agent
     assert "price: 99" in prompt(model.requests[1])
 
 
-def test_field_that_cannot_be_read_anew_counts_as_what_it_was(agent, drive, small):
+def test_field_that_cannot_be_refreshed_counts_as_unchanged(agent, drive, small):
     loop = drive(refreshed(agent, tool="not_there"))
     with script(sleeps(30)) as model, small("yes") as gate:
         loop.task()

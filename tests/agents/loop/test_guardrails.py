@@ -1,14 +1,16 @@
-"""The guardrails of loops: each holds, tells of itself with its numbers, and cannot be reached by the agent."""
+"""The guardrails of loops: each one holds, reports its numbers, and is out of the agent's reach."""
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
-from agents.loop.pacing import ActionRate, Pace
+from agents.loop.guardrails import ActionRate
+from agents.loop.pacing import Pace
 from agents.models import Agent, Budget, Installation, Message, Profile, ToolCall
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
@@ -19,7 +21,7 @@ from agents.types import Usage
 from audit.models import AuditEvent
 from tests.agents.conftest import script
 from tests.agents.loop import samples
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -39,7 +41,7 @@ def presses(*buttons, **more):
 # --- Consecutive turns ---
 
 
-def test_so_many_turns_without_a_sleep_force_one(agent, drive):
+def test_too_many_turns_without_a_sleep_force_one(agent, drive):
     loop = drive(agent(autonomous(max_consecutive_turns=3)))
     with script(GO_ON):
         assert [loop.task() for _ in range(3)] == [Status.QUEUED, Status.QUEUED, Status.SLEEPING]
@@ -49,7 +51,7 @@ def test_so_many_turns_without_a_sleep_force_one(agent, drive):
     assert loop.row.metadata["loop"]["consecutive"] == 0
 
 
-def test_no_alert_ends_a_sleep_that_the_agent_did_not_choose(agent, drive):
+def test_no_alert_ends_a_forced_sleep(agent, drive):
     loop = drive(agent(autonomous(max_consecutive_turns=1)))
     with script(GO_ON):
         loop.task()
@@ -65,7 +67,7 @@ def test_no_alert_ends_a_sleep_that_the_agent_did_not_choose(agent, drive):
         ({"active_hours": '{start: "10:00", end: "11:00"}'}, None, datetime(2026, 3, 16, 10, tzinfo=UTC)),
     ],
 )
-def test_chat_is_answered_in_a_pause_of_a_guardrail_and_does_not_end_it(agent, drive, limits, reply, until):
+def test_chat_is_answered_in_a_guardrail_pause_without_ending_it(agent, drive, limits, reply, until):
     loop = drive(agent(autonomous(**limits)))
     with script(*filter(None, [reply]), Step("Hi."), sleeps(600)) as model:
         assert loop.task() == Status.SLEEPING
@@ -77,17 +79,17 @@ def test_chat_is_answered_in_a_pause_of_a_guardrail_and_does_not_end_it(agent, d
     assert "! chat_message (chat)" in prompt(model.requests[-1])
 
 
-# --- Tokens of an hour ---
+# --- Tokens per hour ---
 
 
-def test_no_limit_of_tokens_pauses_nothing(agent, drive):
+def test_token_budget_of_zero_never_pauses(agent, drive):
     loop = drive(agent(autonomous(token_budget_per_hour=0)))
     with script(says(("yield", {"mode": "continue"}), usage=BIG)):
         assert [loop.task() for _ in range(3)] == [Status.QUEUED] * 3
     assert loop.guardrails() == []
 
 
-def test_hour_s_tokens_pause_the_loop_until_the_next_hour(agent, drive, time):
+def test_spent_token_budget_pauses_the_loop_until_the_next_hour(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 10, 20, tzinfo=UTC))
     loop = drive(agent(autonomous(token_budget_per_hour=1_000)))
     with script(says(("yield", {"mode": "sleep", "sleep": 10}), usage=BIG), sleeps(10)) as model:
@@ -130,7 +132,7 @@ def test_tokens_of_the_hour_before_do_not_count(agent, drive, time):
     assert loop.guardrails() == ["token_budget_per_hour"]
 
 
-# --- Actions in a minute ---
+# --- Actions per minute ---
 
 
 def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
@@ -138,7 +140,7 @@ def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
     with script(presses("a", "b", "c"), sleeps(5)) as model:
         loop.task()
     assert samples.pressed == ["a", "b"]
-    assert "2 actions were begun in the last minute, and 2 are allowed" in prompt(model.requests[1])
+    assert "2 actions were started in the last minute, and 2 are allowed" in prompt(model.requests[1])
     [told] = loop.events(EventKind.GUARDRAIL_TRIGGERED)
     assert told.data == {"guardrail": "max_actions_per_minute", "actions": 2, "limit": 2, "skill": "press"}
     refused = AuditEvent.objects.filter(chain=loop.session.chain, details__outcome=Outcome.RATE_LIMITED)
@@ -146,7 +148,7 @@ def test_action_beyond_the_limit_is_not_run_and_the_model_is_told(agent, drive):
     assert SkillCount.objects.get(skill="press").used == 2
 
 
-def test_calls_of_a_group_count_before_any_of_them_is_made_and_reading_is_free(agent, drive):
+def test_grouped_calls_count_before_they_run_and_reads_are_free(agent, drive):
     loop = drive(agent())
     loop.session.status = Status.RUNNING
     loop.session.save()
@@ -159,7 +161,7 @@ def test_calls_of_a_group_count_before_any_of_them_is_made_and_reading_is_free(a
     assert rate.refused == 1
 
 
-def test_window_slides_over_turns(agent, drive, time):
+def test_action_window_slides_over_turns(agent, drive, time):
     loop = drive(agent(autonomous(max_actions_per_minute=2)))
     at = [(0, "a"), (30, "b"), (40, "c"), (61, "d"), (62, "e"), (91, "f")]
     begun = clock()
@@ -170,7 +172,7 @@ def test_window_slides_over_turns(agent, drive, time):
     assert samples.pressed == ["a", "b", "d", "f"]
 
 
-def test_turn_that_hits_the_limit_three_times_is_slept_on_until_the_window_frees(agent, drive, time):
+def test_three_refused_actions_force_a_sleep_until_the_window_frees(agent, drive, time):
     loop = drive(agent(autonomous(max_actions_per_minute=1)))
     began = clock()
     with script(presses("a"), GO_ON):
@@ -190,7 +192,7 @@ def idling(time, seconds):
     return says(*looks, before_reply=lambda: time.shift(seconds))
 
 
-def test_awake_and_doing_nothing_for_too_long_ends_the_loop(agent, drive, time):
+def test_idle_timeout_ends_the_loop(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
     with script(*(idling(time, 200 + number) for number in range(5))):
         row = loop.for_(hours=1)
@@ -200,7 +202,7 @@ def test_awake_and_doing_nothing_for_too_long_ends_the_loop(agent, drive, time):
     assert told.data == {"guardrail": "idle_timeout", "idle_seconds": 603, "limit": 600}
 
 
-def test_limit_that_was_lowered_meanwhile_holds_before_the_next_turn(agent, drive, time):
+def test_lowered_idle_limit_applies_before_the_next_turn(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
     with script(idling(time, 200)) as model:
         loop.task()
@@ -209,7 +211,7 @@ def test_limit_that_was_lowered_meanwhile_holds_before_the_next_turn(agent, driv
     assert (len(model.requests), loop.guardrails()) == (1, ["idle_timeout"])
 
 
-def test_an_action_makes_the_time_begin_anew(agent, drive, time):
+def test_action_resets_the_idle_time(agent, drive, time):
     loop = drive(agent(autonomous(idle_timeout=600)))
     acting = presses("a", before_reply=lambda: time.shift(400))
     with script(idling(time, 400), acting, GO_ON, idling(time, 401), sleeps(5)):  # the second turn takes two slices
@@ -237,7 +239,7 @@ def test_watchdog_leaves_sleeping_and_waiting_loops_alone(agent, drive, approver
 # --- Active hours ---
 
 
-def test_outside_its_hours_the_loop_sleeps_to_the_next_start(agent, drive, time):
+def test_loop_sleeps_outside_its_active_hours(agent, drive, time):
     time.move_to(datetime(2026, 3, 16, 22, 59, tzinfo=UTC))
     loop = drive(agent(autonomous(active_hours='{start: "08:00", end: "23:00"}')))
     with script(sleeps(60)) as model:
@@ -251,7 +253,7 @@ def test_outside_its_hours_the_loop_sleeps_to_the_next_start(agent, drive, time)
     assert (told.data["start"], told.data["end"], told.data["until"]) == ("08:00", "23:00", "2026-03-17T08:00:00+00:00")
 
 
-# --- People ---
+# --- Owner and agent ---
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_outside_its_hours_the_loop_sleeps_to_the_next_start(agent, drive, time)
     ],
     ids=["opted out", "switched off", "not autonomous any more"],
 )
-def test_loop_ends_before_its_next_turn_when_nobody_wants_it(agent, drive, change, reason):
+def test_loop_ends_before_its_next_turn_when_it_may_not_run(agent, drive, change, reason):
     loop = drive(agent())
     change(loop.session.agent)
     with script(GO_ON) as model:
@@ -274,7 +276,7 @@ def test_loop_ends_before_its_next_turn_when_nobody_wants_it(agent, drive, chang
 # --- Money ---
 
 
-def test_shared_budget_that_is_used_up_is_slept_out(agent, drive):
+def test_spent_shared_budget_makes_the_loop_sleep_until_reset(agent, drive):
     loop = drive(agent())
     loop.alert("anomaly")
     Installation.objects.update(max_cost_per_day_usd=Decimal("0.006"))
@@ -291,7 +293,7 @@ def test_shared_budget_that_is_used_up_is_slept_out(agent, drive):
         assert loop.task() == Status.SLEEPING
 
 
-def test_its_own_cap_ends_the_loop(agent, drive):
+def test_own_cost_cap_ends_the_loop(agent, drive):
     loop = drive(agent("max_cost_usd: 0.006\n" + autonomous()))
     with script(GO_ON):
         row = loop.for_(hours=1)
@@ -305,7 +307,7 @@ def test_its_own_cap_ends_the_loop(agent, drive):
 DOWN = Step(error=ProviderError("no such key", fault=Fault.AUTH, contacted=True))
 
 
-def test_turns_that_fail_are_tried_again_and_five_in_a_row_end_the_loop(agent, drive):
+def test_failed_turns_are_retried_and_five_in_a_row_end_the_loop(agent, drive):
     loop = drive(agent())
     pauses = []
     with script(DOWN):
@@ -317,7 +319,7 @@ def test_turns_that_fail_are_tried_again_and_five_in_a_row_end_the_loop(agent, d
     assert {turn.state for turn in loop.turns()} == {"failed"}
 
 
-def test_turn_that_goes_well_forgives_the_errors_before_it(agent, drive):
+def test_completed_turn_resets_the_error_count(agent, drive):
     loop = drive(agent())
     with script(*[DOWN] * 4, GO_ON, DOWN, sleeps(99)):
         loop.for_(seconds=80)
@@ -325,7 +327,7 @@ def test_turn_that_goes_well_forgives_the_errors_before_it(agent, drive):
     assert [turn.state for turn in loop.turns()] == ["failed"] * 4 + ["done", "failed", "done"]
 
 
-def test_fault_of_ours_in_a_turn_does_not_end_the_loop(agent, drive, monkeypatch):
+def test_internal_error_in_a_turn_does_not_end_the_loop(agent, drive, monkeypatch):
     loop = drive(agent())
     monkeypatch.setattr("agents.loop.cycle.history_of", lambda *_: 1 / 0)
     with script(sleeps(60)):

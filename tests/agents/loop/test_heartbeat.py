@@ -1,4 +1,4 @@
-"""Heartbeats: a fixed prompt every so often, within the hours, whatever becomes of one of them."""
+"""Heartbeats: a fixed prompt at intervals within the active hours, also after one has failed."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
 from tests.agents.conftest import script
-from tests.agents.loop.saying import prompt, says
+from tests.agents.loop.scripted_replies import prompt, says
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ def start(agent):
 
 
 def beat(time):
-    """The beat that is due next, run; its row then."""
+    """Run the next beat, and return its row."""
     due = AgentSession.objects.filter(mode=Mode.HEARTBEAT, status=Status.SLEEPING).order_by("next_wake_at").first()
     time.move_to(due.next_wake_at)
     sleepers_wake(clock())
@@ -35,7 +35,7 @@ def beat(time):
     return due
 
 
-def test_beats_come_at_their_interval_each_in_a_session_of_its_own(agent, time):
+def test_beats_run_at_their_interval_each_in_its_own_session(agent, time):
     watcher = agent(BEATS)
     assert start(watcher) == start(watcher)
     with script(Step("Nothing new.")) as model:
@@ -51,7 +51,7 @@ def test_beats_come_at_their_interval_each_in_a_session_of_its_own(agent, time):
     assert "yield" not in {tool["function"]["name"] for tool in model.requests[0].tools}
 
 
-def test_beats_stay_within_the_hours(agent, time):
+def test_beats_run_only_within_active_hours(agent, time):
     time.move_to(datetime(2026, 3, 16, 22, 45, tzinfo=UTC))
     watcher = agent(f'{BEATS}\nautonomy: {{active_hours: {{start: "08:00", end: "23:00"}}}}')
     assert start(watcher).next_wake_at == datetime(2026, 3, 17, 8, tzinfo=UTC)
@@ -76,7 +76,7 @@ def test_rounds_of_calls_are_bounded(agent, time):
     )
 
 
-def test_beat_waits_while_the_one_before_is_under_way(agent, time, approver):
+def test_beat_waits_for_the_one_before(agent, time, approver):
     start(agent(BEATS))
     with script(says(("act", {"what": "it"})), Step("risky")):
         assert beat(time).status == Status.WAITING
@@ -94,7 +94,7 @@ def test_beat_waits_while_the_one_before_is_under_way(agent, time, approver):
     ],
     ids=["opted out", "switched off", "taken out of the definition"],
 )
-def test_beats_end_when_nobody_wants_them(agent, time, change, reason):
+def test_beats_end_when_the_agent_may_not_run(agent, time, change, reason):
     watcher = agent(BEATS)
     start(watcher)
     change(watcher)
@@ -104,7 +104,7 @@ def test_beats_end_when_nobody_wants_them(agent, time, change, reason):
     assert AgentSession.objects.filter(status=Status.SLEEPING).count() == 0
 
 
-def test_stopped_there_are_no_more(agent, time):
+def test_stopped_heartbeat_has_no_more_beats(agent, time):
     watcher = agent(BEATS)
     start(watcher)
     with script(Step("Hi")):

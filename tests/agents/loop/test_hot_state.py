@@ -1,4 +1,4 @@
-"""Hot state: typed, bounded, of one run; written by sensors, refreshes and the agent; shown every turn."""
+"""Hot state: typed, bounded, for one run; written by sensors, refreshes and the agent; shown every turn."""
 
 import logging
 import textwrap
@@ -16,7 +16,7 @@ from agents.roster.loops import loop_restart
 from tests.agents.conftest import script
 from tests.agents.loop import samples
 from tests.agents.loop.conftest import Driven
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 
 pytestmark = pytest.mark.django_db
 
@@ -74,12 +74,12 @@ def test_types_are_checked(loop, name, good, bad):
     assert stored(loop, name).value == good
 
 
-def test_arrays_keep_their_newest(loop):
+def test_arrays_keep_their_newest_items(loop):
     loop.see("signals_log", list(range(25)))
     assert stored(loop, "signals_log").value == list(range(5, 25))
 
 
-def test_values_have_a_size(loop):
+def test_values_are_limited_in_size(loop):
     assert loop.see("positions", {"x": "y" * VALUE_BYTES}) is False
     assert loop.see("note", "y" * 10 * VALUE_BYTES) is True
     assert len(stored(loop, "note").value) < VALUE_BYTES
@@ -91,7 +91,7 @@ def test_secrets_are_masked_on_the_way_in(loop):
     assert secret not in stored(loop, "note").value
 
 
-def test_source_age_and_the_value_before_are_kept(loop, time):
+def test_source_age_and_previous_value_are_kept(loop, time):
     loop.see("cash", 31)
     time.shift(timedelta(seconds=5))
     loop.see("cash", 30)
@@ -102,7 +102,7 @@ def test_source_age_and_the_value_before_are_kept(loop, time):
     assert row.updated_at - row.changed_at == timedelta(seconds=5)
 
 
-def test_what_is_written_to_a_run_that_is_over_is_dropped(loop):
+def test_write_to_an_ended_run_is_dropped(loop):
     loop.see("cash", 1)
     with script(says(("yield", {"mode": "shutdown"}))):
         loop.task()
@@ -110,7 +110,7 @@ def test_what_is_written_to_a_run_that_is_over_is_dropped(loop):
     assert HotField.objects.get().value == 1
 
 
-def test_that_of_a_run_that_is_over_is_forgotten(agent, drive):
+def test_hot_state_of_an_ended_run_is_deleted(agent, drive):
     over, under_way = drive(agent(FIELDS)), drive(agent(FIELDS))
     over.see("cash", 1)
     under_way.see("cash", 2)
@@ -121,13 +121,13 @@ def test_that_of_a_run_that_is_over_is_forgotten(agent, drive):
 
 
 @pytest.mark.parametrize(("age", "stale"), [(30, False), (31, True)])
-def test_stale_is_older_than_its_time_to_live(loop, time, age, stale):
+def test_field_older_than_its_ttl_is_stale(loop, time, age, stale):
     loop.see("cash", 1)
     time.shift(timedelta(seconds=age))
     assert [view.stale for view in views(loop) if view.name == "cash"] == [stale]
 
 
-def test_never_loaded_is_stale_only_with_a_time_to_live(loop):
+def test_unloaded_field_is_stale_only_with_a_ttl(loop):
     assert {view.name: view.stale for view in views(loop)} == {
         "positions": True,
         "cash": True,
@@ -137,7 +137,7 @@ def test_never_loaded_is_stale_only_with_a_time_to_live(loop):
     }
 
 
-def test_diff_since_a_time_tells_old_and_new_of_what_was_written_after_it(loop, time):
+def test_diff_since_lists_old_and_new_values_written_after_a_time(loop, time):
     loop.see("cash", 31)
     loop.see("note", "calm")
     loop.see("armed", True)
@@ -152,7 +152,7 @@ def test_diff_since_a_time_tells_old_and_new_of_what_was_written_after_it(loop, 
     assert told(diff_since(views(loop), clock() - timedelta(seconds=1))) == [("cash", "30", "")]
 
 
-def test_changes_tell_old_and_new_and_forget_what_came_back(loop):
+def test_changes_show_old_and_new_and_skip_restored_values(loop):
     loop.see("cash", 31)
     loop.see("note", "calm")
     seen = hot_summary(views(loop))
@@ -179,7 +179,7 @@ def test_every_field_is_in_the_prompt_each_turn_and_in_no_system_message(loop, t
     assert [message["role"] for message in second.messages if "Ignore" in message["content"]] == ["user"]
 
 
-def test_what_would_fill_the_window_is_cut_with_a_mark_and_the_turn_runs(agent, drive):
+def test_oversized_values_are_cut_with_a_mark_and_the_turn_runs(agent, drive):
     loop = drive(agent(f"loop: {{context_window: 4000}}\n{textwrap.dedent(FIELDS)}"))
     loop.see("note", "x" * 20_000)
     with script(sleeps(9)) as model:
@@ -189,7 +189,7 @@ def test_what_would_fill_the_window_is_cut_with_a_mark_and_the_turn_runs(agent, 
     assert 3_000 < len(shown) <= 4_000
 
 
-def test_what_lqops_says_itself_is_marked_as_internal(loop):
+def test_opening_messages_are_marked_as_internal(loop):
     with script(GO_ON):
         loop.task()
     entries = Message.objects.filter(session=loop.session).order_by("seq").values_list("role", "reason")
@@ -197,7 +197,7 @@ def test_what_lqops_says_itself_is_marked_as_internal(loop):
     assert list(entries) == opening + said
 
 
-def test_a_new_run_begins_with_nothing(loop, time):
+def test_new_run_starts_with_an_empty_hot_state(loop, time):
     loop.see("cash", 7)
     again = Driven(loop_restart(agent=loop.session.agent, by=None, now=clock()), time)
     with script(sleeps(9)) as model:
@@ -223,7 +223,7 @@ def test_the_agent_writes_its_declared_fields(loop):
     assert "does not fit" in put(loop.session, "cash", "lots").error
 
 
-# --- Read anew before a turn ---
+# --- Refreshed before a turn ---
 
 REFRESHED = """
     autonomy: {{enabled: true}}
@@ -240,7 +240,7 @@ def refreshing(agent, drive, tool, more=""):
     return loop
 
 
-def test_stale_field_is_read_anew_through_the_guard_before_the_model_is_asked(agent, drive, time):
+def test_stale_field_is_refreshed_through_the_guard_before_the_turn(agent, drive, time):
     loop = refreshing(agent, drive, "read_price", ", refresh_params: {symbol: AAPL}")
     with script(sleeps(20), sleeps(20), sleeps(20)) as model:
         loop.task()
@@ -270,7 +270,7 @@ def test_stale_field_is_read_anew_through_the_guard_before_the_model_is_asked(ag
     ],
     ids=["switched off", "fails", "missing", "has side effects", "wrong arguments", "needs a person"],
 )
-def test_field_that_is_not_read_anew_keeps_what_it_had_and_the_turn_runs(agent, drive, time, tool, more):
+def test_field_that_cannot_be_refreshed_keeps_its_value(agent, drive, time, tool, more):
     loop = refreshing(agent, drive, tool, more)
     loop.see("price", 7)
     time.shift(timedelta(seconds=40))

@@ -1,4 +1,4 @@
-"""Loops are started, stopped and begun anew: one at a time, by those who may."""
+"""Starting, stopping and restarting loops: one at a time, by those who may."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ from agents.sessions.halts import organisation_halt
 from agents.sessions.leases import lease_claim
 from audit.models import AuditEvent
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, sleeps
 from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +40,7 @@ def sensor():
     return make
 
 
-def test_started_twice_there_is_one_loop(agent, sensor):
+def test_starting_twice_gives_one_loop(agent, sensor):
     watcher = agent("max_cost_usd: 2\nautonomy: {enabled: true}")
     feed = sensor(watcher)
     first, second = start(watcher), start(watcher)
@@ -52,7 +52,7 @@ def test_started_twice_there_is_one_loop(agent, sensor):
     assert feed.wanted
 
 
-def test_stopped_nothing_is_left(agent, drive, sensor):
+def test_stop_ends_the_loop_and_its_sensors(agent, drive, sensor):
     watcher = agent("autonomy: {enabled: true}\nhot_state: {fields: {cash: {type: number}}}")
     feed = sensor(watcher)
     loop = drive(watcher)
@@ -68,7 +68,7 @@ def test_stopped_nothing_is_left(agent, drive, sensor):
     assert stop(watcher).requested == 0
 
 
-def test_loop_in_a_turn_is_told_to_stop_and_the_next_one_may_begin(agent, drive):
+def test_running_loop_is_halted_and_the_next_one_may_start(agent, drive):
     watcher = agent()
     first = drive(watcher)
     held = lease_claim(first.session.pk, owner="worker", now=clock())
@@ -83,12 +83,12 @@ def test_loop_in_a_turn_is_told_to_stop_and_the_next_one_may_begin(agent, drive)
 @pytest.mark.parametrize(
     ("text", "fields", "words"),
     [
-        ("", {}, "does not pace itself"),
-        ("autonomy: {enabled: false}", {}, "does not pace itself"),
+        ("", {}, "has no loop"),
+        ("autonomy: {enabled: false}", {}, "has no loop"),
         ("autonomy: {enabled: true}", {"enabled": False}, "switched off"),
     ],
 )
-def test_agent_that_does_not_pace_itself_has_no_loop(agent, text, fields, words):
+def test_agent_without_autonomy_has_no_loop(agent, text, fields, words):
     with pytest.raises(Invalid, match=words):
         start(agent(text, **fields))
     assert not AgentSession.objects.exists()
@@ -110,7 +110,7 @@ def test_strangers_find_nothing(agent):
     assert start(watcher, by=watcher.owner).owner == watcher.owner
 
 
-def test_who_started_and_stopped_it_is_on_record(agent, drive):
+def test_start_and_stop_are_in_the_audit_log(agent, drive):
     watcher = agent()
     session = start(watcher, by=watcher.owner)
     assert lease_claim(session.pk, owner="worker", now=clock())
@@ -122,7 +122,7 @@ def test_who_started_and_stopped_it_is_on_record(agent, drive):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_started_by_many_at_once_there_is_one_loop(agent):
+def test_concurrent_starts_give_one_loop(agent):
     watcher, together = agent(), Barrier(4)
 
     def begin(_):
@@ -146,7 +146,7 @@ def run(*words):
     return out.getvalue()
 
 
-def test_command_starts_tells_and_stops(agent):
+def test_command_starts_shows_and_stops(agent):
     watcher = agent("autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}", name="Watcher")
     told = json.loads(run("start", "Watcher", "--json"))
     assert (told["loop"]["status"], told["loop"]["turn"]) == ("queued", 0)
@@ -181,7 +181,7 @@ def test_command_says_how_the_last_loop_ended(agent, drive):
     [
         (["start", "Nobody"], "There is no agent 'Nobody'"),
         (["start", "Twin"], "Several agents are meant by 'Twin'"),
-        (["start", "Idle"], "does nothing by itself: its definition has neither"),
+        (["start", "Idle"], "has nothing to start: its definition has neither"),
         (["start", "Idle", "--user", "nobody"], "no active user"),
     ],
 )

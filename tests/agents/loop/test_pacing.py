@@ -1,4 +1,4 @@
-"""What a turn's end means for the pace: pure decisions."""
+"""The pace of a loop after a turn: pure decisions."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -11,18 +11,19 @@ from agents.loop.pacing import (
     GATE_LEAST,
     Move,
     Pace,
+    Triggered,
     Yielded,
     YieldMode,
-    acted_on,
-    consecutive_turns,
-    failed,
-    held_back,
-    idled,
+    add_idle_time,
+    after_failure,
+    after_skip,
+    idle_limit_reached,
+    limit_consecutive_turns,
     next_day,
     next_hour,
-    skipped,
-    too_idle,
-    until_the_new_day,
+    next_move,
+    sleep_at_least,
+    wake_at_midnight,
 )
 from agents.types import Asleep, Finished, SliceOver
 
@@ -31,7 +32,7 @@ SECOND = timedelta(seconds=1)
 
 
 def act(pace, yielded, *, max_sleep=86_400, wake_on_chat=True):
-    return acted_on(pace, yielded, max_sleep=max_sleep, wake_on_chat=wake_on_chat, now=NOW)
+    return next_move(pace, yielded, max_sleep=max_sleep, wake_on_chat=wake_on_chat, now=NOW)
 
 
 def seconds(move):
@@ -43,7 +44,7 @@ def test_continue_goes_on_and_counts():
     assert (move.end, move.pace.consecutive, move.pace.sleep_seconds) == (SliceOver(), 3, 0)
 
 
-def test_sleep_sets_the_wake_and_begins_the_count_anew():
+def test_sleep_sets_the_wake_time_and_resets_the_counts():
     move = act(Pace(consecutive=7, errors=2, skips=3), Yielded(YieldMode.SLEEP, 30, ("anomaly", "anomaly")))
     assert move.end == Asleep(NOW + 30 * SECOND)
     assert (move.pace.consecutive, move.pace.errors, move.pace.skips, move.pace.slept) == (0, 0, 0, True)
@@ -59,40 +60,41 @@ def test_shutdown_ends():
     assert act(Pace(), Yielded(YieldMode.SHUTDOWN)).end == Finished(TerminalReason.AGENT_SHUTDOWN)
 
 
-def test_so_many_turns_without_a_sleep_are_slept_on():
-    move, found = consecutive_turns(Move(SliceOver(), Pace(consecutive=3)), limit=3, now=NOW)
+def test_consecutive_turn_limit_forces_a_sleep():
+    move = limit_consecutive_turns(Move(SliceOver(), Pace(consecutive=3)), limit=3, now=NOW)
+    [found] = move.triggered
     assert (seconds(move), move.pace.consecutive, move.pace.slept) == (60, 0, True)
     assert (found.name, found.numbers) == ("max_consecutive_turns", {"turns": 3, "limit": 3, "sleep_seconds": 60})
     below = Move(SliceOver(), Pace(consecutive=2))
-    assert consecutive_turns(below, limit=3, now=NOW) == (below, None)
+    assert limit_consecutive_turns(below, limit=3, now=NOW) == below
     sleeping = Move(Asleep(NOW), Pace(consecutive=3))
-    assert consecutive_turns(sleeping, limit=3, now=NOW) == (sleeping, None)
+    assert limit_consecutive_turns(sleeping, limit=3, now=NOW) == sleeping
 
 
 def test_skipped_wakes_repeat_the_agent_s_sleep_and_double():
     pace, lengths = Pace(sleep_seconds=30, consecutive=4), []
     for _ in range(6):
-        move = skipped(pace, now=NOW)
+        move = after_skip(pace, now=NOW)
         pace = move.pace
         lengths.append(seconds(move))
     assert lengths == [30, 60, 120, 240, 300, 300]
     assert pace.consecutive == 4
 
 
-def test_skipped_wake_after_no_sleep_takes_the_least():
-    assert seconds(skipped(Pace(), now=NOW)) == GATE_LEAST
+def test_skip_without_a_sleep_waits_the_minimum():
+    assert seconds(after_skip(Pace(), now=NOW)) == GATE_LEAST
 
 
 @given(sleep=st.integers(0, 100_000), skips=st.integers(0, 40))
-def test_a_skip_never_shortens_the_agent_s_sleep(sleep, skips):
-    length = seconds(skipped(Pace(sleep_seconds=sleep, skips=skips), now=NOW))
+def test_skip_never_shortens_the_agent_s_sleep(sleep, skips):
+    length = seconds(after_skip(Pace(sleep_seconds=sleep, skips=skips), now=NOW))
     assert max(sleep, GATE_LEAST) <= length <= max(sleep, 300)
 
 
-def test_failed_turns_are_tried_again_ever_later_and_five_are_the_end():
+def test_failed_turns_back_off_and_five_end_the_loop():
     pace, moves = Pace(), []
     for _ in range(5):
-        moves.append(failed(pace, now=NOW))
+        moves.append(after_failure(pace, now=NOW))
         pace = moves[-1].pace
     assert [seconds(move) for move in moves[:4]] == [5, 10, 20, 40]
     assert moves[4].end == Finished(TerminalReason.PROVIDER_ERROR)
@@ -107,8 +109,9 @@ def test_failed_turns_are_tried_again_ever_later_and_five_are_the_end():
         (Finished(), Finished()),
     ],
 )
-def test_a_guardrail_s_pause_only_lengthens(end, then):
-    assert held_back(Move(end, Pace(), ("a",)), NOW + 60 * SECOND).end == then
+def test_guardrail_pause_only_lengthens_a_sleep(end, then):
+    move = sleep_at_least(Move(end, Pace(), ("a",)), NOW + 60 * SECOND, Triggered("budget"))
+    assert (move.end, move.triggered) == (then, (Triggered("budget"),))
 
 
 def test_hours_and_days_are_those_of_the_clock():
@@ -118,19 +121,19 @@ def test_hours_and_days_are_those_of_the_clock():
 
 def test_sleep_over_midnight_is_cut_and_remembered():
     long = Asleep(NOW + timedelta(hours=20))
-    move = until_the_new_day(Move(long, Pace()), now=NOW)
+    move = wake_at_midnight(Move(long, Pace()), now=NOW)
     assert move.end == Asleep(next_day(NOW))
     assert move.pace.sleep_until == long.wake_at.isoformat()
-    assert until_the_new_day(Move(SliceOver(), Pace()), now=NOW).end == SliceOver()
+    assert wake_at_midnight(Move(SliceOver(), Pace()), now=NOW).end == SliceOver()
 
 
 def test_idle_time_adds_up_and_an_action_ends_it():
-    pace = idled(Pace(idle_ms=590_000), since=NOW - 10 * SECOND, last_action_at=None, now=NOW)
-    assert too_idle(pace, limit=600).numbers == {"idle_seconds": 600, "limit": 600}
-    assert too_idle(pace, limit=0) is None
-    acted = idled(pace, since=NOW - 10 * SECOND, last_action_at=NOW - 3 * SECOND, now=NOW)
+    pace = add_idle_time(Pace(idle_ms=590_000), since=NOW - 10 * SECOND, last_action_at=None, now=NOW)
+    assert idle_limit_reached(pace, limit=600).numbers == {"idle_seconds": 600, "limit": 600}
+    assert idle_limit_reached(pace, limit=0) is None
+    acted = add_idle_time(pace, since=NOW - 10 * SECOND, last_action_at=NOW - 3 * SECOND, now=NOW)
     assert acted.idle_ms == 3_000
-    assert too_idle(acted, limit=600) is None
+    assert idle_limit_reached(acted, limit=600) is None
 
 
 @given(
@@ -147,5 +150,5 @@ def test_pace_is_kept_as_json(pace):
 
 
 @pytest.mark.parametrize("kept", [None, [], {"consecutive": "3", "slept": 1, "wakes": None, "other": 5}])
-def test_what_we_would_not_have_written_is_not_read(kept):
+def test_unknown_or_mistyped_pace_values_are_ignored(kept):
     assert Pace.from_json(kept) == Pace()

@@ -1,4 +1,4 @@
-"""How alerts and hot state are shown: pure text, bounded, and data."""
+"""Rendering alerts and hot state: bounded text in blocks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.loop.context import MARK, ago, hot_lines, render, room_in
+from agents.loop.context import ago, hot_lines, render, room_in
+from agents.loop.state import CUT
 from agents.text.blocks import parse_blocks
 
 NONCE = "0123456789abcdef"
@@ -52,7 +53,7 @@ def test_a_field_is_one_line_with_its_staleness():
     ]
 
 
-def test_alerts_stand_on_top():
+def test_alerts_are_rendered_first():
     view = render([Field("cash", 1)], [Alert(7, "anomaly", "look!", "feed")], window=0, nonce=NONCE)
     alerts, state = parse_blocks(view.text)
     assert (alerts.kind, alerts.text) == ("alerts", '! anomaly (feed): "look!"')
@@ -71,10 +72,10 @@ def test_long_values_are_cut_with_a_mark_and_short_ones_are_whole():
     assert len(text) <= 1_000
     short, *cut = text.splitlines()
     assert short == 'short: "abc"'
-    assert all(line.endswith(MARK) and len(line) > 400 for line in cut)
+    assert all(line.endswith(CUT) and len(line) > 400 for line in cut)
 
 
-def test_alerts_that_find_no_room_wait():
+def test_alerts_that_do_not_fit_wait():
     alerts = [Alert(number, "tick", "x" * 300) for number in range(50)]
     view = render([], alerts, window=2_000, nonce=NONCE)
     assert view.alerts == (0, 1)

@@ -1,11 +1,12 @@
-"""Whole stories: an alert that wakes, a loop that is stuck, one that asks a person, one that is spoken with."""
+"""Whole scenarios: a waking alert, a stuck loop, approvals and questions, chats, opting out."""
 
 from datetime import timedelta
 
 import pytest
 
 from agents.accounts import profile_set
-from agents.ask.chats import chat, chat_answer, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_answer, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.models import AgentSession, Approval, InferenceLog, Message, ToolCall, Trigger
@@ -17,7 +18,7 @@ from agents.text.blocks import parse_blocks
 from agents.triggers.schedules import schedules_fire
 from audit.models import AuditEvent, SkillAudit
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, prompt, says, sleeps
+from tests.agents.loop.scripted_replies import GO_ON, prompt, says, sleeps
 from tests.factories import make_trigger
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +39,7 @@ TRADER = """
 """
 
 
-def test_alert_wakes_the_loop_stands_on_top_and_is_cleared(agent, drive, time):
+def test_alert_wakes_the_loop_is_shown_first_and_cleared(agent, drive, time):
     loop = drive(agent(TRADER))
     loop.see("cash", 100)
     with script(GO_ON, sleeps(10, wake=["anomaly"]), sleeps(10), sleeps(10)) as model:
@@ -58,7 +59,7 @@ def test_alert_wakes_the_loop_stands_on_top_and_is_cleared(agent, drive, time):
     assert happened == [*turn, *turn, "notification_pushed", *turn, *turn]
 
 
-def test_the_same_call_again_and_again_fails_the_loop(agent, drive):
+def test_repeated_identical_calls_fail_the_loop(agent, drive):
     loop = drive(agent())
     with script(says(("look", {"place": "a"}), ("yield", {"mode": "continue"}))):
         row = loop.for_(hours=1)
@@ -70,7 +71,7 @@ def test_the_same_call_again_and_again_fails_the_loop(agent, drive):
     assert sum(turn.cost_usd for turn in loop.turns()) == row.cost_total_usd
 
 
-def test_the_same_call_on_each_waking_is_no_loop(agent, drive):
+def test_same_call_on_each_wake_is_allowed(agent, drive):
     loop = drive(agent())
     with script(says(("look", {"place": "a"}), ("yield", {"mode": "sleep", "sleep": 60}))):
         loop.for_(seconds=300)
@@ -78,7 +79,7 @@ def test_the_same_call_on_each_waking_is_no_loop(agent, drive):
     assert ToolCall.objects.filter(name="look").count() == 6
 
 
-def test_restricted_call_is_waited_for_and_run_once(agent, drive, approver, time):
+def test_call_that_needs_approval_waits_and_runs_once(agent, drive, approver, time):
     loop = drive(agent())
     with script(says(("act", {"what": "it"})), Step("risky, perhaps"), sleeps(60)) as model:
         assert loop.task() == Status.WAITING
@@ -98,7 +99,7 @@ def test_restricted_call_is_waited_for_and_run_once(agent, drive, approver, time
     assert list(loop.session.alerts.pending().values_list("name", flat=True)) == ["anomaly"], "its turn did not show it"
 
 
-def test_denied_call_is_told_and_the_loop_goes_on(agent, drive, approver):
+def test_denied_call_is_reported_and_the_loop_goes_on(agent, drive, approver):
     loop = drive(agent())
     with script(says(("act", {"what": "it"})), Step("hm"), sleeps(60)) as model:
         loop.task()
@@ -176,7 +177,7 @@ def test_chat_is_the_same_with_and_without_a_loop(agent, drive):
     assert told[0] == told[1]
 
 
-def test_halt_ends_a_sleeping_loop_at_once_and_a_running_one_at_its_next_act(agent, drive):
+def test_halt_ends_a_sleeping_loop_now_and_a_running_one_at_its_next_call(agent, drive):
     sleeping, running = drive(agent()), drive(agent())
     with script(sleeps(3_600)):
         sleeping.task()

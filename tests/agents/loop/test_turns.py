@@ -1,8 +1,9 @@
-"""One turn function: chats, heartbeats, loops and triggered runs come through it, and none goes beyond its rounds."""
+"""Chats, heartbeats, loops and triggered runs share one turn function with a limit of rounds."""
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_say
 from agents.conf import clock
 from agents.engine import turns
 from agents.engine.turns import SessionKey
@@ -16,13 +17,13 @@ from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
 from agents.walk.walk import walk
 from tests.agents.conftest import script
-from tests.agents.loop.saying import says
+from tests.agents.loop.scripted_replies import says
 from tests.agents.walk.scene import Scene
 
 pytestmark = pytest.mark.django_db
 
 TEXT = "autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}"
-MODULES = ("agents.ask.chats", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.analysis")
+MODULES = ("agents.ask.chat_engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.analysis")
 
 
 def by_chat(agent, time):

@@ -1,11 +1,12 @@
-"""Yield is a call, read as one, offered in loops alone."""
+"""`yield` is a call, read from the journal, and offered only in loops."""
 
 import logging
 from datetime import timedelta
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chat_engine import chat
+from agents.ask.chats import chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Status, TerminalReason
 from agents.models import Message
@@ -14,7 +15,7 @@ from agents.runner import run_session
 from agents.skills.registry import installed_skills, skill_named, yield_turn
 from agents.skills.skill import skill
 from tests.agents.conftest import script
-from tests.agents.loop.saying import GO_ON, SHUT_DOWN, prompt, says, sleeps, yields
+from tests.agents.loop.scripted_replies import GO_ON, SHUT_DOWN, prompt, says, sleeps, yields
 
 pytestmark = pytest.mark.django_db
 
@@ -35,7 +36,7 @@ def offered(request):
     return {tool["function"]["name"] for tool in request.tools}
 
 
-def test_schema():
+def test_yield_schema():
     schema = yield_turn.parameters
     assert schema["required"] == ["mode"]
     assert set(schema["properties"]) == {"mode", "sleep", "wake_early_if", "reason"}
@@ -43,7 +44,7 @@ def test_schema():
     assert (yield_turn.side_effects, yield_turn.local) == (False, True)
 
 
-def test_it_is_offered_in_loops_and_not_in_chats(loop):
+def test_yield_is_offered_in_loops_and_not_in_chats(loop):
     assert "yield" not in installed_skills()
     with script(GO_ON) as model:
         loop.task()
@@ -56,7 +57,7 @@ def test_it_is_offered_in_loops_and_not_in_chats(loop):
     assert loop.row.status == Status.QUEUED
 
 
-def test_nobody_else_s_skill_takes_its_name(caplog):
+def test_no_other_skill_may_be_named_yield(caplog):
     @skill(name="yield")
     def other() -> str:
         """Something else."""
@@ -66,7 +67,7 @@ def test_nobody_else_s_skill_takes_its_name(caplog):
     assert skill_named(other.name) is not other
 
 
-def test_sleep_is_a_row_and_the_count_begins_anew(loop):
+def test_sleep_is_a_row_and_resets_the_turn_count(loop):
     with script(GO_ON, sleeps(30, reason="quiet")):
         loop.task()
         assert loop.task() == Status.SLEEPING
@@ -85,7 +86,7 @@ def test_sleep_that_is_too_long_is_cut_and_logged(loop, caplog):
 
 
 @pytest.mark.parametrize("text", ["YIELD: sleep=30s", "Sleeping for 9s.", "I will shut down now."])
-def test_words_are_not_read(loop, text):
+def test_words_do_not_yield(loop, text):
     with script(Step(text)):
         assert loop.task() == Status.QUEUED
     [turn] = loop.turns()
@@ -97,40 +98,40 @@ def test_words_are_not_read(loop, text):
     [{}, {"mode": "nap"}, {"mode": "sleep"}, {"mode": "sleep", "sleep": 0}, {"mode": "sleep", "sleep": "long"}],
     ids=str,
 )
-def test_one_that_cannot_be_read_is_an_error_for_the_model_and_counts_as_continue(loop, given):
+def test_unreadable_yield_is_an_error_and_counts_as_continue(loop, given):
     with script(says(("yield", given)), Step("Well then.")) as model:
         assert loop.task() == Status.QUEUED
     assert "error:" in prompt(model.requests[1])
     assert (loop.turns()[0].yielded, loop.row.metadata["loop"]["consecutive"]) == ("continue", 1)
 
 
-def test_last_good_one_of_a_turn_wins(loop):
+def test_last_successful_yield_wins(loop):
     both = says(("yield", {"mode": "continue"}), ("yield", {"mode": "sleep", "sleep": 5}))
     with script(both):
         assert loop.task() == Status.SLEEPING
     assert loop.turns()[0].sleep_seconds == 5
 
 
-def test_last_good_one_wins_over_a_bad_one_behind_it(loop):
+def test_last_successful_yield_wins_over_a_later_bad_one(loop):
     with script(says(("yield", {"mode": "sleep", "sleep": 5}), ("yield", {"mode": "nap"})), Step("Done.")):
         assert loop.task() == Status.SLEEPING
 
 
-def test_turn_ends_with_it_and_no_further_question_is_asked(loop):
+def test_yield_ends_the_turn_without_another_model_call(loop):
     with script(says(("echo", {"text": "hi"}), ("yield", {"mode": "sleep", "sleep": 5}))) as model:
         loop.task()
     assert len(model.requests) == 1
     assert Message.objects.get(session=loop.session, role="tool", content="hi").turn == 1
 
 
-def test_agent_sees_what_failed_beside_it_before_its_turn_ends(loop):
+def test_agent_sees_calls_that_failed_beside_its_yield(loop):
     with script(says(("fail", {"words": "no"}), ("yield", {"mode": "sleep", "sleep": 900})), sleeps(5)) as model:
         loop.task()
     assert len(model.requests) == 2
     assert loop.turns()[0].sleep_seconds == 5
 
 
-def test_in_tags_it_is_the_same(loop):
+def test_yield_in_tags_works_the_same(loop):
     with script(Step('<skill>yield(mode="sleep", sleep=7)</skill>')):
         loop.task()
     assert loop.turns()[0].sleep_seconds == 7

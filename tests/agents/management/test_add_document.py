@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_named_and_the_others_are_added(owner, files, cap
         run(capsys, good, bad, absent, str(tmp_path), "--collection", "contracts", "--owner", "ada")
     out = capsys.readouterr().out
     assert "good.txt: added" in out
-    assert "bad.txt: refused. The document is no text" in out
+    assert "bad.txt: refused. The document is not text" in out
     assert "absent.txt: refused. No such file or directory" in out
     assert Document.objects.get().name == "good.txt"
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_too_long_is_not_read_to_its_end(owner, capsys, tmp_path)
         file.truncate(MAX_BYTES * 1_000)
     with pytest.raises(CommandError):
         run(capsys, str(place), "--collection", "contracts", "--owner", "ada")
-    assert "at most 20,000,000 are taken" in capsys.readouterr().out
+    assert "at most 20,000,000 are read" in capsys.readouterr().out
 
 
 def test_the_record_names_who_did_it(owner, files, capsys):

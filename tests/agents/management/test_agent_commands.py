@@ -62,9 +62,9 @@ def test_load_agents_loads_a_whole_folder_by_name_and_records_who_did(capsys, ad
         f"  NOTE {folder}/trader.yml:7: sensors[0].source.tool: ",
         f"  NOTE {folder}/trader.yml:9: sensors[0].signals[0].model: ",
         f"{folder}/watch.yaml: Watch is at version 1.",
-        "  Trigger 'Ring' is made.",
+        "  Trigger 'Ring' created.",
     ]
-    assert "expected the name of a skill that is installed and switched on; got get_market_data" in out
+    assert "expected the name of an installed and enabled skill; got get_market_data" in out
     assert set(AuditEvent.objects.values_list("actor", flat=True)) == {f"user:{ada.pk}"}
 
 
@@ -92,7 +92,7 @@ def test_load_agents_tells_a_program_what_it_did(capsys, ada, folder):
             "version": 1,
             "digest": agent.definition_digest,
             "changed": True,
-            "told": ["Trigger 'Ring' is made."],
+            "told": ["Trigger 'Ring' created."],
             "broken_sensors": [{"name": "s", "problem": definition_of(agent).broken_sensors[0].problem.replace(
                 "agent.yaml", f"{folder}/watch.yaml")}],
             "notes": [],
@@ -105,7 +105,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys, ada, folder)
     out = run(capsys, "load_agents", folder, "--user", "ada", "--dry-run")
 
     assert out.startswith("This is what would be done:\n")
-    assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' is made.\n" in out
+    assert f"{folder}/watch.yaml: Watch would be at version 1.\n  Trigger 'Ring' created.\n" in out
     assert out.endswith("Nothing was done: this was a dry run.\n")
     assert not Agent.objects.exists()
     assert not Trigger.objects.exists()

@@ -1,4 +1,4 @@
-"""The command `ask`: what it prints, waits for and refuses."""
+"""The command `ask`: its output, waiting, and refusals."""
 
 import io
 import json
@@ -40,19 +40,19 @@ def ends_as(monkeypatch, **fields):
 
 
 def test_fast_path_is_printed(scene):
-    assert said("list waiting sessions").startswith("1 session:\n- ")
+    assert said("list waiting sessions").startswith("1 run:\n- ")
     found = json.loads(said("list waiting sessions", "--json"))
     assert (found["kind"], found["path"], found["data"]["count"]) == ("answer", "list_sessions", 1)
 
 
-def test_session_is_named(scene):
+def test_started_session_is_printed(scene):
     out = said("What day is it?", "--agent", "Clerk")
     session = AgentSession.objects.order_by("-pk").first()
     assert str(session.public_id) in out
     assert session.agent == scene.agent
 
 
-def test_where_a_session_is_to_be_seen_is_told(scene, settings, client):
+def test_output_links_to_the_session(scene, settings, client):
     settings.LQOPS_BASE_URL = "https://ops.example"
     User.objects.filter(username="ada").update(is_staff=True, is_superuser=True)
     client.force_login(User.objects.get(username="ada"))
@@ -65,7 +65,7 @@ def test_where_a_session_is_to_be_seen_is_told(scene, settings, client):
         assert client.get(page).status_code == 200
 
 
-def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):
+def test_wait_for_a_goal_prints_its_findings(scene, monkeypatch):
     def work(_seconds):
         session = AgentSession.objects.order_by("-pk").first()
         AgentSession.objects.filter(pk=session.pk).update(
@@ -79,7 +79,7 @@ def test_run_towards_a_goal_is_told_by_what_it_found(scene, monkeypatch):
     assert out.endswith("(completed).\ninfo: Letter\nLetter in full.\n\ninfo: Open question\nOpen question in full.\n")
 
 
-def test_answer_is_waited_for(scene, monkeypatch):
+def test_wait_prints_the_answer(scene, monkeypatch):
     ends_as(monkeypatch, status="completed", terminal_reason="completed")
     out = said("What day is it?", "--wait", "5")
     assert out.endswith("completed (completed).\nIt is Tuesday.\n")
@@ -97,18 +97,18 @@ def test_session_that_does_not_complete_is_an_error(scene, monkeypatch):
 
 
 @pytest.mark.parametrize("wait", ["nan", "inf", "-1", "long"])
-def test_wait_that_is_no_time_is_refused_and_nothing_is_asked(scene, wait):
+def test_invalid_wait_is_refused_before_anything_starts(scene, wait):
     before = AgentSession.objects.count()
     with pytest.raises(CommandError, match="is not a number of seconds, 0 or more"):
         said("What day is it?", f"--wait={wait}")
     assert AgentSession.objects.count() == before
 
 
-def test_draft_is_told(scene):
+def test_draft_is_printed(scene):
     assert "switched off" in said("every hour run Lease on Leases")
 
 
-def test_chat_goes_on(scene, monkeypatch):
+def test_next_message_stays_in_the_chat(scene, monkeypatch):
     ends_as(monkeypatch, status="completed", terminal_reason="completed")
     first = json.loads(said("What day is it?", "--wait", "5", "--json"))
     second = json.loads(said("Are you sure?", "--chat", first["data"]["chat"], "--json"))
@@ -119,12 +119,12 @@ def test_chat_goes_on(scene, monkeypatch):
     ("text", "options", "why"),
     [
         ("", (), "characters"),
-        ("halt session 00000000-0000-4000-8000-000000000000", (), "no session"),
+        ("halt session 00000000-0000-4000-8000-000000000000", (), "no run"),
         ("hello there", ("--agent", "Nobody"), "no agent"),
         ("hello there", ("--chat", "x"), "not the id of a chat"),
     ],
 )
-def test_refusals_are_told(scene, text, options, why):
+def test_refusal_is_an_error(scene, text, options, why):
     with pytest.raises(CommandError, match=why):
         said(text, *options)
 
@@ -134,9 +134,9 @@ def test_unknown_user_is_refused():
         call_command("ask", "help", "--user", "nobody")
 
 
-def test_dry_run_says_what_would_be_done_and_does_nothing(scene):
+def test_dry_run_prints_the_route_and_does_nothing(scene):
     assert said("pause agent Clerk", "--dry-run") == "switch_agent: Switches agent Clerk off.\n"
-    assert "You have no session" in said("halt session 1f2e3d4c", "--dry-run")
+    assert "You have no run" in said("halt session 1f2e3d4c", "--dry-run")
     found = json.loads(said("What day is it?", "--dry-run", "--json"))
     assert (found["strategy"], found["kind"], found["lever"]) == ("DIRECT_RESPONSE", "session", True)
     scene.agent.refresh_from_db()

@@ -176,7 +176,7 @@ def test_a_halt_from_the_command_line_says_so_in_the_record_and_on_the_receipt(a
         actor(operator)
     }
     session.refresh_from_db()
-    stopped = "It was stopped by a person." if arguments else "It was stopped from the command line."
+    stopped = "Halted by a person." if arguments else "Halted from the command line."
     assert outcome_sentence(session.result) == stopped
 
 

@@ -1,4 +1,4 @@
-"""Both clients, in front of a small internet on loopback."""
+"""Both clients, with a fake internet on loopback."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""URLs that lead inside, in every spelling that some program reads as an address; and ordinary ones, for contrast."""
+"""URLs of private addresses, in every spelling that some program accepts; and ordinary URLs for contrast."""
 
-# ruff: noqa: RUF001 - characters that look alike are the point
+# ruff: noqa: RUF001 - look-alike characters are intended
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -137,7 +137,7 @@ def spellings(dotted: str) -> Iterator[str]:
 
 
 def hostile_urls() -> list[str]:
-    """All of them refused whatever the resolver says: here it says that every name is public."""
+    """URLs that are refused although the resolver says that every name is public."""
     hosts = [host for dotted in INSIDE for host in spellings(dotted)]
     hosts += [f"[{text}]" for text in INSIDE_V6]
     hosts += LOCAL_NAMES

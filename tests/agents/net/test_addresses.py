@@ -1,4 +1,4 @@
-"""What is plainly public, and what operators let through besides."""
+"""Public addresses, and the allow-lists of operators."""
 
 from ipaddress import ip_address
 
@@ -17,7 +17,7 @@ def test_special_addresses_are_not_public(text):
 
 
 @every_row("network", [*NOT_PUBLIC_V4, *NOT_PUBLIC_V6])
-def test_a_special_network_is_special_to_its_edges(network):
+def test_special_networks_are_not_public_to_their_edges(network):
     assert not is_public(network[0])
     assert not is_public(network[-1])
 
@@ -29,12 +29,12 @@ def test_a_special_network_is_special_to_its_edges(network):
      "192.0.1.0", "192.0.3.0", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
      "2000::", "2001:200::", "2001:db7::1", "2001:db9::1", "2003::1", "2606:4700::1111", "3ff0::1"],
 )  # fmt: skip
-def test_their_neighbours_are_public(text):
+def test_neighbours_of_special_networks_are_public(text):
     assert is_public(ip_address(text))
 
 
 @every_row("text", ["", "1.2.3", "01.2.3.4", "1.2.3.4 ", "fe80::1%eth0", "example.com", "１.2.3.4"])  # noqa: RUF001
-def test_only_plain_addresses_are_read(text):
+def test_only_plain_addresses_are_parsed(text):
     assert read_address(text) is None
 
 
@@ -57,7 +57,7 @@ def allowed(url, answers=(PUBLIC,), **lists):
         ("http://[::1]:8000/", []),
     ],
 )
-def test_an_allowed_host_may_be_inside(url, answers):
+def test_allowed_host_may_be_private(url, answers):
     hosts = ["Wiki", "*.intra.example.com", "*.corp", "localhost", "127.0.0.1", "::1"]
 
     assert allowed(url, answers, allow_hosts=hosts) is True
@@ -65,7 +65,7 @@ def test_an_allowed_host_may_be_inside(url, answers):
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1:8765", "[::1]:8765", "wiki:8765"])
-def test_one_port_of_a_host_may_be_allowed_and_no_other(place):
+def test_one_port_of_a_host_can_be_allowed(place):
     answers = ["10.0.0.1"] if "wiki" in place else []
 
     assert allowed(f"http://{place}/x", answers, allow_hosts=[place]) is True
@@ -88,7 +88,7 @@ def test_one_port_of_a_host_may_be_allowed_and_no_other(place):
         ("http://wiki/", ["10.1.2.3"], "host_local"),
     ],
 )
-def test_an_allowed_network_admits_its_addresses_only(url, answers, outcome):
+def test_allowed_network_admits_only_its_addresses(url, answers, outcome):
     assert allowed(url, answers, allow_networks=["10.1.0.0/16", "fd12::/16"]) == outcome
 
 
@@ -106,17 +106,17 @@ def test_an_allowed_network_admits_its_addresses_only(url, answers, outcome):
         ("http://xcorp/", "host_local"),
     ],
 )
-def test_the_other_rules_hold_for_allowed_hosts_too(url, reason):
+def test_other_rules_apply_to_allowed_hosts(url, reason):
     found = allowed(url, ["fe80::1%eth0"] if "deep" in url else ["10.0.0.1"], allow_hosts=["wiki", "*.corp"])
 
     assert found == ("address" if "deep" in url else reason)
 
 
-def test_an_answer_that_cannot_be_read_is_refused_even_for_an_allowed_host():
+def test_unreadable_address_is_refused_for_an_allowed_host():
     assert allowed("http://wiki/", ["fe80::1%eth0"], allow_hosts=["wiki"]) == "address"
 
 
-def test_the_settings_hold_the_lists(settings):
+def test_allow_lists_default_to_the_settings(settings):
     settings.LQOPS_NET_ALLOW_HOSTS = ["wiki"]
     settings.LQOPS_NET_ALLOW_NETWORKS = ["10.0.0.0/8"]
 
@@ -127,7 +127,7 @@ def test_the_settings_hold_the_lists(settings):
 
 
 @pytest.mark.parametrize("entry", ["*", "*.", "", ".", "*.*", "a.*", "*example.com"])
-def test_an_entry_that_would_allow_everything_is_an_error(settings, entry):
+def test_entry_that_allows_everything_is_an_error(settings, entry):
     settings.LQOPS_NET_ALLOW_HOSTS = ["wiki", entry]
 
     with pytest.raises(ImproperlyConfigured, match="LQOPS_NET_ALLOW_HOSTS"):
@@ -135,6 +135,6 @@ def test_an_entry_that_would_allow_everything_is_an_error(settings, entry):
 
 
 @every_row("entry", ["10.0.0.1/8", "10.0.0.0/33", "wiki", ""])
-def test_a_network_that_is_none_is_an_error(entry):
+def test_invalid_network_is_an_error(entry):
     with pytest.raises(ImproperlyConfigured, match="LQOPS_NET_ALLOW_NETWORKS"):
         check_url("http://1.1.1.1/", allow_networks=[entry])

@@ -1,4 +1,4 @@
-"""Packed bodies: unpacked in small steps, and only as far as the limits allow."""
+"""Compressed bodies are decompressed in small steps, within the limits."""
 
 import gzip
 import subprocess
@@ -62,11 +62,11 @@ PACKED = [
 
 @every_row(("encoding", "data"), PACKED)
 @every_row("step", [65536, 7, 1])
-def test_a_body_is_the_same_however_it_is_packed_and_cut(encoding, data, step):
+def test_body_is_the_same_for_every_encoding_and_piece_size(encoding, data, step):
     assert unpacked(encoding, data, step=step) == TEXT
 
 
-def test_both_clients_unpack(fetch, world):
+def test_both_clients_decompress(fetch, world):
     world.serve("site.example.com", answer(200, gzip.compress(TEXT), "Content-Encoding: gzip"))
 
     assert fetch(SITE).content == TEXT
@@ -87,7 +87,7 @@ def test_both_clients_unpack(fetch, world):
         ("gzip", gzip.compress(b"") * (MAX_MEMBERS + 1)),
     ],
 )
-def test_what_cannot_be_unpacked_fails(encoding, data):
+def test_damaged_or_unknown_encoding_fails(encoding, data):
     assert failure(encoding, data) == "encoding"
 
 
@@ -104,22 +104,22 @@ def test_what_cannot_be_unpacked_fails(encoding, data):
     ],
     ids=["gzip", "ratio", "bomb", "bomb-in-gzip", "empty-members", "deflate", "plain"],
 )
-def test_unpacking_stops_at_the_limit(encoding, data, limits, reason):
+def test_decompression_stops_at_the_limit(encoding, data, limits, reason):
     assert failure(encoding, data, limits=limits) == reason
 
 
-def test_what_packs_well_but_is_small_is_let_through():
+def test_high_ratio_is_allowed_below_a_mebibyte():
     assert unpacked("gzip", gzip.compress(b"\0" * MEBIBYTE)) == b"\0" * MEBIBYTE
 
 
-def test_an_empty_chunk_is_nothing():
+def test_empty_chunk_yields_nothing():
     body = Body("br", Limits(), Deadline(30))
 
     assert list(body.feed(b"")) == []
     body.finish()
 
 
-def test_nothing_is_unpacked_after_the_deadline():
+def test_nothing_is_decompressed_after_the_deadline():
     body = Body("", Limits(), Deadline(0))
 
     with pytest.raises(FetchFailed, match="deadline"):
@@ -150,7 +150,7 @@ except FetchFailed as failed:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_gigabyte_in_a_megabyte_takes_little_memory(world, kind):
+def test_decompression_bomb_uses_little_memory(world, kind):
     packed = bomb(1024)
     assert 900_000 < len(packed) < 1_200_000
     server = world.serve("site.example.com", answer(200, packed, "Content-Encoding: gzip"))

@@ -1,4 +1,4 @@
-"""What holds for any text at all: the gate answers or refuses, quickly, and agrees with itself and with the client."""
+"""Properties of check_url for any text: it decides quickly, and agrees with itself and with the client."""
 
 import time
 

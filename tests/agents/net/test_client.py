@@ -1,7 +1,8 @@
-"""Plain fetches: what is sent, and what comes back."""
+"""Plain fetches: the request that is sent, and the response."""
 
 import asyncio
 import json
+from contextvars import ContextVar
 
 import httpx
 import pytest
@@ -18,7 +19,7 @@ def head_of(request):
     return lines[0], dict(line.lower().split(": ", 1) for line in lines[1:])
 
 
-def test_the_answer_comes_back_as_plain_data(fetch, world):
+def test_response_is_plain_data(fetch, world):
     world.serve("site.example.com", answer(200, b'{"a": "\xc3\xa4"}', "Content-Type: application/json"))
 
     found = fetch("http://Site.Example.com/x#part")
@@ -29,7 +30,7 @@ def test_the_answer_comes_back_as_plain_data(fetch, world):
     assert found.text() == '{"a": "ä"}'
 
 
-def test_the_request_names_the_host_and_asks_only_for_what_can_be_unpacked(fetch, world):
+def test_request_headers_of_the_client_win(fetch, world):
     server = world.serve("site.example.com", OK, port=8080)
 
     fetch("http://site.example.com:8080/a%20b?c=d", headers={"Host": "other", "Accept-Encoding": "br", "X-One": "1"})
@@ -46,7 +47,7 @@ def test_the_request_names_the_host_and_asks_only_for_what_can_be_unpacked(fetch
     }
 
 
-def test_json_parameters_and_content_are_written_out(fetch, world):
+def test_json_parameters_and_content_are_sent(fetch, world):
     server = world.serve("site.example.com", OK)
 
     fetch(f"{SITE}?a=1#top", "post", json={"k": "ü"}, params={"b": [2, 3], "c": "x y"})
@@ -73,7 +74,7 @@ def test_json_parameters_and_content_are_written_out(fetch, world):
         ("GET", 500, b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
     ],
 )
-def test_an_answer_without_a_body_is_an_answer(fetch, world, method, status, raw):
+def test_response_without_a_body_is_read(fetch, world, method, status, raw):
     world.serve("site.example.com", raw)
 
     found = fetch(SITE, method)
@@ -81,19 +82,19 @@ def test_an_answer_without_a_body_is_an_answer(fetch, world, method, status, raw
     assert (found.status, found.content) == (status, b"")
 
 
-def test_interim_answers_are_passed_over(fetch, world):
+def test_interim_responses_are_skipped(fetch, world):
     world.serve("site.example.com", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n" + OK)
 
     assert fetch(SITE).content == b"ok"
 
 
-def test_an_answer_may_end_with_the_connection(fetch, world):
+def test_response_may_end_with_the_connection(fetch, world):
     world.serve("site.example.com", b"HTTP/1.1 200 OK\r\n\r\nto the end")
 
     assert fetch(SITE).content == b"to the end"
 
 
-def test_each_request_opens_a_connection_of_its_own_and_keeps_no_cookie(world):
+def test_each_request_opens_a_connection_and_keeps_no_cookie(world):
     server = world.serve("site.example.com", answer(200, b"ok", "Set-Cookie: a=1; Path=/"))
 
     with SafeClient(resolve=world.resolve, reroute=world.reroute) as client:
@@ -108,7 +109,7 @@ def test_each_request_opens_a_connection_of_its_own_and_keeps_no_cookie(world):
 @pytest.mark.parametrize(
     "options", [{"headers": {"X-A": "b\r\nX-C: d"}}, {"headers": {"X-A": "ü\u1234"}}, {"headers": {"bad name": "x"}}]
 )
-def test_a_request_that_is_no_http_is_not_sent(fetch, world, options):
+def test_invalid_request_is_not_sent(fetch, world, options):
     server = world.serve("site.example.com", OK)
 
     with pytest.raises(FetchFailed) as failed:
@@ -118,7 +119,7 @@ def test_a_request_that_is_no_http_is_not_sent(fetch, world, options):
     assert server.requests in ([], [b"\r\n\r\n"])
 
 
-def test_a_stream_hands_out_the_body_as_it_comes(world):
+def test_stream_yields_the_body_as_it_arrives(world):
     def slowly(connection, request):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
         for word in (b"one ", b"two"):
@@ -139,7 +140,7 @@ def test_a_stream_hands_out_the_body_as_it_comes(world):
     assert asyncio.run(read_later()) == b"one two"
 
 
-def test_a_stream_that_is_left_early_is_closed(world):
+def test_stream_left_early_is_closed(world):
     world.serve("site.example.com", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
 
     with (
@@ -149,6 +150,30 @@ def test_a_stream_that_is_left_early_is_closed(world):
     ):
         assert next(live.iter_bytes()) == b"half"
         raise KeyError
+
+
+def test_threads_share_one_blocking_client_beside_a_running_loop(world):
+    world.serve("site.example.com", OK)
+    client = SafeClient(resolve=world.resolve, reroute=world.reroute)
+
+    async def fetch_in_threads():
+        return await asyncio.gather(*(asyncio.to_thread(client.get, SITE) for _ in range(8)))
+
+    assert [found.content for found in asyncio.run(fetch_in_threads())] == [b"ok"] * 8
+
+
+def test_transport_of_a_blocking_client_sees_the_callers_context(world):
+    label = ContextVar("label", default="")
+    seen = []
+
+    def handler(request):
+        seen.append(label.get())
+        return httpx.Response(200)
+
+    label.set("this request")
+    SafeClient(transport=httpx.MockTransport(handler)).get("http://1.1.1.1/")
+
+    assert seen == ["this request"]
 
 
 @every_row(
@@ -164,12 +189,12 @@ def test_a_stream_that_is_left_early_is_closed(world):
         ("text/html", b"\xff", "\ufffd"),
     ],
 )
-def test_text_is_read_in_the_encoding_that_is_named_if_it_is_one_of_the_web(content_type, content, text):
+def test_text_is_decoded_by_its_charset_or_as_utf8(content_type, content, text):
     assert SafeResponse(200, httpx.Headers({"content-type": content_type}), content, SITE).text() == text
 
 
 @every_row("content", [b"", b"{", b"\xff\xfe\xfd", b"[" * 100_000, b"9" * 10_000])
-def test_what_is_no_json_or_nested_too_deeply_fails(content):
+def test_invalid_or_deeply_nested_json_fails(content):
     with pytest.raises(FetchFailed) as failed:
         SafeResponse(200, httpx.Headers(), content, SITE).json()
 

@@ -1,4 +1,4 @@
-"""Servers that never finish, send too much, or send nonsense: each fetch ends in time, with a reason."""
+"""Servers that never finish, send too much or send nonsense: each fetch ends in time with a reason."""
 
 import contextlib
 import socket
@@ -58,7 +58,7 @@ def failure(fetch, url=SITE, **options):
     ],
     ids=["silent", "status", "headers", "body", "chunks", "chunk-extension", "interim"],
 )
-def test_a_slow_answer_ends_at_the_deadline(fetch, world, behave):
+def test_slow_response_ends_at_the_deadline(fetch, world, behave):
     world.serve("site.example.com", behave)
     began = time.monotonic()
 
@@ -78,7 +78,7 @@ def test_redirects_share_one_deadline(fetch, world):
     assert time.monotonic() - began < STALLED
 
 
-def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
+def test_server_that_does_not_read_ends_at_the_deadline(fetch, world):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         world.names["site.example.com"] = ["93.184.216.34"]
         began = time.monotonic()
@@ -88,14 +88,14 @@ def test_a_server_that_does_not_read_ends_at_the_deadline(fetch, world):
         assert time.monotonic() - began < STALLED
 
 
-def test_a_slow_lookup_ends_at_the_deadline(fetch):
+def test_slow_lookup_ends_at_the_deadline(fetch):
     began = time.monotonic()
 
     assert failure(fetch, client={"resolve": hang}, limits=SOON) == "deadline"
     assert time.monotonic() - began < STALLED
 
 
-def test_no_time_at_all_is_a_deadline(fetch, world):
+def test_deadline_of_zero_fails_before_the_lookup(fetch, world):
     assert failure(fetch, limits=Limits(deadline=0)) == "deadline"
     assert world.asked == []
 
@@ -114,7 +114,7 @@ def test_no_time_at_all_is_a_deadline(fetch, world):
     ],
     ids=["headers", "header", "interim", "body", "chunks", "header-count", "header-size", "declared"],
 )
-def test_too_much_is_not_read(fetch, world, behave, reason):
+def test_oversized_response_is_not_read(fetch, world, behave, reason):
     world.serve("site.example.com", behave)
     began = time.monotonic()
 
@@ -122,7 +122,7 @@ def test_too_much_is_not_read(fetch, world, behave, reason):
     assert time.monotonic() - began < STALLED
 
 
-def test_a_body_of_the_limit_is_read_and_one_byte_more_is_not(fetch, world):
+def test_body_at_the_limit_is_read_and_one_byte_more_is_not(fetch, world):
     world.serve("site.example.com", HEAD + b"\r\n" + b"x" * 1000)
 
     assert len(fetch(SITE, limits=Limits(max_bytes=1000)).content) == 1000
@@ -155,19 +155,19 @@ def reset(connection, request):
         (reset, {"connection", "protocol"}),
     ],
 )
-def test_what_is_not_a_whole_answer_fails(fetch, world, behave, reasons):
+def test_invalid_or_incomplete_response_fails(fetch, world, behave, reasons):
     world.serve("site.example.com", behave)
 
     assert failure(fetch) in reasons
 
 
-def test_bytes_beyond_the_declared_length_are_left(fetch, world):
+def test_bytes_beyond_the_declared_length_are_ignored(fetch, world):
     world.serve("site.example.com", OK + b"more that nobody asked for")
 
     assert fetch(SITE).content == b"ok"
 
 
-def test_a_switch_of_protocols_that_nobody_asked_for_is_no_content(fetch, world):
+def test_unrequested_protocol_switch_has_no_content(fetch, world):
     world.serve("site.example.com", b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw")
 
     with contextlib.suppress(FetchFailed):
@@ -181,7 +181,7 @@ class Hasty(Server):
         return connection.recv(100)
 
 
-def test_a_server_that_hangs_up_on_the_body_is_heard_or_lost(fetch, world):
+def test_server_that_hangs_up_on_the_body_is_read_or_fails(fetch, world):
     world.names["site.example.com"] = [FIRST]
     world.servers[FIRST, 80] = Hasty(answer(413, b"no"))
 
@@ -193,7 +193,7 @@ def test_a_server_that_hangs_up_on_the_body_is_heard_or_lost(fetch, world):
     assert outcome in {413, "connection", "protocol"}
 
 
-def test_a_failure_says_nothing_of_the_request(fetch, world):
+def test_failure_does_not_quote_the_request(fetch, world):
     world.serve("site.example.com", b"garbage\r\n\r\n")
 
     with pytest.raises(FetchFailed) as failed:
@@ -215,7 +215,7 @@ def test_a_failure_says_nothing_of_the_request(fetch, world):
         (ConnectionResetError(), "connection"),
     ],
 )
-def test_errors_of_another_transport_have_the_same_names(fetch, error, reason):
+def test_errors_of_another_transport_have_the_same_reasons(fetch, error, reason):
     def handler(request):
         raise error
 

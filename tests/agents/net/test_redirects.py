@@ -1,4 +1,4 @@
-"""Redirects: each hop is checked anew, and what was meant for one host is not sent to another."""
+"""Redirects: each hop is checked again, and credentials and bodies stay with their origin."""
 
 import pytest
 
@@ -37,7 +37,7 @@ SECRETS = {
         ("/" + "a" * 9000, "too_long"),
     ],
 )
-def test_a_redirect_to_what_may_not_be_fetched_is_refused(fetch, world, location, reason):
+def test_redirect_to_a_refused_url_is_refused(fetch, world, location, reason):
     world.serve("site.example.com", redirect(location))
     world.names["inside.example.com"] = ["192.168.0.1"]
 
@@ -48,7 +48,7 @@ def test_a_redirect_to_what_may_not_be_fetched_is_refused(fetch, world, location
     assert len(world.dialled) == 1
 
 
-def test_a_redirect_is_followed_and_remembered(fetch, world):
+def test_redirect_is_followed_and_listed(fetch, world):
     def steps(connection, request):
         target = request.split(b" ")[1]
         connection.sendall({b"/": redirect("next?a=1"), b"/next?a=1": redirect("/last")}.get(target, OK))
@@ -62,7 +62,7 @@ def test_a_redirect_is_followed_and_remembered(fetch, world):
     assert world.asked == ["site.example.com"] * 3
 
 
-def test_a_loop_ends_after_five_redirects(fetch, world):
+def test_redirect_loop_ends_after_five(fetch, world):
     server = world.serve("site.example.com", redirect("/"))
 
     with pytest.raises(FetchFailed) as failed:
@@ -72,7 +72,7 @@ def test_a_loop_ends_after_five_redirects(fetch, world):
     assert len(server.requests) == 6
 
 
-def test_five_redirects_are_fine_and_fewer_can_be_asked_for(fetch, world):
+def test_five_redirects_are_allowed_and_fewer_can_be_set(fetch, world):
     def count_down(connection, request):
         left = int(request.split(b" ")[1].strip(b"/"))
         connection.sendall(redirect(f"/{left - 1}") if left else OK)
@@ -90,7 +90,7 @@ def test_five_redirects_are_fine_and_fewer_can_be_asked_for(fetch, world):
     ("name", "address", "port"),
     [("other.example.com", SECOND, 80), ("site.example.com", "93.184.216.34", 8080)],
 )
-def test_credentials_stay_with_the_origin_they_were_given_for(fetch, world, name, address, port):
+def test_credentials_are_not_sent_to_another_origin(fetch, world, name, address, port):
     world.serve("site.example.com", redirect(f"http://{name}:{port}/"))
     other = world.serve(name, OK, address, port)
 
@@ -114,7 +114,7 @@ def test_credentials_do_not_return_after_a_detour(fetch, world):
     assert b"hunter2" not in home.requests[1]
 
 
-def test_credentials_stay_on_within_the_origin(fetch, world):
+def test_credentials_are_kept_within_the_origin(fetch, world):
     def twice(connection, request):
         connection.sendall(redirect("/next") if b"GET / " in request else OK)
 
@@ -138,7 +138,7 @@ def test_credentials_stay_on_within_the_origin(fetch, world):
         ("POST", 308, b"POST", b"data"),
     ],
 )
-def test_method_and_body_go_on_as_the_status_says(fetch, world, method, status, then, body):
+def test_status_decides_on_method_and_body(fetch, world, method, status, then, body):
     def once(connection, request):
         connection.sendall(redirect("/next", status) if b" / " in request else OK.partition(b"ok")[0] + b"ok")
 
@@ -151,7 +151,7 @@ def test_method_and_body_go_on_as_the_status_says(fetch, world, method, status, 
     assert (b"content-type" in server.requests[1].lower()) == bool(body)
 
 
-def test_a_body_is_not_sent_on_to_another_origin(fetch, world):
+def test_body_is_not_sent_to_another_origin(fetch, world):
     world.serve("site.example.com", redirect("http://other.example.com/", 307))
     other = world.serve("other.example.com", OK, SECOND)
 
@@ -162,7 +162,7 @@ def test_a_body_is_not_sent_on_to_another_origin(fetch, world):
     assert other.requests == []
 
 
-def test_a_client_may_be_told_to_stay_on_the_host(fetch, world):
+def test_client_can_be_limited_to_one_host(fetch, world):
     def away(connection, request):
         target = "http://site.example.com:8080/" if b"GET /port" in request else "http://other.example.com/"
         connection.sendall(redirect(target))

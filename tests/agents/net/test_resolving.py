@@ -1,4 +1,4 @@
-"""Lookups: every answer, in time, and nothing remembered."""
+"""DNS lookups: every address counts, time is limited, and nothing is cached."""
 
 import socket
 import threading
@@ -23,7 +23,7 @@ def raising(error):
     return resolve
 
 
-def test_the_system_is_asked_unless_told_otherwise(monkeypatch):
+def test_system_resolver_is_the_default(monkeypatch):
     def getaddrinfo(host, port, **options):
         assert (host, port, options) == ("example.com", None, {"type": socket.SOCK_STREAM})
         found = [(PUBLIC_V6, 0, 0, 0), (PUBLIC, 0), (PUBLIC, 0)]
@@ -35,17 +35,17 @@ def test_the_system_is_asked_unless_told_otherwise(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [socket.gaierror(-2, "unknown"), TimeoutError(), UnicodeError("label too long")])
-def test_a_name_without_an_answer_is_refused(error):
+def test_name_without_an_address_is_refused(error):
     assert reason_of(raising(error)) == "unresolved"
     assert reason_of(lambda host: []) == "unresolved"
 
 
-def test_a_fault_of_the_resolver_is_not_hidden():
+def test_error_of_the_resolver_is_raised():
     with pytest.raises(ZeroDivisionError):
         check_url("http://example.com/", resolve=raising(ZeroDivisionError()))
 
 
-def test_a_lookup_that_hangs_is_left_behind():
+def test_hanging_lookup_is_abandoned():
     go_on = threading.Event()
     began = time.monotonic()
 
@@ -54,7 +54,7 @@ def test_a_lookup_that_hangs_is_left_behind():
     go_on.set()
 
 
-def test_only_so_many_lookups_hang_at_a_time(monkeypatch):
+def test_number_of_hanging_lookups_is_bounded(monkeypatch):
     go_on = threading.Event()
     monkeypatch.setattr(urls, "_LOOKUPS", threading.BoundedSemaphore(1))
 
@@ -64,7 +64,7 @@ def test_only_so_many_lookups_hang_at_a_time(monkeypatch):
     assert check_url("http://example.com/", resolve=lambda host: [PUBLIC]).addresses == (PUBLIC,)
 
 
-def test_every_check_asks_again():
+def test_every_check_looks_the_name_up_again():
     later = iter([[PUBLIC], ["127.0.0.1"]])
 
     assert check_url("http://example.com/", resolve=lambda host: next(later)).addresses == (PUBLIC,)

@@ -1,4 +1,4 @@
-"""Server-sent events: read as the standard says, however they are cut, and never more than one of them in memory."""
+"""Server-sent events: read as the standard says, in pieces of any size, with at most one event in memory."""
 
 import tracemalloc
 
@@ -31,7 +31,7 @@ def test_events_are_read():
     assert read(STREAM) == EVENTS
 
 
-def test_every_way_to_cut_a_stream_in_two_reads_the_same():
+def test_stream_cut_in_two_anywhere_reads_the_same():
     for place in range(len(STREAM) + 1):
         assert read(STREAM[:place], STREAM[place:]) == EVENTS
 
@@ -47,20 +47,20 @@ def test_pieces_of_any_size_read_the_same(sizes):
     assert read(*pieces) == EVENTS
 
 
-def test_mark_of_byte_order_is_no_part_of_the_first_line():
+def test_byte_order_mark_is_dropped():
     assert read(b"\xef\xbb\xbfdata: x\n\n", b"\xef\xbb\xbfdata: y\n\n") == [ServerEvent("x")]
 
 
-def test_half_an_event_is_none():
+def test_incomplete_event_is_not_reported():
     assert read(b"id: 9\ndata: cut of") == []
 
 
-def test_place_goes_on_from_where_the_last_connection_was():
+def test_reader_starts_with_the_last_id():
     assert read(b"data: x\n\n", last_id="41") == [ServerEvent("x", "41")]
 
 
 @pytest.mark.parametrize("empty", ["id", "id:", "id: "])
-def test_empty_id_takes_the_place_back(empty):
+def test_empty_id_resets_the_id(empty):
     assert read(f"id: 7\ndata: x\n\n{empty}\ndata: y\n\n".encode(), last_id="41") == [
         ServerEvent("x", "7", named=True),
         ServerEvent("y"),
@@ -68,35 +68,35 @@ def test_empty_id_takes_the_place_back(empty):
 
 
 @every_row("odd", ["a\x00b", "é", "x" * (MAX_ID_CHARS + 1), "a\tb", "\x7f"])
-def test_place_that_no_request_could_name_is_left_out(odd):
+def test_id_that_is_no_valid_header_is_ignored(odd):
     assert read(f"id: 7\ndata: x\n\nid: {odd}\ndata: y\n\n".encode()) == [
         ServerEvent("x", "7", named=True),
         ServerEvent("y", "7"),
     ]
 
 
-def test_bytes_that_are_no_text_are_replaced():
+def test_invalid_utf8_is_replaced():
     assert read(b"data: \xff\xfe\n\n") == [ServerEvent("\ufffd\ufffd")]
 
 
-def test_event_that_is_too_large_is_reported_in_its_place_and_the_next_one_read():
+def test_oversized_event_is_reported_and_the_next_one_read():
     found = read(b"id: 1\ndata: ", b"x" * 20, b"\nid: 2\ndata: more\n\ndata: next\n\n", max_bytes=16)
 
     assert found == [TooLarge(16, "2", named=True), ServerEvent("next", "2")]
 
 
-def test_many_lines_that_are_too_large_together_are_reported_once():
+def test_lines_that_are_too_large_together_are_reported_once():
     assert read(b"data: 12345\n" * 10 + b"\n" + b"data: next\n\n", max_bytes=32) == [
         TooLarge(32),
         ServerEvent("next"),
     ]
 
 
-def test_first_line_that_is_too_large_is_no_start_any_more():
+def test_oversized_first_line_ends_the_start_of_the_stream():
     assert read(b"x" * 20 + b"\n\n\xef\xbb\xbfdata: y\n\ndata: z\n\n", max_bytes=16) == [TooLarge(16), ServerEvent("z")]
 
 
-def test_remarks_without_end_are_no_event():
+def test_comments_are_no_events():
     reader = EventReader(max_bytes=64)
     for _ in range(1_000):
         assert list(reader.feed(b": still here\n")) == []
@@ -104,7 +104,7 @@ def test_remarks_without_end_are_no_event():
     assert list(reader.feed(b"data: x\n\n")) == [ServerEvent("x")]
 
 
-def test_line_of_ten_megabytes_takes_no_memory():
+def test_line_of_ten_megabytes_uses_little_memory():
     reader, piece = EventReader(), b"x" * 65_536
     list(reader.feed(b"data: "))
     tracemalloc.start()

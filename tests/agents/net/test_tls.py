@@ -1,4 +1,4 @@
-"""Secure connections: the certificate is checked for the name in the URL, not for the address that is dialled."""
+"""TLS: the certificate is checked for the name in the URL, not for the address of the connection."""
 
 import contextlib
 import ssl
@@ -51,14 +51,14 @@ def trusting(certificate):
     return {"tls": ssl.create_default_context(cafile=certificate / "cert.pem")}
 
 
-def test_the_name_is_shown_and_checked_while_the_address_is_dialled(fetch, world, secure, trusting):
+def test_certificate_is_checked_for_the_name_in_the_url(fetch, world, secure, trusting):
     assert fetch(SITE, client=trusting).content == b"ok"
     assert secure.names == ["site.example.com"]
     assert world.dialled == [(FIRST, 443)]
     assert b"host: site.example.com\r\n" in secure.requests[0].lower()
 
 
-def test_a_certificate_for_another_name_is_not_accepted(fetch, secure, trusting):
+def test_certificate_for_another_name_is_refused(fetch, secure, trusting):
     with pytest.raises(FetchFailed) as failed:
         fetch("https://other.example.com/", client=trusting)
 
@@ -66,7 +66,7 @@ def test_a_certificate_for_another_name_is_not_accepted(fetch, secure, trusting)
     assert secure.requests == []
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_accepted(fetch, secure, monkeypatch, certificate):
+def test_untrusted_certificate_is_refused(fetch, secure, monkeypatch, certificate):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "cert.pem"))
 
     with pytest.raises(FetchFailed) as failed:
@@ -76,7 +76,7 @@ def test_a_certificate_that_nobody_vouches_for_is_not_accepted(fetch, secure, mo
     assert secure.requests == []
 
 
-def test_certificates_and_names_are_checked_unless_told_otherwise():
+def test_certificates_and_names_are_checked_by_default():
     context = _public_tls()
 
     assert context.verify_mode is ssl.CERT_REQUIRED
@@ -84,7 +84,7 @@ def test_certificates_and_names_are_checked_unless_told_otherwise():
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-def test_a_handshake_that_hangs_ends_at_the_deadline(fetch, world):
+def test_hanging_handshake_ends_at_the_deadline(fetch, world):
     world.names["site.example.com"] = [FIRST]
     server = world.servers[FIRST, 443] = Server(OK)
     server._request = lambda connection: hang() or b""
@@ -97,7 +97,7 @@ def test_a_handshake_that_hangs_ends_at_the_deadline(fetch, world):
     assert time.monotonic() - began < STALLED
 
 
-def test_a_body_that_drips_through_tls_ends_at_the_deadline(fetch, world, certificate, trusting):
+def test_slow_body_over_tls_ends_at_the_deadline(fetch, world, certificate, trusting):
     def drip(connection, request):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         for _ in range(20 * STALLED):

@@ -1,4 +1,4 @@
-"""A transport in place of the socket: it gets the request as it would be sent, after the same checks."""
+"""A given transport replaces the connection: it gets the request after the same checks."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from agents.net import AsyncSafeClient, FetchFailed, Limits, SafeClient, UrlRefu
 from tests.agents.net.hostile import PUBLIC
 
 
-def test_it_sees_the_checked_request_and_its_answer_is_limited(fetch):
+def test_transport_gets_the_checked_request_and_is_limited(fetch):
     seen = []
 
     def handler(request):
@@ -25,7 +25,7 @@ def test_it_sees_the_checked_request_and_its_answer_is_limited(fetch):
     assert seen[0] == ("http://site.example.com/a", "site.example.com")
 
 
-def test_it_is_not_called_for_what_is_refused(fetch):
+def test_transport_is_not_called_for_a_refused_url(fetch):
     def handler(request):
         pytest.fail("it was called")
 
@@ -33,7 +33,7 @@ def test_it_is_not_called_for_what_is_refused(fetch):
         fetch("http://127.0.0.1/", client={"transport": httpx.MockTransport(handler)})
 
 
-def test_its_redirects_are_checked(fetch):
+def test_redirects_of_a_transport_are_checked(fetch):
     def handler(request):
         return httpx.Response(302, headers={"Location": "http://169.254.169.254/"})
 
@@ -41,7 +41,7 @@ def test_its_redirects_are_checked(fetch):
         fetch("http://1.1.1.1/", client={"transport": httpx.MockTransport(handler)})
 
 
-def test_get_is_a_request():
+def test_get_sends_a_get_request():
     transport = httpx.MockTransport(lambda request: httpx.Response(200, text=request.method))
 
     async def get_later():
@@ -52,7 +52,7 @@ def test_get_is_a_request():
     assert asyncio.run(get_later()).text() == "GET"
 
 
-def test_one_that_hangs_is_left_at_the_deadline():
+def test_hanging_transport_ends_at_the_deadline():
     async def handler(request):
         await asyncio.sleep(60)
 
@@ -67,7 +67,7 @@ def test_one_that_hangs_is_left_at_the_deadline():
     assert time.monotonic() - began < 30
 
 
-def test_many_fetches_run_at_once_in_one_loop():
+def test_many_fetches_run_concurrently_in_one_loop():
     everybody = asyncio.Barrier(50)
 
     async def handler(request):

@@ -1,4 +1,4 @@
-"""WebSockets go where the gate lets them, and hold what they promise about size and time."""
+"""WebSockets: the URL gate applies, and so do limits on size and time."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ def reason(refused):
     return refused.value.reason
 
 
-def test_messages_are_received_from_the_address_that_was_checked(world, feed):
+def test_messages_come_from_the_checked_address(world, feed):
     seen = []
 
     def behave(connection):
@@ -89,7 +89,7 @@ def test_messages_are_received_from_the_address_that_was_checked(world, feed):
         ("wss://feed.example.com:6379/", "port"),
     ],
 )
-def test_addresses_inside_and_other_schemes_are_refused(world, url, why):
+def test_private_addresses_and_other_schemes_are_refused(world, url, why):
     with pytest.raises(UrlRefused) as refused:
         listen(world, url)
 
@@ -97,7 +97,7 @@ def test_addresses_inside_and_other_schemes_are_refused(world, url, why):
     assert world.dialled == []
 
 
-def test_name_that_leads_inside_is_refused(world):
+def test_name_with_a_private_address_is_refused(world):
     world.names["feed.example.com"] = ["10.0.0.7"]
     with pytest.raises(UrlRefused) as refused:
         listen(world)
@@ -105,7 +105,7 @@ def test_name_that_leads_inside_is_refused(world):
     assert reason(refused) == "address"
 
 
-def test_operator_may_let_a_host_in(world, feed):
+def test_operator_can_allow_a_host(world, feed):
     server = feed(say("hello"))
     settings = {"allow_networks": ["127.0.0.0/8"], "reroute": None}
 
@@ -122,7 +122,7 @@ def test_redirect_is_not_followed(world):
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", b"garbage\r\n\r\n", b""])
-def test_answer_that_is_no_handshake_fails(world, answer):
+def test_response_that_is_no_handshake_fails(world, answer):
     world.serve("feed.example.com", answer)
     with pytest.raises(FetchFailed) as failed:
         listen(world)
@@ -130,7 +130,7 @@ def test_answer_that_is_no_handshake_fails(world, answer):
     assert reason(failed) in {"protocol", "connection"}
 
 
-def test_connection_that_is_reset_during_the_handshake_fails(world, monkeypatch):
+def test_connection_reset_during_the_handshake_fails(world, monkeypatch):
     def reset(connection, request):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
@@ -141,7 +141,7 @@ def test_connection_that_is_reset_during_the_handshake_fails(world, monkeypatch)
     assert reason(failed) in {"protocol", "connection"}
 
 
-def test_next_address_is_tried_when_one_is_unreachable(world, feed):
+def test_next_address_is_tried_after_a_failure(world, feed):
     feed(say("hello"))
     world.names["feed.example.com"] = [SECOND, FIRST]
     world.serve("feed.example.com", b"", SECOND).close()
@@ -150,7 +150,7 @@ def test_next_address_is_tried_when_one_is_unreachable(world, feed):
     assert world.dialled == [(SECOND, 80), (FIRST, 80)]
 
 
-def test_host_that_cannot_be_reached_fails(world):
+def test_unreachable_host_fails(world):
     world.serve("feed.example.com", b"").close()
     with pytest.raises(FetchFailed) as failed:
         listen(world)
@@ -158,7 +158,7 @@ def test_host_that_cannot_be_reached_fails(world):
     assert reason(failed) == "connect"
 
 
-def test_handshake_that_is_never_answered_ends_in_time(world):
+def test_unanswered_handshake_ends_in_time(world):
     world.serve("feed.example.com", hang)
     began = time.monotonic()
     with pytest.raises(FetchFailed) as failed:
@@ -168,14 +168,14 @@ def test_handshake_that_is_never_answered_ends_in_time(world):
     assert time.monotonic() - began < STALLED
 
 
-def test_lookup_that_never_ends_ends_in_time(world):
+def test_hanging_lookup_ends_in_time(world):
     with pytest.raises(FetchFailed) as failed:
         listen(world, client={"resolve": hang}, open_seconds=0.2)
 
     assert reason(failed) == "deadline"
 
 
-def test_connection_that_is_not_answered_ends_in_time(world, monkeypatch):
+def test_unanswered_connection_ends_in_time(world, monkeypatch):
     world.serve("feed.example.com", b"")
 
     async def wait(*_):
@@ -188,7 +188,7 @@ def test_connection_that_is_not_answered_ends_in_time(world, monkeypatch):
     assert reason(failed) == "deadline"
 
 
-def test_dialling_can_be_cancelled(world, monkeypatch):
+def test_connecting_can_be_cancelled(world, monkeypatch):
     world.serve("feed.example.com", b"")
 
     async def hang(*_):
@@ -204,7 +204,7 @@ def test_dialling_can_be_cancelled(world, monkeypatch):
         asyncio.run(cut_short())
 
 
-def test_message_that_is_too_large_is_not_kept(world, feed):
+def test_oversized_message_fails(world, feed):
     feed(say("fits", "x" * 10_000_000))
     with pytest.raises(FetchFailed) as failed:
         listen(world, count=2)
@@ -212,7 +212,7 @@ def test_message_that_is_too_large_is_not_kept(world, feed):
     assert reason(failed) == "too_large"
 
 
-def test_peer_that_goes_away_is_noticed(world, feed):
+def test_disconnect_of_the_peer_fails(world, feed):
     feed(lambda connection: connection.send("last"))
     with pytest.raises(FetchFailed) as failed:
         listen(world, count=2)
@@ -220,7 +220,7 @@ def test_peer_that_goes_away_is_noticed(world, feed):
     assert reason(failed) == "connection"
 
 
-def test_secure_feed_shows_its_certificate_for_the_name(world, feed, certificate, trusting):  # noqa: F811
+def test_certificate_is_checked_for_the_name(world, feed, certificate, trusting):  # noqa: F811
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
     world.names["site.example.com"] = world.names["feed.example.com"] = [FIRST]
@@ -233,7 +233,7 @@ def test_secure_feed_shows_its_certificate_for_the_name(world, feed, certificate
         assert reason(failed) == "tls"
 
 
-def test_server_that_speaks_no_tls_fails(world):
+def test_server_without_tls_fails(world):
     world.names["feed.example.com"] = [FIRST]
     server = world.servers[FIRST, 443] = Server(b"")
     server._request = lambda connection: connection.recv(1)  # and then it hangs up, in the middle of the handshake

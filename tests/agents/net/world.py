@@ -1,4 +1,4 @@
-"""A small internet on loopback: names, public addresses, and servers that behave as they like behind them."""
+"""A fake internet on loopback: names, public addresses, and the servers behind them."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ def redirect(location, status=302):
     return answer(status, b"", f"Location: {location}")
 
 
-STALLED = 30  # seconds that a busy machine may stand still at most; what hangs here hangs for twice as long
+STALLED = 30  # seconds that a busy machine may stand still at most; servers that hang do so for twice as long
 
 
 def hang(*_):
@@ -28,7 +28,7 @@ def hang(*_):
 
 
 class Server:
-    """Accepts on loopback; `behave(connection, request)` says what happens, in a thread of its own."""
+    """A server on loopback; `behave(connection, request)` runs in a thread of its own."""
 
     def __init__(self, behave):
         self.behave = behave
@@ -70,7 +70,7 @@ class Server:
 
 
 class World:
-    """`dialled` holds every address that a connection was opened to, `asked` every name that was looked up."""
+    """`dialled` lists every address that was connected to, `asked` every name that was looked up."""
 
     def __init__(self):
         self.names = {}
@@ -98,7 +98,7 @@ class World:
 
 
 class Fetch:
-    """Fetches by one of the two clients, so that every test speaks to both."""
+    """Fetches with one of the two clients; every test runs with both."""
 
     def __init__(self, kind, world):
         self.kind = kind

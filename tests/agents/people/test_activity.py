@@ -1,4 +1,4 @@
-"""Events for those who watch: with what they tell of or not at all, the newest kept, in order and none left out."""
+"""The live feed: events are written with what they report, trimmed to the newest, and read in order without gaps."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from agents.enums import EventKind
 from agents.models import AgentEvent
 from agents.people import activity
 from agents.people.activity import (
-    CHARS,
+    SENTENCE_CHARS,
     Horizon,
     event_emit,
     event_sentence,
@@ -38,7 +38,7 @@ def make_events(agent, number, **fields):
 
 
 @pytest.mark.django_db
-def test_an_event_stands_with_what_it_tells_of():
+def test_event_is_written_with_what_it_reports():
     agent = make_agent()
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         emit(agent)
@@ -54,13 +54,13 @@ def test_an_event_stands_with_what_it_tells_of():
 
 
 @pytest.mark.django_db
-def test_an_event_is_about_something():
-    with pytest.raises(ValueError, match="about a session or an agent"):
+def test_event_needs_a_session_or_an_agent():
+    with pytest.raises(ValueError, match="needs a session or an agent"):
         event_emit(EventKind.ERROR, now=NOW)
 
 
 @pytest.mark.django_db
-def test_who_tells_is_not_stopped_by_a_failure_to_tell(monkeypatch, caplog):
+def test_failure_to_write_an_event_stops_nothing(monkeypatch, caplog):
     agent = make_agent()
     monkeypatch.setattr(activity, "redact_data", lambda data: 1 / 0)
     with transaction.atomic():
@@ -76,10 +76,10 @@ def test_who_tells_is_not_stopped_by_a_failure_to_tell(monkeypatch, caplog):
 
 
 @pytest.mark.django_db
-def test_the_newest_of_each_agent_are_kept(settings, monkeypatch):
+def test_newest_events_of_each_agent_are_kept(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 3
-    monkeypatch.setattr(activity, "TRIMMED_AT_ONCE", 2)
-    monkeypatch.setattr(activity, "AGENTS_AT_ONCE", 1)
+    monkeypatch.setattr(activity, "ROWS_PER_BATCH", 2)
+    monkeypatch.setattr(activity, "AGENTS_PER_BATCH", 1)
     crowded, second, few = make_agent(), make_agent(), make_agent()
     kept = {
         who: make_events(who, number)[-3:] for who, number in ((crowded, 8), (few, 2), (second, 5), (None, 4), (few, 1))
@@ -93,7 +93,7 @@ def test_the_newest_of_each_agent_are_kept(settings, monkeypatch):
 
 
 @pytest.mark.django_db
-def test_trimming_takes_as_many_statements_for_many_agents_as_for_few(settings, django_assert_num_queries):
+def test_trimming_statements_do_not_grow_with_agents(settings, django_assert_num_queries):
     settings.LQOPS_EVENTS_KEPT = 1
     for number in (2, 30):
         for agent in [make_agent() for _ in range(number)]:
@@ -103,7 +103,7 @@ def test_trimming_takes_as_many_statements_for_many_agents_as_for_few(settings, 
 
 
 @pytest.mark.django_db
-def test_the_newest_thousand_are_kept_whatever_they_tell():
+def test_newest_thousand_events_of_any_kind_are_kept():
     agent = make_agent()
     event_emit(EventKind.TURN_STARTED, agent=agent, now=NOW)
     updates = make_events(agent, 1_000)
@@ -114,10 +114,10 @@ def test_the_newest_thousand_are_kept_whatever_they_tell():
 
 
 @pytest.mark.django_db
-def test_trimming_ends_for_now_and_goes_on_with_the_oldest(settings, monkeypatch):
+def test_trimming_is_bounded_and_resumes_with_the_oldest(settings, monkeypatch):
     settings.LQOPS_EVENTS_KEPT = 1
-    monkeypatch.setattr(activity, "AGENTS_AT_ONCE", 1)
-    monkeypatch.setattr(activity, "MOST_BATCHES", 1)
+    monkeypatch.setattr(activity, "AGENTS_PER_BATCH", 1)
+    monkeypatch.setattr(activity, "MAX_BATCHES", 1)
     last, first = make_agent(), make_agent()
     make_events(first, 3)
     make_events(last, 3)
@@ -184,7 +184,7 @@ def heard(horizon, agent, after=0):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_that_is_seen_late_is_not_passed_over():
+def test_event_that_commits_late_is_not_skipped():
     agent, horizon = make_agent(), Horizon()
     before = emit(agent, "before")
     assert heard(horizon, agent) == ["before"]
@@ -195,7 +195,7 @@ def test_an_event_that_is_seen_late_is_not_passed_over():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_event_that_is_never_written_is_not_waited_for():
+def test_rolled_back_event_is_not_waited_for():
     agent, horizon = make_agent(), Horizon()
     with overtaken(agent, keeps=False):
         assert heard(horizon, agent) == []
@@ -203,22 +203,22 @@ def test_an_event_that_is_never_written_is_not_waited_for():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_transaction_that_does_not_end_holds_up_the_others_for_a_while_only(monkeypatch, caplog):
+def test_endless_transaction_delays_others_only_for_a_while(monkeypatch, caplog):
     agent, horizon = make_agent(), Horizon()
     with overtaken(agent):
         assert heard(horizon, agent) == []
-        monkeypatch.setattr(activity, "PATIENCE_SECONDS", -1)
+        monkeypatch.setattr(activity, "MAX_WAIT_SECONDS", -1)
         if connection.vendor == "postgresql":
             assert heard(horizon, agent) == ["second"]
             assert "are handed out, although" in caplog.text
-            monkeypatch.setattr(activity, "PATIENCE_SECONDS", 30)
+            monkeypatch.setattr(activity, "MAX_WAIT_SECONDS", 30)
             emit(agent, "third")  # and the others are not held up again
             assert heard(horizon, agent) == ["second", "third"]
     assert {"first", "second"} <= set(heard(horizon, agent))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_asks_once_waits_for_what_is_being_written(monkeypatch):
+def test_single_read_waits_for_events_being_written(monkeypatch):
     monkeypatch.setattr(activity, "WAIT_SECONDS", 20)
     agent, horizon = make_agent(), Horizon()
     with overtaken(agent) as first:
@@ -229,7 +229,7 @@ def test_who_asks_once_waits_for_what_is_being_written(monkeypatch):
 
 
 @pytest.mark.django_db
-def test_the_horizon_follows_a_table_that_has_become_shorter(caplog):
+def test_horizon_follows_a_restored_database(caplog):
     caplog.set_level(logging.WARNING)
     agent, horizon = make_agent(), Horizon()
     first, second = emit(agent), emit(agent)
@@ -241,39 +241,39 @@ def test_the_horizon_follows_a_table_that_has_become_shorter(caplog):
 
 
 @pytest.mark.django_db
-def test_events_are_found_by_their_owners():
+def test_events_are_filtered_by_owner():
     mine, theirs = make_agent(), make_agent(owner=make_user())
     own, other = emit(mine), emit(theirs)
     assert [event.pk for event in events_between(0, other, owner_ids=[mine.owner_id])] == [own]
     assert [event.pk for event in events_between(own, other, owner_ids=[mine.owner_id, theirs.owner_id])] == [other]
 
 
-# --- in words ---
+# --- Sentences ---
 
 
 @every_row(
-    ("kind", "data", "said"),
+    ("kind", "data", "sentence"),
     [
-        ("autonomy:turn_started", {"turn": 3}, "Turn 3 began."),
+        ("autonomy:turn_started", {"turn": 3}, "Turn 3 started."),
         (
             "autonomy:turn_started",
             {"turn": 3, "hot_state": {"price": "31"}, "alerts": ["door", "rain"]},
-            "Turn 3 began: it sees 1 field and alerts door, rain.",
+            "Turn 3 started with 1 field and alerts door, rain.",
         ),
         (
             "autonomy:turn_completed",
             {"turn": 3, "yield": "sleep", "sleep_seconds": 90, "reason": "Nothing to do.", "actions": ["press"]},
-            "Turn 3 is over after press: the agent sleeps for 1 min: Nothing to do.",
+            "Turn 3 completed after press: the agent sleeps for 1 min: Nothing to do.",
         ),
-        ("autonomy:turn_completed", {"turn": 1, "yield": "shutdown"}, "Turn 1 is over: the agent ends its loop."),
-        ("autonomy:turn_completed", {"turn": 1, "yield": ""}, "Turn 1 is over: the agent goes on."),
-        ("autonomy:precheck_skipped", {"turn": 2, "cause": "unchanged"}, "Turn 2 was skipped: nothing has changed."),
+        ("autonomy:turn_completed", {"turn": 1, "yield": "shutdown"}, "Turn 1 completed: the agent ends its loop."),
+        ("autonomy:turn_completed", {"turn": 1, "yield": ""}, "Turn 1 completed: the agent continues."),
+        ("autonomy:precheck_skipped", {"turn": 2, "cause": "unchanged"}, "Turn 2 skipped: nothing has changed."),
         (
             "autonomy:guardrail_triggered",
             {"guardrail": "max_actions_per_minute", "limit": 10, "skill": None},
-            "The guardrail max_actions_per_minute stepped in (limit 10).",
+            "The guardrail max_actions_per_minute triggered (limit 10).",
         ),
-        ("autonomy:sensor_updated", {"sensor": "door", "field": "open"}, "The sensor door wrote open."),
+        ("autonomy:sensor_updated", {"sensor": "door", "field": "open"}, "The sensor door updated open."),
         (
             "autonomy:sensor_error",
             {"sensor": "door", "error": "no route", "failures": 4},
@@ -282,9 +282,9 @@ def test_events_are_found_by_their_owners():
         (
             "autonomy:notification_pushed",
             {"name": "rain", "source": "sky", "text": "it rains", "woken": True},
-            "The alert rain came from sky, and woke the agent: it rains.",
+            "The alert rain arrived from sky and woke the agent: it rains.",
         ),
-        ("approval:requested", {"action": "send_email"}, "send_email waits for a person's approval."),
+        ("approval:requested", {"action": "send_email"}, "send_email needs approval."),
         ("approval:resolved", {"action": "send_email", "decision": "rejected"}, "send_email was denied."),
         ("approval:resolved", {"action": "send_email", "decision": "approved"}, "send_email was approved."),
         ("session:error", {"message": "it broke", "recoverable": False}, "The run failed: it broke."),
@@ -292,17 +292,17 @@ def test_events_are_found_by_their_owners():
         ("something:else", {}, "something:else"),
     ],
 )
-def test_events_speak_plainly(kind, data, said):
-    assert event_sentence(kind, data) == said
+def test_event_sentences(kind, data, sentence):
+    assert event_sentence(kind, data) == sentence
 
 
 @every_row("kind", [*EventKind.values])
 @every_row("odd", [{}, {"turn": [1], "hot_state": 7, "alerts": "x", "actions": None, "failures": "many"}])
-def test_events_of_any_shape_say_something(kind, odd):
-    said = event_sentence(kind, {**odd, "reason": "x\n" * 900, "message": "y" * 900})
-    assert 0 < len(said) <= CHARS
-    assert "\n" not in said
+def test_sentence_for_data_of_any_shape(kind, odd):
+    sentence = event_sentence(kind, {**odd, "reason": "x\n" * 900, "message": "y" * 900})
+    assert 0 < len(sentence) <= SENTENCE_CHARS
+    assert "\n" not in sentence
 
 
-def test_lengths_of_time_are_truncated():
+def test_durations_are_truncated():
     assert [seconds_words(n) for n in (5, 59.9, 3599, 7300, None)] == ["5 s", "59 s", "59 min", "2 h", "a while"]

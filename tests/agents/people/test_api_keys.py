@@ -1,4 +1,4 @@
-"""API keys: made and shown once, kept as a hash, checked at every use, ended by time or by hand; and their command."""
+"""API keys: created and shown once, stored as a hash, checked at every use; and their command."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def kinds():
     return list(AuditEvent.objects.filter(chain="system").order_by("seq").values_list("kind", "actor"))
 
 
-def test_a_key_is_kept_as_a_hash_only():
+def test_only_the_hash_of_a_key_is_stored():
     key, secret = make_key()
     assert secret.startswith(f"lqk_{key.prefix}_")
     assert key.hash == hashlib.sha256(secret.encode()).hexdigest()
@@ -45,7 +45,7 @@ def test_two_keys_differ_in_prefix_and_secret():
     assert first != second
 
 
-def test_a_good_key_opens_and_notes_its_use_once_a_minute():
+def test_valid_key_is_accepted_and_its_use_noted_once_a_minute():
     key, secret = make_key()
     assert api_key_verify(secret, now=NOW) == key
     key.refresh_from_db()
@@ -58,18 +58,18 @@ def test_a_good_key_opens_and_notes_its_use_once_a_minute():
     assert key.last_used_at == NOW + timedelta(seconds=60)
 
 
-def test_a_key_ends_at_its_moment():
+def test_key_expires_at_its_time():
     _, secret = make_key(expires_at=NOW + DAY)
     assert api_key_verify(secret, now=NOW + DAY - timedelta(microseconds=1)) is not None
     assert api_key_verify(secret, now=NOW + DAY) is None
 
 
-def test_a_key_without_an_end_does_not_end():
+def test_key_without_expiry_does_not_expire():
     _, secret = make_key(expires_at=None)
     assert api_key_verify(secret, now=NOW + 10_000 * DAY) is not None
 
 
-def test_a_revoked_key_opens_nothing_and_is_revoked_once():
+def test_revoked_key_is_refused_and_revoked_once():
     key, secret = make_key()
     api_key_revoke(key=key, by=None, now=NOW)
     again = api_key_revoke(key=key, by=None, now=NOW + DAY)
@@ -78,7 +78,7 @@ def test_a_revoked_key_opens_nothing_and_is_revoked_once():
     assert kinds() == [("api_key.created", "system"), ("api_key.revoked", "system")]
 
 
-def test_the_key_of_an_inactive_user_opens_nothing():
+def test_key_of_an_inactive_user_is_refused():
     key, secret = make_key()
     key.user.is_active = False
     key.user.save()
@@ -96,14 +96,14 @@ def forged(key, secret):
     ]  # fmt: skip
 
 
-def test_a_forged_key_opens_nothing():
+def test_forged_key_is_refused():
     key, secret = make_key()
     for attempt in forged(key, secret):
         assert api_key_verify(attempt, now=NOW) is None, attempt
     assert api_key_verify(secret, now=NOW) == key
 
 
-def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
+def test_unknown_prefix_is_compared_in_constant_time():
     with patch.object(keys.hmac, "compare_digest", wraps=keys.hmac.compare_digest) as compare:
         assert api_key_verify("lqk_000000000000_nothing", now=NOW) is None
     assert compare.call_count == 1
@@ -116,26 +116,26 @@ def test_hashes_are_compared_in_constant_time_also_for_an_unknown_prefix():
         ({"scopes": ["read", "root"]}, "root"),
         ({"name": "  "}, "1 to 120"),
         ({"name": "x" * 121}, "not 121"),
-        ({"expires_at": NOW}, "ended already"),
+        ({"expires_at": NOW}, "in the past"),
     ],
 )
-def test_what_makes_no_sense_is_refused(changes, says):
+def test_invalid_key_options_are_refused(changes, says):
     with pytest.raises(Invalid, match=says):
         make_key(**changes)
     assert not ApiKey.objects.exists()
 
 
-def test_an_inactive_user_gets_no_key():
+def test_inactive_user_gets_no_key():
     with pytest.raises(Invalid, match="not active"):
         make_key(make_user(is_active=False))
 
 
-def test_scopes_are_kept_in_one_order_without_doubles():
+def test_scopes_are_stored_sorted_without_duplicates():
     key, _ = make_key(scopes=["write", "read", "write"])
     assert key.scopes == ["read", "write"]
 
 
-def test_revoking_a_key_of_somebody_else_needs_the_permission():
+def test_revoking_a_key_of_somebody_else_needs_permission():
     owner, stranger = make_user(), make_user()
     key, _ = make_key(owner, by=owner)
     with pytest.raises(NotAllowed):
@@ -155,7 +155,7 @@ def run(*arguments):
     return out.getvalue()
 
 
-def test_the_command_makes_a_key_that_opens():
+def test_command_creates_a_valid_key():
     user = make_user(username="ada")
     found = json.loads(run("create", "ada", "--name", "ci", "--scope", "read", "--scope", "write", "--json"))
     key = ApiKey.objects.get()
@@ -163,7 +163,7 @@ def test_the_command_makes_a_key_that_opens():
     assert (key.user, key.scopes, key.expires_at - key.created_at) == (user, ["read", "write"], timedelta(days=90))
 
 
-def test_the_command_shows_the_secret_once():
+def test_command_shows_the_secret_once():
     make_user(username="ada")
     shown = run("create", "ada", "--name", "ci", "--days", "7")
     secret = shown.splitlines()[0]
@@ -175,7 +175,7 @@ def test_the_command_shows_the_secret_once():
     assert key.prefix in run("list", "ada")
 
 
-def test_the_command_lists_the_keys_of_one_user():
+def test_command_lists_the_keys_of_one_user():
     make_key(make_user(username="ada"))
     make_key(make_user(username="bob"), expires_at=None)
     assert [key["user"] for key in json.loads(run("list", "--json"))["keys"]] == ["bob", "ada"]
@@ -183,12 +183,12 @@ def test_the_command_lists_the_keys_of_one_user():
     assert "never ends" in run("list", "bob")
 
 
-def test_the_command_says_when_there_are_none():
+def test_command_reports_when_there_are_no_keys():
     assert run("list") == "There are no keys.\n"
 
 
 @pytest.mark.parametrize("named_by", ["prefix", "public_id"])
-def test_the_command_revokes_by_id_and_by_prefix(named_by):
+def test_command_revokes_by_id_and_by_prefix(named_by):
     admin = make_user(username="root", is_superuser=True)
     key, secret = make_key()
     assert "Revoked" in run("revoke", str(getattr(key, named_by)), "--user", "root")
@@ -209,7 +209,7 @@ def test_the_command_revokes_by_id_and_by_prefix(named_by):
         (["list", "nobody"], "no user 'nobody'"),
     ],
 )
-def test_the_command_explains_what_it_cannot_do(arguments, says):
+def test_command_explains_invalid_arguments(arguments, says):
     make_user(username="ada")
     with pytest.raises(CommandError, match=says):
         call_command("api_key", *arguments)

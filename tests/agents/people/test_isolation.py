@@ -1,4 +1,4 @@
-"""What belongs to a person: written by nobody else, and gone with the person."""
+"""Rows of a user: written by nobody else, and deleted with the user."""
 
 import ast
 from pathlib import Path
@@ -19,7 +19,7 @@ WRITES = {"create", "update", "update_or_create", "get_or_create", "Project"}
 
 
 @pytest.mark.django_db
-def test_everything_goes_with_its_owner_and_nothing_of_others(settings):
+def test_deleting_a_user_deletes_their_rows_and_no_others(settings):
     settings.EMAIL_HOST = "mail.example.org"
     leaver, stayer = make_user(email="a@example.org"), make_user(email="b@example.org")
     for owner in (leaver, stayer):
@@ -58,5 +58,5 @@ def test_one_module_writes_the_context_of_projects():
     "line",
     ["row.context_md = text", "row.context_md, x = text, 1", "rows.update(context_md='')", "Project(context_md='')"],
 )
-def test_a_write_of_a_context_is_found(line):
+def test_write_of_a_context_is_detected(line):
     assert context_writes(line) == [1]

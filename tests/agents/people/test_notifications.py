@@ -1,4 +1,4 @@
-"""Notices: the row is the record; a copy is written with it, for who has an address and wants one."""
+"""Notifications, and the e-mail copies written with them."""
 
 import pytest
 from django.db import transaction
@@ -26,14 +26,14 @@ def tell(owner, **more):
     return notice_create(owner_id=owner.pk, **given)
 
 
-def test_without_a_mail_server_a_notice_is_one_row():
+def test_notification_is_one_row_without_a_mail_server():
     notice = tell(make_user(email="a@example.org"))
     assert (notice.title, notice.body, notice.kind, notice.created_at) == ("Run halted", "3 calls.", "run_stopped", NOW)
     assert not OutboxMessage.objects.exists()
 
 
 @pytest.mark.usefixtures("_mail")
-def test_a_copy_is_written_with_its_notice():
+def test_copy_is_written_with_its_notification():
     notice = tell(make_user(email="a@example.org"))
     copy = OutboxMessage.objects.get()
     assert (copy.notification, copy.status, copy.attempts, copy.due_at) == (notice, OutboxStatus.PENDING, 0, NOW)
@@ -41,7 +41,7 @@ def test_a_copy_is_written_with_its_notice():
 
 @pytest.mark.usefixtures("_mail")
 @pytest.mark.django_db(transaction=True)
-def test_a_notice_that_is_rolled_back_takes_its_copy_along():
+def test_rollback_removes_notification_and_copy():
     owner = make_user(email="a@example.org")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         tell(owner)
@@ -51,13 +51,13 @@ def test_a_notice_that_is_rolled_back_takes_its_copy_along():
 
 @pytest.mark.usefixtures("_mail")
 @pytest.mark.parametrize("user", [{}, {"email": "a@example.org", "is_active": False}])
-def test_no_copy_without_an_address_or_for_somebody_who_is_gone(user):
+def test_no_copy_without_address_or_for_inactive_users(user):
     tell(make_user(**user))
     assert not OutboxMessage.objects.exists()
 
 
 @pytest.mark.usefixtures("_mail")
-def test_no_copy_for_somebody_who_wants_none():
+def test_no_copy_for_users_who_want_none():
     owner = make_user(email="a@example.org")
     email_notices_set(user=owner, enabled=False, by=owner, now=NOW)
     tell(owner)
@@ -72,14 +72,14 @@ def test_no_copy_for_somebody_who_wants_none():
 
 
 @pytest.mark.usefixtures("_mail")
-def test_somebody_without_a_profile_gets_the_notice_alone():
+def test_user_without_profile_gets_no_copy():
     owner = make_user(email="a@example.org")
     Profile.objects.all().delete()
     tell(owner)
     assert (Notification.objects.count(), OutboxMessage.objects.count()) == (1, 0)
 
 
-def test_words_are_cut_and_masked_on_entry():
+def test_text_is_cut_and_masked_on_entry():
     secret = "sk-ant-api03-" + "a1B2c3D4e5F6g7H8" * 5
     notice = tell(make_user(), title=f"One\r\nBcc: x {secret}", body=f"{secret} " + "x" * 2 * BODY_CHARS)
     assert notice.title.startswith("One Bcc: x [redacted")
@@ -98,7 +98,7 @@ def test_reading_twice_is_recorded_once():
     ]
 
 
-def test_only_the_owner_or_permitted_staff_read_a_notice():
+def test_only_owner_or_permitted_staff_reads_a_notification():
     notice = tell(make_user())
     with pytest.raises(NotFound):
         notice_read(notification=notice, by=make_user(), now=NOW)
@@ -109,7 +109,7 @@ def test_only_the_owner_or_permitted_staff_read_a_notice():
 
 @pytest.mark.usefixtures("_mail")
 @pytest.mark.django_db(transaction=True)
-def test_what_an_agent_tells_its_owner_is_a_notice_of_its_session():
+def test_notify_call_creates_a_notification_of_its_session():
     session = make_session(owner=make_user(email="a@example.org"), current_phase=Phase.DELIVERY)
     result = guarded_tool_call(session, ToolIntent.NOTIFY, {"title": "2 findings", "body": "1 document"}, now=NOW)
     notice = Notification.objects.get()

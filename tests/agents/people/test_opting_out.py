@@ -1,4 +1,4 @@
-"""Opting out: nothing new starts, loops end as `opted_out`, and what is left behind can still be read."""
+"""Opting out: nothing new starts, loops end as `opted_out`, and results stay readable."""
 
 import json
 import threading
@@ -50,15 +50,15 @@ OUT = (Status.HALTED, TerminalReason.OPTED_OUT)
         {"status": Status.WAITING, "waiting_on": WaitingOn.APPROVAL},
     ],
 )
-def test_a_loop_that_nobody_holds_ends_at_once(rest):
+def test_idle_loop_ends_at_once(rest):
     loop = make_session(mode=Mode.LOOP, **rest)
     opt_out(loop.owner)
     assert ended(loop) == OUT
     assert loop.result == build_receipt(loop.chain)
-    assert outcome_sentence(loop.result) == "It was stopped because its owner does not allow unattended runs."
+    assert outcome_sentence(loop.result) == "Halted: the owner does not allow unattended runs."
 
 
-def test_other_runs_are_left_to_finish_and_so_are_other_people_s_loops():
+def test_other_runs_and_loops_of_others_continue():
     owner = make_user()
     phased, queued = make_session(owner=owner), make_session(Status.QUEUED, owner=owner)
     theirs = make_session(mode=Mode.LOOP)
@@ -67,7 +67,7 @@ def test_other_runs_are_left_to_finish_and_so_are_other_people_s_loops():
     assert not Halt.objects.exists()
 
 
-def test_all_runs_are_halted_when_that_is_asked_for():
+def test_halt_all_halts_every_run():
     owner = make_user()
     phased, loop = make_session(Status.QUEUED, owner=owner), make_session(Status.QUEUED, owner=owner, mode=Mode.LOOP)
     held = make_session(owner=owner)
@@ -80,7 +80,7 @@ def test_all_runs_are_halted_when_that_is_asked_for():
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("boundary", ["call", "rest"])
-def test_a_loop_that_is_held_ends_as_opted_out_at_its_next_boundary(boundary):
+def test_running_loop_ends_at_its_next_boundary(boundary):
     loop = make_session(Status.QUEUED, mode=Mode.LOOP)
 
     def engine(held):
@@ -98,7 +98,7 @@ def test_a_loop_that_is_held_ends_as_opted_out_at_its_next_boundary(boundary):
     assert loop.result["terminal_reason"] == "opted_out"
 
 
-def test_a_loop_whose_worker_is_lost_ends_as_opted_out_when_it_is_taken_over():
+def test_loop_of_a_lost_worker_ends_when_taken_over():
     loop = make_session(mode=Mode.LOOP, lease_until=NOW)
     opt_out(loop.owner)
     assert lease_claim(loop.pk, owner="worker:2", now=NOW) is None
@@ -106,7 +106,7 @@ def test_a_loop_whose_worker_is_lost_ends_as_opted_out_when_it_is_taken_over():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_run_that_finishes_before_it_meets_the_halt_is_completed():
+def test_run_that_finishes_before_the_halt_is_completed():
     run = make_session(Status.QUEUED)
 
     def engine(held):
@@ -117,7 +117,7 @@ def test_a_run_that_finishes_before_it_meets_the_halt_is_completed():
     assert ended(run) == (Status.COMPLETED, TerminalReason.COMPLETED)
 
 
-def test_an_operator_s_halt_that_came_first_keeps_its_reason():
+def test_earlier_halt_of_an_operator_keeps_its_reason():
     loop = make_session(mode=Mode.LOOP)
     halts.session_halt(loop.pk, by=None, reason="", now=NOW)
     opt_out(loop.owner)
@@ -125,7 +125,7 @@ def test_an_operator_s_halt_that_came_first_keeps_its_reason():
     assert (loop.halt_state, loop.terminal_reason) == (HaltState.HALT_REQUESTED, None)
 
 
-def test_nothing_starts_and_no_schedule_is_due_any_more():
+def test_nothing_starts_and_no_schedule_is_due():
     owner = make_user()
     make_trigger(owner=owner, kind=TriggerKind.SCHEDULE, cron="* * * * *", next_run_at=NOW)
     assert Trigger.objects.due(NOW).count() == 1
@@ -135,14 +135,14 @@ def test_nothing_starts_and_no_schedule_is_due_any_more():
         session_create(owner=owner, now=NOW)
 
 
-def test_somebody_who_never_had_a_profile_has_not_opted_in():
+def test_user_without_profile_has_not_opted_in():
     owner = make_user()
     owner.lqops_profile.delete()
     with pytest.raises(NotAllowed):
         session_create(owner=owner, now=NOW)
 
 
-def test_opting_out_again_halts_what_an_interrupted_one_has_left():
+def test_opting_out_again_halts_what_was_left():
     loop = make_session(Status.QUEUED, mode=Mode.LOOP)
     with patch.object(halts, "session_halt", side_effect=OperationalError("database is locked")):
         assert not opt_out(loop.owner).opted_in
@@ -151,11 +151,11 @@ def test_opting_out_again_halts_what_an_interrupted_one_has_left():
     assert ended(loop) == OUT
 
 
-def test_who_decided_is_on_record_and_nobody_decides_for_others():
+def test_change_is_recorded_and_refused_for_others():
     user, staff, stranger = make_user(opted_in=False), allowed("change_profile"), make_user()
     for act in (profile_set, email_notices_set):
         switch = {"opted_in": True} if act is profile_set else {"enabled": True}
-        with pytest.raises(NotAllowed, match="change_profile is missing"):
+        with pytest.raises(NotAllowed, match="change_profile"):
             act(user=user, by=stranger, now=NOW, **switch)
     profile_set(user=user, opted_in=True, by=staff, now=NOW)
     opt_out(user)
@@ -166,7 +166,7 @@ def test_who_decided_is_on_record_and_nobody_decides_for_others():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_loop_slips_in_while_its_owner_opts_out():
+def test_no_loop_starts_while_its_owner_opts_out():
     """Opting out waits for a spawn that has seen the yes, and then finds what it has spawned."""
     owner, spawned, out = make_user(), threading.Event(), threading.Event()
 
@@ -188,7 +188,7 @@ def test_no_loop_slips_in_while_its_owner_opts_out():
 # --- The command ---
 
 
-def test_the_command_ends_loops_and_with_halt_all_every_run(capsys):
+def test_command_ends_loops_and_with_halt_all_every_run(capsys):
     user = make_user(username="bob")
     phased, loop = make_session(Status.QUEUED, owner=user), make_session(Status.QUEUED, owner=user, mode=Mode.LOOP)
     call_command("opt_in", "bob", "--out")
@@ -199,16 +199,17 @@ def test_the_command_ends_loops_and_with_halt_all_every_run(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"), [(["--halt-all"], "goes with --out"), (["--user", "eve"], "eve may not decide for bob")]
+    ("arguments", "says"),
+    [(["--halt-all"], "goes with --out"), (["--user", "eve"], "eve may not change the profile of bob")],
 )
-def test_the_command_says_what_it_cannot_do(arguments, says):
+def test_command_explains_invalid_arguments(arguments, says):
     make_user(username="bob")
     make_user(username="eve")
     with pytest.raises(CommandError, match=says):
         call_command("opt_in", "bob", *arguments)
 
 
-def test_a_planned_heartbeat_ends_with_the_loops():
+def test_planned_heartbeat_ends_with_the_loops():
     owner = make_user()
     beat = make_session(Status.SLEEPING, owner=owner, mode=Mode.HEARTBEAT, next_wake_at=NOW)
 

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible provider against servers that behave and servers that do not."""
+"""The OpenAI-compatible provider against well-behaved and misbehaving servers."""
 
 import gzip
 import logging
@@ -10,21 +10,21 @@ import pytest
 
 from agents.providers.base import Chunk, Fault, ProviderError
 from agents.providers.openai_compat import Endpoint, OpenAICompatible
-from agents.providers.transport import Patience
+from agents.providers.transport import Timeouts
 from agents.skills.parsing import SkillSyntaxError, calls_from_native
 from agents.types import ModelRequest, RequestedCall, Usage
-from tests.agents.providers import hostile
-from tests.agents.providers.hostile import SSE_HEAD, answer, delta, drip, events, raw, reply, serving, stream
+from tests.agents.providers import hostile_servers
+from tests.agents.providers.hostile_servers import SSE_HEAD, answer, delta, drip, events, raw, reply, serving, stream
 from tests.table import every_row
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "Is it in order?"},), max_tokens=64)
-PATIENT = Patience(connect=60, first_byte=60, between_bytes=60, total=60)
-QUICK = Patience(connect=60, first_byte=0.5, between_bytes=0.5, total=1.0)
+PATIENT = Timeouts(connect=60, first_byte=60, between_bytes=60, total=60)
+QUICK = Timeouts(connect=60, first_byte=0.5, between_bytes=0.5, total=1.0)
 STALLED = 30  # seconds that a busy machine may stand still at most
 
 
-def provider(server, patience=PATIENT, **more):
-    return OpenAICompatible("local", Endpoint(server.url, "model-x", patience=patience, **more))
+def provider(server, timeouts=PATIENT, **more):
+    return OpenAICompatible("local", Endpoint(server.url, "model-x", timeouts=timeouts, **more))
 
 
 def complete(*scripts, request=REQUEST, **more):
@@ -52,7 +52,7 @@ def failure(*scripts, streaming=False, **more):
     return raised.value, took, chunks
 
 
-def test_asks_and_reads_the_answer():
+def test_a_call_returns_the_reply():
     found, server = complete(answer(200, reply("All in order."), X_Request_Id="r-1"), key=lambda: "k-123")
     assert (found.text, found.usage, found.stop_reason) == ("All in order.", Usage(7, 3), "end_turn")
     assert (found.provider, found.request_id) == ("local", "r-1")
@@ -61,11 +61,16 @@ def test_asks_and_reads_the_answer():
     assert "Authorization: Bearer k-123" in server.heads[0]
 
 
-def test_sends_tools_schema_seed_and_stops_when_they_are_asked_for():
+def test_tools_schema_seed_and_stops_are_sent_when_given():
     request = ModelRequest(
-        "m", REQUEST.messages, tools=({"type": "function"},), response_schema={"type": "object"}, seed=7, stop=("END",),
+        "m",
+        REQUEST.messages,
+        tools=({"type": "function"},),
+        response_schema={"type": "object"},
+        seed=7,
+        stop=("END",),
         temperature=0.0,
-    )  # fmt: skip
+    )
     _, server = complete(answer(), request=request, token_limit_name="max_completion_tokens")
     [sent] = server.requests
     assert sent["tools"] == [{"type": "function"}]
@@ -77,7 +82,7 @@ def test_sends_tools_schema_seed_and_stops_when_they_are_asked_for():
 
 
 @pytest.mark.parametrize("status", [400, 422, 500])
-def test_a_server_that_takes_a_schema_in_another_form_is_asked_in_that_form(status):
+def test_a_server_that_rejects_a_schema_form_is_asked_in_the_next(status):
     objection = answer(status, {"error": "body.response_format.type: Input should be 'text' or 'json_object'"})
     request = ModelRequest("m", REQUEST.messages, response_schema={"type": "object"})
     with serving(objection, objection, answer()) as server:
@@ -93,7 +98,7 @@ def test_a_server_that_takes_a_schema_in_another_form_is_asked_in_that_form(stat
     assert server.requests[1]["response_format"]["schema"] == {"type": "object"}
 
 
-def test_a_request_id_that_is_no_label_is_not_kept():
+def test_a_request_id_that_is_not_a_label_is_dropped():
     assert complete(answer(200, reply(), X_Request_Id="two words"))[0].request_id == ""
 
 
@@ -106,7 +111,7 @@ def test_one_connection_serves_many_calls():
         found.close()
 
 
-def test_reads_tool_calls():
+def test_tool_calls_are_read():
     call = {"id": "c1", "function": {"name": "search", "arguments": '{"q": "x"}'}}
     found, _ = complete(answer(200, reply(None, "tool_calls", tool_calls=[call])))
     assert (found.calls, found.stop_reason, found.text) == (
@@ -144,12 +149,12 @@ def test_neither_the_key_nor_a_secret_in_the_answer_is_in_the_error():
 
 
 @every_row(("header", "seconds"), [("7", 7.0), ("0.5", 0.5), ("nonsense", None), ("-3", None), ("", None)])
-def test_reads_how_long_to_wait(header, seconds):
+def test_retry_after_in_seconds_is_read(header, seconds):
     error, _, _ = failure(answer(429, {}, Retry_After=header))
     assert error.retry_after == seconds
 
 
-def test_reads_a_date_to_wait_for():
+def test_retry_after_as_a_date_is_read():
     error, _, _ = failure(answer(429, {}, Retry_After="Fri, 01 Jan 2100 00:00:00 GMT"))
     assert error.retry_after > 1_000_000
     past, _, _ = failure(answer(429, {}, Retry_After="Sat, 01 Jan 2000 00:00:00 GMT"))
@@ -169,7 +174,7 @@ def test_reads_a_date_to_wait_for():
         b"[" * 100_000,
     ],
 )
-def test_half_an_answer_is_malformed_and_may_be_asked_again(body):
+def test_an_incomplete_answer_is_malformed_and_recoverable(body):
     error, _, _ = failure(answer(200, body))
     assert error.fault == Fault.MALFORMED
     assert error.recoverable
@@ -181,7 +186,7 @@ def test_usage_is_kept_when_the_rest_is_unusable():
 
 
 @every_row("usage", [{"prompt_tokens": -1}, {"prompt_tokens": "7"}, {"prompt_tokens": True}, "x", {}])
-def test_usage_that_cannot_be_read_is_no_report(usage):
+def test_usage_that_cannot_be_read_is_ignored(usage):
     found, _ = complete(answer(200, reply(usage=usage)))
     assert found.usage is None
 
@@ -200,7 +205,7 @@ def test_stop_reasons_have_one_meaning_each(finish, reason):
     assert complete(answer(200, reply("x", finish)))[0].stop_reason == reason
 
 
-def test_a_refusal_of_the_model_is_told_apart():
+def test_a_refusal_of_the_model_has_its_own_stop_reason():
     found, _ = complete(answer(200, reply(None, "stop", refusal="I cannot help with that.")))
     assert (found.stop_reason, found.text) == ("refusal", "I cannot help with that.")
 
@@ -225,7 +230,7 @@ def test_a_server_that_is_not_there_was_not_contacted():
     ],
     ids=["closed at once", "garbage", "half a body", "endless headers"],
 )
-def test_a_connection_that_breaks_ends_with_an_error_that_may_be_tried_again(script, fault, streaming):
+def test_a_connection_that_breaks_is_a_recoverable_error(script, fault, streaming):
     error, took, _ = failure(script, streaming=streaming)
     assert error.fault in {fault, Fault.MALFORMED}
     assert error.recoverable
@@ -238,23 +243,23 @@ def test_a_connection_that_breaks_ends_with_an_error_that_may_be_tried_again(scr
     [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"],
     ids=["status", "headers", "body"],
 )
-def test_a_server_that_sends_a_byte_now_and_then_is_not_waited_for_longer_than_the_total(head, streaming):
+def test_a_server_that_drips_bytes_is_cut_off_at_the_total_timeout(head, streaming):
     over = []
-    error, took, _ = failure(drip(head, b"a", 0.1, lambda: bool(over)), streaming=streaming, patience=QUICK)
+    error, took, _ = failure(drip(head, b"a", 0.1, lambda: bool(over)), streaming=streaming, timeouts=QUICK)
     over.append(True)
     assert error.fault in {Fault.TIMEOUT, Fault.CONNECTION}
     assert took < STALLED
 
 
-def test_a_server_that_says_nothing_is_waited_for_until_the_first_byte_is_due():
+def test_a_silent_server_is_cut_off_at_the_first_byte_timeout():
     over = []
-    error, took, _ = failure(drip(b"", b"", 0.1, lambda: bool(over)), patience=QUICK)
+    error, took, _ = failure(drip(b"", b"", 0.1, lambda: bool(over)), timeouts=QUICK)
     over.append(True)
     assert error.fault == Fault.TIMEOUT
     assert took < STALLED
 
 
-def test_a_packed_answer_is_refused_unopened():
+def test_a_compressed_answer_is_refused_unopened():
     bomb = gzip.compress(b"\0" * 50_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error, _, _ = failure(answer(200, bomb, Content_Encoding="gzip"))
@@ -288,7 +293,7 @@ def streamed(*scripts):
     return result, "".join(chunk.text for chunk in chunks), server
 
 
-def test_a_stream_is_handed_on_as_it_comes():
+def test_a_stream_is_passed_on_as_it_comes():
     usage = {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
     found, text, server = streamed(stream(delta("All "), delta("fine", "stop"), usage))
     assert (found.text, text, found.stop_reason, found.usage) == ("All fine", "All fine", "end_turn", Usage(4, 2))
@@ -321,7 +326,7 @@ def test_tool_calls_are_put_together_from_their_pieces():
         ((delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f"}}]),), "tool_use"),
     ],
 )
-def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, reason, caplog):
+def test_a_stream_that_just_stops_is_the_reply_and_logged(data, reason, caplog):
     with caplog.at_level(logging.WARNING):
         found, _, _ = streamed(stream(*data, done=False))
     assert found.stop_reason == reason
@@ -329,7 +334,7 @@ def test_a_stream_that_just_stops_is_taken_for_what_it_brought_and_noted(data, r
     assert noted.levelname == "WARNING"
 
 
-def test_call_that_a_stream_stops_behind_cannot_be_read():
+def test_a_call_cut_off_before_its_arguments_cannot_be_read():
     named = delta(tool_calls=[{"index": 0, "id": "c", "function": {"name": "now"}}])
     cut, whole = (streamed(stream(named, done=done))[0].calls[0] for done in (False, True))
     with pytest.raises(SkillSyntaxError):
@@ -353,13 +358,13 @@ def test_a_stream_that_breaks_ends_once_and_then_fails(script, fault):
     assert error.began == any(chunk.text for chunk in chunks)
 
 
-def test_what_a_broken_stream_reported_is_kept():
+def test_usage_that_a_broken_stream_reported_is_kept():
     usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
     error, _, _ = failure(stream(delta("x"), usage, "{half", done=False), streaming=True)
     assert error.usage == Usage(9, 2)
 
 
-def test_whoever_listens_may_cancel():
+def test_a_listener_may_cancel_the_stream():
     class Enough(Exception):
         pass
 
@@ -378,7 +383,7 @@ def test_whoever_listens_may_cancel():
     assert [chunk.finished for chunk in chunks] == [False, True]
 
 
-def test_odd_events_are_passed_over():
+def test_odd_events_are_skipped():
     odd = b": comment\n\nevent: ping\nid: 3\ndata:\n\n"
     found, text, _ = streamed(
         raw(SSE_HEAD, odd, events({"choices": None}, {"choices": [7]}, delta(None), delta("ok", "stop")))
@@ -387,7 +392,7 @@ def test_odd_events_are_passed_over():
     assert found.text == "ok"
 
 
-def test_a_model_that_refuses_in_a_stream_is_told_apart():
+def test_a_refusal_in_a_stream_has_its_own_stop_reason():
     found, _, _ = streamed(stream(delta(None, "stop", refusal="no")))
     assert found.stop_reason == "refusal"
 
@@ -396,4 +401,4 @@ def test_no_environment_proxy_is_used(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     assert os.environ["HTTP_PROXY"]
     assert complete(answer())[0].text == "fine"
-    assert hostile.reply()["choices"]
+    assert hostile_servers.reply()["choices"]

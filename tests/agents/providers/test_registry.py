@@ -1,4 +1,4 @@
-"""Who serves which model, made when first asked, with its limits and its key by handle."""
+"""Which provider serves a model, with its limits and its key."""
 
 import threading
 from dataclasses import replace
@@ -9,7 +9,7 @@ from agents.providers import registry
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import ScriptedProvider, Step
 from agents.types import ModelRequest
-from tests.agents.providers.hostile import answer, reply, serving
+from tests.agents.providers.hostile_servers import answer, reply, serving
 
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
@@ -23,7 +23,7 @@ def _nothing_made(monkeypatch):
         getattr(provider._inner, "close", lambda: None)()
 
 
-def test_a_model_that_nobody_serves_is_refused_and_says_what_to_do(settings):
+def test_a_model_without_provider_is_refused_with_advice(settings):
     settings.LQOPS_MODELS = {}
     with pytest.raises(ProviderError, match="LQOPS_MODEL_URL") as refused:
         registry.provider_for("m")
@@ -57,7 +57,7 @@ def test_a_model_without_a_key_is_asked_without_one(settings):
         assert "Authorization" not in server.heads[0]
 
 
-def test_rehearsed_replies_come_from_the_declaration(settings):
+def test_scripted_replies_come_from_the_declaration(settings):
     settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two"]}}
     provider = registry.provider_for("m")
     chunks = []
@@ -65,7 +65,7 @@ def test_rehearsed_replies_come_from_the_declaration(settings):
     assert chunks[-1].finished
 
 
-def test_a_rehearsed_reply_goes_by_the_conversation_whichever_worker_asks(settings):
+def test_scripted_replies_follow_the_conversation_in_any_process(settings):
     settings.LQOPS_MODELS = {"m": {"provider": "scripted", "replies": ["one", "two", "three"]}}
     spoken = [{"role": "assistant", "content": "one"}, {"role": "user", "content": "And then?"}]
     asked = [replace(REQUEST, messages=(*REQUEST.messages, *spoken * times)) for times in (3, 1, 0, 2, 1)]
@@ -92,7 +92,7 @@ def test_no_more_calls_at_once_than_declared():
     assert max(most) <= 2
 
 
-def test_one_provider_may_stand_in_for_another_for_a_while(settings):
+def test_a_provider_can_be_replaced_inside_a_block(settings):
     settings.LQOPS_MODELS = {}
     first, second = ScriptedProvider(), ScriptedProvider()
     with registry.serving("m", first):

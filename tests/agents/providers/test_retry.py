@@ -1,4 +1,4 @@
-"""When a model is asked again, and after how long: an exact, pure schedule."""
+"""The schedule of retries."""
 
 import random
 
@@ -34,12 +34,12 @@ def test_recoverable_faults_double_their_wait():
     assert waits(Fault.CONNECTION, place=1) == [1.5, 3, 6]
 
 
-def test_rate_limits_wait_longer_and_longer():
+def test_rate_limits_wait_longer_each_time():
     assert waits(Fault.RATE_LIMITED) == [30, 60, 90]
     assert waits(Fault.RATE_LIMITED, place=0) == [24, 48, 72]
 
 
-def test_what_the_server_asks_for_is_kept_to_and_bounded():
+def test_retry_after_is_respected_and_bounded():
     assert waits(Fault.RATE_LIMITED, place=0, retry_after=7) == [7, 7, 7]
     assert waits(Fault.SERVER, place=0, retry_after=1e9)[0] == LONGEST_WAIT_SECONDS
 
@@ -49,7 +49,7 @@ def test_final_faults_are_final(fault):
     assert waits(fault) == []
 
 
-def test_rate_limits_and_other_faults_are_counted_apart():
+def test_rate_limits_have_a_count_of_their_own():
     tries = Tries(most=2)
     for fault in (Fault.RATE_LIMITED, Fault.SERVER):
         error = ProviderError("x", fault=fault)
@@ -61,5 +61,5 @@ def test_rate_limits_and_other_faults_are_counted_apart():
 @every_row(
     ("status", "fault"), [(408, Fault.TIMEOUT), (409, Fault.SERVER), (425, Fault.SERVER), (418, Fault.INVALID_REQUEST)]
 )
-def test_odd_statuses_have_a_meaning(status, fault):
+def test_every_status_has_a_fault(status, fault):
     assert fault_of_status(status) == fault

@@ -1,4 +1,4 @@
-"""The scripted provider plays what it is told, also in pieces and in ruins."""
+"""The scripted provider: steps, pieces and failures."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from agents.types import ModelRequest, RequestedCall, Usage
 REQUEST = ModelRequest("m", ({"role": "user", "content": "?"},))
 
 
-def test_plays_its_steps_in_order_and_then_the_last_one():
+def test_steps_are_played_in_order_and_the_last_one_repeats():
     played = ScriptedProvider([Step("one"), Step("two")])
     assert [played.complete(REQUEST).text for _ in range(3)] == ["one", "two", "two"]
     assert len(played.requests) == 3
 
 
-def test_streams_in_pieces_and_ends_once():
+def test_a_reply_is_streamed_in_pieces_and_ends_once():
     chunks = []
     call = RequestedCall("c", "f", "{}")
     reply = ScriptedProvider([Step("abcdef", chunk_chars=4, calls=(call,))]).stream(REQUEST, chunks.append)

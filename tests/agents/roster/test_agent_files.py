@@ -1,4 +1,4 @@
-"""A text becomes the next version of an agent, with a digest and a row in the record; it changes what it changed."""
+"""Texts become versions of an agent, with a digest and an audit event, and change only what they changed."""
 
 import hashlib
 from datetime import timedelta
@@ -32,7 +32,7 @@ def kinds():
     return list(AuditEvent.objects.order_by("pk").values_list("kind", flat=True))
 
 
-def test_an_import_makes_an_agent_and_puts_it_on_record():
+def test_import_creates_an_agent_and_audits_it():
     owner = make_user()
 
     defined = imported(owner)
@@ -53,7 +53,7 @@ def test_an_import_makes_an_agent_and_puts_it_on_record():
     }
 
 
-def test_the_same_text_changes_nothing_whatever_its_line_breaks():
+def test_same_text_with_other_line_breaks_changes_nothing():
     owner = make_user()
     imported(owner)
 
@@ -64,7 +64,7 @@ def test_the_same_text_changes_nothing_whatever_its_line_breaks():
     assert kinds() == ["agent.created", "agent.defined"]
 
 
-def test_another_text_is_the_next_version_and_what_it_changes_is_applied():
+def test_changed_text_becomes_the_next_version_and_is_applied():
     owner = make_user()
     agent = imported(owner).agent
     text = "name: Night watch\nmode: semi\nmax_cost_per_day_usd: 3\n"
@@ -77,7 +77,7 @@ def test_another_text_is_the_next_version_and_what_it_changes_is_applied():
     assert kinds()[2:] == ["budget.cap_set", "agent.edited", "agent.defined"]
 
 
-def test_a_name_in_use_makes_an_import_the_next_version_of_that_agent():
+def test_import_with_a_known_name_is_the_next_version():
     owner = make_user()
     agent = make_agent(owner=owner, name="Watch", mode=ApprovalMode.SEMI)
 
@@ -85,11 +85,11 @@ def test_a_name_in_use_makes_an_import_the_next_version_of_that_agent():
     assert imported(make_user()).agent != agent
 
 
-def test_a_text_without_a_name_is_called_as_its_file():
+def test_text_without_a_name_takes_the_name_of_its_file():
     assert imported(make_user(), "zone: Europe/Paris", file="shop/day-watch.yaml").agent.name == "day-watch"
 
 
-def test_what_people_set_since_stays_until_the_text_changes_it():
+def test_settings_changed_by_people_stay_until_the_text_changes_them():
     owner = make_user()
     agent = imported(owner, TEXT + "enabled: true\n").agent
     agent_edit(agent=agent, by=owner, now=NOW, enabled=False, max_cost_per_day_usd=Decimal(1))
@@ -105,7 +105,7 @@ def test_what_people_set_since_stays_until_the_text_changes_it():
     ]
 
 
-def test_what_leaves_the_text_goes_back_to_its_default_but_for_name_and_mode():
+def test_removed_settings_return_to_defaults_except_name_and_mode():
     owner = make_user()
     agent = imported(owner, TEXT + "enabled: false\n").agent
 
@@ -115,7 +115,7 @@ def test_what_leaves_the_text_goes_back_to_its_default_but_for_name_and_mode():
     assert (agent.name, agent.mode) == ("Watch", "manual")
 
 
-def test_an_agent_without_a_text_takes_its_first_one():
+def test_agent_without_a_text_takes_its_first_one():
     agent = make_agent(mode=ApprovalMode.AUTO, max_cost_per_day_usd=Decimal(9))
 
     agent = agent_define(agent=agent, text="instructions: Be brief.\n", by=agent.owner, now=NOW)
@@ -124,7 +124,7 @@ def test_an_agent_without_a_text_takes_its_first_one():
     assert definition_of(agent).instructions == "Be brief."
 
 
-def test_a_mode_is_not_loosened_while_sessions_are_under_way():
+def test_mode_is_not_loosened_while_sessions_are_active():
     owner = make_user()
     agent = imported(owner).agent
     make_session(owner=owner, agent=agent)
@@ -136,7 +136,7 @@ def test_a_mode_is_not_loosened_while_sessions_are_under_way():
     assert agent_define(agent=agent, text=TEXT.replace("60", "90"), by=owner, now=NOW).definition_version == 2
 
 
-def test_a_name_of_another_agent_is_refused_with_its_line():
+def test_name_of_another_agent_is_refused_with_its_line():
     owner = make_user()
     make_agent(owner=owner, name="Taken")
 
@@ -161,7 +161,7 @@ KEY = (
         ("name: a\ndescription: |\n  password:\n    hunter2abcDEF9\n", 4),
     ],
 )
-def test_a_secret_is_refused_also_in_a_comment(text, line):
+def test_secret_is_refused_even_in_a_comment(text, line):
     with pytest.raises(DefinitionError) as caught:
         imported(make_user(), text)
     assert [problem.line for problem in caught.value.problems] == [line]
@@ -169,7 +169,7 @@ def test_a_secret_is_refused_also_in_a_comment(text, line):
     assert not Agent.objects.exists()
 
 
-def test_a_stranger_finds_nothing_and_the_permission_is_enough():
+def test_definition_is_hidden_from_strangers_without_permission():
     agent, other = make_agent(), make_user()
     with pytest.raises(NotFound):
         agent_define(agent=agent, text=TEXT, by=other, now=NOW)
@@ -181,14 +181,14 @@ def test_a_stranger_finds_nothing_and_the_permission_is_enough():
     assert agent_define(agent=agent, text=TEXT, by=other, now=NOW).edited_by == other
 
 
-def test_what_cannot_be_taken_leaves_nothing_behind():
+def test_refused_text_changes_nothing():
     with pytest.raises(DefinitionError):
         imported(make_user(), TEXT + "triggers: [{name: a, kind: event, playbook: none}]\n")
     assert not Agent.objects.exists()
     assert not AuditEvent.objects.exists()
 
 
-def test_sessions_keep_the_version_they_were_born_with():
+def test_sessions_keep_the_version_they_started_with():
     owner = make_user()
     agent = imported(owner).agent
     session = session_create(owner=owner, agent=agent, now=NOW)
@@ -205,7 +205,7 @@ def test_sessions_keep_the_version_they_were_born_with():
     assert (born["definition_version"], born["definition_digest"]) == (1, agent.definition_digest)
 
 
-def test_sensors_are_rows_as_the_text_says_and_a_broken_one_says_why():
+def test_sensors_become_rows_and_a_broken_one_shows_its_problem():
     owner = make_user()
     sensor = "{name: feed, type: poll, interval: 5, source: {tool: get_market_data}}"
     agent = imported(owner, f"{TEXT}sensors:\n- {sensor}\n- {{name: bad, type: poll, source: {{tool: now}}}}\n").agent
@@ -219,7 +219,7 @@ def test_sensors_are_rows_as_the_text_says_and_a_broken_one_says_why():
     assert [row.name for row in agent.sensors.all()] == ["feed"]
 
 
-def test_a_change_that_is_rolled_back_leaves_the_agent_as_it_was():
+def test_rolled_back_change_leaves_the_agent_unchanged():
     owner = make_user()
     agent = imported(owner).agent
     with transaction.atomic():
@@ -229,7 +229,7 @@ def test_a_change_that_is_rolled_back_leaves_the_agent_as_it_was():
     assert definition_of(Agent.objects.get()).name == "Watch"
 
 
-def test_an_export_is_the_text_as_it_was_given():
+def test_export_returns_the_stored_text():
     owner = make_user()
     text = "# by hand\n" + TEXT
     agent = imported(owner, text).agent
@@ -238,7 +238,7 @@ def test_an_export_is_the_text_as_it_was_given():
     assert not agent_define(agent=agent, text=agent_export(agent), by=owner, now=NOW).definition_version > 1
 
 
-def test_an_agent_without_a_text_is_written_out():
+def test_agent_without_a_text_is_exported_from_its_settings():
     agent = make_agent(name="on", mode=ApprovalMode.AUTO, max_cost_per_day_usd=Decimal("2.50"))
 
     text = agent_export(agent)

@@ -1,4 +1,4 @@
-"""Agents as people make, change and delete them."""
+"""Creating, editing and deleting agents."""
 
 from decimal import Decimal
 
@@ -22,7 +22,7 @@ def last():
     return AuditEvent.objects.latest("pk")
 
 
-def test_an_agent_is_made_and_recorded():
+def test_agent_is_created_and_audited():
     owner = make_user()
 
     agent = agent_create(owner=owner, name=" Reviewer ", by=owner, now=NOW, max_cost_per_day_usd=Decimal(4))
@@ -32,7 +32,7 @@ def test_an_agent_is_made_and_recorded():
     assert last().details == {"agent_id": str(agent.public_id), "mode": "semi", "cap_usd": "4"}
 
 
-def test_an_agent_of_somebody_else_takes_the_permission():
+def test_agent_of_another_owner_needs_the_permission():
     owner, other = make_user(), make_user()
     with pytest.raises(NotFound):
         agent_create(owner=owner, name="a", by=other, now=NOW)
@@ -56,7 +56,7 @@ def test_an_agent_of_somebody_else_takes_the_permission():
         ({"name": "taken"}, "named 'taken' already"),
     ],
 )
-def test_what_makes_no_sense_is_explained(given, complaint):
+def test_invalid_fields_are_explained(given, complaint):
     owner = make_user()
     make_agent(owner=owner, name="taken")
 
@@ -64,7 +64,7 @@ def test_what_makes_no_sense_is_explained(given, complaint):
         agent_create(owner=owner, by=owner, now=NOW, **given)
 
 
-def test_a_change_names_its_fields_and_remembers_who_made_it():
+def test_edit_records_its_fields_and_the_editor():
     agent, by = make_agent(), make_user(is_superuser=True)
 
     edited = agent_edit(agent=agent, by=by, now=NOW, name="new", mode="manual", enabled=False)
@@ -73,7 +73,7 @@ def test_a_change_names_its_fields_and_remembers_who_made_it():
     assert last().details["fields"] == ["enabled", "mode", "name"]
 
 
-def test_what_stays_the_same_is_no_change():
+def test_edit_without_a_difference_is_no_change():
     agent = make_agent(name="same")
 
     agent_edit(agent=agent, by=None, now=NOW, name="same", mode=agent.mode)
@@ -81,7 +81,7 @@ def test_what_stays_the_same_is_no_change():
     assert not AuditEvent.objects.exists()
 
 
-def test_a_name_that_is_taken_cannot_be_changed_to():
+def test_rename_to_a_taken_name_is_refused():
     agent = make_agent(name="one")
     make_agent(owner=agent.owner, name="two")
 
@@ -89,7 +89,7 @@ def test_a_name_that_is_taken_cannot_be_changed_to():
         agent_edit(agent=agent, by=None, now=NOW, name="two")
 
 
-def test_a_new_daily_cap_holds_for_todays_books():
+def test_new_daily_cap_applies_today():
     agent = make_agent()
     budgets_lock(agent_id=agent.pk, trigger_id=None, now=NOW)
 
@@ -101,7 +101,7 @@ def test_a_new_daily_cap_holds_for_todays_books():
     assert [event.kind for event in AuditEvent.objects.order_by("pk")] == ["budget.cap_set", "agent.edited"]
 
 
-def test_while_sessions_are_under_way_the_mode_can_only_be_tightened():
+def test_mode_can_only_be_tightened_while_sessions_are_active():
     agent = make_agent(mode=ApprovalMode.SEMI)
     session = make_session(agent=agent)
 
@@ -114,7 +114,7 @@ def test_while_sessions_are_under_way_the_mode_can_only_be_tightened():
     assert agent_edit(agent=agent, by=None, now=NOW, mode=ApprovalMode.AUTO).mode == ApprovalMode.AUTO
 
 
-def test_only_a_superuser_lets_calls_of_high_risk_run_unasked():
+def test_only_a_superuser_may_waive_approval_of_high_risk_calls():
     owner, root = make_user(), make_user(is_superuser=True)
     agent = make_agent(owner=owner)
     for by in (owner, None):
@@ -128,18 +128,20 @@ def test_only_a_superuser_lets_calls_of_high_risk_run_unasked():
     assert agent_create(owner=owner, name="bold", by=root, now=NOW, allow_high_risk=True).allow_high_risk
     assert last().details["allow_high_risk"] is True
     assert agent_edit(agent=agent, by=root, now=NOW, allow_high_risk=True).allow_high_risk
-    assert not agent_edit(agent=agent, by=owner, now=NOW, allow_high_risk=False).allow_high_risk  # taken back
+    assert not agent_edit(
+        agent=agent, by=owner, now=NOW, allow_high_risk=False
+    ).allow_high_risk  # anybody may take it back
     assert (last().details["fields"], last().details["allow_high_risk"]) == (["allow_high_risk"], False)
 
 
-def test_high_risk_is_not_allowed_to_an_agent_at_work():
+def test_high_risk_waiver_is_refused_while_sessions_are_active():
     agent = make_agent()
     make_session(agent=agent)
     with pytest.raises(InvalidTransition, match="high risk cannot be allowed now"):
         agent_edit(agent=agent, by=make_user(is_superuser=True), now=NOW, allow_high_risk=True)
 
 
-def test_an_agent_without_a_history_is_deleted():
+def test_agent_without_history_is_deleted():
     agent = make_agent()
 
     agent_delete(agent=agent, by=agent.owner, now=NOW)
@@ -149,7 +151,7 @@ def test_an_agent_without_a_history_is_deleted():
 
 
 @pytest.mark.parametrize("make", [make_session, make_trigger])
-def test_an_agent_with_a_history_stays(make):
+def test_agent_with_history_cannot_be_deleted(make):
     agent = make_agent()
     make(agent=agent)
 
@@ -157,7 +159,7 @@ def test_an_agent_with_a_history_stays(make):
         agent_delete(agent=agent, by=agent.owner, now=NOW)
 
 
-def test_an_agent_that_is_switched_off_stops_what_it_does_by_itself():
+def test_agent_switched_off_stops_its_loop_and_heartbeat():
     agent = make_autonomous()
     loop = agent_start(agent=agent, by=agent.owner, now=NOW).loop
     run = make_session(Status.RUNNING, owner=agent.owner, agent=agent)

@@ -1,4 +1,4 @@
-"""Triggers that an agent's file names: made, changed and switched off with the file, and nothing beyond it."""
+"""Triggers of an agent's file: created, changed and switched off with the file, and no others."""
 
 from decimal import Decimal
 
@@ -54,10 +54,10 @@ def trigger(name):
     return Trigger.objects.get(name=name, deleted_at__isnull=True)
 
 
-def test_triggers_are_made_with_what_they_bind_to(owner):
+def test_triggers_are_created_with_their_references(owner):
     defined = load(owner)
 
-    assert defined.told == ("Trigger 'New papers' is made.", "Trigger 'Mondays' is made.")
+    assert defined.told == ("Trigger 'New papers' created.", "Trigger 'Mondays' created.")
     watch, schedule = trigger("New papers"), trigger("Mondays")
     assert (watch.agent, watch.owner, watch.kind) == (defined.agent, owner, TriggerKind.WATCH)
     assert (watch.collection.name, watch.playbook.name, watch.max_cost_usd) == ("Papers", "Terms", Decimal("0.5"))
@@ -65,7 +65,7 @@ def test_triggers_are_made_with_what_they_bind_to(owner):
     assert schedule.next_run_at is not None
 
 
-def test_a_collection_that_is_there_is_used(owner):
+def test_existing_collection_is_used(owner):
     papers = collection_create(owner=owner, name="Papers", by=owner, now=NOW)
     collection_create(owner=make_user(), name="Papers", by=None, now=NOW)
     load(owner, TEXT.replace("query: terms", "collection: Papers"))
@@ -74,12 +74,12 @@ def test_a_collection_that_is_there_is_used(owner):
     assert Collection.objects.filter(owner=owner).count() == 1
 
 
-def test_a_missing_collection_that_two_triggers_name_is_made_once(owner):
+def test_missing_collection_named_twice_is_created_once(owner):
     load(owner, TEXT.replace("query: terms", "collection: Papers"))
     assert Collection.objects.get().name == "Papers"
 
 
-def test_what_is_missing_is_named_with_its_line_all_at_once(owner):
+def test_missing_names_are_all_reported_with_their_lines(owner):
     text = TEXT.replace("playbook: Terms\n    query", "skill: none\n    project: Nowhere\n    query")
     assert refused(owner, text.replace("playbook: Terms\n    max", "playbook: Torms\n    max")).splitlines() == [
         "clerk.yaml:7: triggers[0].playbook: expected the name of a playbook: no playbook is named 'Torms'",
@@ -90,12 +90,12 @@ def test_what_is_missing_is_named_with_its_line_all_at_once(owner):
     assert not Collection.objects.exists()
 
 
-def test_somebody_else_s_playbook_is_not_there():
+def test_playbook_of_another_owner_is_not_found():
     playbook_create(owner=make_user(), name="Terms", positions=[Position(issue="i")], by=None, now=NOW)
     assert "no playbook is named 'Terms'" in refused(make_user(), TEXT)
 
 
-def test_a_name_that_leads_to_several_is_refused(owner):
+def test_ambiguous_name_is_refused(owner):
     for _ in range(2):
         project_create(owner=owner, name="Twice", by=owner, now=NOW)
     text = TEXT.replace("query: terms", "query: terms\n    project: Twice")
@@ -104,24 +104,24 @@ def test_a_name_that_leads_to_several_is_refused(owner):
     )
 
 
-def test_only_what_the_new_text_changes_is_changed(owner):
+def test_only_what_the_new_text_changes_is_applied(owner):
     load(owner)
     trigger_edit(trigger=trigger("New papers"), by=owner, now=NOW, enabled=False, max_runs_per_hour=7)
 
     defined = load(owner, TEXT.replace("0.5", "0.75"))
 
-    assert defined.told == ("Trigger 'New papers' is changed.",)
+    assert defined.told == ("Trigger 'New papers' changed.",)
     watch = trigger("New papers")
     assert (watch.max_cost_usd, watch.enabled, watch.max_runs_per_hour) == (Decimal("0.75"), False, 7)
 
 
-def test_what_leaves_the_text_goes_back_to_its_default(owner):
+def test_removed_trigger_settings_return_to_defaults(owner):
     load(owner)
     load(owner, TEXT.replace("    max_cost_usd: 0.5\n", ""))
     assert trigger("New papers").max_cost_usd is None
 
 
-def test_a_new_zone_of_the_agent_moves_its_schedules(owner):
+def test_new_zone_of_the_agent_moves_its_schedules(owner):
     load(owner)
     before = trigger("Mondays").next_run_at
     load(owner, TEXT.replace("Europe/Paris", "UTC"))
@@ -130,18 +130,18 @@ def test_a_new_zone_of_the_agent_moves_its_schedules(owner):
     assert trigger("Mondays").next_run_at != before
 
 
-def test_a_trigger_that_leaves_the_file_is_switched_off_and_comes_back_with_it(owner):
+def test_trigger_removed_from_the_file_is_switched_off_until_it_returns(owner):
     load(owner)
     shorter = TEXT[: TEXT.index("  - name: Mondays")]
 
-    assert load(owner, shorter).told == ("Trigger 'Mondays' is no longer in the file: it is switched off.",)
+    assert load(owner, shorter).told == ("Trigger 'Mondays' switched off: it is no longer in the file.",)
     assert not trigger("Mondays").enabled
-    assert load(owner).told == ("Trigger 'Mondays' is changed.",)
+    assert load(owner).told == ("Trigger 'Mondays' changed.",)
     assert trigger("Mondays").enabled
     assert Trigger.objects.count() == 2
 
 
-def test_triggers_that_people_made_are_left_alone(owner):
+def test_triggers_created_by_people_are_left_alone(owner):
     agent = load(owner).agent
     trigger_create(owner=owner, kind=TriggerKind.MANUAL, name="By hand", agent=agent, by=owner, now=NOW)
     load(owner, "name: Clerk\n")
@@ -150,12 +150,14 @@ def test_triggers_that_people_made_are_left_alone(owner):
     assert not trigger("New papers").enabled
 
 
-def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(owner):
+def test_deleted_trigger_is_created_again_only_when_its_text_changes(owner):
     load(owner)
     trigger_delete(trigger=trigger("Mondays"), by=owner, now=NOW)
 
-    assert load(owner, TEXT + "description: other\n").told == ("Trigger 'Mondays' was deleted here, and stays so.",)
-    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' is made.",)
+    assert load(owner, TEXT + "description: other\n").told == (
+        "Trigger 'Mondays' was deleted and is not created again.",
+    )
+    assert load(owner, TEXT.replace("0 6", "0 7")).told == ("Trigger 'Mondays' created.",)
 
 
 @pytest.mark.parametrize(
@@ -169,12 +171,12 @@ def test_one_that_people_deleted_stays_deleted_until_the_text_speaks_of_it_anew(
         ),
     ],
 )
-def test_what_a_trigger_cannot_become_is_refused(owner, old, new, expected):
+def test_change_of_kind_or_collection_is_refused(owner, old, new, expected):
     load(owner)
     assert expected in refused(owner, TEXT.replace(old, new))
 
 
-def test_a_name_that_two_triggers_of_the_agent_have_is_refused(owner):
+def test_name_of_two_existing_triggers_is_refused(owner):
     agent = load(owner).agent
     given = {"owner": owner, "agent": agent, "kind": TriggerKind.MANUAL, "name": "Mondays", "by": owner, "now": NOW}
     trigger_create(**given)
@@ -183,7 +185,7 @@ def test_a_name_that_two_triggers_of_the_agent_have_is_refused(owner):
     )
 
 
-def test_the_triggers_of_an_agent_without_a_text_are_written_out(owner):
+def test_triggers_of_an_agent_without_a_text_are_exported(owner):
     agent = load(owner).agent
     agent.definition = ""
     written = agent_export(agent)

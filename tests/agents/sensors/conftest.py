@@ -1,4 +1,4 @@
-"""Sensors under test may look at loopback and below the test's own folder; what they find is written at once."""
+"""Fixtures for sensors: loopback and the test's own folder are allowed, and results are written quickly."""
 
 import pytest
 from django.db import connection
@@ -15,12 +15,12 @@ def _may_look(settings, tmp_path, monkeypatch):
     settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
     settings.LQOPS_SENSOR_ROOTS = [tmp_path]
     monkeypatch.setattr("agents.sensors.slice.WRITE_SECONDS", 0.05)
-    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)  # as workers are started with
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 60)  # as in workers
 
 
 @pytest.fixture
 def serving():
-    """`serving(sources.Web, …)` starts a source that ends with the test."""
+    """`serving(sources.Web, …)` starts a source that is closed with the test."""
     started = []
 
     def start(kind, *given, **more):
@@ -34,7 +34,7 @@ def serving():
 
 @pytest.fixture
 def model():
-    """`model("0.9", "prose")` answers so, one after the other, and then as the last. It has no price."""
+    """`model("0.9", "prose")` gives these replies in order and then repeats the last. It has no price."""
     invalidate_estimates()
     opened = []
 

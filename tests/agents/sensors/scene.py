@@ -1,4 +1,4 @@
-"""What the tests of sensors start from: an agent with sensors whose loop sleeps, and slices that mind them."""
+"""A scene for tests of sensors: an agent with sensors and a sleeping loop, and slices that run them."""
 
 import threading
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.enums import Mode, Phase, Status
 from agents.models import Agent, AgentEvent, AgentSession, Alert, HotField, Sensor
-from agents.sensors.rows import sensors_sync, sensors_want
+from agents.sensors.rows import sensors_start, sensors_sync
 from agents.sensors.slice import run_slice
 from tests.factories import make_agent
 
@@ -30,7 +30,7 @@ class Scene:
         self.agent = make_agent(name=self.text["name"], definition=yaml.safe_dump(self.text), **agent)
         self.loop = self.begin_loop()
         self.sync()
-        sensors_want(self.agent, True, clock())
+        sensors_start(self.agent, clock())
 
     def begin_loop(self):
         now = clock()
@@ -91,14 +91,14 @@ def sensor(name, kind, source, updates, signals, **more):
 
 
 @contextmanager
-def minding(seconds=600.0, *, second=1.0):
-    """A slice at work beside the test; at the end of the block it is asked to stop, and waited for."""
+def running_slice(seconds=600.0, *, time_scale=1.0):
+    """Run a slice in a thread; at the end of the block, stop it and wait for it."""
     over, raised = threading.Event(), []
 
     def work():
         try:
-            run_slice(0, seconds=seconds, second=second, over=over.is_set)
-        except BaseException as error:  # noqa: BLE001 it is raised again below, in the test
+            run_slice(0, seconds=seconds, time_scale=time_scale, over=over.is_set)
+        except BaseException as error:  # noqa: BLE001 raised again below, in the test
             raised.append(error)
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""Sources on loopback that do as they are told: HTTP, server-sent events, WebSockets. Real sockets, real threads."""
+"""Sources on loopback with scripted behaviour: HTTP, server-sent events, WebSockets. Real sockets and threads."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from websockets.sync.server import serve
 
 
 class Web:
-    """Answers with what `answer(request)` returns: a body, or (status, headers, body). Keeps what it was asked."""
+    """Answers with what `answer(request)` returns: a body, or (status, headers, body). Keeps its requests."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -40,7 +40,7 @@ class Web:
                     super().handle()
 
             def log_message(self, *_):
-                """Nothing: the tests ask what they want to know."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

@@ -1,11 +1,11 @@
-"""Ids of server-sent events: where to go on, and which event is the same as one before. None is lost for its id."""
+"""Ids of server-sent events: where to resume, and which event is a repetition. No event is lost for its id."""
 
 import pytest
 
 from agents.ledger.prices import invalidate_estimates
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from tests.agents.sensors.scene import Scene, minding, stream
+from tests.agents.sensors.scene import Scene, running_slice, stream
 from tests.agents.sensors.sources import Script
 from tests.factories import make_price
 from tests.flows.processes import until
@@ -21,12 +21,12 @@ def event(data, place=None):
 
 @pytest.fixture
 def logged(serving):
-    """The agent that logs, and alerts to, every event of a source; and the source."""
+    """An agent that logs and alerts on every event of a source, and the source."""
     make_price(MODEL)
     invalidate_estimates()
 
     def start(*connections):
-        source = serving(Script, *connections, pause=3)  # after one that is not read; else it is told to go on
+        source = serving(Script, *connections, pause=3)  # the first connection is not read to its end
         signal = {"name": "odd", "model": MODEL, "prompt": "Is it odd?"}
         fields = {"log": {"type": "array", "max_items": 99}}
         return Scene(stream(source.url, updates=["log"], signals=[signal]), fields=fields), source
@@ -37,11 +37,11 @@ def logged(serving):
 
 
 def mind(scene, source, *log, alerts):
-    """Minds the sensor until the log is so and there are so many alerts; there are no more of them afterwards.
+    """Run the sensor until it has this log and so many alerts, and no more afterwards.
 
     An event is sent when the one before has been read: those that wait together would be judged together.
     """
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         for place, _ in enumerate(log):
             until(lambda place=place: len(scene.value("log") or ()) > place)
             source.next_please.release()
@@ -49,7 +49,7 @@ def mind(scene, source, *log, alerts):
     assert len(scene.alerts()) == alerts
 
 
-def test_events_without_ids_after_one_that_had_one_are_not_lost_in_the_next_connection(logged):
+def test_events_without_ids_after_one_with_an_id_are_not_lost(logged):
     scene, source = logged([event("1", 1), event("2")], [event("3"), event("4"), event("5", 9)])
 
     mind(scene, source, 1, 2, 3, 4, 5, alerts=5)
@@ -57,38 +57,38 @@ def test_events_without_ids_after_one_that_had_one_are_not_lost_in_the_next_conn
     assert scene.sensor().cursor["id"] == "9"
 
 
-def test_each_event_without_an_id_alerts_for_itself(logged):
+def test_each_event_without_an_id_alerts(logged):
     scene, source = logged([event("1", 1), event("2"), event("2"), event("2")])
 
     mind(scene, source, 1, 2, 2, 2, alerts=4)
 
 
-def test_source_that_counts_anew_is_read_and_alerts_for_each_event(logged):
+def test_source_that_restarts_its_ids_alerts_for_each_event(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("10", 1), event("20", 2), event("30", 3)])
 
     mind(scene, source, 1, 2, 10, 20, 30, alerts=5)
 
 
-def test_first_event_of_a_source_that_counts_anew_is_read_though_it_has_the_id_of_the_last(logged):
+def test_first_event_after_restarted_ids_is_read_despite_same_id(logged):
     scene, source = logged([event("1", 1)], [event("10", 1), event("20", 2)])
 
     mind(scene, source, 1, 10, 20, alerts=3)
 
 
 @pytest.mark.parametrize("between", [[], [event("5")]])
-def test_last_event_that_is_sent_again_at_the_beginning_is_read_once(logged, between):
+def test_repeated_last_event_is_read_once(logged, between):
     scene, source = logged([event("1", 1), *between], [event("1", 1), event("2", 2)])
 
     mind(scene, source, 1, *[5 for _ in between], 2, alerts=2 + len(between))
 
 
-def test_event_that_comes_again_later_is_read_again_and_alerts_once(logged):
+def test_event_sent_again_later_is_read_again_and_alerts_once(logged):
     scene, source = logged([event("1", 1), event("2", 2)], [event("1", 1), event("2", 2), event("3", 3)])
 
     mind(scene, source, 1, 2, 1, 2, 3, alerts=3)
 
 
-def test_empty_id_takes_the_place_back(logged):
+def test_empty_id_clears_the_resume_point(logged):
     scene, source = logged([event("1", 5), event("2", "")], [event("3")])
 
     mind(scene, source, 1, 2, 3, alerts=3)

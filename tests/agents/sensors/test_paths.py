@@ -52,7 +52,7 @@ def test_text_has_no_parts():
 
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "a[", "a[]", "a[x]", "a]b", "[0]a", "a[1.5]", "a.[0]"])
 def test_what_is_no_path_is_refused(path):
-    with pytest.raises(BadPath, match="is no path"):
+    with pytest.raises(BadPath, match="is not a path"):
         steps_of(path)
 
 

@@ -1,4 +1,4 @@
-"""Poll sensors: an address, by its pace, into the fields that the definition names; and what comes of bad answers."""
+"""Poll sensors: a URL in fixed intervals, into the fields of the definition; and bad answers."""
 
 import itertools
 import time
@@ -12,23 +12,23 @@ from agents.definitions.in_force import definition_of
 from agents.enums import NoticeKind, SensorState
 from agents.models import AgentEvent, HotField, Notification, Sensor
 from agents.sensors import slice as slices
-from agents.sensors.poll import Poll
+from agents.sensors.poll import Poll, next_due
 from agents.sensors.rows import Held
-from agents.sensors.signals import wait_after
-from tests.agents.sensors.scene import Scene, minding, poll
+from agents.sensors.sensing import LONGEST_INTERVAL
+from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.agents.sensors.sources import Web
 from tests.flows.processes import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_reading_is_written_to_every_field_with_an_event_each(serving):
+def test_reading_updates_every_field_with_an_event_each(serving):
     source = serving(Web, {"data": {"items": [{"price": 1.5}]}, "at": "now"})
     scene = Scene(
         poll(source.url, updates=["whole", {"field": "price", "path": "data.items[0].price"}]),
         fields={"whole": "object", "price": "number"},
     )
-    with minding():
+    with running_slice():
         until(lambda: scene.value("price") is not None)
 
     assert scene.value("price") == 1.5
@@ -41,13 +41,13 @@ def test_reading_is_written_to_every_field_with_an_event_each(serving):
     assert (field.source, field.source_name) == ("sensor", "feed")
 
 
-def test_part_that_is_missing_is_an_error_of_its_field_alone(serving):
+def test_missing_part_is_an_error_of_its_field_only(serving):
     source = serving(Web, {"a": 1})
     scene = Scene(
         poll(source.url, updates=[{"field": "a", "path": "a"}, {"field": "b", "path": "x.y"}]),
         fields={"a": "number", "b": "number"},
     )
-    with minding():
+    with running_slice():
         until(lambda: scene.value("a") == 1)
 
     assert scene.value("b") is None
@@ -55,11 +55,11 @@ def test_part_that_is_missing_is_an_error_of_its_field_alone(serving):
     assert (scene.sensor().state, scene.sensor().problem) == (SensorState.FINE, "b: there is nothing at x")
 
 
-def test_value_that_does_not_fit_its_field_is_an_error_of_its_field_alone(serving):
+def test_value_of_the_wrong_type_is_an_error_of_its_field_only(serving):
     source = serving(Web, {"a": "text", "b": ["x" * 70_000]})
     updates = [{"field": "a", "path": "a"}, {"field": "b", "path": "b"}, {"field": "c"}]
     scene = Scene(poll(source.url, updates=updates), fields={"a": "number", "b": "array"})
-    with minding():
+    with running_slice():
         until(lambda: len(scene.errors()) >= 3)
 
     told = " ".join(scene.errors())
@@ -71,7 +71,7 @@ def test_value_that_does_not_fit_its_field_is_an_error_of_its_field_alone(servin
 def test_secrets_in_a_reading_are_masked(serving):
     source = serving(Web, {"api_key": "sk-live-51JxQ2h8fT0aBcDeFgHiJkLm", "n": 1})
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") is not None)
 
     assert "51JxQ2h8fT0" not in f"{scene.value('value')}{scene.sensor().value}"
@@ -85,16 +85,16 @@ def test_interval_is_kept_within_a_slice_and_from_one_to_the_next(serving, monke
     monkeypatch.setattr(slices, "sensors_write", lambda results: readings.extend(results) or write(results))
     source = serving(Web, lambda request: time.sleep(0.1) or {"n": 1})
     Scene(poll(source.url, interval=1), fields={"value": "object"})
-    with minding(second=0.5):
+    with running_slice(time_scale=0.5):
         until(lambda: len(readings) >= 3)
-    with minding(second=0.5):
+    with running_slice(time_scale=0.5):
         until(lambda: len(readings) >= 6)
 
     pairs = list(itertools.pairwise(readings))
     gaps = [(after.next_due_at - before.next_due_at).total_seconds() for before, after in pairs]
     assert all(gap > 0.49 for gap in gaps), gaps
     assert min(gaps) < 0.55, "what a look takes is not added to the interval"
-    early = timedelta(milliseconds=10)  # one clock tells what is due, another one waits for it
+    early = timedelta(milliseconds=10)  # the due time and the wait are on different clocks
     assert all(after.at > before.next_due_at - early for before, after in pairs)
 
 
@@ -106,7 +106,7 @@ def test_unchanged_source_is_not_fetched_again_and_its_field_stays_fresh(serving
 
     source = serving(Web, answer)
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(source.asked) >= 5)
 
     assert "if-none-match" not in source.asked[0]
@@ -114,13 +114,13 @@ def test_unchanged_source_is_not_fetched_again_and_its_field_stays_fresh(serving
     field = HotField.objects.get(session=scene.loop, name="value")
     assert field.value == {"n": 1}
     assert field.updated_at > field.changed_at
-    with minding(second=0.1):  # the next slice knows what the last one saw
+    with running_slice(time_scale=0.1):  # the next slice knows what the last one saw
         until(lambda: len(source.asked) >= 8)
     assert all("if-none-match" in asked for asked in source.asked[1:])
     scene.loop.delete()
     scene.loop = scene.begin_loop()
     before = len(source.asked)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.value("value") == {"n": 1})
     assert "if-none-match" not in source.asked[before], "a new loop has seen nothing yet"
 
@@ -128,19 +128,20 @@ def test_unchanged_source_is_not_fetched_again_and_its_field_stays_fresh(serving
 # --- Failures ---
 
 
-def test_failing_source_is_asked_less_and_less_and_the_operator_told_once(serving):
+def test_failing_source_backs_off_and_the_owner_is_notified_once(serving):
     source = serving(Web, lambda request: (503, {}, b"{}"))
     scene = Scene(poll(source.url), fields={"value": "object"})
     unit = 0.005
-    with minding(second=unit):
+    with running_slice(time_scale=unit):
         until(lambda: scene.sensor().failures >= 11)
 
     told = scene.events("autonomy:sensor_error")
     assert [event["failures"] for event in told[:11]] == list(range(1, 12))
-    assert [event["wait_seconds"] for event in told[:11]] == [wait_after(n, 1) for n in range(1, 12)]
+    waits = [min(2**n, LONGEST_INTERVAL) for n in range(11)]
+    assert [event["wait_seconds"] for event in told[:11]] == waits
     times = AgentEvent.objects.filter(kind="autonomy:sensor_error").order_by("id").values_list("created_at", flat=True)
     gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(times)]
-    assert all(gaps[number - 1] > 0.95 * wait_after(number, 1) * unit for number in range(1, 11)), gaps
+    assert all(gap > 0.95 * wait * unit for gap, wait in zip(gaps[:10], waits, strict=False)), gaps
     assert scene.sensor().state == SensorState.FAILING
     assert scene.sensor().problem == "the server answered with status 503"
     [notice] = Notification.objects.filter(owner=scene.agent.owner)
@@ -148,11 +149,11 @@ def test_failing_source_is_asked_less_and_less_and_the_operator_told_once(servin
     assert "failed 10 times in a row" in notice.title
 
 
-def test_success_brings_the_pace_back_and_other_sensors_notice_nothing(serving):
+def test_success_ends_the_backoff_and_other_sensors_are_unaffected(serving):
     def answer(request):
         if len(bad.times) <= 3:
             return 500, {}, b"{}"
-        until(lambda: len(good.times) > 4)  # it is looked at meanwhile
+        until(lambda: len(good.times) > 4)  # it is polled meanwhile
         return {"n": 1}
 
     bad, good = serving(Web, answer), serving(Web, {"n": 2})
@@ -161,22 +162,22 @@ def test_success_brings_the_pace_back_and_other_sensors_notice_nothing(serving):
         poll(good.url, name="other", updates=["b"]),
         fields={"a": "object", "b": "object"},
     )
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("a") == {"n": 1})
 
     assert (scene.sensor().failures, scene.sensor().state, scene.sensor().problem) == (0, SensorState.FINE, "")
 
 
-def test_backoff_goes_on_in_the_next_slice(serving):
+def test_backoff_continues_in_the_next_slice(serving):
     source = serving(Web, lambda request: (500, {}, b""))
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.sensor().failures >= 4)
     asked, failures = len(source.times), scene.sensor().failures
     failed_at = AgentEvent.objects.filter(kind="autonomy:sensor_error").latest("id").created_at
-    assert scene.sensor().next_due_at >= failed_at + timedelta(seconds=0.1 * wait_after(failures, 1))
+    assert scene.sensor().next_due_at >= failed_at + timedelta(seconds=0.1 * min(2 ** (failures - 1), LONGEST_INTERVAL))
     Sensor.objects.update(next_due_at=clock() + timedelta(minutes=1))
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().lease_owner != "")
         time.sleep(0.3)
 
@@ -191,7 +192,7 @@ def test_backoff_goes_on_in_the_next_slice(serving):
         ((200, {}, b"[" * 100_000), "not JSON"),
         ((200, {"Content-Type": "text/plain"}, b"x" * 2_000_000), "larger than allowed"),
         ((404, {}, b"{}"), "status 404"),
-        ((302, {"Location": "http://169.254.169.254/latest"}, b""), "not plainly public"),
+        ((302, {"Location": "http://169.254.169.254/latest"}, b""), "not public"),
         (lambda request: request.wfile.write(b"\0garbage\r\n\r\n"), "not valid HTTP"),
         (lambda request: None, "not valid HTTP"),
     ],
@@ -199,7 +200,7 @@ def test_backoff_goes_on_in_the_next_slice(serving):
 def test_bad_answer_is_a_failure_that_says_why(serving, answer, problem):
     source = serving(Web, answer if callable(answer) else lambda request: answer)
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
     assert problem in scene.sensor().problem
@@ -207,9 +208,9 @@ def test_bad_answer_is_a_failure_that_says_why(serving, answer, problem):
 
 
 @pytest.mark.parametrize("url", ["http://169.254.169.254/latest/meta-data", "http://10.0.0.1/", "http://localhost/"])
-def test_address_inside_is_refused(url):
+def test_private_address_is_refused(url):
     scene = Scene(poll(url), fields={"value": "object"})
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
     assert "only an operator can allow it" in scene.sensor().problem
@@ -218,22 +219,22 @@ def test_address_inside_is_refused(url):
 def test_source_that_sends_no_json_is_read_as_text(serving):
     source = serving(Web, lambda request: (200, {"Content-Type": "text/plain; charset=utf-8"}, "größe 5".encode()))
     scene = Scene(poll(source.url), fields={"value": "string"})
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") is not None)
 
     assert scene.value("value") == "größe 5"
 
 
-def test_numbers_that_no_database_holds_are_kept_as_text(serving):
+def test_unstorable_numbers_are_kept_as_text(serving):
     source = serving(Web, lambda request: (200, {}, b'{"a": NaN, "b": 1e999, "c": "\\u0000\\ud800"}'))
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") is not None)
 
     assert scene.value("value") == {"a": "nan", "b": "inf", "c": "\ufffd\ufffd"}
 
 
-def test_value_that_is_nested_too_deeply_or_far_too_large_is_an_error_of_its_field(serving):
+def test_too_deep_or_too_large_value_is_an_error_of_its_field(serving):
     source = serving(Web, lambda request: (200, {}, b'{"deep": ' + b"[" * 200 + b"]" * 200 + b', "n": 1}'))
     large = serving(Web, {"rows": [{"n": n} for n in range(60_000)]})
     scene = Scene(
@@ -241,7 +242,7 @@ def test_value_that_is_nested_too_deeply_or_far_too_large_is_an_error_of_its_fie
         poll(large.url, name="large", updates=["rows"]),
         fields={"deep": "array", "n": "number", "rows": "object"},
     )
-    with minding():
+    with running_slice():
         until(lambda: scene.value("n") == 1 and scene.sensor("large").problem)
 
     assert "nested more than" in scene.sensor().problem
@@ -250,12 +251,27 @@ def test_value_that_is_nested_too_deeply_or_far_too_large_is_an_error_of_its_fie
 
 
 @pytest.mark.parametrize(("failures", "longest"), [(0, 7), (3, 28)])
-def test_clock_that_was_set_back_does_not_put_a_look_off_for_longer_than_a_failure_would(failures, longest):
+def test_clock_set_back_delays_a_look_no_longer_than_a_failure(failures, longest):
     scene = Scene(poll("http://feed.example.com/", interval=7))
     definition = definition_of(scene.agent)
     row = scene.sensor()
     row.failures, row.next_due_at = failures, clock() + timedelta(days=1)
-    desk = SimpleNamespace(asking=None, second=1.0)
+    services = SimpleNamespace(calls=None, time_scale=1.0)
 
-    assert Poll(Held.of(row, definition.sensors[0], definition), desk).seconds_until_due() == longest
-    assert wait_after(max(failures, 1), 7) == longest
+    assert Poll(Held(row, definition.sensors[0], definition), services).seconds_until_due() == longest
+
+
+# --- Pace ---
+
+
+def test_pace_is_kept_however_long_a_look_takes():
+    due, looks = 100.0, []
+    for took in (0.1, 0.9, 2.0, 0.3, 4.9, 0.0):
+        looks.append(due)
+        due = next_due(due, due + took, 5)
+
+    assert looks == [100, 105, 110, 115, 120, 125]
+
+
+def test_missed_looks_are_not_made_up_for():
+    assert next_due(100, 117, 5) == 117

@@ -1,4 +1,4 @@
-"""The sample agents with sensors: what they read comes in, and the offline model tells their owner of it."""
+"""The sample agents with sensors: their readings arrive, and the offline model notifies their owner."""
 
 import errno
 import io
@@ -28,7 +28,7 @@ from agents.roster.files import agent_import
 from agents.roster.loops import loop_start
 from agents.runner import run_session
 from agents.sessions.leases import sleepers_wake
-from tests.agents.sensors.scene import minding
+from tests.agents.sensors.scene import running_slice
 from tests.factories import make_user
 from tests.flows.processes import until
 
@@ -40,7 +40,7 @@ def sample(name):
 
 
 def begin(text):
-    """The agent of a file, with its loop started and its first turn taken."""
+    """Import an agent from a file, start its loop and run its first turn."""
     owner = make_user()
     agent = agent_import(text=text, file="agent.yaml", owner=owner, by=owner, now=clock()).agent
     loop = loop_start(agent=agent, by=owner, now=clock())
@@ -54,7 +54,7 @@ def turn(loop):
 
 
 def alerted(loop):
-    """Waits for an alert to wake the loop, and lets it take its turn."""
+    """Wait for an alert to wake the loop, and run its turn."""
     until(lambda: Alert.objects.filter(session=loop).exists())
     until(lambda: AgentSession.objects.get(pk=loop.pk).status == Status.QUEUED)
     turn(loop)
@@ -69,7 +69,7 @@ def _fresh_estimates():
 
 @pytest.fixture
 def source():
-    """The sample's source, ten times as fast, counted so that a spike comes soon."""
+    """The sample's source, ten times as fast, with a spike soon."""
 
     class Quick(Source):
         every = 0.1
@@ -87,10 +87,10 @@ def source():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
+def test_metrics_watcher_wakes_on_a_spike_and_notifies_its_owner(source):
     loop = begin(sample("metrics-watcher").replace(url(), source))
     assert loop.status == Status.SLEEPING
-    with minding():
+    with running_slice():
         alerted(loop)
 
     [notice] = Notification.objects.filter(owner=loop.owner)
@@ -104,10 +104,10 @@ def test_metrics_watcher_is_woken_by_a_spike_and_tells_its_owner(source):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
+def test_inbox_clerk_notifies_its_owner_of_a_file(tmp_path):
     (tmp_path / "inbox").mkdir()
     loop = begin(sample("inbox-clerk"))
-    with minding():
+    with running_slice():
         until(lambda: HotField.objects.filter(session=loop, name="inbox").exists())
         (tmp_path / "inbox" / "letter.txt").write_text("Dear all,")
         alerted(loop)
@@ -117,7 +117,7 @@ def test_inbox_clerk_tells_its_owner_of_a_file(tmp_path):
     assert sleepers_wake(clock()) == 0
 
 
-def test_figures_are_the_same_for_the_same_number_and_spike_now_and_then():
+def test_sample_figures_are_deterministic_and_spike_sometimes():
     seen = [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
 
     assert seen == [figures(number)["cpu"] for number in range(1, 4 * SPIKE_EVERY)]
@@ -132,7 +132,7 @@ def test_sample_listens_to_the_address_of_the_sample_source():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_sample_agent_of_a_new_installation_listens_at_the_port_that_the_operator_chose(settings):
+def test_sample_agent_uses_the_configured_port(settings):
     settings.LQOPS_SAMPLE_METRICS_PORT = 9123
     samples_install(make_user(), now=clock())
 
@@ -140,7 +140,7 @@ def test_sample_agent_of_a_new_installation_listens_at_the_port_that_the_operato
     assert agent.sensors.get().config["source"]["url"] == url() == "http://127.0.0.1:9123/metrics"
 
 
-def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monkeypatch):
+def test_sample_source_reports_a_taken_port_once_and_starts_when_free(monkeypatch):
     said, pauses = io.StringIO(), []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -160,7 +160,7 @@ def test_source_whose_port_is_taken_says_so_once_and_begins_when_it_is_free(monk
     assert pauses == [30, 30, 30]
 
 
-def test_source_whose_port_cannot_be_used_says_why(monkeypatch):
+def test_sample_source_reports_why_a_port_cannot_be_used(monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -169,7 +169,7 @@ def test_source_whose_port_cannot_be_used_says_why(monkeypatch):
         Command()._listening(80)
 
 
-def test_source_runs_by_its_command_and_sends_what_was_missed():
+def test_sample_source_command_sends_missed_events():
     process = subprocess.Popen(
         [sys.executable, "manage.py", "sample_metrics", "--port", "0"],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Looking at files: what has changed is told by content, and no path leads out of the operator's folders."""
+"""Scanning files: changes are found by content, and no path leads out of the operator's folders."""
 
 import os
 import re
@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from agents.sensors import watch
-from agents.sensors.watch import NotLookedAt, changes, present, scan
+from agents.sensors.watch import PathRefused, changes, present, scan
 
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder that may be looked at, beside one that may not."""
+    """An allowed folder, beside one that is not."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.txt").write_text("secret")
@@ -28,10 +28,10 @@ def told(before, after):
     return [(one["name"], one["kind"]) for one in changes({"files": before.files, "whole": before.whole}, after)]
 
 
-# --- What there is ---
+# --- Changes ---
 
 
-def test_files_below_are_known_by_their_names_from_the_folder(root):
+def test_files_are_named_relative_to_the_folder(root):
     (root / "a.txt").write_text("a")
     (root / "deep" / "er").mkdir(parents=True)
     (root / "deep" / "er" / "b.txt").write_text("bb")
@@ -57,7 +57,7 @@ def test_changes_are_added_modified_and_deleted(root):
     ]
 
 
-def test_file_that_is_only_touched_or_replaced_by_its_like_has_not_changed(root):
+def test_touched_or_identically_replaced_file_is_unchanged(root):
     (root / "a").write_text("same")
     before = look(root)
     os.utime(root / "a")
@@ -67,7 +67,7 @@ def test_file_that_is_only_touched_or_replaced_by_its_like_has_not_changed(root)
     assert told(before, look(root, before=before.files)) == []
 
 
-def test_content_that_changes_behind_an_old_time_is_noticed(root):
+def test_change_with_an_old_mtime_is_noticed(root):
     (root / "a").write_text("one")
     before = look(root)
     times = (root / "a").stat()
@@ -77,7 +77,7 @@ def test_content_that_changes_behind_an_old_time_is_noticed(root):
     assert told(before, look(root, before=before.files)) == [("a", "modified")]
 
 
-def test_what_is_there_at_first_is_present_the_newest_first(root):
+def test_first_scan_lists_present_files_newest_first(root):
     for number, name in enumerate("abc"):
         (root / name).write_text("x")
         os.utime(root / name, (number, number))
@@ -89,7 +89,7 @@ def test_what_is_there_at_first_is_present_the_newest_first(root):
     ]
 
 
-def test_file_that_did_not_change_is_not_read_again(root, monkeypatch):
+def test_unchanged_file_is_not_read_again(root, monkeypatch):
     (root / "a").write_text("x")
     before = look(root)
     monkeypatch.setattr(watch, "_digest", lambda handle: 1 / 0)
@@ -97,7 +97,7 @@ def test_file_that_did_not_change_is_not_read_again(root, monkeypatch):
     assert look(root, before=before.files).files == before.files
 
 
-def test_single_file_brings_its_text_if_it_is_small(root):
+def test_single_small_file_includes_its_text(root):
     (root / "note.txt").write_text("größe")
     (root / "data.bin").write_bytes(b"\xff\xfe")
     (root / "long.txt").write_text("x" * 20_000)
@@ -107,7 +107,7 @@ def test_single_file_brings_its_text_if_it_is_small(root):
     assert look(root, "long.txt").text is None
 
 
-def test_path_that_is_not_there_is_missing(root):
+def test_nonexistent_path_is_reported_missing(root):
     assert look(root, "absent").missing
     assert look(root, "absent/deeper").missing
 
@@ -119,10 +119,10 @@ def test_relative_path_is_taken_below_the_first_root(root):
     assert list(scan(".", [root], {}).files) == ["a"]
 
 
-# --- Bounds ---
+# --- Limits ---
 
 
-def test_folder_with_too_many_files_is_followed_as_a_whole(root, monkeypatch):
+def test_folder_with_too_many_files_is_tracked_as_a_whole(root, monkeypatch):
     monkeypatch.setattr(watch, "MOST_FILES", 3)
     for name in "abcd":
         (root / name).write_text("x")
@@ -137,7 +137,7 @@ def test_folder_with_too_many_files_is_followed_as_a_whole(root, monkeypatch):
     assert told(before, look(root)) == [(".", "changed")]
 
 
-def test_no_more_entries_are_looked_at_than_may_be(root, monkeypatch):
+def test_scanned_entries_are_limited(root, monkeypatch):
     monkeypatch.setattr(watch, "MOST_FILES", 3)
     monkeypatch.setattr(watch, "MOST_ENTRIES", 5)
     for number in range(20):
@@ -146,7 +146,7 @@ def test_no_more_entries_are_looked_at_than_may_be(root, monkeypatch):
     assert look(root).count == 6
 
 
-def test_folders_are_entered_so_deep_and_so_many(root, monkeypatch):
+def test_folder_depth_and_number_are_limited(root, monkeypatch):
     monkeypatch.setattr(watch, "MOST_DEPTH", 2)
     monkeypatch.setattr(watch, "MOST_FOLDERS", 4)
     (root / "a" / "b" / "c" / "d").mkdir(parents=True)
@@ -158,7 +158,7 @@ def test_folders_are_entered_so_deep_and_so_many(root, monkeypatch):
     assert len(look(root).folders) == 4
 
 
-def test_large_file_has_changed_when_its_time_has(root, monkeypatch):
+def test_large_file_is_compared_by_mtime(root, monkeypatch):
     monkeypatch.setattr(watch, "HASHED_BYTES", 10)
     (root / "a").write_text("x" * 100)
     before = look(root)
@@ -167,7 +167,7 @@ def test_large_file_has_changed_when_its_time_has(root, monkeypatch):
     assert told(before, look(root, before=before.files)) == [("a", "modified")]
 
 
-def test_no_more_bytes_are_hashed_than_may_be(root, monkeypatch):
+def test_hashed_bytes_are_limited(root, monkeypatch):
     monkeypatch.setattr(watch, "HASHED_IN_ALL", 10)
     for name in "abc":
         (root / name).write_text("x" * 6)
@@ -176,7 +176,7 @@ def test_no_more_bytes_are_hashed_than_may_be(root, monkeypatch):
     assert len(hashed) == 1
 
 
-def test_file_that_grows_while_it_is_read_is_read_to_the_limit(root, monkeypatch):
+def test_growing_file_is_read_up_to_the_limit(root, monkeypatch):
     monkeypatch.setattr(watch, "HASHED_BYTES", 10)
     monkeypatch.setattr(watch, "PIECE", 4)
     (root / "a").write_bytes(b"x" * 100)
@@ -187,40 +187,40 @@ def test_file_that_grows_while_it_is_read_is_read_to_the_limit(root, monkeypatch
         os.close(handle)
 
 
-# --- No way out ---
+# --- Paths and links ---
 
 
 @pytest.mark.parametrize("path", ["../outside", "a/../../outside", "../outside/secret.txt", ".."])
-def test_path_that_leads_upwards_is_refused(root, path):
+def test_path_with_dots_is_refused(root, path):
     for given in (path, f"{root}/{path}"):
-        with pytest.raises(NotLookedAt, match="leads upwards"):
+        with pytest.raises(PathRefused, match=r"contains \.\."):
             scan(given, [root], {})
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/", "/proc/self/environ", "~/x"])
-def test_path_outside_of_the_roots_is_refused_or_not_there(root, path):
+def test_path_outside_of_the_roots_is_refused(root, path):
     try:
         assert scan(path, [root], {}).missing
-    except NotLookedAt as refused:
+    except PathRefused as refused:
         assert "outside" in str(refused)  # noqa: PT017 either may be
 
 
-def test_sibling_with_the_same_beginning_is_outside(root):
-    with pytest.raises(NotLookedAt, match="outside"):
+def test_sibling_with_the_same_prefix_is_outside(root):
+    with pytest.raises(PathRefused, match="outside"):
         scan(f"{root}-side", [root], {})
 
 
-def test_nothing_may_be_looked_at_without_roots(root):
-    with pytest.raises(NotLookedAt, match="LQOPS_SENSOR_ROOTS"):
+def test_no_path_is_allowed_without_roots(root):
+    with pytest.raises(PathRefused, match="LQOPS_SENSOR_ROOTS"):
         scan(str(root), [], {})
 
 
 def test_null_in_a_path_is_refused(root):
-    with pytest.raises(NotLookedAt):
+    with pytest.raises(PathRefused):
         scan("a\0b", [root], {})
 
 
-def test_symbolic_links_are_not_followed_wherever_they_stand(root):
+def test_symbolic_links_are_not_followed(root):
     (root / "real").mkdir()
     (root / "real" / "a").write_text("x")
     (root / "link.txt").symlink_to(root.parent / "outside" / "secret.txt")
@@ -230,33 +230,33 @@ def test_symbolic_links_are_not_followed_wherever_they_stand(root):
 
     assert list(look(root).files) == ["real/a"]
     for path in ("link", "link/secret.txt", "link.txt", "real/link/secret.txt", "loop"):
-        with pytest.raises(NotLookedAt, match="symbolic link"):
+        with pytest.raises(PathRefused, match="symbolic link"):
             look(root, path)
 
 
-def test_odd_files_are_not_opened(root, monkeypatch):
+def test_special_files_are_not_opened(root, monkeypatch):
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
-        monkeypatch.chdir(root)  # the name of a socket may not be long
+        monkeypatch.chdir(root)  # the path of a socket is limited in length
         listener.bind("sock")
         (root / "a").write_text("x")
 
         assert list(look(root).files) == ["a"]
-        with pytest.raises(NotLookedAt, match="neither a file nor a folder"):
+        with pytest.raises(PathRefused, match="neither a file nor a folder"):
             look(root, "pipe")
-        with pytest.raises(NotLookedAt):
+        with pytest.raises(PathRefused):
             look(root, "sock")
 
 
-def test_no_more_changes_are_told_than_may_be_and_how_many_there_are_besides(monkeypatch):
-    monkeypatch.setattr(watch, "MOST_TOLD", 3)
+def test_changes_are_limited_and_the_rest_is_counted(monkeypatch):
+    monkeypatch.setattr(watch, "MOST_REPORTED", 3)
     some = [{"name": name, "kind": "added", "size": 1} for name in "abcde"]
 
-    assert watch.told(some[:3]) == some[:3]
-    assert watch.told(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
+    assert watch._limited(some[:3]) == some[:3]
+    assert watch._limited(some) == [*some[:2], {"name": "…", "kind": "more", "size": 3}]
 
 
-def test_name_that_holds_a_secret_is_known_by_a_digest_of_its_own(root):
+def test_name_with_a_secret_is_shown_as_a_digest(root):
     tokens = ["ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7" + end for end in ("R8", "S9")]
     for token in tokens:
         (root / token).write_text("x")
@@ -272,14 +272,14 @@ def test_name_that_holds_a_secret_is_known_by_a_digest_of_its_own(root):
     assert set(alone.files) < set(names)
 
 
-def test_name_that_is_no_text_is_shown_as_one(root):
+def test_undecodable_name_is_shown_as_text(root):
     (root / os.fsdecode(b"\xff.txt")).touch()
 
     assert list(look(root).files) == ["?.txt"]
 
 
-def test_folder_that_is_swapped_for_a_link_while_it_is_looked_at_leads_nowhere(root):
-    """Two hundred looks while somebody swaps the folder for a link to the outside and back."""
+def test_folder_swapped_for_a_link_during_the_scan_is_not_followed(root):
+    """Two hundred scans while the folder is swapped for a link to the outside and back."""
     (root / "box").mkdir()
     (root / "box" / "mine.txt").write_text("mine")
     over = threading.Event()
@@ -298,7 +298,7 @@ def test_folder_that_is_swapped_for_a_link_while_it_is_looked_at_leads_nowhere(r
         for path in ["", "box", "box/secret.txt"] * 70:
             try:
                 found = look(root, path)
-            except NotLookedAt:
+            except PathRefused:
                 continue
             seen |= set(found.files)
             assert found.text != "secret"

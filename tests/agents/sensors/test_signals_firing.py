@@ -1,4 +1,4 @@
-"""Signals at work: asked through the guard, charged, and followed by an alert, a gated field or a run. Once."""
+"""Firing signals: scored through the guard, charged, followed once by an alert, a gated field or a run."""
 
 import itertools
 from datetime import timedelta
@@ -11,7 +11,7 @@ from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentSession, InboundEvent, InferenceLog, ToolCall
 from agents.walk.intake import event_of
 from tests.agents.sensors.conftest import MODEL
-from tests.agents.sensors.scene import Scene, minding, poll, stream
+from tests.agents.sensors.scene import Scene, poll, running_slice, stream
 from tests.agents.sensors.sources import Events, Web
 from tests.factories import make_price, make_trigger
 from tests.flows.processes import until
@@ -33,7 +33,7 @@ def model(model):
 
 @pytest.fixture
 def counter(serving):
-    """A source whose every answer is another."""
+    """A source with a different answer each time."""
     numbers = itertools.count(1)
     return serving(Web, lambda request: {"n": next(numbers)})
 
@@ -47,7 +47,7 @@ def judged(scene, times=1):
 def test_signal_fires_at_its_threshold(serving, model, said, alerts):
     model(said)
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
-    with minding():
+    with running_slice():
         judged(scene)
 
     told = scene.alerts()
@@ -64,7 +64,7 @@ def test_signal_fires_at_its_threshold(serving, model, said, alerts):
 def test_call_is_made_under_the_agents_sensor_session_and_charged(serving, model):
     asked = model("0.9")
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
-    with minding():
+    with running_slice():
         judged(scene)
 
     [session] = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
@@ -81,70 +81,70 @@ def test_session_of_the_day_is_used_by_all_slices(counter, model):
     model("0.1")
     scene = Scene(poll(counter.url, signals=[signal()]), fields=FIELDS)
     for seen in (1, 3, 5):
-        with minding(second=0.1):
+        with running_slice(time_scale=0.1):
             judged(scene, seen)
 
     assert AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR).count() == 1
 
 
-def test_reading_is_judged_when_the_slice_that_holds_the_session_has_died(serving, model, settings):
-    """The session's lease may run out after those of the sensors: what is read in between is not let go unjudged."""
+def test_reading_is_scored_after_the_slice_holding_the_session_died(serving, model, settings):
+    """The session's lease may outlast those of the sensors: readings in between are not dropped."""
     settings.LQOPS_LEASE_SECONDS = 2
     model("0.1", "0.9")
     scene = Scene(poll(serving(Web, {"n": 1}).url, signals=[signal()]), fields=FIELDS)
-    with minding():
+    with running_slice():
         judged(scene)
     session = AgentSession.objects.get(agent=scene.agent, mode=Mode.SENSOR)
     session.status, session.lease_owner = Status.RUNNING, "dead:1"
     session.lease_until = clock() + timedelta(seconds=1)
     session.save()
     scene.sync(poll(serving(Web, {"n": 2}).url, signals=[signal()]))
-    with minding():
+    with running_slice():
         until(lambda: len(scene.events()) == 2)
 
     assert (len(scene.alerts()), scene.errors()) == (1, [])
 
 
-def test_reading_that_did_not_change_is_not_asked_about_again(serving, model):
+def test_unchanged_reading_is_not_scored_again(serving, model):
     asked, source = model("0.9"), serving(Web, {"n": 1})
     scene = Scene(poll(source.url, signals=[signal()]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(source.times) >= 5)
 
     assert len(asked.requests) == 1
     assert len(scene.alerts()) == 1
 
 
-def test_signal_that_cools_is_not_asked_about(counter, model):
+def test_signal_in_its_cooldown_is_not_scored(counter, model):
     asked = model("0.9")
     scene = Scene(poll(counter.url, signals=[signal(cooldown=3600)]), fields=FIELDS)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(scene.events()) >= 4)
 
     assert (len(asked.requests), len(scene.alerts())) == (1, 1)
 
 
-def test_signal_without_notice_pushes_no_alert_and_opens_its_gate(counter, model):
+def test_signal_without_notify_pushes_no_alert_but_opens_its_gate(counter, model):
     model("0.1", "0.9", "prose", "0.9")
     updates = ["value", {"field": "odd", "path": "n", "gated_by": "anomaly"}]
     scene = Scene(
         poll(counter.url, updates=updates, signals=[signal(notify=False)]),
         fields={**FIELDS, "odd": {"type": "array", "max_items": 999}},
     )
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: len(scene.value("odd") or []) >= 2)
 
     assert scene.value("odd")[:2] == [2, 4]
     assert scene.alerts() == []
 
 
-def test_event_of_a_stream_alerts_once_however_often_it_comes(serving, model):
+def test_repeated_stream_event_alerts_once(serving, model):
     model("0.9")
     source = serving(Events, most=6, each=2, pause=0.05, forgets=True)
     scene = Scene(
         stream(source.url, updates=["log"], signals=[signal()]), fields={"log": {"type": "array", "max_items": 99}}
     )
-    with minding(second=0.05):
+    with running_slice(time_scale=0.05):
         until(lambda: len(source.from_ids) >= 4)
 
     keys = [alert.dedupe for alert in scene.alerts()]
@@ -154,13 +154,13 @@ def test_event_of_a_stream_alerts_once_however_often_it_comes(serving, model):
 # --- Runs ---
 
 
-def test_signal_spawns_one_run_of_the_named_trigger_with_the_reading_as_data(serving, model):
+def test_signal_spawns_one_run_with_the_reading_as_data(serving, model):
     model("0.9")
     scene = Scene(poll(serving(Web, {"n": 7}).url, signals=[signal(spawn="Look into it")]), fields=FIELDS)
     trigger = make_trigger(owner=scene.agent.owner, agent=scene.agent, kind=TriggerKind.EVENT, name="Look into it")
-    with minding():
+    with running_slice():
         until(trigger.sessions.exists)
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().lease_owner != "")
 
     [spawned] = trigger.sessions.all()
@@ -171,30 +171,30 @@ def test_signal_spawns_one_run_of_the_named_trigger_with_the_reading_as_data(ser
     assert "spawns" not in scene.sensor().signals["anomaly"]
 
 
-def test_run_that_a_lost_slice_had_yet_to_spawn_is_spawned_once_by_the_next(serving, model, monkeypatch):
+def test_run_left_by_a_lost_slice_is_spawned_once(serving, model, monkeypatch):
     model("0.9")
     source = serving(Web, {"n": 7})
     scene = Scene(poll(source.url, signals=[signal(spawn="Look")]), fields=FIELDS)
     trigger = make_trigger(owner=scene.agent.owner, agent=scene.agent, kind=TriggerKind.EVENT, name="Look")
     monkeypatch.setattr("agents.sensors.slice.sensor_spawn", lambda held, now: 1 / 0)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(scene.alerts)
         seen = scene.sensor().read_at
         until(lambda: scene.sensor().read_at > seen)
     assert len(scene.sensor().signals["anomaly"]["spawns"]) == 1
     monkeypatch.undo()
-    with minding():
+    with running_slice():
         until(trigger.sessions.exists)
 
     assert trigger.sessions.count() == 1
 
 
 @pytest.mark.parametrize("named", ["absent", "paused"])
-def test_trigger_that_cannot_fire_is_an_error_that_stops_nothing(serving, model, named):
+def test_trigger_that_cannot_fire_is_reported_as_an_error(serving, model, named):
     model("0.9")
     scene = Scene(poll(serving(Web, {"n": 7}).url, signals=[signal(spawn=named)]), fields=FIELDS)
     make_trigger(owner=scene.agent.owner, agent=scene.agent, kind=TriggerKind.EVENT, name="paused", enabled=False)
-    with minding():
+    with running_slice():
         until(lambda: any("trigger" in error for error in scene.errors()))
 
     assert len(scene.alerts()) == 1
@@ -203,13 +203,13 @@ def test_trigger_that_cannot_fire_is_an_error_that_stops_nothing(serving, model,
 # --- Brakes ---
 
 
-def test_cap_ends_the_sensors_run_and_readings_go_on_without_signals(counter, model):
+def test_cost_cap_ends_the_sensor_session_and_readings_go_on(counter, model):
     asked = model("0.9")
     scene = Scene(poll(counter.url, signals=[signal()]), fields=FIELDS)
     scene.text["max_cost_usd"] = 0.0001
     scene.sync(*scene.text["sensors"])
-    with minding(second=0.1):
-        until(lambda: any("has ended: its cost cap was reached" in error for error in scene.errors()))
+    with running_slice(time_scale=0.1):
+        until(lambda: any("has ended: cost cap reached" in error for error in scene.errors()))
         seen = len(scene.events())
         until(lambda: len(scene.events()) > seen)
 
@@ -223,7 +223,7 @@ def test_halted_sensor_session_stays_halted_for_the_day(counter, model):
     asked = model("0.1")
     scene = Scene(poll(counter.url, signals=[signal()]), fields=FIELDS)
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         judged(scene)
         sessions.update(halt_state=HaltState.HALT_REQUESTED)
         until(lambda: sessions.get().status == Status.HALTED)
@@ -235,12 +235,12 @@ def test_halted_sensor_session_stays_halted_for_the_day(counter, model):
     assert sessions.count() == 1
 
 
-def test_model_that_nobody_serves_is_an_error_of_the_signal_alone(serving, model):
+def test_unknown_model_is_an_error_of_the_signal_only(serving, model):
     scene = Scene(
         poll(serving(Web, {"n": 1}).url, signals=[signal(model="nobody"), signal("other", model=MODEL)]), fields=FIELDS
     )
     model("0.9")
-    with minding():
+    with running_slice():
         until(scene.alerts)
 
     assert any("anomaly could not be judged" in error for error in scene.errors())

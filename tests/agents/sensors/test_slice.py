@@ -1,4 +1,4 @@
-"""Slices: many sensors in one loop, stopped at once when they may not go on, and never two of them on one sensor."""
+"""Slices: many sensors in one event loop, stopped quickly when they may not run, one slice per sensor."""
 
 import threading
 import time
@@ -11,10 +11,10 @@ from agents.conf import clock
 from agents.enums import HaltState, Mode, SensorState, Status
 from agents.models import Agent, AgentSession, HotField, Sensor
 from agents.sensors import slice as slices
-from agents.sensors.rows import sensors_want
+from agents.sensors.rows import sensors_stop
 from agents.sensors.slice import run_slice
 from agents.tasks import ENGINES, sensor_slice
-from tests.agents.sensors.scene import Scene, minding, poll, stream
+from tests.agents.sensors.scene import Scene, poll, running_slice, stream
 from tests.agents.sensors.sources import Events, Web
 from tests.flows.processes import until
 
@@ -33,7 +33,7 @@ def test_slice_without_sensors_ends_at_once():
     assert time.monotonic() - began < 60
 
 
-def test_slice_that_is_asked_to_stop_before_it_begins_takes_nothing():
+def test_slice_stopped_before_it_begins_leases_nothing():
     scene = Scene(poll("http://10.0.0.1/"))
 
     assert run_slice(0, over=lambda: True) == 0
@@ -51,13 +51,13 @@ def test_task_runs_a_slice_for_as_long_as_the_settings_say(settings, serving):
     assert Mode.SENSOR in ENGINES
 
 
-def test_a_hundred_sensors_are_minded_together(serving):
+def test_a_hundred_sensors_run_in_one_slice(serving):
     source = serving(Web, lambda request: {"path": request.path})
     scenes = [
         Scene(*[poll(f"{source.url}{n}", name=f"s{n}", interval=60, updates=["log"]) for n in range(25)], fields=LOG)
         for _ in range(4)
     ]
-    with minding():
+    with running_slice():
         until(lambda: Sensor.objects.filter(state="fine").count() == 100)
 
     assert all(len(scene.value("log")) == 25 for scene in scenes)
@@ -67,31 +67,31 @@ def test_a_hundred_sensors_are_minded_together(serving):
 def test_halted_agent_stops_its_sensors_within_seconds_and_others_go_on(serving, stop):
     source = serving(Web, {"n": 1})
     scene, other = (Scene(poll(source.url), fields={"value": "object"}) for _ in range(2))
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: seen(scene) and seen(other))
         if stop == "halt":
             AgentSession.objects.filter(pk=scene.loop.pk).update(halt_state=HaltState.HALT_REQUESTED)
         else:
-            sensors_want(scene.agent, False, clock())
+            sensors_stop(scene.agent, clock())
         until(lambda: scene.sensor().lease_owner == "")
         before, beside = scene.sensor().read_at, clock()
         until(lambda: other.sensor().read_at > beside + timedelta(seconds=0.6))
         assert scene.sensor().read_at == before
 
 
-def test_definition_that_changes_is_followed_by_the_slice_that_is_at_it(serving):
+def test_running_slice_follows_a_changed_definition(serving):
     first, second = serving(Web, {"n": 1}), serving(Web, {"n": 2})
     scene = Scene(poll(first.url), fields={"value": "object", "b": "object"})
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
         scene.sync(poll(second.url), poll(first.url, name="more", updates=["b"]))
         until(lambda: scene.value("value") == {"n": 2} and scene.value("b") == {"n": 1})
 
 
-def test_sensor_that_is_added_is_minded_beside_those_that_did_not_change(serving):
+def test_added_sensor_runs_beside_unchanged_ones(serving):
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object", "b": "object"})
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
         fencing = scene.sensor().fencing
         scene.sync(poll(source.url), poll(source.url, name="more", updates=["b"]))
@@ -99,17 +99,17 @@ def test_sensor_that_is_added_is_minded_beside_those_that_did_not_change(serving
         assert scene.sensor().fencing == fencing
 
 
-def test_definition_that_cannot_be_read_sets_its_sensors_aside_and_no_others(serving):
+def test_unreadable_definition_sets_only_its_own_sensors_aside(serving):
     source = serving(Web, {"n": 1})
     scene, other = (Scene(poll(source.url), fields={"value": "object"}) for _ in range(2))
     Agent.objects.filter(pk=scene.agent.pk).update(definition="autonomy: {enabled: maybe}")
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: other.value("value") == {"n": 1})
 
     assert (scene.sensor().state, scene.sensor().lease_owner) == (SensorState.INVALID, "")
     assert scene.sensor().problem.startswith("the definition cannot be read: ")
     scene.sync(poll(source.url))
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == {"n": 1})
 
 
@@ -117,7 +117,7 @@ def test_two_slices_at_once_share_nothing(serving):
     source = serving(Events, most=60, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
     others = [Scene(poll(serving(Web, {"n": n}).url), fields={"value": "object"}) for n in range(3)]
-    with minding(), minding(), minding():
+    with running_slice(), running_slice(), running_slice():
         until(lambda: len(scene.value("log") or []) == 60)
 
     assert scene.value("log") == list(range(1, 61))
@@ -127,7 +127,7 @@ def test_two_slices_at_once_share_nothing(serving):
 def test_slice_that_lost_its_lease_writes_nothing_more(serving):
     source = serving(Events, most=10_000, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
-    with minding():
+    with running_slice():
         until(lambda: len(scene.value("log") or []) > 5)
         Sensor.objects.update(lease_owner="elsewhere:1", fencing=scene.sensor().fencing + 1)
         before = scene.value("log")
@@ -137,7 +137,7 @@ def test_slice_that_lost_its_lease_writes_nothing_more(serving):
     assert scene.sensor().lease_owner == "elsewhere:1", "what is not its own it does not give back"
 
 
-def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
+def test_short_database_outage_loses_nothing(serving, monkeypatch):
     source = serving(Events, most=40, pause=0.02)
     scene = Scene(stream(source.url, updates=["log"]), fields=LOG)
     away, real = threading.Event(), slices.sensors_write
@@ -148,7 +148,7 @@ def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
         return real(results)
 
     monkeypatch.setattr(slices, "sensors_write", write)
-    with minding():
+    with running_slice():
         until(lambda: len(scene.value("log") or []) > 5)
         away.set()
         time.sleep(0.5)
@@ -158,7 +158,7 @@ def test_database_that_is_away_for_a_moment_loses_nothing(serving, monkeypatch):
     assert scene.value("log") == list(range(1, 41))
 
 
-def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch, settings):
+def test_slice_that_cannot_renew_its_lease_ends(serving, monkeypatch, settings):
     settings.LQOPS_LEASE_SECONDS = 2
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), fields={"value": "object"})
@@ -166,30 +166,30 @@ def test_slice_that_can_not_renew_its_lease_ends_by_itself(serving, monkeypatch,
     def away(**_):
         raise OperationalError("away")
 
-    with minding(second=0.2) as slice_:
+    with running_slice(time_scale=0.2) as slice_:
         until(lambda: seen(scene))
-        monkeypatch.setattr(slices, "sensors_renew", away)
+        monkeypatch.setattr(slices, "leases_renew", away)
         monkeypatch.setattr(slices, "sensors_release", away)
         asked = len(source.times)
         until(lambda: not slice_.is_alive())
         assert asked < len(source.times)
 
 
-def test_sensor_with_a_fault_of_ours_is_a_failing_sensor_and_no_more(serving, monkeypatch):
+def test_internal_error_in_a_sensor_makes_only_that_sensor_fail(serving, monkeypatch):
     source = serving(Web, {"n": 1})
     scene = Scene(poll(source.url), stream(source.url, name="other"), fields={"value": "object"})
     monkeypatch.setattr("agents.sensors.stream.Stream._receive", lambda self, box: 1 / 0)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.sensor("other").failures >= 3)
 
     assert "ZeroDivisionError" in scene.sensor("other").problem
     assert scene.sensor().failures == 0
 
 
-def test_loop_that_sleeps_is_kept_up_to_date(serving):
+def test_sensors_update_a_sleeping_loop(serving):
     source = serving(Web, lambda request: {"n": len(source.times)})
     scene = Scene(poll(source.url), fields={"value": "object"})
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: seen(scene) >= 3)
 
     assert AgentSession.objects.get(pk=scene.loop.pk).status == Status.SLEEPING

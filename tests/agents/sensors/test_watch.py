@@ -1,4 +1,4 @@
-"""Watch sensors: what changes in a folder or a file comes to the agent once, whoever was looking when it did."""
+"""Watch sensors: each change in a folder or file reaches the agent once, in whichever slice it happened."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ from agents.ledger.prices import invalidate_estimates
 from agents.models import AgentEvent, Alert, HotField, Sensor, ToolCall
 from agents.providers.registry import serving as model_serving
 from agents.providers.scripted import ScriptedProvider, Step
-from agents.sensors.sensing import Hints
-from tests.agents.sensors.scene import Scene, minding, watch
+from agents.sensors.file_change_watcher import FileChangeWatcher
+from tests.agents.sensors.scene import Scene, running_slice, watch
 from tests.factories import make_price
 from tests.flows.processes import until
 
@@ -35,10 +35,10 @@ def told(scene):
     return [(one["name"], one["kind"]) for one in scene.value("value") or []]
 
 
-def test_changes_come_in_as_they_happen_the_newest_first(box):
+def test_changes_are_reported_as_they_happen_newest_first(box):
     (box / "old.txt").write_text("old")
     scene = watched(box)
-    with minding():
+    with running_slice():
         until(lambda: told(scene) == [("old.txt", "present")])
         (box / "new.txt").write_text("new one")
         until(lambda: told(scene) == [("new.txt", "added"), ("old.txt", "present")])
@@ -52,23 +52,23 @@ def test_changes_come_in_as_they_happen_the_newest_first(box):
     assert scene.sensor().state == SensorState.FINE
 
 
-def test_what_happens_between_slices_is_found_by_the_next(box):
+def test_changes_between_slices_are_found_by_the_next(box):
     scene = watched(box)
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") == [])
     (box / "a.txt").write_text("a")
-    with minding():
+    with running_slice():
         until(lambda: told(scene) == [("a.txt", "added")])
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().lease_owner != "")
         time.sleep(0.5)
 
     assert told(scene) == [("a.txt", "added")], "told once"
 
 
-def test_file_in_a_new_folder_is_seen(box):
+def test_file_in_a_new_folder_is_reported(box):
     scene = watched(box)
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") == [])
         (box / "deep" / "er").mkdir(parents=True)
         (box / "deep" / "er" / "first.txt").write_text("1")
@@ -77,10 +77,10 @@ def test_file_in_a_new_folder_is_seen(box):
         until(lambda: ("deep/er/second.txt", "added") in told(scene))
 
 
-def test_single_file_comes_with_its_text(box):
+def test_single_file_is_reported_with_its_text(box):
     (box / "note.txt").write_text("first")
     scene = watched(box / "note.txt")
-    with minding():
+    with running_slice():
         until(lambda: told(scene) == [("note.txt", "present")])
         assert scene.value("value")[0]["text"] == "first"
         (box / "note.txt").write_text("second")
@@ -89,27 +89,27 @@ def test_single_file_comes_with_its_text(box):
         (box / "note.txt").unlink()
         until(lambda: told(scene)[0] == ("note.txt", "deleted"))
 
-    assert "there is nothing at the path now" in scene.errors()
+    assert "the path does not exist now" in scene.errors()
 
 
-def test_path_that_is_not_there_yet_is_waited_for(box):
+def test_path_that_appears_later_is_reported(box):
     scene = watched(box / "later")
-    with minding(second=0.02):
+    with running_slice(time_scale=0.02):
         until(lambda: scene.value("value") == [])
-        assert scene.sensor().problem == "there is nothing at the path now"
+        assert scene.sensor().problem == "the path does not exist now"
         (box / "later").mkdir()
         (box / "later" / "a").write_text("x")
         until(lambda: told(scene) == [("a", "added")])
         until(lambda: scene.sensor().problem == "")
 
 
-def test_a_thousand_files_moved_in_are_told_together_and_bounded(box, tmp_path):
+def test_a_thousand_new_files_are_reported_together_and_limited(box, tmp_path):
     crowd = tmp_path / "crowd"
     crowd.mkdir()
     for number in range(1_000):
         (crowd / f"{number:04}.txt").write_text(str(number))
     scene = Scene(watch(box), fields={"value": {"type": "array", "max_items": 20}})
-    with minding():
+    with running_slice():
         until(lambda: scene.value("value") == [])
         crowd.rename(box / "crowd")
         until(lambda: len(scene.sensor().cursor.get("files", {})) == 1_000)
@@ -121,14 +121,14 @@ def test_a_thousand_files_moved_in_are_told_together_and_bounded(box, tmp_path):
     assert len(scene.events()) <= 5
 
 
-def test_new_loop_is_shown_what_there_was_without_being_told_that_it_is_new(box):
+def test_new_loop_sees_known_files_without_alerts(box):
     (box / "a.txt").write_text("a")
     scene = watched(box)
-    with minding():
+    with running_slice():
         until(lambda: told(scene) == [("a.txt", "present")])
     scene.loop.delete()
     scene.loop = scene.begin_loop()
-    with minding():
+    with running_slice():
         until(lambda: told(scene) == [("a.txt", "present")])
 
 
@@ -137,7 +137,7 @@ def test_new_loop_is_shown_what_there_was_without_being_told_that_it_is_new(box)
 
 @pytest.fixture
 def asked():
-    """The model that scores every change 0.9, with what it was asked."""
+    """A model that scores every change 0.9, with its requests."""
     make_price(MODEL)
     invalidate_estimates()
     with model_serving(MODEL, ScriptedProvider([Step("0.9")])) as model:
@@ -149,9 +149,9 @@ def alerting(box):
     return watched(box, signals=[{"name": "came", "model": MODEL, "prompt": "Is it odd?"}])
 
 
-def test_each_time_that_a_file_comes_and_goes_alerts(box, asked):
+def test_every_creation_and_deletion_of_a_file_alerts(box, asked):
     scene = alerting(box)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == [])
         for times in (2, 4):
             (box / "stop").write_text("x")
@@ -163,16 +163,16 @@ def test_each_time_that_a_file_comes_and_goes_alerts(box, asked):
     assert [kind for _, kind in told(scene)] == ["deleted", "added"] * 2
 
 
-def test_new_file_is_told_among_very_many_that_go_and_the_rest_is_counted(box, asked):
+def test_new_file_is_reported_among_many_deletions(box, asked):
     for number in range(150):
         (box / f"{'old' * 60}{number}").write_text("x")
     scene = alerting(box)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value"))
     for file in box.iterdir():
         file.unlink()
     (box / "URGENT.txt").write_text("now")
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(scene.alerts)
 
     assert told(scene)[0] == ("URGENT.txt", "added")
@@ -181,10 +181,10 @@ def test_new_file_is_told_among_very_many_that_go_and_the_rest_is_counted(box, a
     assert "URGENT.txt" in scene.alerts()[0].text
 
 
-def test_secret_in_the_name_of_a_file_stands_in_no_row(box, asked):
+def test_secret_in_a_file_name_is_stored_nowhere(box, asked):
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     scene = alerting(box)
-    with minding(second=0.2):
+    with running_slice(time_scale=0.2):
         until(lambda: scene.value("value") == [])
         (box / f"{token}.txt").write_text("x")
         until(scene.alerts)
@@ -194,21 +194,21 @@ def test_secret_in_the_name_of_a_file_stands_in_no_row(box, asked):
     assert told(scene)[0][0].startswith("masked-")
 
 
-# --- Odd paths, odd times ---
+# --- Unusual paths and times ---
 
 
 @pytest.mark.parametrize("path", ["/etc", "../outside"])
-def test_path_outside_is_refused(path):
+def test_path_outside_of_the_roots_fails(path):
     scene = watched(path)
-    with minding():
+    with running_slice():
         until(lambda: scene.sensor().failures > 0)
 
-    assert any(word in scene.sensor().problem for word in ("outside of the folders", "leads upwards"))
+    assert any(word in scene.sensor().problem for word in ("outside of the folders", "contains .."))
 
 
-def test_changes_are_told_when_the_folder_is_quiet(box):
+def test_changes_are_reported_when_the_folder_is_quiet(box):
     scene = watched(box, interval=20)
-    with minding(second=0.1):
+    with running_slice(time_scale=0.1):
         until(lambda: scene.value("value") == [])
         for number in range(8):
             (box / f"{number}.txt").write_text("x")
@@ -218,28 +218,28 @@ def test_changes_are_told_when_the_folder_is_quiet(box):
     assert len(scene.events()) <= 3
 
 
-# --- Hints ---
+# --- File change watcher ---
 
 
-def test_folder_that_vanishes_wakes_those_who_watch_it_and_hints_go_on(tmp_path):
+def test_vanished_folder_wakes_its_watchers_and_watching_goes_on(tmp_path):
     async def scenario():
-        hints, gone, other = Hints(), asyncio.Event(), asyncio.Event()
-        running = asyncio.create_task(hints.run())
+        watcher, gone, other = FileChangeWatcher(), asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(watcher.run())
         await asyncio.sleep(0)
-        hints.listen(gone, [str(tmp_path / "absent")])
+        watcher.listen(gone, [str(tmp_path / "absent")])
         async with asyncio.timeout(60):
             await gone.wait()
-        hints.leave(gone)
-        hints.listen(other, [str(tmp_path)])
+        watcher.leave(gone)
+        watcher.listen(other, [str(tmp_path)])
         async with asyncio.timeout(60):
-            await other.wait()  # once, when it is watched
+            await other.wait()  # set once, when watching starts
         other.clear()
         (tmp_path / "x").write_text("x")
         async with asyncio.timeout(60):
             await other.wait()
-        hints.listen(other, [str(tmp_path)])
-        hints.leave(other)
-        hints.leave(other)
+        watcher.listen(other, [str(tmp_path)])
+        watcher.leave(other)
+        watcher.leave(other)
         running.cancel()
         await asyncio.wait([running])
 

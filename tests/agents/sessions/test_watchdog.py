@@ -69,7 +69,7 @@ def test_a_session_is_first_paused_and_in_a_later_sweep_halted():
     assert (session.completed_at, session.result) == (after(11), build_receipt(session.chain))
     notice = Notification.objects.get()
     assert (notice.owner, notice.session, notice.kind) == (session.owner, session, "run_stopped")
-    assert notice.title == f"Run halted: nothing happened for too long, {session.mode} run"
+    assert notice.title == f"Run halted: idle for too long, {session.mode} run"
 
 
 def test_each_session_has_its_own_patience():

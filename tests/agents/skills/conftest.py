@@ -1,4 +1,4 @@
-"""Skills to try things out with, beside those that are built in."""
+"""Loads the sample skills beside the built-in ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Skills that are careless with a secret: they give it back, fail with it, or take it somewhere."""
+"""Skills that leak a secret: they return it, fail with it, or send it."""
 
 from agents.enums import Level
 from agents.skills.skill import skill

@@ -1,4 +1,4 @@
-"""Skills for tests: one of each kind that the guard tells apart."""
+"""Skills for tests: one of each kind that the guard distinguishes."""
 
 import asyncio
 import atexit

@@ -1,4 +1,4 @@
-"""Where a skill would go: a place that was named beforehand keeps its level, any other makes it RESTRICTED."""
+"""Address arguments: an allowed host keeps the level, any other makes the call RESTRICTED."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_plain_address_has_a_host(address, host):
         "one@example.org\nBcc: two@example.org",
     ],
 )
-def test_address_that_can_be_read_in_two_ways_has_none(address):
+def test_ambiguous_address_has_no_host(address):
     assert host_of(address) == ""
 
 
@@ -92,7 +92,7 @@ def test_address_that_can_be_read_in_two_ways_has_none(address):
         (["https://docs.example.org/"], Level.RESTRICTED),
     ],
 )
-def test_place_that_nobody_allowed_is_restricted(url, level):
+def test_unlisted_host_is_restricted(url, level):
     assert level_for(visit, Level.MONITORED, {"url": url}, ALLOWED) == level
 
 
@@ -104,7 +104,7 @@ def test_every_address_has_to_be_allowed():
     assert level_for(compare, Level.SAFE, {"first": fine}, ALLOWED) == Level.RESTRICTED
 
 
-def test_nothing_is_allowed_until_somebody_allows_it():
+def test_no_host_is_allowed_by_default():
     assert level_for(visit, Level.SAFE, {"url": "https://docs.example.org/"}, []) == Level.RESTRICTED
 
 
@@ -114,9 +114,9 @@ def test_level_is_never_lowered(level):
     assert level_for(visit, level, {"url": "https://docs.example.org/"}, ALLOWED) == level
 
 
-def test_skill_that_goes_nowhere_keeps_its_level():
+def test_skill_without_addresses_keeps_its_level():
     assert level_for(stay, Level.SAFE, {"url": "https://evil.example/"}, []) == Level.SAFE
 
 
-def test_names_are_allowed_in_any_case():
+def test_allowed_hosts_ignore_case():
     assert level_for(visit, Level.SAFE, {"url": "https://docs.example.org/"}, ["Docs.Example.ORG"]) == Level.SAFE

@@ -1,4 +1,4 @@
-"""Skills through the guard: what is granted, counted, given up, graded and noted."""
+"""Skills through the guard: grants, limits, timeouts, isolation and audit rows."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from agents.conf import approval_lifetime
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import ToolNotGranted
 from agents.guard import guarded_group, guarded_tool_call
-from agents.guard.calls import Asked
+from agents.guard.calls import plan_call
 from agents.guard.tools import BadParams
 from agents.models import Agent, Approval, SkillCount, SkillSetting, ToolCall
 from agents.sessions.approvals import approval_approve
@@ -34,7 +34,7 @@ def ask(session, skill, key="", now=NOW, **arguments):
     return guarded_tool_call(session, ToolIntent.RUN_SKILL, params, key=key, now=now)
 
 
-def test_skill_is_carried_out_and_stands_in_the_journal_under_its_own_name(session):
+def test_skill_runs_and_is_journaled_under_its_name(session):
     result = ask(session, "look", place="here")
 
     assert (result.outcome, result.data) == (Outcome.SUCCESS, {"seen": "here"})
@@ -43,7 +43,7 @@ def test_skill_is_carried_out_and_stands_in_the_journal_under_its_own_name(sessi
     assert AuditEvent.objects.filter(chain=session.chain, details__name="look").count() == 2
 
 
-def test_phase_that_grants_no_skills_runs_none(session):
+def test_phase_without_the_grant_runs_no_skill(session):
     session.current_phase = Phase.DELIVERY
     session.save()
     with pytest.raises(ToolNotGranted):
@@ -52,7 +52,7 @@ def test_phase_that_grants_no_skills_runs_none(session):
 
 
 @pytest.mark.parametrize("name", ["nothing", "", 7, None])
-def test_unknown_skill_is_refused_before_anything_is_written(session, name):
+def test_unknown_skill_is_refused_before_any_write(session, name):
     with pytest.raises(BadParams, match="not found or disabled"):
         ask(session, name)
 
@@ -63,7 +63,7 @@ def test_disabled_skill_is_refused_like_an_unknown_one(session):
         ask(session, "look")
 
 
-def test_twenty_first_call_of_an_hour_is_refused_and_noted_and_the_next_hour_is_free(session):
+def test_call_over_the_hourly_limit_is_refused_until_the_next_hour(session):
     for _ in range(20):
         assert ask(session, "reign").ok
     refused = ask(session, "reign")
@@ -77,7 +77,7 @@ def test_twenty_first_call_of_an_hour_is_refused_and_noted_and_the_next_hour_is_
 
 
 @pytest.mark.usefixtures("approver")
-def test_nobody_is_asked_about_a_call_that_its_limit_refuses(session):
+def test_call_over_its_limit_requests_no_approval(session):
     Agent.objects.update(mode="semi")
     SkillSetting.objects.create(name="act", hourly_limit=0)
 
@@ -85,11 +85,11 @@ def test_nobody_is_asked_about_a_call_that_its_limit_refuses(session):
 
     assert (refused.outcome, refused.detail) == (Outcome.RATE_LIMITED, "rate_limited")
     assert not Approval.objects.exists()
-    assert SkillAudit.objects.get().output_summary == "act is set to 0 calls an hour: it is not to be called"
+    assert SkillAudit.objects.get().output_summary == "act has a limit of 0 calls per hour"
     assert SkillCount.objects.get().refused == 1
 
 
-def test_call_that_its_limit_refuses_after_the_yes_does_not_use_the_yes(session, approver):
+def test_call_over_its_limit_does_not_use_its_approval(session, approver):
     Agent.objects.update(mode="semi")
     ask(session, "act", key="a:1", what="it")
     ticket = Approval.objects.get()
@@ -103,7 +103,7 @@ def test_call_that_its_limit_refuses_after_the_yes_does_not_use_the_yes(session,
     assert Approval.objects.get().consumed_at == NOW
 
 
-def test_call_whose_yes_has_expired_is_not_counted(session, approver):
+def test_call_with_an_expired_approval_is_not_counted(session, approver):
     Agent.objects.update(mode="semi")
     ask(session, "act", key="a:1", what="it")
     ticket = Approval.objects.get()
@@ -115,26 +115,26 @@ def test_call_whose_yes_has_expired_is_not_counted(session, approver):
     assert not SkillCount.objects.exists()
 
 
-def test_skill_that_takes_too_long_is_given_up(session):
+def test_skill_over_its_timeout_is_abandoned(session):
     late = ask(session, "dawdle", seconds=5)
 
     assert late.outcome == Outcome.TIMEOUT
     assert late.error == "TimeoutError: dawdle exceeded its timeout of 0.2 s"
 
 
-def test_skill_that_may_have_acted_before_it_was_given_up_is_unknown(session):
+def test_timeout_of_a_skill_with_side_effects_is_unknown(session):
     assert ask(session, "dawdle_and_act", seconds=5).outcome == Outcome.UNKNOWN
     assert ask(session, "dawdle_apart").outcome == Outcome.UNKNOWN
 
 
-def test_failure_is_told_with_its_kind(session):
+def test_failure_names_the_exception(session):
     failed = ask(session, "fail", words="no such thing")
 
     assert (failed.outcome, failed.data) == (Outcome.ERROR, None)
     assert failed.error == "ValueError: no such thing"
 
 
-def test_place_that_nobody_allowed_makes_a_read_restricted(session, settings):
+def test_unlisted_host_makes_a_read_restricted(session, settings):
     settings.LQOPS_SKILL_HOSTS = ["docs.example.org"]
     session.agent.mode = "semi"
     session.agent.save()
@@ -144,7 +144,7 @@ def test_place_that_nobody_allowed_makes_a_read_restricted(session, settings):
     assert ask(session, "visit", url="https://docs.example.org@elsewhere.example/").outcome != Outcome.SUCCESS
 
 
-def test_skill_in_a_process_of_its_own_answers_from_there(session, monkeypatch):
+def test_skill_with_process_isolation_runs_in_another_process(session, monkeypatch):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
 
     result = ask(session, "alone", key="step:1:0", text="hello")
@@ -160,7 +160,7 @@ def test_skill_in_a_process_of_its_own_answers_from_there(session, monkeypatch):
         ("quit_beside", "interrupt", "KeyboardInterrupt"),
     ],
 )
-def test_skill_that_ends_itself_has_failed_and_ends_nothing_else(session, monkeypatch, skill, how, said):
+def test_skill_that_exits_fails_without_ending_the_worker(session, monkeypatch, skill, how, said):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     failed = ask(session, skill, how=how)
 
@@ -173,7 +173,7 @@ def test_skill_that_ends_itself_has_failed_and_ends_nothing_else(session, monkey
     ("how", "said"),
     [("exit", "SystemExit: 3"), ("cancel", "CancelledError: over"), ("interrupt", "KeyboardInterrupt: ")],
 )
-def test_process_tells_how_its_skill_ended_itself(monkeypatch, capsys, how, said):
+def test_isolated_process_reports_how_its_skill_exited(monkeypatch, capsys, how, said):
     """Its end in the process of the test, which has everything loaded."""
     context = {"session_pk": 1, "session_id": str(uuid4()), "owner_id": 1, "call_id": str(uuid4())}
     context |= {"idempotency_key": "a:1", "now": NOW.isoformat()}
@@ -187,38 +187,38 @@ def test_process_tells_how_its_skill_ended_itself(monkeypatch, capsys, how, said
     assert capsys.readouterr().out.split() == ["mark", *f"mark{json.dumps({'error': said})}".split()]
 
 
-def test_somebody_at_the_keyboard_stops_the_worker_also_in_a_skill(session):
+def test_ctrl_c_in_a_skill_ends_the_worker(session):
     with pytest.raises(KeyboardInterrupt):
         ask(session, "quit_inside", how="interrupt")
 
 
-def test_process_that_dies_while_it_acts_leaves_its_outcome_unknown(session, monkeypatch, tmp_path):
+def test_process_killed_during_side_effects_is_unknown(session, monkeypatch, tmp_path):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     gone = ask(session, "die", path=str(tmp_path / "effect"))
 
     assert (tmp_path / "effect").exists()
-    assert (gone.outcome, gone.error) == (Outcome.UNKNOWN, "die ended with code 9 and did not say what came of it.")
+    assert (gone.outcome, gone.error) == (Outcome.UNKNOWN, "die ended with code 9 without a result.")
 
 
-def test_process_that_dies_while_it_looks_has_failed(session, monkeypatch):
+def test_process_killed_during_a_read_fails(session, monkeypatch):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     assert ask(session, "die_looking").outcome == Outcome.ERROR
 
 
-def test_process_that_does_not_come_to_its_skill_has_done_nothing(session, monkeypatch):
+def test_process_that_does_not_start_its_skill_fails(session, monkeypatch):
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "nowhere.settings")
     failed = ask(session, "die", path="never-written")
 
     assert failed.outcome == Outcome.ERROR
-    assert "die did not begin" in failed.error
+    assert "die did not start" in failed.error
 
 
-def test_answer_of_a_process_is_found_among_what_it_prints(session, monkeypatch):
+def test_result_of_a_process_is_found_among_its_output(session, monkeypatch):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     assert ask(session, "chatter").data == "answered"
 
 
-def test_five_levels_leave_three_notes(session):
+def test_three_of_five_levels_are_recorded(session):
     for name, level in zip(["a", "b", "c", "d", "e"], Level, strict=True):
         SkillSetting.objects.update_or_create(name="echo", defaults={"level": level})
         ask(session, "echo", text=name)
@@ -228,13 +228,19 @@ def test_five_levels_leave_three_notes(session):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_group_runs_side_by_side_and_answers_in_order(session):
+def test_group_runs_in_parallel_and_answers_in_order(session):
     asked = [
-        Asked(ToolIntent.RUN_SKILL, {"skill": "look", "arguments": {"place": place}}, key=f"step:1:{place}")
+        plan_call(
+            session,
+            ToolIntent.RUN_SKILL,
+            {"skill": "look", "arguments": {"place": place}},
+            key=f"step:1:{place}",
+            now=NOW,
+        )
         for place in "abc"
     ]
 
-    results = guarded_group(session, asked, now=NOW)
+    results = guarded_group(asked)
 
     assert [result.data["seen"] for result in results] == ["a", "b", "c"]
     rows = AuditEvent.objects.filter(chain=session.chain).order_by("seq").values_list("details__outcome", flat=True)

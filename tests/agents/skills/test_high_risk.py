@@ -1,4 +1,4 @@
-"""Calls of high risk: a person is asked in every mode, unless a superuser waived it, for skills, in mode auto."""
+"""High-risk calls need approval in every mode, unless a superuser waived it for skills in mode auto."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_waiver_is_read_when_the_call_is_made():
 
 
 @pytest.mark.usefixtures("approver")
-def test_review_that_a_trigger_asked_for_is_not_waived():
+def test_review_required_by_a_trigger_is_not_waived():
     notice = {"title": "Run completed", "body": "Concerns: 1."}
     agent = make_agent(mode="auto", allow_high_risk=True)
     assert outcome(agent, ToolIntent.NOTIFY, notice) == Outcome.APPROVAL_PENDING
@@ -44,7 +44,7 @@ def test_review_that_a_trigger_asked_for_is_not_waived():
 
 
 @pytest.mark.parametrize(("role", "allowed"), [("operator", False), ("superuser", True)])
-def test_page_lets_superusers_alone_set_it(client, role, allowed):
+def test_only_superusers_may_set_the_waiver_on_the_page(client, role, allowed):
     user = sign_in(client) if role == "superuser" else sign_in(client, role)
     agent = make_agent(owner=user, mode="auto")
     given = {"name": agent.name, "mode": "auto", "enabled": "on", "allow_high_risk": "on"}

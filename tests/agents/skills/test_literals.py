@@ -1,4 +1,4 @@
-"""Which literals a call may hold, and what they are read as: what Python reads, or an error."""
+"""Literals in calls have the meaning they have in Python, or are refused."""
 
 import pytest
 
@@ -10,7 +10,7 @@ CALL = "<skill>f(a=1)</skill>"
 
 
 def value_of(literal):
-    """What a literal is read as, when it is the argument of a call."""
+    """Return the value of a literal as the argument of a call."""
     [call] = parse_skill_calls(f"<skill>f(a={literal})</skill>")
     return call.arguments["a"]
 
@@ -41,13 +41,13 @@ def nested(depth, opening, closing):
         ("'\uff4eame\u202e'", "\uff4eame\u202e"),
     ],
 )  # fmt: skip
-def test_literals_mean_what_they_mean_in_python(literal, value):
+def test_literals_have_their_python_meaning(literal, value):
     read = value_of(literal)
     assert (read, type(read)) == (value, type(value))
 
 
-def test_strings_in_a_row_are_one_string_as_in_python():
-    """So a long text may be written over several lines, with a comment behind each."""
+def test_adjacent_strings_are_joined():
+    """A long text may be written over several lines, each with a comment."""
     literal = """'one ' "two "  # so far
         r'\\three' \'\'\'
 four\'\'\'"""
@@ -84,7 +84,7 @@ NO_LITERALS = [
 
 
 @every_row("literal", NO_LITERALS)
-def test_refuses_what_is_no_plain_literal(literal):
+def test_refuses_everything_but_plain_literals(literal):
     with pytest.raises(SkillSyntaxError, match="Line 1, column "):
         parse_skill_calls(f"{CALL}<skill>g(a={literal})</skill>{CALL}")
 
@@ -100,6 +100,6 @@ def test_nesting_is_bounded(opening, closing):
 
 
 @every_row("opening", ["[", "(", "{", "[1,", "(1,", "{'a':", "{'a':1,'b':", "{(", "-(", "[-"])
-def test_refuses_brackets_without_end(opening):
+def test_refuses_unclosed_brackets(opening):
     with pytest.raises(SkillSyntaxError):
         value_of(opening * 100_000)

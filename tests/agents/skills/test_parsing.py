@@ -1,4 +1,4 @@
-"""How a reply asks for skills: which texts are calls, which are prose, and which make an error of the whole reply."""
+"""Parsing replies: which texts are calls, which are prose, and which make the whole reply an error."""
 
 import json
 import pickle
@@ -72,7 +72,7 @@ def test_calls_of_a_parallel_block_share_a_group():
         f"{CALL}\n<skil",
     ],
 )
-def test_one_call_is_read_wherever_it_stands(text):
+def test_one_call_is_read_in_any_surroundings(text):
     assert parse_skill_calls(text) == [READ]
 
 
@@ -82,7 +82,7 @@ def test_several_calls_are_read_in_order():
 
 
 @every_row("text", ["", " ", "Nothing to do.", "&lt;skill&gt;f()&lt;/skill&gt;", "<SKILL>f()</SKILL>"])
-def test_prose_asks_for_nothing(text):
+def test_prose_contains_no_calls(text):
     assert parse_skill_calls(text) == []
 
 
@@ -101,7 +101,7 @@ def test_prose_asks_for_nothing(text):
         "f(b=2)",
     ],
 )
-def test_what_stands_in_quotes_is_text(quote, said):
+def test_quoted_markup_is_text(quote, said):
     assert parse_skill_calls(f"<skill>f(a={quote}{said}{quote})</skill>") == [SkillCall("f", {"a": said})]
 
 
@@ -146,7 +146,7 @@ def test_groups_are_numbered_by_the_blocks_that_hold_calls(text, groups):
         (f"<parallel>{CALL}</parallel></parallel>", 42),
     ],
 )
-def test_refuses_a_block_that_is_open_nested_or_never_opened(text, position):
+def test_refuses_unclosed_nested_or_unopened_blocks(text, position):
     with pytest.raises(SkillSyntaxError, match="parallel>") as caught:
         parse_skill_calls(text)
     assert caught.value.position == position
@@ -195,7 +195,7 @@ def test_refuses_a_block_that_is_open_nested_or_never_opened(text, position):
         "> ```\n>      ```\n> {0}\n",
     ],
 )
-def test_calls_in_a_fence_are_quotation(text):
+def test_calls_in_a_fence_are_ignored(text):
     assert parse_skill_calls(text.format(CALL)) == []
 
 
@@ -226,7 +226,7 @@ def test_calls_in_a_fence_are_quotation(text):
         "<skill>f(a=1)</skill>```\n",
     ],
 )
-def test_calls_outside_of_a_fence_count(text):
+def test_calls_outside_a_fence_are_read(text):
     assert parse_skill_calls(text.format(CALL, "<skill>g()</skill>")) == [READ]
 
 
@@ -251,12 +251,12 @@ def test_refuses_other_names(name):
     for text in (f"<skill>{name}(a=1)</skill>", f"<skill>f({name}=1)</skill>"):
         with pytest.raises(SkillSyntaxError, match=rf"1 to {MAX_NAME_CHARS} ASCII|arguments are given by name"):
             parse_skill_calls(text)
-    with pytest.raises(SkillSyntaxError, match="is no name of a skill: a name has 1 to"):
+    with pytest.raises(SkillSyntaxError, match="is not a skill name: a name has 1 to"):
         native("{}", name)
 
 
 def test_refuses_a_native_call_without_a_name():
-    with pytest.raises(SkillSyntaxError, match="'' is no name of a skill"):
+    with pytest.raises(SkillSyntaxError, match="'' is not a skill name"):
         native("{}", "")
 
 
@@ -305,14 +305,14 @@ def test_one_broken_call_makes_an_error_of_the_whole_reply(text):
         ("<skill>f(1)</skill>", 9, "Line 1, column 10: expected an argument such as limit=5 but found '1)</skill>'"),
         ("One\nTwo <skill>f(\n a=true)</skill>", 21, "Line 3, column 4: expected True but found 'true)</skill>'"),
         ("<skill>f(a=1, a=2)</skill>", 14, "Line 1, column 15: the argument a is given twice; give it once."),
-        ("<skill>f(a='x\n')</skill>", 11, "not closed on its line; one of several lines is put in three quotes"),
+        ("<skill>f(a='x\n')</skill>", 11, "not closed on its line; use three quotes for several lines"),
         ("<skill>f(a=1", 12, "expected , or ) but found the end of the text"),
-        ("<skill>f(a={'\\ud800\u2028': 1})</skill>", 12, "a text holds U+D800, which cannot be kept"),
-        ("<skill>f(a={'k\x01': 1, 'k\x01': 1})</skill>", 21, "the key 'k\\x01' stands twice"),
-        ("<skill>f(a=" + "7" * 2_000 + ")</skill>", 11, "a number is 2000 characters long; at most 1000 are read"),
+        ("<skill>f(a={'\\ud800\u2028': 1})</skill>", 12, "a string contains U+D800, which cannot be stored"),
+        ("<skill>f(a={'k\x01': 1, 'k\x01': 1})</skill>", 21, "the key 'k\\x01' occurs twice"),
+        ("<skill>f(a=" + "7" * 2_000 + ")</skill>", 11, "a number is 2000 characters long; the limit is 1000"),
     ],
 )
-def test_an_error_says_what_is_wrong_where_and_what_would_be_right(text, position, message):
+def test_error_says_what_is_wrong_where_and_how_to_fix_it(text, position, message):
     with pytest.raises(SkillSyntaxError) as caught:
         parse_skill_calls(text)
     assert message in str(caught.value)
@@ -351,12 +351,12 @@ def test_native_calls_are_the_same_calls_and_keep_their_ids():
         '{"a":' * (MAX_DEPTH + 2) + "1" + "}" * (MAX_DEPTH + 2),
     ],
 )  # fmt: skip
-def test_refuses_native_arguments_that_are_no_plain_object(arguments):
+def test_refuses_native_arguments_other_than_an_object(arguments):
     with pytest.raises(SkillSyntaxError, match="The arguments of f cannot be read: "):
         calls_from_native([RequestedCall("1", "g", "{}"), RequestedCall("2", "f", arguments)])
 
 
-def test_native_values_have_the_limits_of_tags():
+def test_native_values_have_the_same_limits_as_tags():
     deep, long = nested(MAX_DEPTH), "-" + "9" * MAX_NUMBER_CHARS
     [call] = native(f'{{"a": {deep}, "b": {long}, "c": -0.0, "from": 1e3}}')
     assert call.arguments == {"a": json.loads(deep), "b": int(long), "c": -0.0, "from": 1000.0}

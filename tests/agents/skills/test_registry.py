@@ -1,4 +1,4 @@
-"""Which skills there are: the built-in ones, those of named modules and of installed packages; and what is left out."""
+"""Loading skills: built-in ones, those of configured modules and of installed packages, and what is left out."""
 
 import logging
 import sys
@@ -62,14 +62,14 @@ def packages(monkeypatch):
     return declare
 
 
-def test_built_in_skills_are_there_in_the_order_of_their_names():
+def test_builtin_skills_are_sorted_by_name():
     names = list(installed_skills())
 
     assert set(names) >= BUILT_IN
     assert names == sorted(names)
 
 
-def test_built_in_skills_are_declared_as_dangerous_as_they_are():
+def test_builtin_skills_declare_their_levels():
     levels = {name: installed_skills()[name].level for name in BUILT_IN}
 
     assert levels == {
@@ -89,7 +89,7 @@ def test_built_in_skills_are_declared_as_dangerous_as_they_are():
 
 
 @every_row("name", sorted(BUILT_IN))
-def test_built_in_skills_describe_every_argument_that_does_not_speak_for_itself(name):
+def test_builtin_skills_describe_their_unclear_arguments(name):
     found = installed_skills()[name]
 
     assert len(found.description.split()) > 4
@@ -98,14 +98,14 @@ def test_built_in_skills_describe_every_argument_that_does_not_speak_for_itself(
         assert "description" in part or "enum" in part or argument in unclear, argument
 
 
-def test_skills_of_named_modules_are_there(settings):
+def test_skills_of_configured_modules_are_loaded(settings):
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
 
     assert skill_named("echo").run(text="a", times=2) == "aa"
     assert skill_named("nothing") is None
 
 
-def test_skills_of_installed_packages_are_there(module, packages):
+def test_skills_of_installed_packages_are_loaded(module, packages):
     packages(some=module("some_package", DECLARED.format(name="outside")))
 
     assert "outside" in installed_skills()
@@ -116,22 +116,22 @@ def test_registry_cannot_be_changed():
         installed_skills()["mine"] = None
 
 
-def test_second_skill_of_a_name_is_reported_and_left_out(module, packages, settings, caplog):
+def test_second_skill_of_the_same_name_is_left_out(module, packages, settings, caplog):
     settings.LQOPS_SKILL_MODULES = [module("named", DECLARED.format(name="twice") + DECLARED.format(name="now"))]
     packages(other=module("packaged", DECLARED.format(name="twice")))
 
     with caplog.at_level(logging.ERROR):
         found = installed_skills()
 
-    assert found["now"].function.__module__ == "agents.builtin_skills.text"
+    assert found["now"].function.__module__ == "agents.builtin_skills.lqops"
     assert found["twice"].function.__module__ == "named"
     assert [record.getMessage() for record in caplog.records] == [
-        "the skill now of named is left out: there is one of that name already",
-        "the skill twice of packaged is left out: there is one of that name already",
+        "the skill now of named is left out: the name is taken",
+        "the skill twice of packaged is left out: the name is taken",
     ]
 
 
-def test_skill_that_a_module_only_imports_is_no_second_one(module, settings, caplog):
+def test_imported_skill_is_not_a_duplicate(module, settings, caplog):
     settings.LQOPS_SKILL_MODULES = [
         "tests.agents.skills.samples",
         module("borrowing", "from tests.agents.skills.samples import echo\n"),
@@ -151,9 +151,7 @@ def test_skill_that_a_module_only_imports_is_no_second_one(module, settings, cap
         ("from agents.skills.skill import skill\n@skill()\ndef silent() -> None:\n    pass\n", "BadSkill"),
     ],
 )
-def test_module_that_cannot_be_loaded_is_reported_and_keeps_no_other_from_working(
-    module, settings, caplog, source, said
-):
+def test_faulty_module_is_left_out_and_others_work(module, settings, caplog, source, said):
     settings.LQOPS_SKILL_MODULES = [module("broken_skills", source), "tests.agents.skills.samples"]
 
     with caplog.at_level(logging.ERROR):
@@ -162,26 +160,26 @@ def test_module_that_cannot_be_loaded_is_reported_and_keeps_no_other_from_workin
     assert "echo" in found
     assert {"now", "calculate"} <= set(found)
     [told] = [record.getMessage() for record in caplog.records]
-    assert told.startswith(f"no skills are taken from broken_skills: {said}: ")
+    assert told.startswith(f"the skills of broken_skills are left out: {said}: ")
 
 
-def test_somebody_at_the_keyboard_can_still_stop_it(module, settings):
+def test_ctrl_c_during_loading_is_raised(module, settings):
     settings.LQOPS_SKILL_MODULES = [module("stopped", "raise KeyboardInterrupt\n")]
     with pytest.raises(KeyboardInterrupt):
         installed_skills()
 
 
-def test_module_that_is_not_there_is_reported(settings, caplog):
+def test_missing_module_is_logged(settings, caplog):
     settings.LQOPS_SKILL_MODULES = ["no_such_module_anywhere"]
 
     assert set(installed_skills()) >= BUILT_IN
-    assert "no skills are taken from no_such_module_anywhere" in caplog.text
+    assert "the skills of no_such_module_anywhere are left out" in caplog.text
 
 
 @pytest.mark.django_db
-def test_module_that_is_not_there_is_told_wherever_somebody_looks(settings, client, capsys):
+def test_missing_module_is_shown_by_doctor_command_and_pages(settings, client, capsys):
     settings.LQOPS_SKILL_MODULES = ["my_skils"]
-    told = "No skills are taken from my_skils: ModuleNotFoundError"
+    told = "The skills of my_skils are left out: ModuleNotFoundError"
 
     assert skills_left_out()[0].startswith(told)
     with pytest.raises(CommandError, match="1 of"):
@@ -195,7 +193,7 @@ def test_module_that_is_not_there_is_told_wherever_somebody_looks(settings, clie
 
 
 @pytest.mark.django_db
-def test_nothing_is_told_where_everything_is_loaded(client):
+def test_no_message_when_all_modules_load(client):
     assert skills_left_out() == ()
     sign_in(client)
     assert "No skills are taken" not in text_of(client.get(reverse("admin:agents_skillsetting_changelist")))

@@ -1,4 +1,4 @@
-"""How risky a call is: what is destructive where commands stand is not where people write."""
+"""Risk of a call: destructive text counts in commands, not in prose."""
 
 import time
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from agents.enums import Level, Risk
-from agents.skills.risk import MOST_CHARS, RiskAssessor
+from agents.skills.risk import MAX_CHARS, RiskAssessor
 from agents.skills.skill import skill
 from tests.table import every_row
 
@@ -100,12 +100,12 @@ COMMANDS = [
 
 
 @every_row("destructive", [first for first, _ in COMMANDS])
-def test_command_that_destroys_is_high(destructive):
+def test_destructive_command_is_high(destructive):
     assert grade(command=destructive) == Risk.HIGH
 
 
 @every_row("harmless", [second for _, second in COMMANDS])
-def test_command_that_only_looks_like_it_is_not_high(harmless):
+def test_similar_harmless_command_is_not_high(harmless):
     assert grade(command=harmless) != Risk.HIGH
 
 
@@ -121,16 +121,16 @@ def test_command_that_only_looks_like_it_is_not_high(harmless):
         "RM -RF X",
     ],
 )
-def test_another_spelling_of_a_command_is_the_same_command(disguised):
+def test_disguised_spelling_is_the_same_command(disguised):
     assert grade(command=disguised) == Risk.HIGH
 
 
 @every_row("name", ["command", "shell_command", "bashScript", "SQL", "args", "init_script", "code"])
-def test_names_that_say_command_are_known(name):
+def test_command_names_are_recognised(name):
     assert grade(**{name: "echo hello; rm -rf x"}) == Risk.HIGH
 
 
-def test_parts_of_a_command_are_one_command():
+def test_list_of_command_parts_is_one_command():
     assert grade(argv=["rm", "-rf", "x"]) == Risk.HIGH
     assert grade(words=["rm", "-rf", "x"]) == Risk.LOW
     assert grade(args=["rm", 1]) == Risk.LOW
@@ -147,7 +147,7 @@ PROSE = [
 
 @every_row("text", PROSE)
 @every_row("name", ["text", "body", "email_body", "commandDescription", "subject", "prompt"])
-def test_people_may_write_about_anything(name, text):
+def test_prose_is_never_destructive(name, text):
     assert grade(**{name: text}) == Risk.LOW
 
 
@@ -178,7 +178,7 @@ def test_people_may_write_about_anything(name, text):
         ("please delete the paragraph about dropping tables from the draft", Risk.LOW),
     ],
 )
-def test_text_under_any_other_name_counts_only_as_a_whole(text, risk):
+def test_text_under_another_name_counts_only_as_a_whole_command(text, risk):
     assert grade(what=text) == risk
 
 
@@ -204,7 +204,7 @@ def test_text_under_any_other_name_counts_only_as_a_whole(text, risk):
         ({"verbose": True}, Risk.LOW),
     ],
 )
-def test_methods_and_actions_count_by_their_verb(arguments, risk):
+def test_methods_and_actions_are_graded_by_their_verb(arguments, risk):
     assert assess(act, arguments) == risk
 
 
@@ -217,12 +217,12 @@ def test_methods_and_actions_count_by_their_verb(arguments, risk):
         {"data": '{"inner": "{\\"shell\\": \\"rm -rf x\\"}"}'},
     ],
 )
-def test_what_is_nested_counts_by_its_own_name(value):
+def test_nested_value_is_graded_by_its_own_name(value):
     assert assess(act, value) == Risk.HIGH
 
 
 @pytest.mark.parametrize("text", ["{rm -rf", "[" * 100_000, "{" + "1" * 5_000])
-def test_text_that_is_no_json_is_text(text):
+def test_invalid_json_is_plain_text(text):
     assert grade(body=text) == Risk.LOW
 
 
@@ -241,7 +241,7 @@ def test_text_that_is_no_json_is_text(text):
         ("keys/id_ed25519", "valid_rsa_name"),
     ],
 )
-def test_paths_outside_of_ordinary_places_are_medium(path, ordinary):
+def test_sensitive_paths_are_medium(path, ordinary):
     assert grade(path=path) == Risk.MEDIUM
     assert grade(path=ordinary) == Risk.LOW
     assert grade(text=path) == Risk.LOW
@@ -260,12 +260,12 @@ def test_paths_outside_of_ordinary_places_are_medium(path, ordinary):
         ("https://examp\u0142e.org/", Risk.MEDIUM),
     ],
 )
-def test_targets_that_are_not_plain_are_medium(url, risk):
+def test_unusual_addresses_are_medium(url, risk):
     assert assess(visit, {"url": url}) == risk
     assert grade(what=f"see ({url}).") == risk
 
 
-def test_address_that_is_missing_is_not_plain():
+def test_missing_address_is_medium():
     assert assess(visit, {}) == Risk.MEDIUM
 
 
@@ -283,7 +283,7 @@ def test_address_that_is_missing_is_not_plain():
         ("50,000 readers", Risk.LOW),
     ],
 )
-def test_large_amounts_are_medium_wherever_they_stand(text, risk):
+def test_large_amounts_in_text_are_medium(text, risk):
     assert grade(text=text) == risk
     assert grade(what=text) == risk
 
@@ -299,7 +299,7 @@ def test_large_amounts_are_medium_wherever_they_stand(text, risk):
         ({"limit": 5_000}, Risk.LOW),
     ],
 )
-def test_large_number_counts_under_a_name_that_speaks_of_money(arguments, risk):
+def test_large_number_under_a_money_name_is_medium(arguments, risk):
     assert assess(act, arguments) == risk
 
 
@@ -315,11 +315,11 @@ def test_large_number_counts_under_a_name_that_speaks_of_money(arguments, risk):
         ("1,000 tokens", Risk.LOW),
     ],
 )
-def test_words_for_credentials_are_medium(text, risk):
+def test_credential_words_are_medium(text, risk):
     assert grade(text=text) == risk
 
 
-def test_name_of_a_credential_counts_like_its_word():
+def test_argument_named_after_a_credential_is_medium():
     assert grade(data={"db_password": "x"}) == Risk.MEDIUM
     assert grade(data={"max_tokens": 5}) == Risk.LOW
 
@@ -338,30 +338,30 @@ def test_many_recipients_are_medium(to, risk):
     assert grade(to=to) == risk
 
 
-def test_skill_whose_name_ends_something_is_medium_unless_it_changes_nothing():
+def test_destructive_skill_name_is_medium_if_it_has_side_effects():
     assert assess(delete_file, {"path": "notes.txt"}) == Risk.MEDIUM
     assert assess(format_text, {"path": "notes.txt"}) == Risk.LOW
 
 
-def test_destruction_escalates_a_call_also_where_somebody_has_lowered_the_level_of_its_skill():
+def test_destructive_arguments_escalate_at_any_level():
     assert escalates(act_lightly, {"command": "rm -rf x"})
     assert not escalates(act_lightly, {"command": "ls /etc"})
     assert not escalates(act_lightly, {"text": "rm -rf x"})
     assert escalates(act, {"command": "rm -rf x"})  # its level is judged by whoever asks
 
 
-def test_skill_that_only_reads_rows_of_ours_destroys_nothing():
+def test_local_read_destroys_nothing():
     assert assess(look, {"command": "rm -rf x"}) == Risk.LOW
     assert not escalates(look, {"query": "drop table users"})
 
 
-def test_what_is_too_much_to_judge_is_medium():
+def test_arguments_too_large_to_check_are_medium():
     deep: Any = "x"
     for _ in range(50):
         deep = [deep]
     assert grade(data=deep) == Risk.MEDIUM
     assert grade(data=list(range(20_000))) == Risk.MEDIUM
-    assert grade(text="x" * (MOST_CHARS + 1)) == Risk.MEDIUM
+    assert grade(text="x" * (MAX_CHARS + 1)) == Risk.MEDIUM
     assert grade(text=["x" * 600_000, "x" * 600_000]) == Risk.MEDIUM
 
 
@@ -369,7 +369,7 @@ PIECES = ["rm ", "rm -a ", "delete from a ", "git push ", "curl ", "(", "/*", "-
 
 
 @every_row("piece", [*PIECES, "drop table a,", "where "])
-def test_time_grows_with_the_text_and_no_faster(piece):
+def test_time_is_linear_in_the_text(piece):
     text = (piece * 30_000)[:30_000]
 
     def seconds() -> float:

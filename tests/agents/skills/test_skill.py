@@ -1,4 +1,4 @@
-"""Declarations: a skill's schema is its signature, its arguments are taken strictly, and nonsense is not registered."""
+"""Declarations: the schema is the signature, arguments are strict, and invalid skills are refused."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from agents.enums import Level
-from agents.skills.skill import LONGEST_TIMEOUT, MOST_PROBLEMS, BadArguments, BadSkill, SkillContext, skill
+from agents.skills.skill import MAX_PROBLEMS, MAX_TIMEOUT, BadArguments, BadSkill, SkillContext, skill
 from agents.types import ModelRequest
 from tests.table import every_row
 
@@ -40,7 +40,7 @@ def order(
     return {"title": title, "count": count, "size": size, "price": price, "tags": tags, "key": context.idempotency_key}
 
 
-def test_schema_is_the_signature_without_the_context_and_without_titles():
+def test_schema_is_the_signature_without_context_and_titles():
     assert order.parameters == {
         "type": "object",
         "additionalProperties": False,
@@ -55,7 +55,7 @@ def test_schema_is_the_signature_without_the_context_and_without_titles():
     }
 
 
-def test_argument_that_is_called_title_keeps_its_schema():
+def test_argument_named_title_keeps_its_schema():
     assert "title" in order.parameters["properties"]
 
 
@@ -66,7 +66,7 @@ def test_offer_is_in_the_wire_form_of_model_servers():
     }
 
 
-def test_arguments_have_one_canonical_form_with_defaults_filled_in():
+def test_canonical_arguments_include_defaults():
     assert order.arguments({"title": "tea", "price": 2}) == {
         "title": "tea",
         "count": 1,
@@ -92,18 +92,18 @@ def test_arguments_have_one_canonical_form_with_defaults_filled_in():
         ({"title": "tea", "context": {}}, "context: Extra inputs are not permitted"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_by_name(given, said):
+def test_wrong_arguments_are_refused_by_name(given, said):
     with pytest.raises(BadArguments, match=f"^order cannot be called like this: .*{said}"):
         order.arguments(given)
 
 
-def test_few_of_many_problems_are_told():
+def test_only_the_first_problems_are_listed():
     with pytest.raises(BadArguments) as refused:
         order.arguments({"title": "tea"} | {f"extra_{number}": 1 for number in range(50)})
-    assert str(refused.value).count("Extra inputs") == MOST_PROBLEMS
+    assert str(refused.value).count("Extra inputs") == MAX_PROBLEMS
 
 
-def test_function_is_run_with_its_context_and_checked_arguments():
+def test_function_runs_with_context_and_validated_arguments():
     assert order.run(CONTEXT, title="tea") == {
         "title": "tea",
         "count": 1,
@@ -116,7 +116,7 @@ def test_function_is_run_with_its_context_and_checked_arguments():
         order.run(CONTEXT, title=5)
 
 
-def test_function_without_a_context_is_run_without_one():
+def test_function_without_a_context_runs_without_one():
     @skill()
     def double(number: int) -> int:
         """Twice the number."""
@@ -126,7 +126,7 @@ def test_function_without_a_context_is_run_without_one():
     assert not double.wants_context
 
 
-def test_what_is_not_said_counts_as_the_more_dangerous():
+def test_defaults_of_a_declaration_are_cautious():
     @skill()
     def act() -> None:
         """Does something."""
@@ -135,14 +135,14 @@ def test_what_is_not_said_counts_as_the_more_dangerous():
     assert not act.capability(act.level).repeatable
 
 
-def test_capability_has_the_level_of_the_call_and_the_rest_of_the_declaration():
+def test_capability_has_the_level_of_the_call():
     made = replace(order, requires_approval=True).capability(Level.PRIVILEGED)
 
     assert (made.name, made.version, made.level) == ("order", "2", Level.PRIVILEGED)
     assert (made.side_effects, made.idempotent, made.requires_approval) == (False, False, True)
 
 
-def test_nested_models_are_described_without_titles_too():
+def test_nested_schemas_have_no_titles():
     @skill()
     def put(items: dict[str, list[int]]) -> None:
         """Puts things."""
@@ -193,22 +193,22 @@ def asks(given: Any) -> ModelRequest:
         (starred, {}, "cannot be described to a model"),
         (doubly_starred, {}, "cannot be described to a model"),
         (indescribable, {}, "cannot be described as JSON"),
-        (lambda: None, {}, "'<lambda>' cannot name a skill"),
-        (fine, {"name": "Fine"}, "'Fine' cannot name a skill"),
+        (lambda: None, {}, "'<lambda>' is not a skill name"),
+        (fine, {"name": "Fine"}, "'Fine' is not a skill name"),
         (fine, {"name": "a" * 65}, "at most 64"),
         (fine, {"timeout_seconds": 0}, "a timeout is above 0"),
-        (fine, {"timeout_seconds": LONGEST_TIMEOUT + 1}, "at most 180 seconds"),
+        (fine, {"timeout_seconds": MAX_TIMEOUT + 1}, "at most 180 seconds"),
         (fine, {"local": True, "isolation": "process"}, "runs in the worker itself"),
-        (fine, {"local": True, "request": asks}, "asks no model"),
+        (fine, {"local": True, "request": asks}, "cannot ask a model"),
         (fine, {"addresses": ("url", "number")}, "has no argument url"),
     ],
 )
-def test_declaration_that_makes_no_sense_is_refused(function, declared, said):
+def test_invalid_declaration_is_refused(function, declared, said):
     with pytest.raises(BadSkill, match=said):
         skill(**declared)(function)
 
 
-def test_name_may_be_another_than_that_of_the_function():
+def test_skill_name_may_differ_from_the_function():
     assert skill(name="better")(fine).name == "better"
 
 
@@ -218,10 +218,10 @@ def test_name_may_be_another_than_that_of_the_function():
         (None, ""),
         (lambda: "", ""),
         (lambda: "a key (LQOPS_KEY)", "a key (LQOPS_KEY)"),
-        (lambda: 1 / 0, "what it needs cannot be told (ZeroDivisionError)"),
+        (lambda: 1 / 0, "its requirements cannot be checked (ZeroDivisionError)"),
     ],
 )
-def test_a_skill_tells_what_it_lacks_and_never_fails_at_it(needs, lacking):
+def test_lacking_reports_missing_requirements_and_never_fails(needs, lacking):
     @skill(needs=needs)
     def act() -> str:
         """Acts."""

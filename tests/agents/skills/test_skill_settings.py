@@ -1,4 +1,4 @@
-"""What operators set for callable skills, how it is listed, and the command that lists and sets."""
+"""Settings of callable skills, their list, and the command."""
 
 import io
 import json
@@ -63,7 +63,7 @@ def kinds():
 # --- Setting ---
 
 
-def test_what_is_not_named_stays(operator):
+def test_unnamed_settings_stay(operator):
     settle(operator, hourly_limit=5)
     row = settle(operator, enabled=False)
 
@@ -79,7 +79,7 @@ def test_none_clears_a_limit_and_a_level(superuser):
     assert skill_standing("look", Level.CONTROLLED).level == Level.CONTROLLED
 
 
-def test_each_change_is_on_record_with_who_made_it(operator):
+def test_each_change_is_audited_with_its_actor(operator):
     settle(operator, level="RESTRICTED", hourly_limit=0)
 
     event = AuditEvent.objects.get()
@@ -87,7 +87,7 @@ def test_each_change_is_on_record_with_who_made_it(operator):
     assert event.details == {"skill": "look", "enabled": True, "level": "RESTRICTED", "hourly_limit": 0}
 
 
-def test_what_changes_nothing_leaves_no_record(operator):
+def test_unchanged_settings_are_not_audited(operator):
     settle(operator, hourly_limit=5)
     settle(operator, now=NOW + timedelta(days=1), hourly_limit=5, enabled=True)
     settle(operator)
@@ -97,7 +97,7 @@ def test_what_changes_nothing_leaves_no_record(operator):
 
 
 @pytest.mark.parametrize("role", ["", "viewer", "approver"])
-def test_nobody_else_sets_anything(role):
+def test_other_roles_may_not_change_settings(role):
     user = make_user(is_staff=True)
     if role:
         user.groups.add(Group.objects.get(name=role))
@@ -106,7 +106,7 @@ def test_nobody_else_sets_anything(role):
     assert not SkillSetting.objects.exists()
 
 
-def test_operator_raises_a_level_and_only_a_superuser_lowers_it(operator, superuser):
+def test_only_a_superuser_may_lower_a_level(operator, superuser):
     assert settle(operator, level="RESTRICTED").level == "RESTRICTED"
     for lower in ("MONITORED", "CONTROLLED", None):
         with pytest.raises(NotAllowed, match="Only a superuser may lower look from RESTRICTED to"):
@@ -114,7 +114,7 @@ def test_operator_raises_a_level_and_only_a_superuser_lowers_it(operator, superu
     assert settle(superuser, level="SAFE").level == "SAFE"
 
 
-def test_what_is_refused_changes_nothing_at_all(operator):
+def test_refused_change_saves_nothing(operator):
     with pytest.raises(NotAllowed):
         settle(operator, enabled=False, hourly_limit=1, level="SAFE")
     assert not SkillSetting.objects.exists()
@@ -124,18 +124,18 @@ def test_what_is_refused_changes_nothing_at_all(operator):
 @every_row(
     ("changes", "said"),
     [
-        ({"level": "HARMLESS"}, "A level is one of SAFE, .*, not 'HARMLESS'"),
+        ({"level": "HARMLESS"}, "The level must be one of SAFE, .*, not 'HARMLESS'"),
         ({"hourly_limit": -1}, "from 0 to 1000000, not -1"),
         ({"hourly_limit": MOST_PER_HOUR + 1}, "not 1000001"),
-        ({"level": "PRIVILEGED", "hourly_limit": 21}, "of a PRIVILEGED skill is from 0 to 20, not 21"),
+        ({"level": "PRIVILEGED", "hourly_limit": 21}, "of a PRIVILEGED skill must be from 0 to 20, not 21"),
     ],
 )
-def test_values_without_sense_are_refused(operator, changes, said):
+def test_invalid_values_are_refused(operator, changes, said):
     with pytest.raises(Invalid, match=said):
         settle(operator, **changes)
 
 
-def test_limit_that_is_set_is_enforced_and_the_hard_one_stays(operator):
+def test_set_limit_applies_below_the_hard_limit(operator):
     assert limit_of(Level.PRIVILEGED, settle(operator, name="reign", hourly_limit=3).hourly_limit) == 3
     settle(operator, hourly_limit=30)
     settle(operator, level="PRIVILEGED")
@@ -156,17 +156,17 @@ def test_limit_that_is_set_is_enforced_and_the_hard_one_stays(operator):
         (Level.PRIVILEGED, None, 20),
     ],
 )
-def test_limit_of_a_level_holds_for_skills_that_have_none_of_their_own(settings, level, chosen, limit):
+def test_limit_of_a_level_applies_to_skills_without_their_own(settings, level, chosen, limit):
     settings.LQOPS_SKILL_LIMITS = {"CONTROLLED": 100, "PRIVILEGED": 30}
     assert limit_of(level, chosen) == limit
 
 
-def test_limit_of_a_level_may_be_lower_than_the_hard_one(settings):
+def test_limit_of_a_level_may_be_below_the_hard_limit(settings):
     settings.LQOPS_SKILL_LIMITS = {"PRIVILEGED": 3}
     assert limit_of(Level.PRIVILEGED, None) == 3
 
 
-def test_looking_counts_nothing_and_refusing_counts_the_refusal():
+def test_checking_counts_nothing_and_refusing_counts_a_refusal():
     pace = Pace("echo", 1, timedelta(0))
     assert (skill_refusal(pace, now=NOW), skill_count_refuse(pace, now=NOW)) == ("", "")
     assert not SkillCount.objects.exists()
@@ -176,13 +176,13 @@ def test_looking_counts_nothing_and_refusing_counts_the_refusal():
     assert (SkillCount.objects.get().used, SkillCount.objects.get().refused) == (1, 1)
 
 
-def test_limit_of_zero_says_that_the_skill_is_not_to_be_called():
+def test_limit_of_zero_refuses_every_call():
     refusal = skill_count_take(Pace("echo", 0, timedelta(0)), now=NOW)
-    assert refusal == "echo is set to 0 calls an hour: it is not to be called"
+    assert refusal == "echo has a limit of 0 calls per hour"
 
 
 @pytest.mark.parametrize("seconds", [3600, 10_000])
-def test_cooldown_goes_on_in_the_next_hour(seconds):
+def test_cooldown_continues_in_the_next_hour(seconds):
     pace, end_of_hour = Pace("echo", None, timedelta(seconds=seconds)), NOW.replace(minute=59, second=59)
     assert skill_count_take(pace, now=end_of_hour) == ""
     for later in (0, 1, seconds - 1):
@@ -191,18 +191,18 @@ def test_cooldown_goes_on_in_the_next_hour(seconds):
     assert skill_count_take(pace, now=end_of_hour + timedelta(seconds=seconds)) == ""
 
 
-def test_call_that_another_one_came_before_is_refused():
-    """Between a look at the counts and the call, somebody else makes it."""
+def test_concurrent_call_is_refused():
+    """Another call is made between the check and the count."""
     pace = Pace("echo", 1, timedelta(seconds=60))
     skill_count_take(pace, now=NOW)
-    with patch.object(registry, "_cools", return_value=False):
+    with patch.object(registry, "_is_cooling_down", return_value=False):
         assert "ran 1 times" in skill_count_take(pace, now=NOW)
 
 
 # --- Listing ---
 
 
-def test_every_installed_skill_is_listed_whether_set_or_not(operator):
+def test_every_installed_skill_is_listed(operator):
     settle(operator, level="RESTRICTED")
     listed = {row.name: row for row in skills_listed(now=NOW)}
 
@@ -212,18 +212,18 @@ def test_every_installed_skill_is_listed_whether_set_or_not(operator):
     assert (listed["reign"].limit, listed["reign"].chosen_limit, listed["echo"].limit) == (20, None, None)
 
 
-def test_setting_whose_skill_is_gone_is_listed_last_and_says_so():
+def test_setting_without_a_skill_is_listed_last():
     SkillSetting.objects.create(name="bygone", enabled=False)
     count("bygone", 0, used=2)
     last = skills_listed(now=NOW)[-1]
 
     assert (last.name, last.skill, last.level, last.enabled, last.use.used_today) == ("bygone", None, None, False, 2)
     assert last.facts["installed"] is False
-    with pytest.raises(NotFound, match="no callable skill bygone installed"):
+    with pytest.raises(NotFound, match="no installed skill bygone"):
         skill_to_set("bygone")
 
 
-def test_facts_tell_what_the_author_declared():
+def test_facts_include_the_declaration():
     facts = skill_listed("dawdle", now=NOW).facts
 
     assert facts["arguments"]["properties"] == {"seconds": {"type": "number"}}
@@ -232,7 +232,7 @@ def test_facts_tell_what_the_author_declared():
     assert facts["description"] == "Takes its time."
 
 
-def test_hours_and_days_are_counted_apart():
+def test_hour_and_day_are_counted_separately():
     count("look", 0, used=2, refused=1)
     count("look", 9, used=5)  # midnight, UTC
     count("look", 10, used=7)
@@ -244,7 +244,7 @@ def test_hours_and_days_are_counted_apart():
     assert [row.used for row in skill_hours("look", now=NOW)] == [2, 5, 7, 1]
 
 
-def test_list_takes_two_statements(django_assert_num_queries, operator):
+def test_list_takes_two_queries(django_assert_num_queries, operator):
     for name in ("look", "echo", "reign"):
         settle(operator, name=name, hourly_limit=1)
         count(name, 0, used=1)
@@ -272,7 +272,7 @@ def test_command_lists_every_skill():
     assert [row["name"] for row in json.loads(said("--json"))] == [*installed_skills(), "bygone"]
 
 
-def test_command_sets_and_clears_and_records_who(operator):
+def test_command_sets_and_clears_settings(operator):
     as_operator = ["look", "--user", operator.username]
     line = said("set", *as_operator, "--level", "PRIVILEGED", "--disabled", "--hourly-limit", "7")
     assert line == "look  PRIVILEGED (declared CONTROLLED)  off  limit 7  used 0, refused 0\n"
@@ -283,7 +283,7 @@ def test_command_sets_and_clears_and_records_who(operator):
     assert set(AuditEvent.objects.values_list("kind", "actor")) == {("skill.set", f"user:{operator.pk}")}
 
 
-def test_command_and_facts_tell_what_a_skill_lacks():
+def test_command_and_facts_show_what_a_skill_lacks():
     [line] = [line for line in said().splitlines() if line.startswith("send_email")]
     assert "  on, not offered: no mail server is configured (LQOPS_SMTP_HOST)  " in line
 
@@ -291,7 +291,7 @@ def test_command_and_facts_tell_what_a_skill_lacks():
     assert (lacking["send_email"][:14], lacking["now"]) == ("no mail server", "")
 
 
-def test_command_lets_a_superuser_go_back_to_what_was_declared(superuser):
+def test_command_lets_a_superuser_restore_the_declared_level(superuser):
     settle(superuser, level="PRIVILEGED")
     assert said("set", "look", "--user", superuser.username, "--level", "declared").startswith("look  CONTROLLED  on")
 
@@ -301,7 +301,7 @@ def test_command_lets_a_superuser_go_back_to_what_was_declared(superuser):
     [
         (["look"], "Say what to set"),
         (["look", "--level", "SAFE"], "Only a superuser may lower look"),
-        (["nothing", "--disabled"], "There is no callable skill nothing"),
+        (["nothing", "--disabled"], "There is no installed skill nothing"),
         (["look", "--hourly-limit", "1000001"], "from 0 to 1000000"),
         (["look", "--hourly-limit", "-1"], "neither a number"),
         (["look", "--hourly-limit", "many"], "neither a number from 0 on nor none"),
@@ -309,16 +309,16 @@ def test_command_lets_a_superuser_go_back_to_what_was_declared(superuser):
         (["look", "--enabled", "--disabled"], "not allowed with"),
     ],
 )
-def test_command_fails_and_says_why(operator, arguments, refusal):
+def test_command_reports_errors(operator, arguments, refusal):
     with pytest.raises(CommandError, match=refusal):
         said("set", *arguments, "--user", operator.username)
     assert kinds() == []
 
 
-def test_command_wants_to_know_who():
+def test_command_requires_a_user():
     with pytest.raises(CommandError, match="--user"):
         said("set", "look", "--disabled")
     with pytest.raises(CommandError, match="There is no active user 'ghost'"):
         said("set", "look", "--disabled", "--user", "ghost")
-    with pytest.raises(CommandError, match="may change skill settings"):
+    with pytest.raises(CommandError, match="may not change skill settings"):
         said("set", "look", "--disabled", "--user", make_user().username)

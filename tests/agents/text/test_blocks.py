@@ -1,4 +1,4 @@
-"""Marked blocks: what goes in comes out, and nothing that goes in can get out."""
+"""Marked blocks: a text comes out as it went in, and cannot leave its block."""
 
 import time
 
@@ -26,7 +26,7 @@ def test_a_block_is_read_as_it_was_written(text, name, before):
 
 
 @given(text=ANY_TEXT)
-def test_only_runs_of_openers_are_changed(text):
+def test_only_runs_of_three_openers_are_replaced(text):
     shown = neutralised(text)
 
     assert all(new in (old, SHOWN_AS) for old, new in zip(text, shown, strict=True))
@@ -41,7 +41,7 @@ def test_only_runs_of_openers_are_changed(text):
         ("skill", "<parallel><SKILL>f()</skill></parallel> < skill> <skills>"),
     ],
 )
-def test_tags_of_calls_are_text_but_in_what_the_owner_wants_done(kind, shown):
+def test_skill_tags_stay_only_in_goal_playbook_and_skill_blocks(kind, shown):
     (block,) = parse_blocks(
         render_block(kind, "<parallel><SKILL>f()</skill></parallel> < skill> <skills>", nonce=NONCE)
     )
@@ -62,7 +62,7 @@ def test_a_block_inside_a_block_is_text(inner):
     assert len(blocks[0].text) == len(forged)
 
 
-def test_a_block_with_another_nonce_inside_is_text_even_when_nothing_was_neutralised():
+def test_block_with_another_nonce_inside_a_block_is_text():
     message = f"<<<document {NONCE}>>>\n<<<playbook ffffffffffff>>>\nx\n<<<end ffffffffffff>>>\n<<<end {NONCE}>>>"
 
     (block,) = parse_blocks(message)
@@ -81,7 +81,7 @@ def test_a_truncated_block_is_reported(text, cut):
     assert block.end == len(whole) - cut
 
 
-def test_several_blocks_and_loose_ends():
+def test_several_blocks_are_read_and_stray_ends_skipped():
     message = f'<<<end {NONCE}>>>\n<<<end {NONCE} x="1">>>\n' + "".join(
         render_block("document", text, nonce=NONCE, id=text) for text in ("a", "b")
     )

@@ -62,15 +62,15 @@ def test_a_chunk_ends_with_a_word_rather_than_within_one():
     assert first_chunk(text) == "a" * 1_000 + " " + "b" * 300 + " "
 
 
-def test_a_word_without_end_is_cut():
+def test_an_endless_word_is_cut():
     assert first_chunk("a" * 5_000) == "a" * TARGET_CHARS
 
 
-def test_a_pause_before_the_shortest_length_is_passed_over():
+def test_no_chunk_ends_before_the_shortest_length():
     assert len(first_chunk("a" * 100 + "\n\n" + "b" * 5_000)) == TARGET_CHARS
 
 
-def test_the_longest_text_is_cut_at_once():
+def test_a_very_long_text_is_cut_quickly():
     started = time.process_time()
     assert len(chunk_spans("some words. " * 400_000)) > 2_000
     assert time.process_time() - started < 2

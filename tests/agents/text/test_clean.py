@@ -1,4 +1,4 @@
-"""Text from models and tools that a database or JSON would choke on."""
+"""Values that a database or JSON cannot hold."""
 
 import pytest
 
@@ -13,12 +13,12 @@ RUBBISH = {"nul": "a\x00b", "half": "a\ud83d", "list": [float("nan"), ("x\x00",)
 CLEAN = {"nul": "a\ufffdb", "half": "a\ufffd", "list": ["nan", ["x\ufffd"]], "1": "one", "deep": {"ok": 1.5}}
 
 
-def test_what_cannot_be_stored_is_replaced_visibly():
+def test_unstorable_characters_are_replaced_visibly():
     assert storable(RUBBISH) == CLEAN
     assert storable(CLEAN) == CLEAN
 
 
-def test_a_value_without_end_is_refused():
+def test_a_value_that_is_nested_too_deep_is_refused():
     deep = []
     for _ in range(200):
         deep = [deep]
@@ -27,7 +27,7 @@ def test_a_value_without_end_is_refused():
 
 
 @pytest.mark.django_db
-def test_rubbish_in_arguments_and_results_breaks_no_call():
+def test_unstorable_arguments_and_results_break_no_call():
     session = make_session(current_phase=Phase.TURN)
     assert guarded_tool_call(session, ToolIntent.EMIT_FINDING, {"title": "a\x00b\ud83d"}).ok
     assert Finding.objects.get().title == "a\ufffdb\ufffd"

@@ -1,4 +1,4 @@
-"""PDF and DOCX: their text, and what to install or to do when it cannot be had."""
+"""PDF and DOCX: their text, missing libraries, and the subprocess that reads them."""
 
 import io
 import sys
@@ -47,7 +47,7 @@ def test_a_pdf_with_too_many_pages_is_refused(monkeypatch):
         formats.pdf_text(make_pdf("a", "b", "c"))
 
 
-def test_a_pdf_with_too_much_text_is_given_up_on_the_way(monkeypatch):
+def test_a_pdf_with_too_much_text_is_refused_while_it_is_read(monkeypatch):
 
     monkeypatch.setattr(formats, "MAX_CHARS", 10)
     with pytest.raises(Invalid, match="more than 10 characters"):
@@ -67,7 +67,7 @@ def test_a_pdf_behind_a_password_is_refused():
         extract(encrypted("sesame"), name="a.pdf")
 
 
-def test_a_pdf_that_anybody_may_open_is_read():
+def test_a_pdf_with_an_empty_password_is_read():
     assert extract(encrypted(""), name="a.pdf").text == "secret terms"
 
 
@@ -97,20 +97,26 @@ def test_text_of_a_docx_with_its_tables_in_order():
 @pytest.mark.parametrize(
     ("body", "text"),
     [
-        ("<w:p><w:ins><w:r><w:t>inserted</w:t></w:r></w:ins><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>",
-         "inserted"),
+        (
+            "<w:p><w:ins><w:r><w:t>inserted</w:t></w:r></w:ins><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>",
+            "inserted",
+        ),
         ("<w:p><w:moveFrom><w:r><w:t>old place</w:t></w:r></w:moveFrom><w:r><w:t>stays</w:t></w:r></w:p>", "stays"),
-        (f"<w:sdt><w:sdtPr><w:alias/></w:sdtPr><w:sdtContent>{paragraph('controlled')}</w:sdtContent></w:sdt>",
-         "controlled"),
-        ("<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:cr/><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t></w:r></w:p>",
-         "one\ntwo\nnon-stop"),
+        (
+            f"<w:sdt><w:sdtPr><w:alias/></w:sdtPr><w:sdtContent>{paragraph('controlled')}</w:sdtContent></w:sdt>",
+            "controlled",
+        ),
+        (
+            "<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:cr/><w:t>non</w:t><w:noBreakHyphen/><w:t>stop</w:t></w:r></w:p>",
+            "one\ntwo\nnon-stop",
+        ),
         (f"<w:tbl><w:tr><w:tc>{paragraph('a')}{paragraph('b')}</w:tc><w:tc><w:p/></w:tc><w:tc/></w:tr></w:tbl>", "a b"),
         (f"<!-- a comment -->{paragraph('seen')}", "seen"),
         ("<w:p><w:r><w:t/></w:r></w:p>" + paragraph("after an empty one"), "after an empty one"),
     ],
     ids=["tracked", "moved", "content control", "breaks", "cells", "comment", "empty"],
-)  # fmt: skip
-def test_a_docx_reads_as_with_all_changes_accepted(body, text):
+)
+def test_tracked_changes_of_a_docx_are_accepted(body, text):
     assert read_docx(docx_with_body(body)) == text
 
 
@@ -151,7 +157,7 @@ def test_text_needs_no_library(monkeypatch):
     assert extract(b"<p>words</p>", name="a.html").text == "words"
 
 
-def test_a_reader_that_dies_refuses_the_document(monkeypatch):
+def test_the_document_is_refused_when_its_reader_dies(monkeypatch):
     monkeypatch.setattr(extraction, "_START", "raise MemoryError")
     with pytest.raises(Invalid, match="damaged, or needs more time or memory"):
         extract(make_pdf("x"))
@@ -181,7 +187,7 @@ def test_the_reader_sees_no_secret_of_the_environment(monkeypatch):
         (
             "docx",
             b"rubbish",
-            {"refused": "The document could not be read as DOCX (BadZipFile). Save it anew, or as text."},
+            {"refused": "The document could not be read as DOCX (BadZipFile). Save it again, or as text."},
         ),
     ],
 )
@@ -189,7 +195,7 @@ def test_the_reader_answers_with_text_or_a_refusal(kind, data, answer):
     assert extraction.answer(kind, data) == answer
 
 
-def test_the_reader_is_bound_before_it_reads(monkeypatch, capsys):
+def test_the_reader_sets_its_limits_before_it_reads(monkeypatch, capsys):
     order = []
     monkeypatch.setattr(extraction.resource, "setrlimit", lambda limit, most: order.append((limit, most)))
     monkeypatch.setattr(sys, "argv", ["reader", "html"])
@@ -202,7 +208,7 @@ def test_the_reader_is_bound_before_it_reads(monkeypatch, capsys):
     assert (extraction.resource.RLIMIT_CPU, (seconds, seconds)) in order
 
 
-def test_a_system_that_does_not_know_a_limit_still_reads(monkeypatch, capsys):
+def test_a_document_is_read_on_a_system_without_some_limit(monkeypatch, capsys):
     def refuse(limit, most):
         raise ValueError("not supported")
 

@@ -1,4 +1,4 @@
-"""Bytes that mean no good: bombs are refused before they are unpacked, and any bytes give a text or Invalid."""
+"""Hostile documents: bombs are refused before they are unpacked; any bytes give a text or Invalid."""
 
 import struct
 import time
@@ -59,7 +59,7 @@ def test_a_docx_that_unpacks_to_too_much_is_refused(monkeypatch):
     refused_fast(bomb, "would unpack to 64,000,004 bytes; at most 64,000,000")
 
 
-def test_a_docx_of_very_many_entries_is_refused_before_its_directory_is_read(monkeypatch):
+def test_a_docx_of_too_many_entries_is_refused_before_reading(monkeypatch):
     bomb = zip_of({"word/document.xml": b"<x/>"} | {f"{number}": b"" for number in range(3_000)})
     monkeypatch.setattr(formats.zipfile, "ZipFile", lambda *args: pytest.fail("the directory was read"))
     refused_fast(bomb, "3,001 entries; at most 2,000")
@@ -85,10 +85,10 @@ def test_an_entry_that_declares_less_than_it_holds_is_refused():
         extract(bytes(lying), name="a.docx")
 
 
-def test_another_archive_is_refused_unopened(monkeypatch):
+def test_an_archive_that_is_no_docx_is_refused_unopened(monkeypatch):
     bomb = zip_of({"xl/workbook.xml": bytes(10 * MB)})
     unpacks_nothing(monkeypatch)
-    refused_fast(bomb, "an archive, and no DOCX", name="a.xlsx")
+    refused_fast(bomb, "an archive, not a DOCX", name="a.xlsx")
 
 
 def test_an_archive_without_a_directory_is_refused():
@@ -102,7 +102,7 @@ def test_a_tightly_packed_small_docx_is_read():
     assert len(extract(blank, name="a.docx").text) == 1_500_000
 
 
-def test_entities_of_a_docx_are_not_grown():
+def test_entities_of_a_docx_are_not_expanded():
     entities = '<!DOCTYPE w [<!ENTITY a "grown"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
     body = "<w:body><w:p><w:r><w:t>words &b;</w:t></w:r></w:p></w:body>"
     content = f'{entities}<w:document xmlns:w="{W}">{body}</w:document>'
@@ -111,7 +111,7 @@ def test_entities_of_a_docx_are_not_grown():
     assert extract(bomb, name="a.docx").text == "words"
 
 
-def test_a_pdf_whose_page_grows_without_end_is_refused_in_its_own_process():
+def test_a_pdf_that_expands_without_end_is_refused_in_its_subprocess():
     grown = zlib.compress(b" " * 100 * MB, 1)
     page = make_pdf("x")
     place = page.index(b"11 0 obj")

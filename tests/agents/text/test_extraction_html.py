@@ -1,11 +1,11 @@
-"""HTML: what a reader of the page sees, and nothing else."""
+"""HTML: the visible text of a page, and nothing else."""
 
 import pytest
 
 from agents.exceptions import Invalid
 from agents.text import extraction
 from agents.text.extraction import extract
-from agents.text.formats import visible_text
+from agents.text.formats import html_text
 from tests.table import every_row
 
 PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }</style>
@@ -14,7 +14,7 @@ PAGE = b"""<!doctype html><html><head><title>Tab</title><style>p { color: red }<
 three<br>four</p><noscript>on</noscript><template>later</template></body></html>"""
 
 
-def test_visible_text_of_a_page():
+def test_html_text_of_a_page():
     found = extract(PAGE, name="page.html")
 
     assert found.text == "Terms & conditions\n\nOne two three\nfour"
@@ -51,8 +51,8 @@ def test_a_text_file_stays_text_although_it_holds_tags():
         ("<div hidden/>orders</div>seen", "seen"),
     ],
 )
-def test_what_is_hidden_is_left_out(page, text):
-    assert visible_text(page) == text
+def test_hidden_text_is_left_out(page, text):
+    assert html_text(page) == text
 
 
 @every_row(
@@ -72,7 +72,7 @@ def test_what_is_hidden_is_left_out(page, text):
     ],
 )
 def test_the_layout_becomes_lines(page, text):
-    assert visible_text(page) == text
+    assert html_text(page) == text
 
 
 def test_a_page_in_another_encoding():
@@ -90,7 +90,7 @@ def test_a_page_that_breaks_the_parser_is_refused():
         extract(b"<![orders[ x ]]> words", name="a.html")
 
 
-def test_a_page_that_takes_too_long_is_given_up(monkeypatch):
+def test_a_page_that_takes_too_long_is_refused(monkeypatch):
     monkeypatch.setitem(extraction.MAX_SECONDS, "html", 1)
     with pytest.raises(Invalid, match="longer than 1 seconds"):
         extract(b"<!--" * 2_000_000, name="a.html")

@@ -1,4 +1,4 @@
-"""What reading a document may take: few elements, little memory, and few documents at once."""
+"""Limits on elements, memory and documents that are read at once."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def padded(docx):
     return with_part(docx, "word/media/image1.bin", os.urandom(700_000))
 
 
-def test_a_small_file_of_very_many_elements_takes_little_memory_and_is_refused():
+def test_a_small_file_of_too_many_elements_is_refused_in_little_memory():
     bomb = padded(docx_with_body("<w:p/>" * 3_000_000))
     assert len(bomb) < MB
 
@@ -50,7 +50,7 @@ def test_a_small_file_of_very_many_elements_takes_little_memory_and_is_refused()
     assert held < 250 * MB
 
 
-def test_as_many_elements_as_are_taken_fit_into_the_memory():
+def test_the_most_elements_that_are_read_fit_into_the_memory():
     # A sixth of the greatest number keeps the test short; memory grows with the number.
     held, said = read_elsewhere(
         padded(docx_with_body("<w:p/>" * (formats.MAX_ELEMENTS // 6) + "<w:p><w:r><w:t>x</w:t></w:r></w:p>"))
@@ -67,20 +67,20 @@ def test_elements_are_counted_in_every_part_whatever_it_is_called():
         extract(bomb, name="a.docx")
 
 
-def test_a_document_waits_for_its_turn_and_not_for_ever(monkeypatch):
+def test_a_document_waits_for_a_reader_for_a_bounded_time(monkeypatch):
     turns = threading.BoundedSemaphore(1)
-    monkeypatch.setattr(extraction, "_turns", turns)
+    monkeypatch.setattr(extraction, "_slots", turns)
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
     page = make_pdf("words")
 
-    with turns, pytest.raises(Invalid, match="Other documents are being read"):
+    with turns, pytest.raises(Invalid, match="Other documents have been read"):
         extract(page, name="a.pdf")
 
     assert extract(page, name="a.pdf").text == "words"
 
 
-def test_a_document_that_cannot_be_read_gives_its_turn_back(monkeypatch):
-    monkeypatch.setattr(extraction, "_turns", threading.BoundedSemaphore(1))
+def test_a_document_that_cannot_be_read_frees_its_reader(monkeypatch):
+    monkeypatch.setattr(extraction, "_slots", threading.BoundedSemaphore(1))
     monkeypatch.setattr(extraction, "MAX_WAIT_SECONDS", 0.05)
 
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""YAML from a stranger: nothing in it runs, and each trick is refused in less than a second, with a reason."""
+"""Hostile YAML: nothing is executed, and each trick is refused within a second, with a reason."""
 
 import time
 
@@ -129,7 +129,7 @@ def test_a_hostile_text_is_refused_by_either_parser(name, monkeypatch):
 
 @every_row("name", canary(""))
 @pytest.mark.usefixtures("parser")
-def test_nothing_in_a_text_is_run(name, tmp_path):
+def test_nothing_in_a_text_is_executed(name, tmp_path):
     path = tmp_path / "ran"
 
     refused(canary(path)[name])
@@ -163,5 +163,5 @@ def test_there_are_enough_payloads():
     ],
 )
 @pytest.mark.usefixtures("parser")
-def test_a_refusal_says_what_and_where(text, says):
+def test_a_refusal_names_the_problem_and_the_line(text, says):
     assert says in refused(text)

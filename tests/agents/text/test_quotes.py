@@ -1,4 +1,4 @@
-"""A quote is verified when these very characters stand in the source, and at which place."""
+"""A quote is verified only if exactly these characters stand in the source."""
 
 import time
 
@@ -17,19 +17,19 @@ def test_a_quote_is_found_where_it_stands():
 
 
 @every_row(("hint", "start"), [(0, 0), (18, 0), (19, 37), (37, 37), (56, 37), (10**9, 37), (-5, 0)])
-def test_of_several_places_the_nearest_to_the_hint_is_taken(hint, start):
+def test_the_place_nearest_to_the_hint_is_chosen(hint, start):
     assert verify("Pay within 60 days.", SOURCE, hint) == (start, start + 19)
 
 
 @every_row(
     "quote", ["pay within 60 days.", "Pay within 61 days.", "Pay within  60 days.", "Pay within 60 days", " Notice"]
 )
-def test_likeness_is_not_enough(quote):
+def test_a_similar_quote_is_not_verified(quote):
     assert (verify(quote, SOURCE) is None) == (quote not in SOURCE)
 
 
 @every_row("quote", ["", "   ", "60", " 60 ", "Pay"])
-def test_what_is_too_short_proves_nothing(quote):
+def test_a_quote_that_is_too_short_is_not_verified(quote):
     assert not is_checkable(quote)
     assert verify(quote, SOURCE) is None
 

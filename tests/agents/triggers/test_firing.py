@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 from agents.enums import EventOutcome, NoticeKind, Status, TerminalReason, TriggerKind
 from agents.exceptions import NotAllowed, SessionHalted
 from agents.models import AgentSession, InboundEvent, Notification, Profile, Trigger
+from agents.policy.run_spec import RunSpec
 from agents.triggers import firing
 from agents.triggers.firing import Fired, Reason, Refused, trigger_fire
 from agents.triggers.triggers import trigger_edit, trigger_resume
@@ -24,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def fire(trigger, slot="slot:1", now=NOW, **more):
-    return trigger_fire(trigger=trigger, slot=slot, params=more.pop("params", {}), now=now, **more)
+    return trigger_fire(trigger=trigger, slot=slot, inputs=RunSpec(**more.pop("inputs", {})), now=now, **more)
 
 
 def fire_many(trigger, number, now=NOW, start=0):
@@ -46,7 +47,7 @@ def test_a_firing_spawns_a_queued_session_with_what_the_trigger_goes_by():
         review_flagged=True,
         max_cost_usd=Decimal("0.25"),
     )
-    fired = fire(trigger, params={"document": "d-1"})
+    fired = fire(trigger, inputs={"document": "d-1"})
 
     session = AgentSession.objects.get()
     assert fired == Fired(session, first=True)

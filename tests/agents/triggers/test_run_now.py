@@ -9,9 +9,8 @@ from agents.enums import Status, TriggerKind
 from agents.exceptions import Invalid, NotAllowed, NotFound, SessionHalted
 from agents.models import AgentSession, InboundEvent
 from agents.sessions.leases import lease_claim
-from agents.triggers.firing import run_now
 from audit.models import AuditEvent
-from tests.factories import NOW, make_agent, make_session, make_trigger, make_user
+from tests.factories import NOW, make_agent, make_session, make_trigger, make_user, start_run
 
 from .rows import halt_all, make_collection, make_document, make_playbook, make_project, make_skill, rows_of
 
@@ -24,7 +23,7 @@ def owner():
 
 
 def run(owner, by=None, **what):
-    return run_now(owner=owner, by=by or owner, now=NOW, **what)
+    return start_run(owner=owner, by=by or owner, now=NOW, **what)
 
 
 def test_a_run_by_a_playbook_over_a_whole_collection(owner):
@@ -37,8 +36,6 @@ def test_a_run_by_a_playbook_over_a_whole_collection(owner):
     assert session.params == {
         "playbook": str(playbook.public_id),
         "collection": str(collection.public_id),
-        "since": None,
-        "baseline": False,
         "emit_artifacts": True,
     }
     [row] = AuditEvent.objects.filter(kind="autonomous_trigger.run_now")
@@ -109,7 +106,7 @@ def test_a_trigger_lends_how_its_runs_think_and_a_person_can_say_otherwise(owner
 
 def test_who_asked_stands_in_the_first_row_of_the_run(owner):
     for by, actor, named in ((owner, "command", f"user:{owner.pk}"), (None, "command", "command")):
-        session = run_now(owner=owner, by=by, now=NOW, skill=make_skill(), query="q", actor=actor)
+        session = start_run(owner=owner, by=by, now=NOW, skill=make_skill(), query="q", actor=actor)
         lease_claim(session.pk, owner="w", now=NOW)
         started = AuditEvent.objects.get(chain=session.chain, kind="autonomous_session.started")
         assert started.details["asked_by"] == named
@@ -186,8 +183,6 @@ def test_a_trigger_lends_what_it_goes_by_and_its_cap(owner):
         "playbook": str(playbook.public_id),
         "judge_citations": True,
         "collection": str(collection.public_id),
-        "since": None,
-        "baseline": False,
     }
     assert rows_of("autonomous_trigger.run_now")[0]["trigger_id"] == str(trigger.public_id)
 

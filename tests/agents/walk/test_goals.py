@@ -10,20 +10,21 @@ from agents.enums import AnalysisMode, Phase, Status, TerminalReason, ToolIntent
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Notification, ToolCall
 from agents.policy.brakes import PHASE_GRANTS
+from agents.policy.run_spec import GOAL_CHARS
 from agents.providers.offline.provider import NO_DOCUMENT, NO_GOALS, NO_RULES
 from agents.providers.scripted import Step
 from agents.runner import run_session
 from agents.sessions.reads import MESSAGE_CHARS, purposes
 from agents.skills.registry import installed_skills
 from agents.text.blocks import SHOWN_AS
-from agents.triggers.firing import GOAL_CHARS, run_now, session_restart
+from agents.triggers.firing import session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent
 from audit.receipts import told
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.walk.scene import LEASE, PHASES, blocks_of, model, phases, reply, run
-from tests.factories import make_agent
+from tests.factories import make_agent, start_run
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +42,7 @@ def _sample_skills(settings):
 
 
 def towards(scene, goal=GOAL, **more):
-    return run_now(owner=scene.owner, by=None, now=clock(), goal=goal, **more)
+    return start_run(owner=scene.owner, by=None, now=clock(), goal=goal, **more)
 
 
 def look(**arguments):

@@ -17,14 +17,13 @@ from agents.providers.base import ProviderError
 from agents.providers.scripted import Step
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
-from agents.triggers.firing import run_now
 from agents.types import SliceOver, Usage
 from agents.walk import intake
 from agents.walk.walk import is_empty, walk
 from audit.models import AuditEvent
 from tests.agents.conftest import Probe, tool
 from tests.agents.walk.scene import LEASE, PHASES, QUOTE, Scene, blocks_of, intents, model, phases, reply, run
-from tests.factories import NOW, make_trigger, make_user
+from tests.factories import NOW, make_trigger, make_user, start_run
 
 pytestmark = pytest.mark.django_db
 
@@ -202,7 +201,7 @@ def test_a_run_that_was_given_nothing_at_all_fetches_nothing(scene):
 
 def test_a_run_by_a_playbook_alone_completes_costs_nothing_and_says_that_it_was_given_nothing(scene):
     with model() as asked:
-        session = run(run_now(owner=scene.owner, by=scene.owner, now=clock(), playbook=scene.playbook))
+        session = run(start_run(owner=scene.owner, by=scene.owner, now=clock(), playbook=scene.playbook))
     [note] = session.findings.all()
     assert (note.severity, note.title) == ("info", "Nothing to read")
     assert note.content.startswith("The run was given no document")

@@ -1,16 +1,19 @@
-"""Reading takes time in proportion to the text, whatever it is made of: no document stalls the worker that reads it."""
+"""Reading takes linear time, so that no document stalls its worker."""
 
 import time
 
 import pytest
 
-from agents.providers.offline import provider
-from agents.providers.offline.matching import CLAUSE, demands, names_in, stance_of
+from agents.providers.offline import other_purposes, provider
+from agents.providers.offline.matcher import CLAUSE_END, names_in, requirements_of
+from agents.providers.offline.polarity import commitment_of
 from agents.providers.offline.provider import CUT_OFF, markings
-from agents.providers.offline.text import HEADING_CHARS, Document, quantities, split, words_of
+from agents.providers.offline.quantities import quantities
+from agents.providers.offline.sentences import HEADING_CHARS, Document, split_sentences
+from agents.providers.offline.words import words_of
 from agents.walk.parsing import parse_analysis, parse_judgement
-from tests.agents.providers.offline import corpus
-from tests.agents.providers.offline.asking import analysis, document, playbook
+from tests.agents.providers.offline.corpora import clauses
+from tests.agents.providers.offline.offline_calls import analysis, document, playbook
 from tests.table import every_row
 
 # What a run of marks stands between decides whether a pattern finds its end.
@@ -33,21 +36,21 @@ MIXES = [
 
 def everything_of(text):
     found = Document(text)
-    return found.index, found.context_index, found.is_english, found.phrase("nowhere to be found")
+    return found.index, found.is_english, found.phrase("nowhere to be found")
 
 
 READERS = {
-    "split": split,
+    "sentences": split_sentences,
     "words": words_of,
     "quantities": quantities,
-    "stance": stance_of,
+    "commitment": commitment_of,
     "names": names_in,
-    "clauses": CLAUSE.split,
+    "clauses": CLAUSE_END.split,
     "markings": markings,
     "document": everything_of,
-    "judge": lambda text: provider.judge([f"Claim: pay in 30 days.\nQuote: {text}"], 1_000),
-    "precheck": lambda text: provider.precheck([text], 100),
-    "signal": lambda text: provider.signal([text, text], 100),
+    "judge": lambda text: other_purposes.judge([f"Claim: pay in 30 days.\nQuote: {text}"], 1_000),
+    "precheck": lambda text: other_purposes.precheck([text], 100),
+    "signal": lambda text: other_purposes.signal([text, text], 100),
     "reply": parse_analysis,
     "judgement": parse_judgement,
 }
@@ -81,7 +84,7 @@ def slow_ones(read, shapes):
 
 
 @every_row("name", READERS)
-def test_time_grows_with_the_text_and_no_faster(name):
+def test_reading_takes_linear_time(name):
     """Every third piece in one of the shapes; all of them in all in the full run."""
     pieces = enumerate((MARKS + MIXES)[::3])
     shapes = [(SHAPES[number % 3][0], piece, SHAPES[number % 3][1]) for number, piece in pieces]
@@ -90,14 +93,14 @@ def test_time_grows_with_the_text_and_no_faster(name):
 
 @pytest.mark.stress
 @pytest.mark.parametrize("name", READERS)
-def test_time_grows_with_the_text_and_no_faster_in_every_shape(name):
+def test_reading_takes_linear_time_in_every_shape(name):
     shapes = [(begins, piece, ends) for piece in MARKS + MIXES for begins, ends in SHAPES]
     assert slow_ones(READERS[name], shapes) == []
 
 
 @every_row("piece", ["it is. ", "it; ", "it, but ", "a and shall ", ". "])
-def test_demands_that_are_put_together_take_linear_time(piece):
-    assert not grows_too_fast(demands, lambda size: in_shape(size, "", piece, ""))
+def test_many_requirements_take_linear_time(piece):
+    assert not grows_too_fast(requirements_of, lambda size: in_shape(size, "", piece, ""))
 
 
 def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
@@ -112,7 +115,7 @@ def test_a_heading_of_many_words_over_many_lines_takes_linear_time():
 def test_an_ordinary_heading_is_kept_whole():
     heading = "# " + "Limitation of Liability " * 12
     assert len(heading) < HEADING_CHARS
-    found = split(f"{heading}\n\nNeither party is liable.")
+    found = split_sentences(f"{heading}\n\nNeither party is liable.")
 
     assert found[-1].heading == heading.strip()
 
@@ -120,17 +123,17 @@ def test_an_ordinary_heading_is_kept_whole():
 @every_row("run", ["." * 50_000, "?! " * 15_000, "…" * 50_000, "\u201d." * 25_000])
 def test_a_run_of_marks_does_not_stall_an_analysis(run):
     started = time.process_time()
-    found = analysis(playbook(corpus.PAYMENT), document(f"Invoices are paid within 30 days of receipt {run}"))
+    found = analysis(playbook(clauses.PAYMENT), document(f"Invoices are paid within 30 days of receipt {run}"))
 
     assert found["analyst"]["verdicts"]
     assert time.process_time() - started < 5
 
 
-def test_what_lies_beyond_the_greatest_size_is_not_read_and_said_so(monkeypatch):
-    assert provider.MOST_CHARS == 1_000_000
-    monkeypatch.setattr(provider, "MOST_CHARS", 20_000)
+def test_a_document_that_is_too_long_is_reported_as_cut_off(monkeypatch):
+    assert provider.MAX_DOCUMENT_CHARS == 1_000_000
+    monkeypatch.setattr(provider, "MAX_DOCUMENT_CHARS", 20_000)
     filler = "It is agreed. " * (20_000 // 14 + 1)
-    found = analysis(playbook(corpus.PAYMENT), document(f"{filler}\n\nInvoices are paid within 90 days of receipt."))
+    found = analysis(playbook(clauses.PAYMENT), document(f"{filler}\n\nInvoices are paid within 90 days of receipt."))
 
     assert CUT_OFF in [finding["content"] for finding in found["findings"]]
     assert all(finding["end"] <= 20_000 for finding in found["findings"])

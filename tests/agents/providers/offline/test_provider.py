@@ -1,4 +1,4 @@
-"""The provider as the guard sees it: one shape of answer, exact quotes, bounded usage, the same every time."""
+"""Replies of the offline provider: exact quotes, bounded tokens, deterministic."""
 
 import json
 import random
@@ -16,11 +16,11 @@ from agents.providers.base import ProviderError
 from agents.providers.offline.provider import OfflineProvider
 from agents.text.blocks import render_block
 from agents.types import ModelRequest, Price
-from tests.agents.providers.offline import corpus
-from tests.agents.providers.offline.asking import NONCE, analysis, answer, document, playbook, request, skill
+from tests.agents.providers.offline.corpora import clauses
+from tests.agents.providers.offline.offline_calls import NONCE, analysis, answer, document, playbook, request, skill
 from tests.table import every_row
 
-POSITIONS = tuple(dict.fromkeys(case.position for case in corpus.CASES))
+POSITIONS = tuple(dict.fromkeys(case.position for case in clauses.CASES))
 PRICE = Price("offline", Decimal(1), Decimal(2), overhead_tokens=0)
 ODD = [
     "\r\n\r\n",
@@ -35,7 +35,7 @@ ODD = [
     "? No ",
     "e.g. ",
 ]
-PIECES = [case.document for case in corpus.CASES] + ODD
+PIECES = [case.document for case in clauses.CASES] + ODD
 DOCUMENTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=15), max_size=8).map("".join)
 KEYS = {"findings", "suggested_memories", "suggested_precedents", "privilege_concerns", "scope_concerns", "analyst"}
 ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "position", "verdict"}
@@ -44,11 +44,11 @@ ONE = {"title", "severity", "content", "document_id", "quote", "start", "end", "
 @settings(max_examples=40, deadline=None)
 @given(DOCUMENTS)
 def test_every_quote_is_exact(text):
-    told = analysis(playbook(*POSITIONS), document(text))
+    result = analysis(playbook(*POSITIONS), document(text))
     shown = document(text).split("\n", 1)[1]
 
-    assert told.keys() == KEYS
-    for found in told["findings"]:
+    assert result.keys() == KEYS
+    for found in result["findings"]:
         assert found.keys() == ONE
         assert shown[found["start"] : found["end"]] == found["quote"]
         assert found["document_id"] == "d1"
@@ -56,7 +56,7 @@ def test_every_quote_is_exact(text):
 
 @settings(max_examples=25, deadline=None)
 @given(DOCUMENTS, st.integers(0, 900))
-def test_an_answer_is_whole_json_within_its_tokens(text, max_tokens):
+def test_an_answer_is_valid_json_within_its_tokens(text, max_tokens):
     sent = request(playbook(*POSITIONS), document(text), max_tokens=max_tokens)
     reply = OfflineProvider().complete(sent)
     full = OfflineProvider().complete(request(playbook(*POSITIONS), document(text)))
@@ -83,10 +83,10 @@ def test_the_most_severe_findings_are_kept():
     assert answer(playbook(*positions), document("x"), max_tokens=1).text == "{}"
 
 
-def test_the_same_question_has_the_same_answer():
+def test_the_same_request_has_the_same_answer():
     sent = request(
         playbook(*POSITIONS),
-        document("\n\n".join(case.document for case in corpus.CASES)),
+        document("\n\n".join(case.document for case in clauses.CASES)),
         response_schema={"type": "object"},
     )
     reply = OfflineProvider().complete(sent)
@@ -96,18 +96,18 @@ def test_the_same_question_has_the_same_answer():
     assert json.loads(reply.text)["findings"]
 
 
-def test_it_says_what_it_is_and_what_it_decided():
-    told = analysis(playbook(corpus.PAYMENT, corpus.LAW), document(corpus.CASES[3].document))
+def test_an_answer_describes_the_analyst_and_counts_verdicts():
+    result = analysis(playbook(clauses.PAYMENT, clauses.LAW), document(clauses.CASES[3].document))
 
-    assert told["analyst"]["name"] == "offline"
-    assert "not a language model" in told["analyst"]["what_it_is"]
-    assert told["analyst"]["verdicts"] == {"fallback": 1, "missing": 1}
-    assert told["suggested_precedents"] == []
+    assert result["analyst"]["name"] == "offline"
+    assert "not a language model" in result["analyst"]["what_it_is"]
+    assert result["analyst"]["verdicts"] == {"fallback": 1, "missing": 1}
+    assert result["suggested_precedents"] == []
 
 
 def test_a_deviation_suggests_a_precedent_that_recurs():
     clause = "Customer shall pay undisputed invoices within {} days of receipt."
-    first, second = (analysis(playbook(corpus.PAYMENT), document(clause.format(days))) for days in (60, 90))
+    first, second = (analysis(playbook(clauses.PAYMENT), document(clause.format(days))) for days in (60, 90))
 
     assert first["suggested_precedents"] == second["suggested_precedents"]
     assert first["suggested_precedents"] == [
@@ -121,15 +121,15 @@ def test_a_deviation_suggests_a_precedent_that_recurs():
         ((), "No document"),
         (("Hello",), "No document"),
         ((document("x"),), "No playbook"),
-        ((playbook(corpus.LAW),), "No document"),
+        ((playbook(clauses.LAW),), "No document"),
         ((document("x"), skill("Be careful.")), "no checkable rule"),
     ],
 )
-def test_without_a_document_or_rules_it_says_so(parts, note):
-    told = analysis(*parts)
+def test_an_analysis_without_document_or_rules_says_so(parts, note):
+    result = analysis(*parts)
 
-    assert told["findings"] == told["suggested_memories"] == told["scope_concerns"] == []
-    assert any(note in said for said in told["analyst"]["notes"])
+    assert result["findings"] == result["suggested_memories"] == result["scope_concerns"] == []
+    assert any(note in said for said in result["analyst"]["notes"])
 
 
 @every_row(
@@ -144,10 +144,10 @@ def test_without_a_document_or_rules_it_says_so(parts, note):
         ("本合同适用中国法律。双方应当遵守保密义务。", "Document not in English"),
     ],
 )
-def test_what_it_cannot_read_it_does_not_judge(text, title):
-    told = analysis(playbook(corpus.DEPOSIT, corpus.LAW), document(text))
+def test_an_unreadable_document_is_undecided(text, title):
+    result = analysis(playbook(clauses.DEPOSIT, clauses.LAW), document(text))
 
-    assert [(one["title"], one["verdict"]) for one in told["findings"]] == [(title, "undecided")]
+    assert [(one["title"], one["verdict"]) for one in result["findings"]] == [(title, "undecided")]
 
 
 def test_phrases_are_found_in_any_language():
@@ -160,41 +160,41 @@ def test_phrases_are_found_in_any_language():
         if one["quote"]
     )
     assert found["quote"] == "本合同适用中国法律。"
-    told = analysis(
+    result = analysis(
         playbook(german),
         document("Der Vermieter ist nett. Die Kaution wird nach dem Auszug vollständig an Sie erstattet."),
     )
-    assert [one["verdict"] for one in told["findings"]] == ["missing", "undecided"]
+    assert [one["verdict"] for one in result["findings"]] == ["missing", "undecided"]
 
 
 def test_a_truncated_document_is_reported():
-    told = analysis(
-        playbook(corpus.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
+    result = analysis(
+        playbook(clauses.LAW), f"<<<document {NONCE}>>>\nThis Agreement is governed by the laws of Portugal."
     )
 
-    assert [(one["title"], one["document_id"]) for one in told["findings"]] == [("Document cut off", "document-1")]
+    assert [(one["title"], one["document_id"]) for one in result["findings"]] == [("Document cut off", "document-1")]
 
 
 def test_markings_of_privilege_are_quoted():
     stamp = "PRIVILEGED & CONFIDENTIAL"
     text = f"{stamp}\nAttorney-client communication.\nEach party keeps confidential information secret.\n{stamp}\n"
 
-    assert analysis(playbook(corpus.LAW), document(text))["privilege_concerns"] == [
+    assert analysis(playbook(clauses.LAW), document(text))["privilege_concerns"] == [
         "PRIVILEGED & CONFIDENTIAL",
         "Attorney-client communication",
     ]
 
 
-def test_markings_of_privilege_are_seen_when_there_is_only_a_goal():
+def test_markings_of_privilege_are_found_when_there_is_only_a_goal():
     goal = render_block("goal", "Write a letter.", nonce=NONCE)
-    told = analysis(goal, document("Without prejudice."))
+    result = analysis(goal, document("Without prejudice."))
 
-    assert [one["title"] for one in told["findings"]] == ["The goal was not worked towards"]
-    assert told["privilege_concerns"] == ["Without prejudice"]
+    assert [one["title"] for one in result["findings"]] == ["The goal was not worked towards"]
+    assert result["privilege_concerns"] == ["Without prejudice"]
 
 
 def test_several_documents_and_parts_of_messages():
-    parts = [{"type": "text", "text": playbook(corpus.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
+    parts = [{"type": "text", "text": playbook(clauses.LAW)}, {"type": "image"}, document("Nothing.", "a"), None, 5]
     messages = (
         {"role": "system", "content": "Be good."},
         {"role": "user", "content": parts},
@@ -206,7 +206,7 @@ def test_several_documents_and_parts_of_messages():
     assert [one["document_id"] for one in json.loads(reply.text)["findings"]] == ["a", "b"]
 
 
-def test_it_makes_no_embeddings():
+def test_embeddings_are_refused():
     with pytest.raises(ProviderError, match="no embeddings") as failed:
         answer("text", purpose=Purpose.EMBEDDING)
 
@@ -217,14 +217,14 @@ def paragraphs(size, seed=5):
     """Seeded text of about the given size, on the topics of the positions."""
     drawn, found, length = random.Random(seed), [], 0
     while length < size:
-        words = drawn.choices(drawn.choice(corpus.CASES).document.split(), k=14)
+        words = drawn.choices(drawn.choice(clauses.CASES).document.split(), k=14)
         found.append(" ".join(words) + drawn.choice([". ", ".\n\n"]))
         length += len(found[-1])
     return "".join(found)[:size]
 
 
 @pytest.mark.parametrize("size", [150_000, pytest.param(1_000_000, marks=pytest.mark.stress)])
-def test_a_megabyte_takes_seconds_and_time_grows_with_the_text(size):
+def test_a_megabyte_takes_seconds_and_linear_time(size):
     thirty = playbook(*(POSITIONS * 2)[:30])
 
     def seconds(size):
@@ -243,7 +243,7 @@ def test_a_megabyte_takes_seconds_and_time_grows_with_the_text(size):
 
 
 @every_row("piece", ["\n", ". ", "a-\n", "((", "pay within 30 days ", "Yes? No\n", "one ", "中"])
-def test_odd_texts_take_no_longer(piece):
+def test_repetitive_texts_take_no_longer(piece):
     sent = request(playbook(*POSITIONS), document(piece * (25_000 // len(piece))))
 
     def seconds():

@@ -1,0 +1,236 @@
+"""Lookups in words: status, lists, receipts, and costs by days and by agent."""
+
+import pytest
+
+from agents.ask.answers import Kind
+from agents.ask.fast_paths import scope_of
+from agents.enums import Status
+from agents.models import AgentSession, Approval
+from tests.agents.ask.rows import make_chat, make_question
+from tests.agents.ask.scene import asked, make_scene, nothing_was_inferred
+from tests.agents.triggers.rows import halt_all
+from tests.factories import make_agent, make_session, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def scene():
+    return make_scene()
+
+
+def test_lists_contain_own_rows_only(scene):
+    other = make_scene()
+    texts = ["list sessions", "list triggers", "list precedents", "show the receipts", "halt session", "pause agent"]
+    for text in texts:
+        said = f"{asked(scene, text)}"
+        for row in (other.session, other.trigger, other.agent, other.approval.session):
+            assert str(row.public_id) not in said, text
+
+
+def test_status_filters_the_list_of_runs(scene):
+    assert asked(scene, "list sessions").data["count"] == 2
+    assert asked(scene, "which sessions are running?").data["count"] == 2
+    assert asked(scene, "show me the failed runs").text == "You have no such runs. You have: 1 running, 1 waiting."
+    [shown] = asked(scene, "waiting sessions").data["sessions"]
+    assert (shown["status"], shown["id"]) == ("waiting", str(scene.approval.session.public_id))
+
+
+def test_number_limits_the_list_of_runs(scene):
+    answer = asked(scene, "show the last 1 sessions")
+    assert (answer.data["count"], len(answer.data["sessions"])) == (2, 1)
+    assert asked(scene, "list sessions 1f2e3d4c").path == ""
+    assert asked(scene, "list sessions 0").path == ""
+
+
+def test_state_filters_the_list_of_triggers(scene):
+    assert asked(scene, "which triggers are enabled?").data["count"] == 1
+    assert asked(scene, "disabled triggers").data["count"] == 0
+    assert asked(scene, "paused triggers").data["count"] == 0
+
+
+def test_receipt_comes_from_the_audit_log(scene):
+    answer = asked(scene, "show receipt {s}")
+    assert answer.data["receipt"]["session_id"] == scene.s
+    assert f"Session {scene.s}" in answer.text
+
+
+def test_run_that_has_not_started_has_no_receipt(scene):
+    answer = asked(scene, f"show receipt {scene.approval.session.public_id}")
+    assert "no receipt yet" in answer.text
+
+
+def test_costs_are_those_of_own_runs(scene):
+    AgentSession.objects.filter(pk=scene.session.pk).update(cost_total_usd=2, created_at="2026-03-01T12:00:00Z")
+    spent = asked(scene, "cost summary").data["spent"]
+    assert (spent["today"]["charged_usd"], spent["this_month"]["charged_usd"]) == ("0.000000", "2.000000")
+    assert asked(make_scene(), "cost summary").data["spent"]["this_month"]["charged_usd"] == "0.000000"
+
+
+def test_costs_show_both_ledgers_if_they_differ(scene):
+    AgentSession.objects.filter(pk=scene.session.pk).update(
+        cost_total_usd="0.000161", cost_actual_usd="0.001357", created_at="2026-03-13T12:00:00Z", agent=scene.agent
+    )
+    text = asked(scene, "what did yesterday cost?").text
+    assert "yesterday: $0.001357, 1 run" in text.splitlines()[2]
+    assert "today: $0.00, 1 run" in text
+    [mine, other] = asked(scene, "cost per agent").data["agents"]
+    assert (mine["name"], mine["actual_usd"], other["name"]) == ("Clerk", "0.001357", "without an agent")
+    assert "$0.001357" in asked(scene, "list sessions").text
+
+
+def test_agents_are_listed_with_their_state(scene):
+    make_session(owner=scene.owner, agent=scene.agent, mode="loop", status=Status.SLEEPING)
+    make_agent(owner=scene.owner, name="Off", enabled=False)
+    make_agent(name="Of somebody else")
+    answer = asked(scene, "which agents do I have?")
+    assert answer.text == "2 agents:\n- Clerk: on, loop sleeping\n- Off: off"
+
+
+def test_status_lists_problems(scene):
+    answer = asked(scene, "is everything ok?")
+    assert "ticker is not running" in answer.text
+    assert answer.data["sessions"] == {Status.RUNNING: 1, Status.WAITING: 1}
+
+
+def test_waiting_calls_and_questions_are_listed_with_instructions(scene):
+    mine = make_question(make_session(owner=scene.owner), text="Which of the two leases holds?")
+    others = make_question(text="A secret of somebody else")
+    answer = asked(scene, "what waits for me?")
+    head, *rows = answer.text.splitlines()
+    assert head.startswith("1 call waiting for approval: `approve <id>`")
+    assert "2 questions waiting for an answer:" in head
+    assert "manage.py answer" in head
+    assert f"- {str(mine.public_id)[:8]} asks {scene.owner}: Which of the two leases holds?" in rows
+    assert f"- {str(others.public_id)[:8]} asks {others.session.owner}" in rows, "it is counted, and not read"
+    assert (answer.data["count"], answer.data["questions_count"]) == (1, 2)
+    assert asked(scene, "list questions").text == answer.text
+
+
+def test_user_without_permission_sees_own_questions_only(scene):
+    asker = make_question().session.owner
+    assert asked(scene, "open questions", by=asker).data["questions_count"] == 1
+    assert asked(scene, "open questions", by=make_user()).text == "Nothing is waiting for you."
+
+
+def test_any_questions_in_a_chat_is_for_the_agent(scene):
+    assert asked(scene, "any questions?", chat=make_chat(scene.owner).public_id).kind == Kind.SESSION
+
+
+def test_status_counts_what_is_waiting(scene, monkeypatch):
+    monkeypatch.setattr("agents.sessions.control_room._red", lambda facts, now: ())
+    assert asked(scene, "status").text.endswith("Calls waiting for approval: 1. Ask: what needs my approval?")
+    Approval.objects.all().delete()
+    assert asked(scene, "status").text.endswith("Nothing needs attention.")
+    make_question(scene.session)
+    answer = asked(scene, "status")
+    assert "Questions of agents waiting for an answer: 1" in answer.text
+    assert "Nothing needs attention" not in answer.text
+    assert (answer.data["approvals_pending"], answer.data["questions_pending"]) == (0, 1)
+
+
+def test_status_says_once_who_halted_all_work_and_why(scene):
+    halt_all(reason="an incident", requested_by=make_user(username="olga"))
+    answer = asked(scene, "is everything ok?")
+    assert answer.text.startswith(
+        "All work is halted by olga since 2026-03-14 09:26 UTC: an incident. Release it first"
+    )
+    assert answer.text.count("All work is halted") == 1
+    assert (answer.data["halted"], answer.data["red"][0]) == (True, "All work is halted.")
+
+
+def test_run_now_is_a_session_and_a_schedule_is_a_draft(scene):
+    assert asked(scene, "run the weekly scan").kind == Kind.SESSION
+    assert asked(scene, "every hour run Lease on Leases").kind == Kind.DRAFT
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("which runs are running today?", 1),
+        ("what ran yesterday?", 1),
+        ("sessions of this week: list them", None),
+        ("list this week sessions", 2),
+        ("list sessions last week", 0),
+        ("what ran last month?", 1),
+        ("list the sessions of the previous month", 1),
+        ("show the sessions of this month", 3),
+        ("list sessions", 4),
+    ],
+)
+def test_days_filter_the_list_of_runs(text, count):
+    scene = make_scene()
+    began = ["2026-03-14T00:00:00Z", "2026-03-13T23:59:00Z", "2026-03-01T00:00:00Z", "2026-02-28T23:59:00Z"]
+    AgentSession.objects.all().delete()
+    for moment in began:
+        AgentSession.objects.create(owner=scene.owner, created_at=moment, status="running")
+    answer = asked(scene, text)
+    assert answer.data.get("count") == count
+
+
+# --- Costs ---
+
+
+# Saturday, 14 March 2026: what a session of each day cost.
+DAYS = {"2026-03-14": 1, "2026-03-13": 2, "2026-03-09": 4, "2026-03-08": 8, "2026-03-02": 16, "2026-03-01": 32,
+        "2026-02-28": 64, "2026-02-01": 128, "2026-01-31": 256}  # fmt: skip
+SPANS = [
+    ("today", "today", 1), ("yesterday", "yesterday", 2), ("this week", "this week", 7), ("last week", "last week", 24),
+    ("this month", "this month", 63), ("last month", "last month", 192),
+]  # fmt: skip
+
+
+@pytest.fixture
+def spent(scene):
+    for day, usd in DAYS.items():
+        row = {"owner": scene.owner, "agent": scene.agent, "created_at": f"{day}T12:00:00Z"}
+        make_session(cost_total_usd=usd, cost_actual_usd=usd, **row)
+    return scene
+
+
+@pytest.mark.parametrize(("said", "name", "usd"), SPANS)
+def test_costs_cover_the_named_days(spent, said, name, usd):
+    for text in ("what did {} cost?", "how much did we spend {}", "costs {}"):
+        answer = asked(spent, text.format(said))
+        assert answer.path == "cost_summary"
+        assert answer.data["spent"][name.replace(" ", "_")]["charged_usd"] == f"{usd}.000000", text
+    assert nothing_was_inferred()
+
+
+@pytest.mark.parametrize(("said", "name", "usd"), SPANS)
+def test_costs_by_agent_cover_the_named_days(spent, said, name, usd):
+    make_agent(owner=spent.owner, name="Idle")
+    for text in (
+        "cost per agent {}",
+        "cost of Clerk {}",
+        "what did Clerk cost {}?",
+        "how much has agent clerk spent {}",
+    ):
+        answer = asked(spent, text.format(said))
+        assert (answer.path, answer.data["days"]) == ("cost_summary", name), text
+        assert answer.data["agents"][0]["name"] == "Clerk"
+        assert answer.data["agents"][0]["charged_usd"] == f"{usd}.000000", text
+    assert asked(spent, "cost of Idle").data["agents"][0]["sessions"] == 0
+
+
+def test_answer_names_the_days(spent):
+    assert "- last week (2 to 8 March): $24.00, 2 runs" in asked(spent, "what did last week cost").text
+    assert (
+        "started last month (1 to 28 February), in UTC: Clerk: $192.00" in asked(spent, "cost of Clerk last month").text
+    )
+    assert asked(spent, "cost per agent", by=make_user()).text == "You have no runs this month."
+
+
+@pytest.mark.parametrize(
+    "text", ["cost of living in Berlin", "what would Clerk cost?", "what did last year cost?",
+             "why did Clerk cost so much", "cost of Clark", "how much did the tenant spend last week?"]
+)  # fmt: skip
+def test_other_questions_about_cost_go_to_the_model(spent, text):
+    assert asked(spent, text).kind == Kind.SESSION
+    assert scope_of(text, spent.owner) == "write"
+
+
+def test_cost_of_an_agent_is_a_lookup_only_for_its_owner(spent):
+    assert scope_of("cost of Clerk", spent.owner) == "read"
+    assert scope_of("cost of Clerk", make_user()) == "write"
+    assert scope_of("cost of Clerk") == "write"

@@ -1,0 +1,103 @@
+"""Declared models: from a file and from variables; errors name the file, the model and the key."""
+
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from agents.ledger.prices import declared_price
+from agents.providers.openai_compat import OpenAICompatible
+from agents.providers.registry import _BUILDERS, AtOnce
+from agents.providers.scripted import ScriptedProvider
+from lqops.env import Env
+from lqops.model_catalogue import configured_models, read_models_file
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples" / "models").glob("*.toml"))
+KINDS = {"openai_compatible": OpenAICompatible, "offline": AtOnce, "scripted": ScriptedProvider}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_every_sample_file_loads_with_prices_and_providers(path, settings):
+    models = configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+    settings.LQOPS_MODELS = models.declared
+    for name, entry in models.declared.items():
+        provider = _BUILDERS[entry["provider"]](name, entry)
+        assert isinstance(provider, KINDS[entry["provider"]])
+        assert declared_price(name, None).model == name
+    assert set(models.roles) == {"main", "small", "judges"}
+
+
+def test_offline_analyst_has_every_role_by_default():
+    models = configured_models(Env({}))
+    assert list(models.declared) == ["offline"]
+    assert models.roles == {"main": ["offline"], "small": ["offline"], "judges": ["offline"]}
+
+
+def test_variables_declare_a_model():
+    models = configured_models(
+        Env(
+            {
+                "LQOPS_MODEL_URL": "http://127.0.0.1:8080/v1",
+                "LQOPS_MODEL_NAME": "local",
+                "LQOPS_MODEL_INPUT_USD": "0",
+                "LQOPS_MODEL_OUTPUT_USD": "0",
+            }
+        )
+    )
+    assert models.declared["local"]["key_env"] == "LQOPS_MODEL_KEY"
+    assert models.roles["main"] == ["local"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("LQOPS_MODEL_NAME", "LQOPS_MODEL_NAME"),
+        ("LQOPS_MODEL_INPUT_USD", "per million tokens"),
+        ("LQOPS_MODEL_URL", "set LQOPS_MODEL_URL to where it is served"),
+    ],
+)
+def test_missing_variable_is_named(missing, says):
+    values = {
+        "LQOPS_MODEL_URL": "http://127.0.0.1:8080/v1",
+        "LQOPS_MODEL_NAME": "local",
+        "LQOPS_MODEL_INPUT_USD": "0",
+        "LQOPS_MODEL_OUTPUT_USD": "0",
+    }
+    del values[missing]
+    with pytest.raises(ImproperlyConfigured, match=says):
+        configured_models(Env(values))
+
+
+GOOD = 'provider = "openai_compatible"\nurl = "http://x/v1"\ninput_usd = "1"\noutput_usd = "1"\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("[models.a\n", "not a TOML file"),
+        ("[models]\na = 3\n", "models.a is not a table"),
+        ('[models.a]\nprovider = "magic"\n', "provider must be one of"),
+        ("[models.a]\nurl = 3\n", "models.a.url is 3: it must be text"),
+        ("[models.a]\ninput_usd = 0.15\n", "models.a.input_usd is 0.15: it must be text"),
+        ("[models.a]\nconcurrency = true\n", "must be a whole number"),
+        ('[models.a]\nschema_style = "xml"\n', "schema_style must be one of json_schema, json_object, off"),
+        ('[models.a]\ntotal_seconds = "long"\n', "must be a number"),
+        ("[models.a]\ncolour = 3\n", "models.a.colour is not a known key"),
+        ('[models.a]\nprovider = "openai_compatible"\n', "input_usd, output_usd, url is missing"),
+        (f"[models.a]\n{GOOD}[roles]\nmain = 'b'\n", "there is no model 'b'"),
+        (f"[models.a]\n{GOOD}[rolls]\nmain = 'a'\n", r"unknown table \[rolls\]"),
+        ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "free"'), "not an amount"),
+        ("[models.a]\n" + GOOD.replace('input_usd = "1"', 'input_usd = "-1"'), "not an amount"),
+        ("[models.a]\n" + GOOD.replace("http://", "ftp://"), "does not start with http"),
+    ],
+)
+def test_mistake_in_the_file_is_named_with_its_place(content, says, tmp_path):
+    path = tmp_path / "models.toml"
+    path.write_text(content)
+    with pytest.raises(ImproperlyConfigured, match=says):
+        configured_models(Env({"LQOPS_MODELS_FILE": str(path)}))
+
+
+def test_missing_file_is_named():
+    with pytest.raises(ImproperlyConfigured, match=r"nowhere\.toml' cannot be read"):
+        read_models_file(Path("nowhere.toml"))
