@@ -62,11 +62,13 @@ def test_sensor_of_a_stopped_agent_is_idle(client, agent):
         ({"score": "0.35"}, "score 0.35</span>"),
         ({"score": None, "said": "I think so"}, 'class="lq-bad">no score: I think so</span>'),
         ({"score": None, "said": ""}, "no score: empty reply</span>"),
-        ({"unable": "it has no price", "waiting": WAITING, "let_go": 3},
-         'class="lq-bad">scoring failed: it has no price, 2 to be scored, 3 never scored</span>'),
+        (
+            {"unable": "it has no price", "waiting": WAITING, "let_go": 3},
+            'class="lq-bad">scoring failed: it has no price, 2 to be scored, 3 never scored</span>',
+        ),
         ({"score": "0.9", "suppressed": 4}, "score 0.9, 4 suppressed by its cooldown</span>"),
     ],
-)  # fmt: skip
+)
 def test_signal_shows_its_last_score_or_why_not(client, agent, state, said):
     Sensor.objects.filter(agent=agent, name="ticker").update(signals={"odd": state})
     shown = sensors(client, agent)

@@ -78,10 +78,14 @@ def test_flagged_run_shows_concerns_documents_and_recipient(client):
     found = shown(client, notice_of(session))
 
     for words in (
-        "The review of this run flagged concerns", "Counsel&#x27;s &lt;b&gt;advice&lt;/b&gt;", "memo.md", "Watch it",
-        "olga, the owner of the run: a notification", "calls of this level do no harm",
+        "The review of this run flagged concerns",
+        "Counsel&#x27;s &lt;b&gt;advice&lt;/b&gt;",
+        "memo.md",
+        "Watch it",
+        "olga, the owner of the run: a notification",
+        "calls of this level do no harm",
         "this call was rated high risk",
-    ):  # fmt: skip
+    ):
         assert words in found, words
 
 

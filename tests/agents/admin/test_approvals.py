@@ -69,8 +69,11 @@ def test_call_is_shown_in_full_with_invisible_characters(client, approver):
     arguments = {"body": "pay\u202eevil\u200b\u00a0<script>alert(1)</script>", "n": list(range(200))}
     approval = make_approval(
         waiting(agent=make_agent(name="Clerk"), max_cost_usd="2", cost_total_usd="0.5", cost_reserved_usd="0.25"),
-        arguments=arguments, level=Level.PRIVILEGED, risk_level="high", simulation="Would delete 3 rows.",
-    )  # fmt: skip
+        arguments=arguments,
+        level=Level.PRIVILEGED,
+        risk_level="high",
+        simulation="Would delete 3 rows.",
+    )
 
     found = text_of(client.get(page(Approval, "change", approval.pk)))
 

@@ -197,8 +197,12 @@ def test_page_shows_sensors_with_their_last_value_and_error(client):
 def test_page_shows_the_next_reading_of_a_sensor():
     now = clock()
     sensor = Sensor(kind="poll", state="fine", wanted=True, next_due_at=now)
-    for fields, said in (({}, "due"), ({"kind": "watch"}, "listening"), ({"wanted": False}, "idle"),
-                         ({"state": "unresolved"}, "skipped")):  # fmt: skip
+    for fields, said in (
+        ({}, "due"),
+        ({"kind": "watch"}, "listening"),
+        ({"wanted": False}, "idle"),
+        ({"state": "unresolved"}, "skipped"),
+    ):
         assert agent_page._next(Sensor(**{**_fields(sensor), **fields}), now) == said
 
 

@@ -40,9 +40,15 @@ def buttons(answer):
 
 def note(skill="send_email", level="RESTRICTED", risk="low", output="sent", now=NOW, **fields):
     return record_skill_call(
-        skill_name=skill, arguments={"to": "<b>ann</b>"}, output=output, capability_level=level, risk_level=risk,
-        duration_ms=12, now=now, **fields,
-    )  # fmt: skip
+        skill_name=skill,
+        arguments={"to": "<b>ann</b>"},
+        output=output,
+        capability_level=level,
+        risk_level=risk,
+        duration_ms=12,
+        now=now,
+        **fields,
+    )
 
 
 # --- The list ---

@@ -176,9 +176,14 @@ def test_quotes_are_highlighted_in_the_text(client):
     owner = sign_in(client)
     document = make_document(owner, text="The term is five <years>, not two.")
     finding = Finding.objects.create(
-        session=make_session(owner=owner), title="Too long", document=document, quote="five <years>",
-        quote_start=12, quote_end=24, quote_check="verified",
-    )  # fmt: skip
+        session=make_session(owner=owner),
+        title="Too long",
+        document=document,
+        quote="five <years>",
+        quote_start=12,
+        quote_end=24,
+        quote_check="verified",
+    )
     Finding.objects.create(session=make_session(owner=owner), title="No quote", document=document)
 
     found = text_of(client.get(page(Document, "change", document.pk)))

@@ -92,9 +92,13 @@ def test_timeline_has_no_blanks_and_no_raw_values(client):
     found = shown(client, session)
 
     for words in (
-        "cost cap $0.50.", "no project context, 1 memory.", "project context version 3, 0 memories.",
-        "Run picked up by a worker.", "Run resumed after 2 lost workers.", ">above $0.50.<",
-    ):  # fmt: skip
+        "cost cap $0.50.",
+        "no project context, 1 memory.",
+        "project context version 3, 0 memories.",
+        "Run picked up by a worker.",
+        "Run resumed after 2 lost workers.",
+        ">above $0.50.<",
+    ):
         assert words in found, words
 
 

@@ -89,8 +89,14 @@ def test_admin_cannot_make_or_change_superusers(client):
     every = [Permission.objects.get(codename="change_session").pk]
 
     for user in (admin, make_user()):
-        given = {"username": user.username, "is_active": "on", "is_staff": "on", "is_superuser": "on",
-                 "user_permissions": every, **JOINED}  # fmt: skip
+        given = {
+            "username": user.username,
+            "is_active": "on",
+            "is_staff": "on",
+            "is_superuser": "on",
+            "user_permissions": every,
+            **JOINED,
+        }
         client.post(page(User, "change", user.pk), given)
         now = User.objects.get(pk=user.pk)
         assert not now.is_superuser

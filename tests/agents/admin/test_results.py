@@ -272,7 +272,7 @@ def test_outdated_form_overwrites_nothing(client):
     given = {"name": "P", "context_md": "Older.", "parties": "", "seen_version": "4"}
     answer = client.post(page(Project, "change", row.pk), given)
 
-    assert "look at it again" in text_of(answer)
+    assert "review it again" in text_of(answer)
     row.refresh_from_db()
     assert row.context_md == "Newer."
 

@@ -198,9 +198,17 @@ def full_session(owner):
     session_halt(session.pk, by=owner, reason="reads <i>too</i> much", now=NOW + timedelta(seconds=4))
     document = make_document(owner)
     Finding.objects.create(
-        session=session, severity="critical", title="Too long", document=document, quote="five years",
-        quote_start=12, quote_end=22, quote_check="verified", judges_for=2, judges_asked=3,
-    )  # fmt: skip
+        session=session,
+        severity="critical",
+        title="Too long",
+        document=document,
+        quote="five years",
+        quote_start=12,
+        quote_end=22,
+        quote_check="verified",
+        judges_for=2,
+        judges_asked=3,
+    )
     Finding.objects.create(session=session, title="Made up", quote="nowhere", quote_check="unverified")
     return session
 
@@ -211,12 +219,22 @@ def test_page_shows_phases_calls_cost_halts_and_findings(client):
     found = text_of(show(client, session))
 
     for words in (
-        "analysis", "Model call to test-model", "2.0 s", "slow", "denied", "budget spent",
-        "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
-        "Quote verified", "characters 12", "2 of 3 judges agree",
-        "Quote not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
+        "analysis",
+        "Model call to test-model",
+        "2.0 s",
+        "slow",
+        "denied",
+        "budget spent",
+        "A halt was requested.",
+        "Reason: reads &lt;i&gt;too&lt;/i&gt; much",
+        "Too long",
+        "Quote verified",
+        "characters 12",
+        "2 of 3 judges agree",
+        "Quote not found in the document",
+        f"{reverse('audit:receipt', args=[session.chain])}",
         f"#finding-{session.findings.first().pk}",
-    ):  # fmt: skip
+    ):
         assert words in found, words
 
 
@@ -246,9 +264,12 @@ def test_page_shows_inputs_with_versions(client):
     playbook, document = make_playbook(owner, "NDA"), make_document(owner)
     noted = {"playbook_id": str(playbook.public_id), "playbook_version": 7, "memories": 2}
     session = make_session(
-        owner=owner, project=Project.objects.create(owner=owner, name="Acme"), context_version=4,
-        metadata={"inputs": noted}, params={"document": str(document.public_id), "skill": "summarise", "query": "q"},
-    )  # fmt: skip
+        owner=owner,
+        project=Project.objects.create(owner=owner, name="Acme"),
+        context_version=4,
+        metadata={"inputs": noted},
+        params={"document": str(document.public_id), "skill": "summarise", "query": "q"},
+    )
 
     found = text_of(show(client, session))
 

@@ -46,9 +46,12 @@ def test_timeline_names_approvals_and_approvers(client):
     found = text_of(show(client, session))
 
     for words in (
-        f"Approved: send_email, by {owner.username} (standing approval).", "Approval used: send_email.",
-        "Approval request cancelled: send_email.", "Skill drop_table", "success",
-    ):  # fmt: skip
+        f"Approved: send_email, by {owner.username} (standing approval).",
+        "Approval used: send_email.",
+        "Approval request cancelled: send_email.",
+        "Skill drop_table",
+        "success",
+    ):
         assert words in found, words
     assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
 

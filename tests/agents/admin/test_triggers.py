@@ -45,9 +45,13 @@ def test_list_shows_cost_next_run_and_pause_reason(client):
     owner = sign_in(client)
     now = clock()
     trigger = make_trigger(
-        owner=owner, name="Nightly", kind=TriggerKind.SCHEDULE, next_run_at=now + timedelta(hours=3, minutes=1),
-        playbook=make_playbook(owner, "NDA"), collection=Collection.objects.create(owner=owner, name="Inbox"),
-    )  # fmt: skip
+        owner=owner,
+        name="Nightly",
+        kind=TriggerKind.SCHEDULE,
+        next_run_at=now + timedelta(hours=3, minutes=1),
+        playbook=make_playbook(owner, "NDA"),
+        collection=Collection.objects.create(owner=owner, name="Inbox"),
+    )
     make_session(owner=owner, trigger=trigger, cost_total_usd="0.75")
     Budget.objects.create(scope=BudgetScope.TRIGGER, subject_id=trigger.pk, day=now.date(), charged_usd="0.25")
     later = {"kind": TriggerKind.SCHEDULE, "next_run_at": now + timedelta(days=4, minutes=1)}
@@ -57,9 +61,14 @@ def test_list_shows_cost_next_run_and_pause_reason(client):
     found = text_of(client.get(reverse(LIST)))
 
     for words in (
-        "NDA on Inbox", "$0.25 today", "$0.75 in total, 1 run<", "next: in 3 hours", "paused: failing runs",
-        "disabled", "$5.00 (default)",
-    ):  # fmt: skip
+        "NDA on Inbox",
+        "$0.25 today",
+        "$0.75 in total, 1 run<",
+        "next: in 3 hours",
+        "paused: failing runs",
+        "disabled",
+        "$5.00 (default)",
+    ):
         assert words in found, words
     assert "in 4 days" not in found
     assert "Next run" not in text_of(client.get(page(Trigger, "change", off.pk)))
