@@ -1,7 +1,7 @@
-"""The record in the admin: to look at, never to change, and as quick with a million rows as with ten.
+"""The audit log in the admin: read-only, and as fast with a million rows as with ten.
 
-So: filters with declared choices (a plain filter would read every row for its choices), exact search over an index, a
-count that stops, and no sorting by columns without an index.
+Filters have declared choices (Django's own would read every row for them), search is exact over an index, counting
+stops at a limit, and columns without an index cannot be sorted by.
 """
 
 from typing import Any, ClassVar, cast
@@ -27,13 +27,13 @@ COUNTED_ROWS = 10_000
 SHORT_ID = 8
 RISKS = ("low", "medium", "high")
 NOT_GRADED = "none"
-# The names of the sidebar, at the head of the pages too.
-AuditEvent._meta.verbose_name_plural = "record"
+# The names of the sidebar, as headings of the pages.
+AuditEvent._meta.verbose_name_plural = "audit log"
 SkillAudit._meta.verbose_name_plural = "skill audit"
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
-    """Counts to a limit and no further; what lies behind it is found by search, filter or export."""
+    """Counts up to a limit; rows beyond it are found by search, filter or export."""
 
     @cached_property
     def count(self) -> int:
@@ -76,44 +76,8 @@ class RiskFilter(admin.SimpleListFilter):
         return queryset.filter(risk_level=self.value()) if self.value() else queryset
 
 
-class ListedAdmin(ModelAdmin):  # type: ignore[misc]
-    """A list that is found by ids, has a name of its own, and says what to do when there is nothing in it.
-
-    An id may be typed with its hyphens or without, whichever way the database keeps it.
-    """
-
-    empty: ClassVar[str] = ""
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
-    ) -> tuple[QuerySet[Model], bool]:
-        ids = [name for name in self.get_search_fields(request) if name.endswith(("public_id__exact", "chain__exact"))]
-        wanted = id_in(search_term)
-        if wanted is None or not ids:
-            return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
-        return queryset.filter(Q(*((name, str(wanted)) for name in ids), _connector=Q.OR)), False
-
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        try:
-            return super().get_changelist_instance(request)
-        except (OverflowError, ValueError) as error:  # a year that no calendar has, or a number that no column holds
-            raise IncorrectLookupParameters from error
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
-        return super().changelist_view(request, shown)  # type: ignore[no-any-return]
-
-
-def id_in(words: str) -> UUID | None:
-    """The public id that somebody typed, if it is one."""
-    try:
-        return UUID(words.strip())
-    except ValueError:
-        return None
-
-
-class RecordList(ChangeList):  # type: ignore[misc]
-    """One page of the record. Where nothing is searched for, nothing is said of how many rows were found."""
+class BoundedList(ChangeList):  # type: ignore[misc]
+    """A list that counts up to a limit. Without a search or filter it does not say how many rows were found."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -121,16 +85,20 @@ class RecordList(ChangeList):  # type: ignore[misc]
             self.full_result_count = self.result_count
 
 
-class RecordAdmin(ListedAdmin):
-    """Looking is a permission; adding, changing and deleting are nobody's."""
+class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
+    """Base of every page: a list that can be searched by id, titled as in the sidebar. Adding, changing and deleting
+    are closed. `empty_text` says what to do when the list has no rows.
+    """
 
+    empty_text: ClassVar[str] = ""
     paginator = BoundedPaginator
     show_full_result_count = False
-    sortable_by = ()
-    list_per_page = 100
+    list_per_page = 50
+    list_filter_sheet = True
+    actions = None
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecordList]:
-        return RecordList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedList]:
+        return BoundedList
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -141,47 +109,85 @@ class RecordAdmin(ListedAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Model], search_term: str
+    ) -> tuple[QuerySet[Model], bool]:
+        """An id may be typed with or without hyphens, whichever way the database stores it."""
+        ids = [name for name in self.get_search_fields(request) if name.endswith(("public_id__exact", "chain__exact"))]
+        wanted = id_in(search_term)
+        if wanted is None or not ids:
+            return super().get_search_results(request, queryset, search_term)  # type: ignore[no-any-return]
+        return queryset.filter(Q(*((name, str(wanted)) for name in ids), _connector=Q.OR)), False
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        try:
+            return super().get_changelist_instance(request)
+        except (OverflowError, ValueError) as error:  # a date or a number out of range
+            raise IncorrectLookupParameters from error
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        shown = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        return super().changelist_view(request, shown)  # type: ignore[no-any-return]
+
+
+def id_in(term: str) -> UUID | None:
+    """The public id in the search term, if it is one."""
+    try:
+        return UUID(term.strip())
+    except ValueError:
+        return None
+
 
 @admin.register(AuditEvent)
-class AuditEventAdmin(RecordAdmin):
+class AuditEventAdmin(ReadOnlyAdmin):
+    sortable_by = ()
+    list_per_page = 100
     list_display = ("at", "sentence", "kind", "actor", "receipt", "seq")
     list_filter = (KindFilter,)
     search_fields = ("chain__exact",)
-    search_help_text = "A session's id in full, or system"
-    empty = "Nothing is on record yet. What runs and people do appears here by itself."
+    search_help_text = "The full id of a run, or system"
+    empty_text = "No events yet. Actions of runs and people appear here."
     fields = ("sentence", *(field.name for field in AuditEvent._meta.concrete_fields), "receipt")
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        # Within a chain its own index serves; among all rows the newest are the last.
+        # Within one chain its index serves; over all rows the id does.
         return ("-seq",) if request.GET.get("q") else ("-id",)
 
-    @admin.display(description="What happened")
+    @admin.display(description="Event")
     def sentence(self, event: AuditEvent) -> str:
         return event.sentence
 
-    @admin.display(description="Session")
+    @admin.display(description="Run")
     def receipt(self, event: AuditEvent) -> str:
         return event.chain if event.chain == SYSTEM_CHAIN else receipt_link(event.chain)
 
 
 @admin.register(SkillAudit)
-class SkillAuditAdmin(RecordAdmin):
+class SkillAuditAdmin(ReadOnlyAdmin):
+    sortable_by = ()
+    list_per_page = 100
     list_display = (
-        "created_at", "skill_name", "capability_level", "risk_level", "input_summary", "output_summary", "session",
-    )  # fmt: skip
+        "created_at",
+        "skill_name",
+        "capability_level",
+        "risk_level",
+        "input_summary",
+        "output_summary",
+        "session",
+    )
     list_filter = (LevelFilter, RiskFilter)
     search_fields = ("skill_name__exact",)
-    search_help_text = "The name of a skill, in full"
+    search_help_text = "The full name of a skill"
     ordering = ("-created_at", "-id")
-    empty = "No skill of level CONTROLLED or above has run yet; each that does is noted here."
+    empty_text = "No calls yet. Calls of skills of level CONTROLLED and above are listed here."
     fields = (*(field.name for field in SkillAudit._meta.concrete_fields), "session")
 
-    @admin.display(description="Session")
+    @admin.display(description="Run")
     def session(self, call: SkillAudit) -> str:
         return receipt_link(str(call.session_id)) if call.session_id else "—"
 
 
 def receipt_link(chain: str) -> str:
-    """A session by the beginning of its id; the whole id shows under the pointer."""
+    """A link to the receipt of a run by its short id; the whole id is the tooltip."""
     link = reverse("audit:receipt", args=[chain])
     return format_html('<a class="lq-link lq-code nowrap" href="{}" title="{}">{}</a>', link, chain, chain[:SHORT_ID])

@@ -1,7 +1,7 @@
-"""Pages of the record: a session's receipt for people and as JSON. Thin: authorise, build, present.
+"""A run's receipt as a page and as JSON: authorise, build, present.
 
-Who may read a receipt is decided by `may_read_receipt` alone, from the receipt itself, so nothing here needs to know
-what a session is. A stranger gets the same 404 as for a session that does not exist.
+`may_read_receipt` alone decides who may read a receipt, from the receipt itself, so nothing here needs to know what a
+session is. Anybody else gets the same 404 as for a session that does not exist.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ from audit.verify import verify_chain
 MOMENTS = frozenset({"at", "started_at", "ended_at"})
 ACTORS = frozenset({"actor", "resolved_by"})
 READ_ALL = "audit.view_auditevent"
-# The page is text and one style sheet of its own: nothing is loaded, nothing runs, nothing is sent.
+# The page is text with an inline style sheet: it loads nothing, runs nothing and sends nothing.
 CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def may_read_receipt(user: AbstractBaseUser | AnonymousUser, receipt: Mapping[str, Any]) -> bool:
-    """The owner of the session may, and whoever may read the whole record."""
+    """The owner of the session may, and whoever may read the whole audit log."""
     owner = receipt["owner_id"]
     return (owner is not None and str(owner) == str(user.pk)) or _reads_all(user)
 
@@ -45,9 +45,9 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
         receipt = _receipt_for(request, chain)
     except UnreadableRow as error:
         broken = {"session_id": chain, "unreadable": str(error)}
-        return _guarded(render(request, "audit/receipt.html", broken, status=500))
+        return _with_policy(render(request, "audit/receipt.html", broken, status=500))
     names = _names(receipt)
-    shown = _presented(receipt, names)
+    shown = _for_template(receipt, names)
     shown |= {
         **names_of_things(receipt, request.user),
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
@@ -56,7 +56,7 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
         "refusals": [call for call in shown["tool_calls"] if call["refused"]],
         "problems": verify_chain(chain).problems,
     }
-    return _guarded(render(request, "audit/receipt.html", shown))
+    return _with_policy(render(request, "audit/receipt.html", shown))
 
 
 @require_safe
@@ -77,16 +77,16 @@ def _receipt_for(request: HttpRequest, chain: str) -> dict[str, Any]:
     except UnreadableRow:
         if _reads_all(request.user):
             raise
-        raise Http404 from None  # without its rows nobody can be shown to own it
+        raise Http404 from None  # an unreadable chain has no provable owner
     if not may_read_receipt(request.user, receipt):
         raise Http404
     if str(receipt["owner_id"]) != str(request.user.pk):
-        _note_look(request, chain)
+        _record_view(request, chain)
     return receipt
 
 
-def _note_look(request: HttpRequest, chain: str) -> None:
-    """A look by somebody other than the owner is on record."""
+def _record_view(request: HttpRequest, chain: str) -> None:
+    """Record the view of a receipt by somebody other than the owner."""
     recorder.append(
         SYSTEM_CHAIN,
         "session.viewed",
@@ -101,17 +101,17 @@ def _reads_all(user: AbstractBaseUser | AnonymousUser) -> bool:
     return isinstance(user, PermissionsMixin) and user.has_perm(READ_ALL)
 
 
-def _guarded(response: HttpResponse) -> HttpResponse:
+def _with_policy(response: HttpResponse) -> HttpResponse:
     response["Content-Security-Policy"] = CONTENT_POLICY
     return response
 
 
-def _presented(value: Any, names: Mapping[str, str], key: str = "") -> Any:
-    """The receipt with moments, names and plain words in place of their text, ids and labels, for the template."""
+def _for_template(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """The receipt for the template: datetimes, names and labels in place of text, ids and values."""
     if isinstance(value, dict):
-        return {name: _presented(inner, names, name) for name, inner in value.items()}
+        return {name: _for_template(inner, names, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_presented(inner, names) for inner in value]
+        return [_for_template(inner, names) for inner in value]
     if value and key in MOMENTS:
         return datetime.fromisoformat(value)
     if key == "sentence":
@@ -120,6 +120,6 @@ def _presented(value: Any, names: Mapping[str, str], key: str = "") -> Any:
 
 
 def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
-    """Names beside the ids that the record holds."""
+    """Names for the ids that the audit log holds."""
     known = usernames(actors_of(receipt))
     return {**NAMES, **{actor: f"{name} ({actor.replace(':', ' ')})" for actor, name in known.items()}}

@@ -1,10 +1,9 @@
-"""The pages of the control room, one file per resource: they parse, authorise, call one service and present.
+"""The admin pages, one module per subject. A page parses, authorises, calls one function and presents.
 
-The queue's own pages are closed: its rows are transport, and running them by hand would pass no check. The health page
-takes their place.
+The pages of django-q are removed: its rows are transport, and running a task by hand would bypass every check.
 """
 
-import django_q.admin  # noqa: F401 which opens those pages, before they are closed below
+import django_q.admin  # noqa: F401 registers its pages, which are removed below
 from django.contrib import admin
 
 from agents.admin import (

@@ -1,37 +1,34 @@
-"""Agents: who they work for, what asks a person first, what they may spend; and the halt of all that one does."""
+"""Agents: the list, the form, start and stop, and the live part of the page: loop, sensors, turns, activity."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from django import forms
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.html import format_html
+from unfold.decorators import display
 
-from agents.admin.actions import Act, Asked, ReasonForm, Told, each
-from agents.admin.base import column, look, look_token, person
-from agents.admin.definitions import DefinitionPages
+from agents.admin.actions import ActionRequest, ActionResult, ReasonForm, RowAction, delete_action, each_row
+from agents.admin.base import DetailAdmin, current_user, record_view, view_token
+from agents.admin.definitions import AgentDefinitionAdmin
 from agents.admin.display import (
+    STATUS_COLORS,
     STATUS_LABELS,
-    STATUS_LOOKS,
     Bar,
     ago,
     counted,
     meter_bar,
-    moment,
     session_bar,
     usd,
     visible,
     words,
 )
-from agents.admin.pages import EditForm, FactsAdmin
-from agents.admin.sessions import CHANGE, halted, session_links, standing_words
+from agents.admin.forms import OwnerForm
+from agents.admin.sessions import CHANGE, halt_result, start_each, status_text
 from agents.conf import clock
 from agents.definitions.in_force import definition_of, pace_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
@@ -62,11 +59,13 @@ from agents.sessions.halts import agents_halt
 from agents.sessions.reads import purposes
 from audit.redaction import redact
 
-# --- What agents told, as long as it is kept: to look at, and as quick with many rows as with few ---
+# The name of the sidebar, as the heading of the page.
+AgentEvent._meta.verbose_name = "activity event"
+AgentEvent._meta.verbose_name_plural = "activity"
+SHOWN_TURNS: Final = 20
+REFRESH_SECONDS: Final = 10
 
-
-# The name of the sidebar, at the head of the page too; events that come in from elsewhere have another.
-AgentEvent._meta.verbose_name_plural = "agent events"
+# --- Activity ---
 
 
 class EventKindFilter(admin.SimpleListFilter):
@@ -85,45 +84,45 @@ def kind_words(kind: str) -> str:
 
 
 @admin.register(AgentEvent)
-class AgentEventAdmin(FactsAdmin):
-    list_display = ["when", "said", "sort", "agent", "of_session"]
+class AgentEventAdmin(DetailAdmin):
+    list_display = ["created_at", "event", "kind_", "agent", "of_session"]
     list_filter = [EventKindFilter]
     list_select_related = ["agent", "session"]
     search_fields = ["agent__public_id__exact", "session__public_id__exact"]
-    search_help_text = "The public id of an agent or of a session, in full."
-    empty = "Nothing has happened yet. What agents, their sensors and their guardrails do is told here as it happens."
-    hidden = frozenset({"id", "owner_id"})
+    search_help_text = "The full id of an agent or a run."
+    empty_text = "No activity yet. Events of agents, sensors and guardrails appear here."
+    exclude = ("id", "owner_id")
 
-    @column("when")
-    def when(self, event: AgentEvent) -> str:
-        return moment(event.created_at)
-
-    @column("what happened")
-    def said(self, event: AgentEvent) -> str:
+    @display(description="event")
+    def event(self, event: AgentEvent) -> str:
         return visible(event_sentence(event.kind, event.data))
 
-    @column("kind")
-    def sort(self, event: AgentEvent) -> str:
+    @display(description="kind")
+    def kind_(self, event: AgentEvent) -> str:
         return kind_words(event.kind)
 
-    def title_of(self, row: Any) -> str:
-        return event_sentence(row.kind, row.data)
+    def extra_context(self, request: HttpRequest, row: AgentEvent) -> dict[str, Any]:
+        return {"title": event_sentence(row.kind, row.data)}
 
 
-# --- An agent's sensors on its page: where each looks, what it came to, and what its signals say of it ---
+# --- Sensors on the page of an agent ---
 
 
-LOOKS: Final = {SensorState.FINE: "good", SensorState.FAILING: "bad", SensorState.INVALID: "bad",
-                SensorState.UNRESOLVED: "warn"}  # fmt: skip
+SENSOR_COLORS: Final = {
+    SensorState.FINE: "good",
+    SensorState.FAILING: "bad",
+    SensorState.INVALID: "bad",
+    SensorState.UNRESOLVED: "warn",
+}
 SET_ASIDE: Final = frozenset({SensorState.INVALID, SensorState.UNRESOLVED})
 
 
 @dataclass(frozen=True)
 class SignalLine:
-    """A signal: its last score, or why there is none, against its threshold, and when it fired last."""
+    """A signal: its last score or why there is none, its threshold, and when it fired last."""
 
     name: str
-    said: str
+    score: str
     threshold: str
     fired: str
     bad: bool = False
@@ -133,19 +132,20 @@ class SignalLine:
 class SensorLine:
     row: Sensor
     state: str
-    look: str
+    color: str
     source: str
     next: str
     signals: tuple[SignalLine, ...]
 
 
 def sensor_line(row: Sensor, due: str, now: datetime) -> SensorLine:
-    rests = not row.wanted and row.state not in SET_ASIDE
-    source, signals = row.config.get("source") or {}, row.config.get("signals") or ()
+    is_idle = not row.wanted and row.state not in SET_ASIDE
+    source = row.config.get("source") or {}
+    signals = row.config.get("signals") or ()
     return SensorLine(
         row=row,
-        state="at rest" if rests else row.state,
-        look="" if rests else LOOKS.get(SensorState(row.state), ""),
+        state="idle" if is_idle else row.state,
+        color="" if is_idle else SENSOR_COLORS.get(SensorState(row.state), ""),
         source=redact(str(source.get("url") or source.get("path") or source.get("tool") or "")),
         next=due,
         signals=tuple(_signal(spec, row.signals.get(spec["name"]) or {}, now) for spec in signals),
@@ -156,58 +156,49 @@ def _signal(spec: Mapping[str, Any], state: Mapping[str, Any], now: datetime) ->
     fired_at = state.get("fired_at")
     return SignalLine(
         name=spec["name"],
-        said=_said(state),
+        score=_score_text(state),
         threshold=str(spec["threshold"]),
         fired=f"fired {ago(datetime.fromisoformat(fired_at), now)}" if fired_at else "never fired",
         bad=bool(state.get("unable")) or "said" in state,
     )
 
 
-def _said(state: Mapping[str, Any]) -> str:
+def _score_text(state: Mapping[str, Any]) -> str:
     if unable := state.get("unable"):
-        said = f"could not be judged: {unable}"
+        score = f"scoring failed: {unable}"
     elif "said" in state:
-        said = f"no score: {state['said'] or 'it said nothing'}"
+        score = f"no score: {state['said'] or 'empty reply'}"
     elif state.get("score") is not None:
-        said = f"scored {state['score']}"
+        score = f"score {state['score']}"
     else:
-        said = "not judged yet"
-    left = [f"{len(state['waiting']['items'])} to be judged"] if state.get("waiting") else []
-    left += [f"{state['let_go']} never judged"] if state.get("let_go") else []
+        score = "not scored yet"
+    left = [f"{len(state['waiting']['items'])} to be scored"] if state.get("waiting") else []
+    left += [f"{state['let_go']} never scored"] if state.get("let_go") else []
     left += [f"{state['suppressed']} suppressed by its cooldown"] if state.get("suppressed") else []
-    return ", ".join([said, *left])
+    return ", ".join([score, *left])
 
 
-# --- Agents that work by themselves: the levers, and where one stands in a few words ---
+# --- Start, stop and restart of loops and heartbeats ---
 
 
-PERMISSION: Final = "agents.change_agentsession"
-# With every status: of one that is missing here, unfold shows the status and not the words.
-GOING_LABELS: Final = {status: STATUS_LABELS.get(status, "") for status in Status.values}
+# Every status is listed: for a missing one, unfold shows the status instead of the text.
+LOOP_LABELS: Final = {status: STATUS_LABELS.get(status, "") for status in Status.values}
 
 
-def _linked(done: Told, started: list[UnderWay]) -> Told:
-    sessions = [row for one in started for row in (one.loop, one.heartbeat) if row is not None]
-    return Told(format_html("{} {}", done.text, session_links(sessions)), done.refused)
+def _run_each(start: Callable[..., UnderWay], done: str) -> Callable[[ActionRequest], ActionResult]:
+    """The `run` of an action that starts runs, with links to them."""
+
+    def run(action: ActionRequest) -> ActionResult:
+        def sessions(row: Agent) -> list[AgentSession]:
+            started = start(agent=row, by=action.by, now=action.now)
+            return [session for session in (started.loop, started.heartbeat) if session is not None]
+
+        return start_each(action, sessions, done)
+
+    return run
 
 
-def _start(asked: Asked) -> Told:
-    started: list[UnderWay] = []
-    done = each(asked, lambda row: started.append(agent_start(agent=row, by=asked.by, now=asked.now)), "started")
-    return _linked(done, started)
-
-
-def _stop(asked: Asked) -> Told:
-    return each(asked, lambda row: agent_stop(agent=row, by=asked.by, now=asked.now), "stopped")
-
-
-def _restart(asked: Asked) -> Told:
-    started: list[UnderWay] = []
-    done = each(asked, lambda row: started.append(agent_restart(agent=row, by=asked.by, now=asked.now)), "restarted")
-    return _linked(done, started)
-
-
-def paces_itself(agent: Agent) -> bool:
+def has_own_pace(agent: Agent) -> bool:
     """Whether its definition has a loop or a heartbeat."""
     try:
         definition = definition_of(agent)
@@ -217,8 +208,8 @@ def paces_itself(agent: Agent) -> bool:
 
 
 def can_start(agent: Agent) -> bool:
-    """Something that its definition has, and that does not run."""
-    if not paces_itself(agent):
+    """Whether its definition has a loop or heartbeat that does not run."""
+    if not has_own_pace(agent):
         return False
     definition = definition_of(agent)
     going = agent_under_way(agent)
@@ -227,41 +218,24 @@ def can_start(agent: Agent) -> bool:
 
 
 def can_stop(agent: Agent) -> bool:
-    """It works by itself, or will do so again tomorrow."""
+    """Whether its loop or heartbeat runs, or starts again tomorrow."""
     return agent_is_going(agent) or loop_is_awaited(agent)
 
 
-LEVERS: Final = (
-    Act("start", "Start", PERMISSION, _start, fits=can_start,
-        explained="It begins to work by itself, as its definition says: turn after turn in its loop, with its sensors, "
-        "and at the beats of its heartbeat. Its caps and guardrails hold."),
-    Act("stop", "Stop", PERMISSION, _stop, fits=can_stop,
-        explained="Its loop, its sensors and its heartbeat end: no call of theirs starts any more, also not with a new "
-        "day. What triggers and chats have begun goes on."),
-    Act("restart", "Restart", PERMISSION, _restart, fits=agent_is_going,
-        explained="It is stopped and started again: with an empty hot state, a full cap, and its definition as it is "
-        "now."),
-)  # fmt: skip
-
-
-def going_words(session: AgentSession | None) -> tuple[str, str]:
-    """A status to colour by, and where the loop or the heartbeat stands."""
-    if session is None:
-        return "", ""
+def loop_text(session: AgentSession) -> tuple[str, str]:
+    """The status of a loop or heartbeat, for the colour, and as text."""
     if session.mode == Mode.HEARTBEAT:
         at = session.next_wake_at
         return session.status, f"heartbeat {ago(at, clock())}" if at else "heartbeat"
     if session.status == Status.SLEEPING and session.next_wake_at:
-        return session.status, f"sleeps until {session.next_wake_at:%H:%M:%S}"
-    return session.status, standing_words(session)
+        return session.status, f"sleeping until {session.next_wake_at:%H:%M:%S}"
+    return session.status, status_text(session)
 
 
-# The part of an agent's page that is alive: its loop, what it sees and senses, its turns, and what it tells.
+# --- The live part of an agent's page ---
 
 
-SHOWN_TURNS: Final = 20
-REFRESH_SECONDS: Final = 10
-EVENT_LOOKS: Final[dict[str, str]] = {
+EVENT_COLORS: Final[dict[str, str]] = {
     EventKind.TURN_STARTED: "info",
     EventKind.TURN_COMPLETED: "good",
     EventKind.GUARDRAIL_TRIGGERED: "warn",
@@ -270,26 +244,27 @@ EVENT_LOOKS: Final[dict[str, str]] = {
     EventKind.SENSOR_ERROR: "bad",
     EventKind.ERROR: "bad",
 }
-TURN_LOOKS: Final = {"open": "info", "failed": "bad", "skipped": ""}
+TURN_COLORS: Final = {"open": "info", "failed": "bad", "skipped": ""}
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A guardrail that holds: how much of it is used, in words and as a bar."""
+    """A guardrail and how much of it is used, as text and as a bar."""
 
     name: str
-    said: str
+    used: str
     bar: Bar | None = None
 
 
 def autonomy_context(
     request: HttpRequest, agent: Agent, definition: AgentDefinition | None, now: datetime
 ) -> dict[str, Any]:
-    """What the page shows, by a fixed number of statements. Without a definition that can be read, what there is."""
-    going, by = agent_under_way(agent), person(request)
+    """What the page shows, by a fixed number of statements, also without a readable definition."""
+    going = agent_under_way(agent)
+    by = current_user(request)
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     if last is not None:
-        look(request, by, last)
+        record_view(request, by, last)
     sensors = [sensor_line(row, _next(row, now), now) for row in agent.sensors.order_by("name")]
     events = list(events_lately(agent.pk))
     return {
@@ -298,30 +273,30 @@ def autonomy_context(
         "has_beat": definition is not None and heartbeat_of(definition) is not None,
         "beat": going.heartbeat,
         "last_loop": last,
-        "last_ended": standing_words(last) if last else "",
-        **_loop_shown(going.loop, agent, definition, now),
+        "last_ended": status_text(last) if last else "",
+        **_loop_context(going.loop, agent, definition, now),
         "sensors": sensors,
         "turns": _turns(agent),
         "spared": spared_lately(agent.pk, now),
-        "told": [(one, event_sentence(one.kind, one.data), EVENT_LOOKS.get(one.kind, "")) for one in events],
-        "told_after": events[0].pk if events else 0,
-        "event_looks": json.dumps(EVENT_LOOKS),
-        "may_start": by.has_perm(PERMISSION),
+        "activity": [(one, event_sentence(one.kind, one.data), EVENT_COLORS.get(one.kind, "")) for one in events],
+        "activity_after": events[0].pk if events else 0,
+        "event_colors": json.dumps(EVENT_COLORS),
+        "may_start": by.has_perm(CHANGE),
         "follows": agent.owner_id == by.pk,
         "every": REFRESH_SECONDS if going.loop or going.heartbeat else None,
-        "token": look_token(by, *(row for row in (agent, last) if row)),
+        "token": view_token(by, *(row for row in (agent, last) if row)),
     }
 
 
-def _loop_shown(
+def _loop_context(
     loop: AgentSession | None, agent: Agent, definition: AgentDefinition | None, now: datetime
 ) -> dict[str, Any]:
     if loop is None:
         return {"loop": None}
     return {
         "loop": loop,
-        "loop_look": STATUS_LOOKS.get(loop.status, ""),
-        "loop_standing": standing_words(loop),
+        "loop_color": STATUS_COLORS.get(loop.status, ""),
+        "loop_status": status_text(loop),
         "loop_bar": session_bar(loop),
         "limits": _limits(loop, agent, definition, now) if definition else [],
         "hot": _hot(loop, definition, now) if definition else [],
@@ -334,7 +309,7 @@ def _has_own_work(definition: AgentDefinition | None) -> bool:
 
 
 def _hot(loop: AgentSession, definition: AgentDefinition, now: datetime) -> list[tuple[FieldView, str, str]]:
-    """Every declared field with its type and its age in words."""
+    """Every declared field with its type and its age."""
     specs = definition.hot_state.fields
     views = hot_snapshot(loop, definition, now=now)
     return [
@@ -343,20 +318,20 @@ def _hot(loop: AgentSession, definition: AgentDefinition, now: datetime) -> list
 
 
 def _next(sensor: Sensor, now: datetime) -> str:
-    """When it reads next."""
+    """When the sensor reads next."""
     if sensor.state in SET_ASIDE:
         return "skipped"
     if not sensor.wanted:
-        return "rests"
+        return "idle"
     if sensor.kind != SensorKind.POLL and sensor.state != SensorState.FAILING:
-        return "listens"
+        return "listening"
     return ago(sensor.next_due_at, now) if sensor.next_due_at and sensor.next_due_at > now else "due"
 
 
 def _turns(agent: Agent) -> list[tuple[Turn, str, str]]:
-    """The newest of all its loops, with how each ended in words."""
+    """The latest turns of all its loops, with how each ended."""
     rows = Turn.objects.filter(session__agent=agent).select_related("session").order_by("-id")[:SHOWN_TURNS]
-    return [(turn, _ended(turn), TURN_LOOKS.get(turn.state, "good")) for turn in rows]
+    return [(turn, _ended(turn), TURN_COLORS.get(turn.state, "good")) for turn in rows]
 
 
 def _ended(turn: Turn) -> str:
@@ -366,11 +341,12 @@ def _ended(turn: Turn) -> str:
 
 
 def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: datetime) -> list[Limit]:
-    """The guardrails of the loop, in the order in which they are likely to step in."""
-    limits, pace = pace_of(definition), Pace.from_json(loop.metadata.get(PACE))
+    """The guardrails of the loop, the most likely to act first."""
+    limits = pace_of(definition)
+    pace = Pace.from_json(loop.metadata.get(PACE))
     acted = sum(datetime.fromisoformat(at) > now - RATE_WINDOW for at in pace.actions)
     used = (
-        ("Turns without a sleep", pace.consecutive, limits.max_consecutive_turns),
+        ("Turns without sleep", pace.consecutive, limits.max_consecutive_turns),
         ("Tokens in this hour", tokens_counted(loop, agent, pace, now=now)[1], limits.token_budget_per_hour or None),
         ("Actions in the last minute", acted, limits.max_actions_per_minute),
     )
@@ -383,99 +359,132 @@ def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: 
     idle = pace.idle_ms // 1_000
     if limits.idle_timeout:
         bar = Bar.of(Decimal(idle), Decimal(limits.idle_timeout))
-        found.append(Limit("Awake without acting", f"{idle} of {counted(limits.idle_timeout, 'second')}", bar))
+        found.append(Limit("Idle time", f"{idle} of {counted(limits.idle_timeout, 'second')}", bar))
     if hours := limits.active_hours:
         found.append(Limit("Active hours", f"{hours.start} to {hours.end}, {definition.zone}"))
     return found
 
 
-def _halt_sessions(asked: Asked) -> Told:
-    pks = [agent.pk for agent in asked.rows]
-    return halted(agents_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now))
+# --- The page ---
 
 
-def _delete(asked: Asked) -> Told:
-    return each(asked, lambda row: agent_delete(agent=row, by=asked.by, now=asked.now), "deleted")
+def _halt_runs(action: ActionRequest) -> ActionResult:
+    pks = [agent.pk for agent in action.rows]
+    return halt_result(agents_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
 
 
-class AgentForm(EditForm):
-    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+class AgentForm(OwnerForm):
+    field_order = ["owner"]
 
     class Meta:
         model = Agent
         fields = ["name", "mode", "allow_high_risk", "enabled", "max_cost_per_day_usd"]
         labels = {"max_cost_per_day_usd": "Cap per day (USD)", "allow_high_risk": "Allow high risk"}
-
-    field_order = ["owner"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            del self.fields["owner"]
+        help_texts = {
+            "mode": "Calls that need approval. auto: none; semi: RESTRICTED and above; manual: CONTROLLED and above.",
+            "allow_high_risk": "In mode auto, high-risk calls run without approval. Only superusers can set it.",
+            "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
+        }
 
 
 @admin.register(Agent)
-class AgentAdmin(DefinitionPages):
-    list_display = ["name", "owner", "going", "mode", "enabled", "day_cap", "version"]
+class AgentAdmin(AgentDefinitionAdmin):
+    list_display = ["name", "owner", "loop", "mode", "enabled", "day_cap", "version"]
     list_filter = ["mode", "enabled"]
     list_select_related = ["owner"]
     search_fields = ["name"]
-    empty = (
-        "There are no agents. An agent says what asks a person first, and what its runs may spend in a day. Add one, "
-        "or import its YAML."
+    empty_text = (
+        "No agents yet. An agent sets which calls need approval and what its runs may cost per day. Add one, or import "
+        "YAML."
     )
-    form_class = AgentForm
-    edit_template = "admin/agent.html"
-    acts = (
-        *LEVERS,
-        Act("halt", "Halt its sessions", CHANGE, _halt_sessions, ReasonForm, grave=True,
-            explained="Every session of this agent that is under way is halted. The agent itself stays as it is."),
-        Act("delete", "Delete", "agents.delete_agent", _delete, grave=True, many=False,
-            explained="Only an agent that has never run and has no triggers can be deleted; switch off any other."),
-    )  # fmt: skip
+    form = AgentForm
+    change_form_template = "admin/agent.html"
+    row_actions = (
+        RowAction(
+            "start",
+            "Start",
+            CHANGE,
+            _run_each(agent_start, "started"),
+            available=can_start,
+            description="Starts its loop with its sensors, and its heartbeat, as its definition says. Its caps and "
+            "guardrails apply.",
+        ),
+        RowAction(
+            "stop",
+            "Stop",
+            CHANGE,
+            each_row(agent_stop, "agent", "stopped"),
+            available=can_stop,
+            description="Ends its loop, sensors and heartbeat until somebody starts it again. Runs of triggers and "
+            "chats continue.",
+        ),
+        RowAction(
+            "restart",
+            "Restart",
+            CHANGE,
+            _run_each(agent_restart, "restarted"),
+            available=agent_is_going,
+            description="Stops and starts it, with an empty hot state, a full cap and its current definition.",
+        ),
+        RowAction(
+            "halt",
+            "Halt runs",
+            CHANGE,
+            _halt_runs,
+            ReasonForm,
+            danger=True,
+            description="Halts every current run of this agent. The agent itself does not change.",
+        ),
+        delete_action(
+            "agents.delete_agent",
+            each_row(agent_delete, "agent", "deleted"),
+            "Only an agent without runs and triggers can be deleted; disable any other.",
+            bulk=False,
+        ),
+    )
 
-    def prepare(self, rows: list[Any]) -> None:
+    def prepare_rows(self, rows: list[Any]) -> None:
         known = under_way_of(row.pk for row in rows)
         for row in rows:
-            row.going = known.get(row.pk)
+            row.under_way = known.get(row.pk)
 
-    @column("by itself", labels=GOING_LABELS)
-    def going(self, agent: Any) -> tuple[str, str]:
-        if agent.going is None:
-            return "", "not running" if paces_itself(agent) else "no"
-        return going_words(agent.going)
+    @display(description="loop", label=LOOP_LABELS)
+    def loop(self, agent: Any) -> tuple[str, str]:
+        if agent.under_way is None:
+            return "", "not running" if has_own_pace(agent) else "none"
+        return loop_text(agent.under_way)
 
-    @column("cap per day")
+    @display(description="cap per day")
     def day_cap(self, agent: Agent) -> str:
-        return usd(agent.max_cost_per_day_usd, empty="none of its own")
+        return usd(agent.max_cost_per_day_usd, empty="none")
 
-    @column("definition")
+    @display(description="definition")
     def version(self, agent: Agent) -> str:
         return f"version {agent.definition_version}" if agent.definition_version else "none"
 
-    def make_form(self, request: HttpRequest, row: Any) -> Any:
-        form = super().make_form(request, row)
-        form.fields["allow_high_risk"].disabled = not person(request).is_superuser
+    def build_form(self, request: HttpRequest, row: Any) -> Any:
+        form = super().build_form(request, row)
+        form.fields["allow_high_risk"].disabled = not current_user(request).is_superuser
         return form
 
-    def save_new(self, request: HttpRequest, form: Any) -> Agent:
-        return agent_create(by=person(request), now=clock(), **form.cleaned_data)
+    def create(self, request: HttpRequest, form: Any) -> Agent:
+        return agent_create(by=current_user(request), now=clock(), **form.cleaned_data)
 
-    def save_changes(self, request: HttpRequest, row: Agent, form: Any) -> Agent:
-        return agent_edit(agent=row, by=person(request), now=clock(), **form.changes())
+    def update(self, request: HttpRequest, row: Agent, form: Any) -> Agent:
+        return agent_edit(agent=row, by=current_user(request), now=clock(), **form.changes())
 
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         if row is None:
             return {}
         sessions = list(row.sessions.select_related("owner", "trigger").order_by("-id")[:10])
         known = purposes(sessions)
-        by = person(request)
+        by = current_user(request)
         meter = meter_today("agent", row.pk, cap=row.max_cost_per_day_usd, name=row.name, now=clock())
         return {
             "sessions": [(session, known[session.pk]) for session in sessions],
             "may_chat": row.enabled and row.owner_id == by.pk and by.has_perm("agents.add_agentsession"),
             "meter": meter,
             "bar": meter_bar(meter),
-            **(about := self.about_definition(row)),
+            **(about := self.definition_context(row)),
             **autonomy_context(request, row, about.get("definition"), clock()),
         }

@@ -1,5 +1,7 @@
-"""The box for requests in words. Common ones are answered at once, without a model; the rest is a session, or a draft
-that somebody confirms here. What only looks is for everybody who may see runs; all else for those who may start them.
+"""The ask box and chats.
+
+Common requests are answered at once, without a model; others start a run, or make a draft that the user confirms here.
+Read-only requests are for everybody who may view runs, all others for those who may start them. Chats are private.
 """
 
 from collections.abc import Mapping
@@ -10,9 +12,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import QuerySet
@@ -23,12 +24,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 
-from agents.admin.actions import REFUSALS, DressedForm, reason, usd_field
-from agents.admin.base import person
-from agents.admin.display import SHORT_ID, STATUS_LOOKS, cut, moment, told, usd, visible, words
-from agents.admin.pages import OwnedChoices
+from agents.admin.base import current_user, require_permission, site_page
+from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, usd, visible, words
+from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.questions import AnswerForm
-from agents.admin.sessions import CHANGE, standing_words
+from agents.admin.sessions import CHANGE, status_text
 from agents.ask.answers import Answer, Kind
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, say
@@ -53,7 +53,7 @@ from agents.sessions.standing import PERMISSION as DECIDE
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 from agents.triggers.triggers import trigger_edit
 
-# Answers of the decision layer as a page shows them: a table where rows were found, links to what is named.
+# --- Answers: a table of the rows found, links to the rows named ---
 
 
 KINDS: Final[dict[str, type[models.Model]]] = {
@@ -68,7 +68,7 @@ KINDS: Final[dict[str, type[models.Model]]] = {
     "document": Document,
     "question": Question,
 }
-UNSHOWN: Final = frozenset({"id", "arguments", "digest", "repeat"})
+HIDDEN: Final = frozenset({"id", "arguments", "digest", "repeat"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Link:
 
 
 def table_of(answer: Answer, by: User) -> Table | None:
-    """The rows that the answer holds, if it holds any; each with a way to its page for those who may look at it."""
+    """The rows of the answer, if it has any, each with a link for users who may view it."""
     for name, found in answer.data.items():
         if isinstance(found, list) and found and all(isinstance(row, Mapping) for row in found):
             return _table(name.removesuffix("s"), found, by)
@@ -99,7 +99,7 @@ def table_of(answer: Answer, by: User) -> Table | None:
 
 
 def links_of(answer: Answer, by: User) -> list[Link]:
-    """The single things that the answer names."""
+    """Links to the single rows that the answer names."""
     links = []
     for kind in KINDS:
         named = answer.data.get(kind)
@@ -110,7 +110,7 @@ def links_of(answer: Answer, by: User) -> list[Link]:
 
 
 def _table(kind: str, found: list[Any], by: User) -> Table:
-    names = [name for name in found[0] if name not in UNSHOWN]
+    names = [name for name in found[0] if name not in HIDDEN]
     links: dict[str, str] = {}
     for one in {row.get("kind", kind) for row in found} & KINDS.keys() or {kind} & KINDS.keys():
         links |= _addresses(one, [str(row["id"]) for row in found if "id" in row], by)
@@ -136,7 +136,7 @@ def _addresses(kind: str, public_ids: list[str], by: User) -> dict[str, str]:
 
 
 def _cell(name: str, value: Any) -> str:
-    """A cell. Amounts and times have the form that every page gives them."""
+    """A cell, with amounts and times as on every page."""
     if value is None or value == "":
         return "—"
     if isinstance(value, bool):
@@ -151,32 +151,30 @@ def _cell(name: str, value: Any) -> str:
     return words(value) if name in {"status", "terminal_reason"} else visible(str(value))
 
 
+# --- The ask box ---
+
+
 VIEW: Final = "agents.view_agentsession"
 DRAFTED: Final[tuple[type[Trigger] | type[Agent], ...]] = (Trigger, Agent)
 
 
-class AskForm(DressedForm):
+class AskForm(StyledForm):
     text = forms.CharField(
-        label="Ask for something",
+        label="Ask",
         max_length=MAX_CHARS,
-        widget=forms.TextInput(attrs={"placeholder": "Which sessions are running?", "autocomplete": "off"}),
-        help_text="In your own words. “help” lists what is answered at once; anything else goes to a model.",
+        widget=forms.TextInput(attrs={"placeholder": "Which runs are active?", "autocomplete": "off"}),
+        help_text="In your own words. “help” lists the requests that are answered at once; others go to a model.",
     )
 
 
 def may_ask(request: HttpRequest) -> bool:
-    return person(request).has_perm(VIEW)
+    return current_user(request).has_perm(VIEW)
 
 
 @never_cache
 def ask_page(request: HttpRequest) -> HttpResponse:
-    """The box; and, when something was asked, what came of it.
-
-    What was done is told on another page: to load that one again does nothing twice.
-    """
-    by = person(request)
-    if not may_ask(request):
-        raise PermissionDenied
+    """The ask box and the answer. A change redirects, so that reloading the page repeats nothing."""
+    by = require_permission(request, VIEW)
     form = AskForm(request.POST or None)
     if request.method != "POST":
         return _ask_page(request, form, **_draft_to_confirm(request))
@@ -184,12 +182,12 @@ def ask_page(request: HttpRequest) -> HttpResponse:
         return _ask_page(request, form, status=422)
     text = form.cleaned_data["text"]
     if scope_of(text, by) == "write" and not by.has_perm(START):
-        form.add_error("text", "You may look, but not start or change anything: that is for operators.")
+        form.add_error("text", "You can view runs, but only operators can start or change something.")
         return _ask_page(request, form, status=403)
     try:
         answer = ask(text=text, by=by, now=clock())
     except REFUSALS as error:
-        form.add_error("text", reason(error))
+        form.add_error("text", error_text(error))
         return _ask_page(request, form, status=getattr(error, "http_status", 422))
     if answer.changed or answer.kind != Kind.ANSWER:
         return HttpResponseRedirect(_done(request, answer))
@@ -197,7 +195,7 @@ def ask_page(request: HttpRequest) -> HttpResponse:
 
 
 def _answer_context(answer: Answer, request: HttpRequest) -> dict[str, Any]:
-    by = person(request)
+    by = current_user(request)
     table = table_of(answer, by)
     head, _, rest = answer.text.partition("\n")
     return {
@@ -210,26 +208,26 @@ def _answer_context(answer: Answer, request: HttpRequest) -> dict[str, Any]:
 
 
 def _done(request: HttpRequest, answer: Answer) -> str:
-    """Says what was done, and the address where to go on: the chat, the draft, or the box and a link to the session."""
+    """Queue a message about what was done; return the address of the chat, the draft or the ask box."""
     session = answer.session
     if session is not None and session.mode == Mode.CHAT:
         return reverse("admin:chat", args=[session.params["chat"]])
-    shown = [(link.address, link.kind) for link in links_of(answer, person(request))]
-    links = format_html_join(" ", '<a class="lq-link" href="{}">Open the {}</a>', shown)
-    messages.success(request, format_html("{} {}", visible(told(answer.text)), links))
+    named = [(link.address, link.kind) for link in links_of(answer, current_user(request))]
+    links = format_html_join(" ", '<a class="lq-link" href="{}">Open {}</a>', named)
+    messages.success(request, format_html("{} {}", visible(plain_sentence(answer.text)), links))
     draft = _draft(answer) if answer.kind == Kind.DRAFT else None
     return f"{reverse('admin:ask')}{f'?{urlencode(draft)}' if draft else ''}"
 
 
 def _draft(answer: Answer) -> dict[str, Any] | None:
-    """What is confirmed by one press."""
+    """The draft of the answer, as the parameters of its confirm button."""
     kinds = [str(model._meta.model_name) for model in DRAFTED]
     return next(({"kind": kind, "id": answer.data[kind]} for kind in kinds if kind in answer.data), None)
 
 
 def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
-    """The draft that the address names, while it is switched off."""
-    if "kind" not in request.GET or not person(request).has_perm(START):
+    """The draft that the address names, while it is disabled."""
+    if "kind" not in request.GET or not current_user(request).has_perm(START):
         return {}
     row, address = _drafted(request, request.GET)
     named = {"kind": row._meta.model_name, "id": row.public_id, "name": row.name, "address": address}
@@ -238,12 +236,10 @@ def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
 
 @never_cache
 def confirm(request: HttpRequest) -> HttpResponse:
-    """Switches a draft on. Whether the person may is judged by the service, as on the draft's own page."""
+    """Enable a draft. Its subject checks the permission, as on the draft's own page."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    by = person(request)
-    if not by.has_perm(START):
-        raise PermissionDenied
+    by = require_permission(request, START)
     draft, address = _drafted(request, request.POST)
     try:
         if isinstance(draft, Trigger):
@@ -251,23 +247,23 @@ def confirm(request: HttpRequest) -> HttpResponse:
         else:
             agent_edit(agent=draft, by=by, now=clock(), enabled=True)
     except REFUSALS as error:
-        messages.error(request, reason(error))
+        messages.error(request, error_text(error))
     else:
-        messages.success(request, f"{draft} is switched on.")
+        messages.success(request, f"{draft} enabled.")
     return HttpResponseRedirect(address)
 
 
-def _drafted(request: HttpRequest, said: QueryDict) -> tuple[Trigger | Agent, str]:
-    """The person's own row that the form or the address names, and its page."""
+def _drafted(request: HttpRequest, params: QueryDict) -> tuple[Trigger | Agent, str]:
+    """The user's own row that the form or the address names, and its page."""
     for model in DRAFTED:
         name = model._meta.model_name
-        if said.get("kind") != name:
+        if params.get("kind") != name:
             continue
         try:
-            public_id = UUID(said.get("id", ""))
+            public_id = UUID(params.get("id", ""))
         except ValueError:
             break
-        own: QuerySet[Any] = QuerySet(model).filter(owner=person(request), public_id=public_id)
+        own: QuerySet[Any] = QuerySet(model).filter(owner=current_user(request), public_id=public_id)
         row = own.filter(deleted_at__isnull=True).first() if model is Trigger else own.first()
         if row is not None:
             return row, reverse(f"admin:agents_{name}_change", args=[row.pk])
@@ -275,33 +271,33 @@ def _drafted(request: HttpRequest, said: QueryDict) -> tuple[Trigger | Agent, st
     raise Http404("There is no such draft.")
 
 
-def _ask_page(request: HttpRequest, form: AskForm, *, status: int = 200, **context: Any) -> TemplateResponse:
-    request.current_app = admin.site.name
-    shown = {**admin.site.each_context(request), "title": "Ask", "form": form, **context}
-    return TemplateResponse(request, "admin/ask.html", shown, status=status)
+def _ask_page(request: HttpRequest, form: AskForm, **context: Any) -> TemplateResponse:
+    return site_page(request, "admin/ask.html", "Ask", form=form, **context)
 
 
-# Conversations with agents: a person's own, and nobody else's. Each message is a session with a cap and a receipt.
+# --- Chats: the user's own. Each message is a run with a cap and a receipt ---
+
 
 SAY: Final = "agents.add_agentsession"
 ON_A_PAGE = 30
 REFRESH_SECONDS = 4
 
 
-class MessageForm(DressedForm):
-    message = forms.CharField(
-        max_length=MAX_CHARS, widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Say something"})
-    )
+class MessageForm(StyledForm):
+    message = forms.CharField(max_length=MAX_CHARS, widget=forms.Textarea(attrs={"rows": 3, "placeholder": "Message"}))
 
 
 class FirstMessageForm(OwnedChoices, MessageForm):
-    """The first message says to whom one speaks. The choices are the person's own agents."""
+    """The first message also chooses one of the user's own agents."""
 
     agent = forms.ModelChoiceField(
-        Agent.objects.none(), required=False, empty_label="an assistant without a name", help_text="Who is to answer."
+        Agent.objects.none(),
+        required=False,
+        empty_label="Assistant without an agent",
+        help_text="The agent that answers.",
     )
     max_cost_usd = usd_field(
-        label="Cap (USD)", required=False, help_text="What the answer may cost. Empty: the installation's default."
+        label="Cap (USD)", required=False, help_text="Maximum cost of the answer. Empty: the installation's default."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -312,14 +308,14 @@ class FirstMessageForm(OwnedChoices, MessageForm):
 
 @never_cache
 def chats_page(request: HttpRequest) -> HttpResponse:
-    """The list, newest first, and the beginning of another."""
-    by = _demand(request, VIEW)
+    """The list of chats, newest first, and the form of a new one."""
+    by = require_permission(request, VIEW)
     form = FirstMessageForm(request.POST or None, initial=request.GET.dict(), owner=by)
     if request.method == "POST" and (answered := _say(request, form)):
         return answered
     numbered = Paginator(chats_of(by.pk), ON_A_PAGE).get_page(request.GET.get("p"))
     rows = [
-        {"chat": chat, "standing": standing_words(chat.last), "look": STATUS_LOOKS.get(chat.last.status, "")}
+        {"chat": chat, "status": status_text(chat.last), "color": STATUS_COLORS.get(chat.last.status, "")}
         for chat in conversations(numbered)
     ]
     return _chat_page(
@@ -329,23 +325,23 @@ def chats_page(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 def chat_page(request: HttpRequest, chat: UUID) -> HttpResponse:
-    """One conversation, and the next message in it."""
-    by = _demand(request, VIEW)
-    said, left_out = exchanges(by.pk, chat)
-    if not said:
+    """One chat and the form of its next message."""
+    by = require_permission(request, VIEW)
+    messages_, left_out = exchanges(by.pk, chat)
+    if not messages_:
         raise Http404(f"There is no chat {chat}.")
-    last = said[-1]
+    last = messages_[-1]
     form = MessageForm(request.POST or None)
     if request.method == "POST" and (answered := _say(request, form, chat=chat)):
         return answered
     return _chat_page(
         request,
         "admin/chat.html",
-        visible(cut(said[0].message, 80)),
-        said=[_exchange_context(exchange) for exchange in said],
+        visible(cut(messages_[0].message, 80)),
+        exchanges=[_exchange_context(exchange) for exchange in messages_],
         left_out=left_out,
         agent=last.session.agent,
-        every=REFRESH_SECONDS if any(exchange.is_open for exchange in said) else None,
+        every=REFRESH_SECONDS if any(exchange.is_open for exchange in messages_) else None,
         form=form,
         answer_form=AnswerForm(),
         may_say=by.has_perm(SAY),
@@ -360,8 +356,8 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
     return {
         "exchange": exchange,
         "session": exchange.session,
-        "standing": standing_words(exchange.session),
-        "look": STATUS_LOOKS.get(exchange.session.status, ""),
+        "status": status_text(exchange.session),
+        "color": STATUS_COLORS.get(exchange.session.status, ""),
         "text": text,
         "shown": without_calls(text),
         "answer": without_calls(exchange.answer).strip() or exchange.answer,
@@ -371,28 +367,18 @@ def _exchange_context(exchange: Exchange) -> dict[str, Any]:
 
 
 def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -> HttpResponse | None:
-    """Sends the message; None when it was refused, and the form says why."""
-    by = _demand(request, SAY)
+    """Send the message. None if it was refused: the form has the error."""
+    by = require_permission(request, SAY)
     if not form.is_valid():
         return None
     given = {name: form.cleaned_data[name] for name in ("agent", "max_cost_usd") if name in form.cleaned_data}
     try:
         session = say(text=form.cleaned_data["message"], by=by, now=clock(), chat=chat, **given)
     except REFUSALS as error:
-        form.add_error(None, reason(error))
+        form.add_error(None, error_text(error))
         return None
     return HttpResponseRedirect(f"{reverse('admin:chat', args=[session.params['chat']])}#say")
 
 
-def _demand(request: HttpRequest, permission: str) -> Any:
-    by = person(request)
-    if not by.has_perm(permission):
-        raise PermissionDenied
-    return by
-
-
 def _chat_page(request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
-    request.current_app = admin.site.name
-    status = 422 if context["form"].is_bound else 200
-    shown = {**admin.site.each_context(request), "title": title, **context}
-    return TemplateResponse(request, template, shown, status=status)
+    return site_page(request, template, title, status=422 if context["form"].is_bound else 200, **context)

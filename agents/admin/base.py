@@ -1,123 +1,132 @@
-"""What the pages of the control room share: who asks, how a page is put together, and rows that nobody edits."""
+"""Base classes of the admin pages: a list and a page per row (DetailAdmin), or a form per row (FormAdmin).
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
+Rows are written by the functions of their subject, so Django's own ways to write them are closed. A page never saves a
+row itself and opens no transaction: a subject may write files before it writes rows.
+"""
 
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from django.contrib import messages
+from django.contrib.admin import site
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature, TimestampSigner
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db import models
+from django.forms import BaseForm
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
-from unfold.decorators import action, display
-from unfold.views import ChangeList
+from django.utils.text import capfirst
+from django.views.decorators.cache import never_cache
+from unfold.decorators import display
 
-from agents.admin.display import cut, short_id, visible
+from agents.admin.actions import MAX_ROWS, ActionRequest, ActionResult, RowAction
+from agents.admin.display import cut, moment, pretty, short_id, usd, visible, words
+from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_text
 from agents.conf import clock
+from agents.models import AgentSession
+from agents.models.fields import MicroUSDField
 from agents.people.access import belonging, row_view, rows_list
-from audit.admin import BoundedPaginator, ListedAdmin
+from audit.admin import BoundedList, ReadOnlyAdmin
 
-# Looks at rows: each by somebody other than the owner is on record, once; a page that refreshes itself is one look.
-
-
-LASTS: Final = timedelta(minutes=30)
+CRUMB_CHARS: Final = 80
+LONG_CHARS: Final = 120
+ID_DIGITS: Final = 19  # every id has fewer
+VIEW_LASTS: Final = timedelta(minutes=30)
 SIGNER: Final = TimestampSigner(salt="lqops.look")
 
 
-def look(request: HttpRequest, by: User, *rows: Any) -> None:
-    """Called wherever a page, or a download, shows what rows hold; several parts of one run are one look."""
-    fresh = [row for row in rows if row is not None and not _is_same(request, row, by)]
-    for row in {_name(belonging(row)[0] or row): row for row in fresh}.values():
-        row_view(row=row, by=by, now=clock())
-
-
-def look_token(by: User, *rows: Any) -> str:
-    """Shows that this person's look at these rows is on record."""
-    return SIGNER.sign(" ".join([f"by:{by.pk}", *map(_name, rows)]))
-
-
-def _is_same(request: HttpRequest, row: Any, by: User) -> bool:
-    try:
-        known = SIGNER.unsign(request.GET.get("look", ""), max_age=LASTS).split()
-    except BadSignature:
-        return False
-    return known[0] == f"by:{by.pk}" and _name(row) in known
-
-
-def _name(row: Any) -> str:
-    return f"{row._meta.label_lower}:{row.pk}"
-
-
-CRUMB_CHARS = 80
-ID_DIGITS = 19  # every id has fewer
-Shown = TypeVar("Shown", bound=Callable[..., Any])
-
-
-class Named(Protocol):
-    """Gives a method what the list needs to know of it, and gives the method back."""
-
-    def __call__(self, method: Shown, /) -> Shown: ...
-
-
-def column(title: str, *, labels: Mapping[str, str] | bool | None = None, boolean: bool | None = None) -> Named:
-    """A column of a list: what its heading says, and which of its words are coloured how."""
-
-    def named(method: Shown) -> Shown:
-        return cast("Shown", display(description=title, label=labels, boolean=boolean)(method))
-
-    return named
-
-
-def list_button(title: str, *, address: str, permission: str) -> Named:
-    """A button above a list that leads to a page of its own."""
-
-    def named(method: Shown) -> Shown:
-        return cast("Shown", action(description=title, url_path=address, permissions=[permission])(method))
-
-    return named
-
-
-def person(request: HttpRequest) -> User:
-    """Who asks. Every page is behind the sign-in of staff, so there is somebody."""
+def current_user(request: HttpRequest) -> User:
+    """The signed-in staff user."""
     if not isinstance(request.user, User):
         raise PermissionDenied
     return request.user
 
 
-class RoomList(ChangeList):  # type: ignore[misc]
+def require_permission(request: HttpRequest, permission: str) -> User:
+    user = current_user(request)
+    if not user.has_perm(permission):
+        raise PermissionDenied
+    return user
+
+
+def site_page(
+    request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
+) -> TemplateResponse:
+    """A page of the admin site that belongs to no model."""
+    request.current_app = site.name
+    return TemplateResponse(request, template, {**site.each_context(request), "title": title, **context}, status=status)
+
+
+# --- Recording views: each view of another user's row is in the audit log once; a page that refreshes is one view ---
+
+
+def record_view(request: HttpRequest, by: User, *rows: Any) -> None:
+    """Record that a page or a download shows the content of rows; several parts of one run are one view."""
+    fresh = [row for row in rows if row is not None and not _is_recorded(request, row, by)]
+    for row in {_row_key(belonging(row)[0] or row): row for row in fresh}.values():
+        row_view(row=row, by=by, now=clock())
+
+
+def view_token(by: User, *rows: Any) -> str:
+    """Proof, for the next refresh of a page, that this user's view of these rows is recorded."""
+    return SIGNER.sign(" ".join([f"by:{by.pk}", *map(_row_key, rows)]))
+
+
+def _is_recorded(request: HttpRequest, row: Any, by: User) -> bool:
+    try:
+        known = SIGNER.unsign(request.GET.get("look", ""), max_age=VIEW_LASTS).split()
+    except BadSignature:
+        return False
+    return known[0] == f"by:{by.pk}" and _row_key(row) in known
+
+
+def _row_key(row: Any) -> str:
+    return f"{row._meta.label_lower}:{row.pk}"
+
+
+# --- Lists and pages of rows ---
+
+
+class RowList(BoundedList):
     """One page of a list. What its rows need is looked up for all of them at once."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        if not self.query and not self.has_active_filters:
-            self.full_result_count = self.result_count
         rows = list(self.result_list)
-        self.model_admin.prepare(rows)
-        if self.model_admin.quotes:
-            rows_list(rows, by=person(request), now=clock())
+        self.model_admin.prepare_rows(rows)
+        if self.model_admin.list_shows_content:
+            rows_list(rows, by=current_user(request), now=clock())
 
 
-class RoomAdmin(ListedAdmin):
-    """Base of every page: rows are written by services, so Django's own ways to write them are closed.
+class DetailAdmin(ReadOnlyAdmin):
+    """A list of rows, a read-only page for each, and row actions.
 
-    A page that takes changes opens a way of its own: acts (agents/admin/actions.py) and forms (agents/admin/pages.py).
+    The page shows the columns of the row; `exclude` leaves some out. A page of its own names a `change_form_template`
+    and returns what it shows from `extra_context`, a `title` included.
     """
 
-    show_full_result_count = False
-    paginator = BoundedPaginator
-    list_per_page = 50
-    list_filter_sheet = True
-    actions = None
-    quotes: ClassVar[bool] = False  # the list tells what its rows hold, so that to have it is a look at them
+    exclude: ClassVar[Sequence[str] | None] = ("id",)
+    change_form_template: ClassVar[str | None] = "admin/detail.html"
+    sortable_by: ClassVar[Sequence[str] | None] = ()
+    ordering: ClassVar[Sequence[str]] = ("-id",)
+    row_actions: ClassVar[tuple[RowAction, ...]] = ()
+    list_shows_content: ClassVar[bool] = False  # opening the list is then a view of its rows
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RoomList]:
-        return RoomList
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
+        return RowList
 
-    @column("session")
+    def prepare_rows(self, rows: list[Any]) -> None:
+        """Put on the rows of a page what its columns need beyond them, by a fixed number of statements."""
+
+    @display(description="run")
     def of_session(self, row: Any) -> str:
-        """The session of a row, short enough for a list; the whole id shows under the pointer."""
+        """The run of a row by its short id; the whole id is the tooltip."""
         if row.session is None:
             return "—"
         link = reverse("admin:agents_agentsession_change", args=[row.session_id])
@@ -128,46 +137,296 @@ class RoomAdmin(ListedAdmin):
             short_id(row.session),
         )
 
-    def prepare(self, rows: list[Any]) -> None:
-        """Puts on the rows of a page what its columns need beyond them, by a fixed number of statements."""
+    def has_model_permission(self, request: HttpRequest, verb: str) -> bool:
+        return current_user(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def holds(self, request: HttpRequest, verb: str) -> bool:
-        """Whether the person has the permission for the verb on this page's model."""
-        return person(request).has_perm(f"{self.opts.app_label}.{verb}_{self.opts.model_name}")
-
-    def found(self, request: HttpRequest, object_id: str) -> Any:
-        """The row that the address names, if there is one and the person may see it."""
-        row = self.get_object(request, object_id)
+    def get_row(self, request: HttpRequest, object_id: object) -> Any:
+        """The row that the address names, if there is one and the user may view it."""
+        row = self.get_object(request, str(object_id))
         if row is None:
             raise Http404(f"There is no {self.opts.verbose_name} {object_id}.")
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         return row
 
+    def row_link(self, object_id: object) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[object_id])
+
+    def list_link(self) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What the page of a row shows besides its columns."""
+        return {}
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if request.method != "GET":
+            raise PermissionDenied
+        return self.detail_page(request, self.get_row(request, object_id))
+
+    def detail_page(self, request: HttpRequest, row: Any, **context: Any) -> TemplateResponse:
+        context = {**self.extra_context(request, row), **context}
+        return self.render_page(
+            request,
+            str(self.change_form_template),
+            context.pop("title", str(row)),
+            original=row,
+            facts=partial(self._facts, row, current_user(request)),
+            buttons=self.buttons(request, row),
+            **context,
+        )
+
+    def _facts(self, row: models.Model, by: User) -> list[dict[str, Any]]:
+        return [_fact(row, field, by) for field in row._meta.concrete_fields if field.name not in (self.exclude or ())]
+
+    def render_page(
+        self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
+    ) -> TemplateResponse:
+        """A page of this model. The view of the rows that it shows is recorded: `original`, and all in `shown_rows`."""
+        record_view(request, current_user(request), context.get("original"), *context.pop("shown_rows", ()))
+        if context.get("original") is not None:
+            context["original"].crumb = visible(cut(title, CRUMB_CHARS))
+        return site_page(request, template, title, status=status, opts=self.opts, **context)
+
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Django's list of what was done with a row; it is headed by what the row says."""
-        look(request, person(request), self.found(request, object_id))
+        """Django's history of a row; its heading shows the row."""
+        record_view(request, current_user(request), self.get_row(request, object_id))
         response: HttpResponse = super().history_view(request, object_id, extra_context)
         return response
 
-    def page(
-        self, request: HttpRequest, template: str, title: str, *, status: int = 200, **context: Any
-    ) -> TemplateResponse:
-        """A page of this model's rows. Those that it shows are looked at: `original`, and all in `shown_rows`."""
-        request.current_app = self.admin_site.name
-        look(request, person(request), context.get("original"), *context.pop("shown_rows", ()))
-        if context.get("original") is not None:
-            context["original"].crumb = visible(cut(title, CRUMB_CHARS))
-        shown = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
-        return TemplateResponse(request, template, shown, status=status)
+    # --- Row actions ---
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_act"
+        view = self.admin_site.admin_view(never_cache(self.action_view))
+        return [path("<path:object_id>/act/<slug:name>/", view, name=name), *super().get_urls()]
+
+    def may_run(self, request: HttpRequest, action: RowAction) -> bool:
+        return current_user(request).has_perm(action.permission)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """The bulk actions, in the form in which Django's list expects them."""
+        return {
+            action.name: (_bulk_view(action), action.name, action.title)
+            for action in self.row_actions
+            if action.bulk and self.may_run(request, action)
+        }
+
+    def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
+        """The actions that the user may do to this row, for its page."""
+        return [
+            {
+                "title": action.title,
+                "danger": action.danger,
+                "link": self.action_link(row, action.name),
+                "name": action.name,
+            }
+            for action in self.row_actions
+            if self.may_run(request, action) and action.available(row)
+        ]
+
+    def action_link(self, row: Any, name: str) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_act", args=[row.pk, name])
+
+    def action_view(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        action = next((action for action in self.row_actions if action.name == name), None)
+        if action is None:
+            raise Http404
+        if not self.may_run(request, action):
+            raise PermissionDenied
+        return self.run_action(request, action, [self.get_row(request, object_id)], back=self.row_link(object_id))
+
+    def run_action(
+        self, request: HttpRequest, action: RowAction, rows: Sequence[Any], *, back: str, from_list: bool = False
+    ) -> HttpResponse:
+        """Show the confirm page; after its POST, run the action."""
+        if conflict := action.conflict(rows):
+            messages.error(request, conflict)
+            return HttpResponseRedirect(back)
+        by = current_user(request)
+        confirmed = request.method == "POST" and "confirmed" in request.POST
+        form = action.form(request.POST if confirmed else None, by=by, rows=rows)
+        if confirmed and form.is_valid():
+            try:
+                result = action.run(ActionRequest(by, rows, form.cleaned_data, clock(), request))
+            except REFUSALS as error:
+                form.add_error(None, error_text(error))
+            else:
+                return result if isinstance(result, HttpResponse) else self._redirect(request, result, back)
+        listed = [(row, action.label(row), action.content(row)) for row in rows]
+        return self.render_page(
+            request,
+            action.template,
+            action.title,
+            action=action,
+            rows=rows,
+            listed=listed,
+            shown_rows=[row for row, _, content in listed if content or action.shows_content],
+            form=form,
+            back=back,
+            from_list=from_list,
+            selected=ACTION_CHECKBOX_NAME,
+        )
+
+    def _redirect(self, request: HttpRequest, result: ActionResult, back: str) -> HttpResponse:
+        messages.success(request, result.message)
+        for error in result.errors:
+            messages.error(request, error)
+        return HttpResponseRedirect(back)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Django's address for deleting leads to the row action of that name, where there is one."""
+        if any(action.name == "delete" for action in self.row_actions):
+            return self.action_view(request, object_id, "delete")
+        response: HttpResponse = super().delete_view(request, object_id, extra_context)
+        return response
+
+
+def _bulk_view(action: RowAction) -> Callable[[DetailAdmin, HttpRequest, models.QuerySet[Any]], HttpResponse | None]:
+    def run(page: DetailAdmin, request: HttpRequest, queryset: models.QuerySet[Any]) -> HttpResponse | None:
+        rows = list(queryset[: MAX_ROWS + 1])
+        if len(rows) > MAX_ROWS:
+            messages.error(request, f"Select at most {MAX_ROWS} rows.")
+            return None
+        return page.run_action(request, action, rows, back=request.get_full_path(), from_list=True)
+
+    return run
+
+
+def _fact(row: models.Model, field: Any, by: User) -> dict[str, Any]:
+    """One column for reading: its name, its value as text, and a link for those who may follow it."""
+    value = getattr(row, field.name)
+    label = capfirst(field.verbose_name)
+    if isinstance(value, AgentSession):
+        return {"label": "Run", "text": value.chain, "link": _link(value, by)}
+    if isinstance(value, models.Model):
+        return {"label": label, "text": visible(str(value)), "link": _link(value, by)}
+    text = _text(field, value)
+    return {"label": label, "text": text, "long": len(text) > LONG_CHARS or "\n" in text}
+
+
+def _text(field: Any, value: Any) -> str:
+    if value is None or value == "":
+        return "—"
+    if isinstance(field, MicroUSDField):
+        return usd(value)
+    if isinstance(field, models.JSONField):
+        return pretty(value)
+    if isinstance(value, datetime):
+        return f"{moment(value)} UTC"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return words(value) if field.choices else visible(str(value))
+
+
+def _link(row: models.Model, by: User) -> str:
+    app, name = row._meta.app_label, row._meta.model_name
+    return reverse(f"admin:{app}_{name}_change", args=[row.pk]) if by.has_perm(f"{app}.view_{name}") else ""
+
+
+# --- Pages with a form ---
+
+
+class FormAdmin(DetailAdmin):
+    """A form to add and change rows by; `form` and `fieldsets` are Django's. `can_change` off: rows are only added.
+
+    Django's own form view cannot serve: it saves the row itself, inside a transaction, and has no place for a refusal.
+    """
+
+    form = StyledModelForm
+    change_form_template = "admin/form.html"
+    sortable_by: ClassVar[Sequence[str] | None] = None
+    can_change: ClassVar[bool] = True
+    save_label = "Save"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self.has_model_permission(request, "add")
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        deleted = getattr(obj, "deleted_at", None) is not None
+        return self.can_change and not deleted and self.has_model_permission(request, "change")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.can_change and self.has_model_permission(request, "delete")
+
+    def create(self, request: HttpRequest, form: Any) -> Any:
+        """Call the function that makes a row. Returns the row, or a whole response."""
+        raise NotImplementedError
+
+    def update(self, request: HttpRequest, row: Any, form: Any) -> Any:
+        """Call the function that changes the row."""
+        raise NotImplementedError
+
+    def build_form(self, request: HttpRequest, row: Any) -> Any:
+        data = request.POST if request.method == "POST" else None
+        files = request.FILES if request.method == "POST" else None
+        if row is not None:
+            return self.form(data, files, instance=self.model._meta.default_manager.get(pk=row.pk))
+        return self.form(data, files, initial={"owner": current_user(request).pk, **request.GET.dict()})
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        return self.form_page(request, None, may_save=True)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.can_change:
+            return super().change_view(request, object_id)
+        row = self.get_row(request, object_id)
+        return self.form_page(request, row, may_save=self.has_change_permission(request, row))
+
+    def form_page(self, request: HttpRequest, row: Any, *, may_save: bool) -> HttpResponse:
+        if request.method == "POST" and not may_save:
+            raise PermissionDenied
+        form = self.build_form(request, row)
+        if request.method == "POST" and form.is_valid():
+            try:
+                saved = self.create(request, form) if row is None else self.update(request, row, form)
+            except REFUSALS as error:
+                add_refusal(form, error)
+            else:
+                return saved if isinstance(saved, HttpResponse) else self._saved(request, saved)
+        if not may_save:
+            for field in form.fields.values():
+                field.disabled = True
+        return self.render_page(
+            request,
+            str((row is None and self.add_form_template) or self.change_form_template),
+            f"Add {self.opts.verbose_name}" if row is None else str(row),
+            form=form,
+            parts=_parts(form, self.fieldsets or ()),
+            original=row,
+            may_save=may_save,
+            save_label=self.save_label,
+            buttons=[] if row is None else self.buttons(request, row),
+            back=self.list_link(),
+            **self.extra_context(request, row),
+        )
+
+    def _saved(self, request: HttpRequest, row: Any) -> HttpResponse:
+        kind = str(self.opts.verbose_name)
+        name = kind if str(row) == kind else f"{kind} {row}"
+        messages.success(request, f"{capfirst(name)} saved.")
+        return HttpResponseRedirect(self.row_link(row.pk))
+
+
+def _parts(form: BaseForm, fieldsets: Any) -> list[dict[str, Any]]:
+    """The form's fields under the headings of the fieldsets; fields that none names come first."""
+    named = {name for _, options in fieldsets for name in options["fields"]}
+    rest = [form[name] for name in form.fields if name not in named]
+    parts: list[dict[str, Any]] = [{"title": "", "fields": rest}] if rest else []
+    for title, options in fieldsets:
+        fields = [form[name] for name in options["fields"] if name in form.fields]
+        if fields:
+            parts.append({"title": title, "description": options.get("description", ""), "fields": fields})
+    return parts

@@ -1,4 +1,4 @@
-"""An agent's definition on its page: edited as YAML, brought in from a file, taken out as one, and what comes of it."""
+"""An agent's definition: edited, imported and exported as YAML, and the settings in force."""
 
 from decimal import Decimal
 from typing import Any, Final
@@ -9,11 +9,11 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
+from unfold.decorators import action
 
-from agents.admin.actions import REFUSALS, DressedForm
-from agents.admin.base import list_button, look, person
+from agents.admin.base import FormAdmin, current_user, record_view
 from agents.admin.display import usd
-from agents.admin.pages import EditingAdmin, blame
+from agents.admin.forms import REFUSALS, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.in_force import DEFAULT, Setting, definition_drift, definition_of, effective_settings
 from agents.definitions.schema import DefinitionError
@@ -25,17 +25,16 @@ from agents.skills.registry import unresolved
 from agents.text.strict_yaml import MAX_BYTES
 
 ROWS: Final = 24
-NONE: Final = {
-    "skills": "all that are installed",
+UNSET: Final = {
+    "skills": "all installed",
     "autonomy": "off",
     "heartbeat": "off",
-    "max_cost_per_day_usd": "no cap of its own",
+    "max_cost_per_day_usd": "none",
 }
-PAGE: Final = "admin/agent/edit_definition.html"
 
 
-class DefinitionForm(DressedForm):
-    """The text itself, or a file that holds it; the file wins."""
+class DefinitionForm(StyledForm):
+    """The text itself, or a file that replaces it."""
 
     text = forms.CharField(
         label="YAML",
@@ -46,11 +45,11 @@ class DefinitionForm(DressedForm):
             attrs={"rows": ROWS, "spellcheck": "false", "wrap": "off", "style": "font-family: monospace"}
         ),
     )
-    file = forms.FileField(label="From a file", required=False, help_text="It takes the place of the text above.")
-    version = forms.IntegerField(required=False, widget=forms.HiddenInput)  # the one that the text was made from
+    file = forms.FileField(label="From a file", required=False, help_text="Replaces the text above.")
+    version = forms.IntegerField(required=False, widget=forms.HiddenInput)  # the version that the text was made from
 
     @classmethod
-    def of(cls, agent: Agent, text: str, *given: Any) -> "DefinitionForm":
+    def for_agent(cls, agent: Agent, text: str, *given: Any) -> "DefinitionForm":
         return cls(*given, initial={"text": text, "version": agent.definition_version})
 
     def clean(self) -> dict[str, Any]:
@@ -58,29 +57,27 @@ class DefinitionForm(DressedForm):
         if upload := given.get("file"):
             given["text"] = self._read(upload)
         if not given.get("text", "").strip() and not self.errors:
-            raise forms.ValidationError("Write a definition, or choose a file.")
+            raise forms.ValidationError("Enter a definition, or choose a file.")
         return given
 
     def _read(self, upload: Any) -> str:
         content: bytes = upload.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise forms.ValidationError({"file": f"The file is longer than {MAX_BYTES} bytes."})
+            raise forms.ValidationError({"file": f"The file is larger than {MAX_BYTES} bytes."})
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise forms.ValidationError(
-                {"file": f"This is not UTF-8 text: byte {error.start} makes no character."}
-            ) from None
+            raise forms.ValidationError({"file": f"This is not UTF-8 text: byte {error.start} is invalid."}) from None
 
 
 class ImportForm(DefinitionForm):
     owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
-    version = None  # type: ignore[assignment]  # Django's way to leave out a field: the agent may be a new one
+    version = None  # type: ignore[assignment]  # Django's way to leave out a field
     field_order = ["owner", "text", "file"]
 
 
-class DefinitionPages(EditingAdmin):
-    """What the page of agents has beside its settings."""
+class AgentDefinitionAdmin(FormAdmin):
+    """The views of an agent's definition; AgentAdmin adds the rest of its pages."""
 
     actions_list = ["import_yaml"]
 
@@ -95,76 +92,77 @@ class DefinitionPages(EditingAdmin):
         ]
 
     def definition_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """The editor by itself: what is wrong stands above the text."""
-        agent = self.found(request, str(pk))
+        """The editor on its own page, with the errors above the text."""
+        agent = self.get_row(request, pk)
         if not self.has_change_permission(request, agent):
             raise PermissionDenied
-        form = DefinitionForm.of(agent, agent_export(agent), request.POST or None, request.FILES or None)
-        if request.method == "POST" and form.is_valid():
-            said = form.cleaned_data
-            given = {"agent": agent, "text": said["text"], "version": said["version"], "file": _file(form)}
-            defined, problems = self._tried(form, definition_write, by=person(request), now=clock(), **given)
-            if defined is not None:
-                return self._told(request, defined)
-            return self._editor(request, form, agent, problems)
-        return self._editor(request, form, agent, [])
-
-    @list_button("Import YAML", address="import", permission="add")
-    def import_yaml(self, request: HttpRequest) -> HttpResponse:
-        """An agent from a text: a new one, or the next version of the one of that name."""
-        form = ImportForm(request.POST or None, request.FILES or None, initial={"owner": person(request).pk})
+        form = DefinitionForm.for_agent(agent, agent_export(agent), request.POST or None, request.FILES or None)
         problems: list[dict[str, Any]] = []
         if request.method == "POST" and form.is_valid():
-            given = {"owner": form.cleaned_data["owner"], "text": form.cleaned_data["text"], "file": _file(form)}
-            defined, problems = self._tried(form, agent_import, by=person(request), now=clock(), **given)
+            data = form.cleaned_data
+            given = {"agent": agent, "text": data["text"], "version": data["version"], "file": _file_name(form)}
+            defined, problems = self._try(form, definition_write, by=current_user(request), now=clock(), **given)
             if defined is not None:
-                return self._told(request, defined)
+                return self._saved_definition(request, defined)
+        return self._editor(request, form, agent, problems)
+
+    @action(description="Import YAML", url_path="import", permissions=["add"])
+    def import_yaml(self, request: HttpRequest) -> HttpResponse:
+        """Import a new agent, or the next version of the agent with that name."""
+        form = ImportForm(request.POST or None, request.FILES or None, initial={"owner": current_user(request).pk})
+        problems: list[dict[str, Any]] = []
+        if request.method == "POST" and form.is_valid():
+            given = {"owner": form.cleaned_data["owner"], "text": form.cleaned_data["text"], "file": _file_name(form)}
+            defined, problems = self._try(form, agent_import, by=current_user(request), now=clock(), **given)
+            if defined is not None:
+                return self._saved_definition(request, defined)
         return self._editor(request, form, None, problems)
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        agent = self.found(request, str(pk))
-        look(request, person(request), agent)
+        agent = self.get_row(request, pk)
+        record_view(request, current_user(request), agent)
         return yaml_file(agent.name, agent_export(agent))
 
-    def about_definition(self, agent: Agent) -> dict[str, Any]:
+    def definition_context(self, agent: Agent) -> dict[str, Any]:
         """What the agent's page shows of its definition."""
         try:
             definition = definition_of(agent)
             return {
                 "definition": definition,
                 "drift": definition_drift(agent),
-                **_told_apart(effective_settings(agent)),
+                **_settings_context(effective_settings(agent)),
                 "notes": [*definition.notes, *unresolved(definition)],
-                "editor": DefinitionForm.of(agent, agent_export(agent)),
+                "editor": DefinitionForm.for_agent(agent, agent_export(agent)),
             }
         except DefinitionError as error:
-            shown = _shown(error, agent.definition)
-            return {"problems": shown, "editor": DefinitionForm.of(agent, agent.definition)}
+            problems = _problems(error, agent.definition)
+            return {"problems": problems, "editor": DefinitionForm.for_agent(agent, agent.definition)}
 
-    def _tried(self, form: DefinitionForm, do: Any, **given: Any) -> tuple[Defined | None, list[dict[str, Any]]]:
+    def _try(self, form: DefinitionForm, do: Any, **given: Any) -> tuple[Defined | None, list[dict[str, Any]]]:
         try:
             return do(**given), []
         except DefinitionError as error:
-            form.data = self._sent(form, given)
-            return None, _shown(error, given["text"])
+            form.data = self._data_again(form, given)
+            return None, _problems(error, given["text"])
         except Superseded as error:
             form.add_error(None, str(error))
-            form.data = self._sent(form, given, version=Agent.objects.get(pk=given["agent"].pk).definition_version)
+            version = Agent.objects.get(pk=given["agent"].pk).definition_version
+            form.data = self._data_again(form, given, version=version)
             return None, []
         except REFUSALS as error:
-            blame(form, error)
+            add_refusal(form, error)
             return None, []
 
-    def _sent(self, form: DefinitionForm, given: dict[str, Any], **changed: Any) -> dict[str, Any]:
-        """What was sent, to be shown again; what a file said stands in the place of the text."""
+    def _data_again(self, form: DefinitionForm, given: dict[str, Any], **changed: Any) -> dict[str, Any]:
+        """The submitted data for showing again; the text of a file takes the place of the text."""
         return {**{name: form.data.get(name) for name in form.fields}, "text": given["text"], **changed}
 
-    def _told(self, request: HttpRequest, defined: Defined) -> HttpResponse:
+    def _saved_definition(self, request: HttpRequest, defined: Defined) -> HttpResponse:
         agent = defined.agent
-        changed = f"is at version {agent.definition_version}" if defined.changed else "stays as it is: nothing changed"
-        messages.success(request, f"The definition of {agent} {changed}.")
-        for told in defined.told:
-            messages.info(request, told)
+        outcome = f"saved as version {agent.definition_version}" if defined.changed else "not changed"
+        messages.success(request, f"Definition of {agent} {outcome}.")
+        for note in defined.told:
+            messages.info(request, note)
         for sensor in defined.definition.broken_sensors:
             messages.warning(request, f"Sensor {sensor.name} is skipped: {sensor.problem}")
         return HttpResponseRedirect(self.row_link(agent.pk))
@@ -172,23 +170,24 @@ class DefinitionPages(EditingAdmin):
     def _editor(
         self, request: HttpRequest, form: DefinitionForm, agent: Agent | None, problems: list[dict[str, Any]]
     ) -> HttpResponse:
-        title = f"Definition of {agent}" if agent else "Import an agent"
+        title = f"Definition of {agent}" if agent else "Import agent"
         back = self.row_link(agent.pk) if agent else self.list_link()
-        return self.page(request, PAGE, title, form=form, original=agent, problems=problems, back=back)
+        template = "admin/agent/edit_definition.html"
+        return self.render_page(request, template, title, form=form, original=agent, problems=problems, back=back)
 
 
-def _told_apart(settings: list[Setting]) -> dict[str, list[tuple[str, str, str]]]:
-    """What somebody has said, and the rest."""
-    rows = [(one.key, _words(one.key, one.value), one.said_by) for one in settings]
+def _settings_context(settings: list[Setting]) -> dict[str, list[tuple[str, str, str]]]:
+    """The settings that somebody has set, and those at their defaults."""
+    rows = [(one.key, _setting_text(one.key, one.value), one.said_by) for one in settings]
     return {
         "effective": [row for row in rows if row[2] != DEFAULT],
         "by_default": [row for row in rows if row[2] == DEFAULT],
     }
 
 
-def _words(key: str, value: Any) -> str:
+def _setting_text(key: str, value: Any) -> str:
     if value is None:
-        return NONE.get(key, "none")
+        return UNSET.get(key, "none")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key.endswith("_usd"):
@@ -196,16 +195,16 @@ def _words(key: str, value: Any) -> str:
     return ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
-def _file(form: DefinitionForm) -> str:
-    """What problems call the text: the name of the file that it came in."""
+def _file_name(form: DefinitionForm) -> str:
+    """The name of the text in error messages."""
     upload = form.cleaned_data.get("file")
     return str(upload.name) if upload else "agent.yaml"
 
 
-def _shown(error: DefinitionError, text: str) -> list[dict[str, Any]]:
-    """Each problem beside the line that it speaks of."""
+def _problems(error: DefinitionError, text: str) -> list[dict[str, Any]]:
+    """Each problem with the line that it is about."""
     lines = ["", *text.splitlines()]
     return [
-        {"line": problem.line, "said": problem.said, "source": lines[problem.line] if problem.line < len(lines) else ""}
+        {"line": problem.line, "text": problem.said, "source": lines[problem.line] if problem.line < len(lines) else ""}
         for problem in error.problems
     ]

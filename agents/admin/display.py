@@ -1,9 +1,9 @@
-"""How values look to people: money, times, bars, and text whose invisible characters are made visible. Pure."""
+"""How values look on the pages: money, times, bars, badges, filters, and invisible characters spelled out."""
 
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from unfold.decorators import display
 
 from agents.enums import (
     ApprovalStatus,
@@ -35,19 +36,20 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})
 _SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF), (0x180B, 0x180F))
 _UNITS: Final = ((timedelta(days=1), "day"), (timedelta(hours=1), "hour"), (timedelta(minutes=1), "minute"))
 _AMOUNT: Final = re.compile(r"\b(\d+(?:\.\d+)?) USD\b")
-# Values of enums inside a sentence of the record; names of calls and tools stay as they are.
+# Values of enums inside a sentence of the audit log; names of calls and tools stay as they are.
 _VALUE: Final = re.compile(
     rf"\b({'|'.join(sorted(value for enum in (TerminalReason, Outcome, HaltState) for value in enum.values))})\b"
 )
 _ERROR_TYPE: Final = re.compile(r"^[A-Z]\w+: (?=\S)")
-# Values of enums that say little to people who have not read them.
+# Values of enums that need other words on the pages.
 _WORDS: Final = {
     "agent_shutdown": "ended by the agent",
-    "approval_waiting": "waits for approval",
-    "autonomous_executor": "work of a run",
+    "approval_waiting": "waiting for approval",
+    "autonomous_executor": "run",
     "external_halt": "stopped by a person",
-    "no_match": "no trigger fits",
+    "no_match": "no matching trigger",
     "organisation": "whole installation",
+    "session": "run",
     "warn": "warning",
 }
 SHORT_ID: Final = 8
@@ -56,7 +58,7 @@ FULL_PERCENT: Final = 100
 
 
 def visible(text: str) -> str:
-    """The text with every character that cannot be seen, or that turns the reading direction, spelled out."""
+    """The text with every character that is invisible or changes the reading direction spelled out."""
     return "".join(f"⟨U+{ord(char):04X}⟩" if _is_unseen(char) else char for char in text)
 
 
@@ -71,17 +73,17 @@ def _is_unseen(char: str) -> bool:
 
 
 def pretty(value: Any) -> str:
-    """JSON for reading: one key a line, sorted, with nothing hidden in it."""
+    """JSON for reading: one key a line, sorted, invisible characters spelled out."""
     return visible(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, default=str))
 
 
-def told(sentence: str) -> str:
-    """A sentence of the record with its amounts and words in the form that every page shows."""
+def plain_sentence(sentence: str) -> str:
+    """A sentence of the audit log with amounts and enum values in the form that every page shows."""
     return _VALUE.sub(lambda found: words(found[1]), _AMOUNT.sub(lambda found: usd(Decimal(found[1])), sentence))
 
 
 def words(value: object) -> str:
-    """An enum's value as people write it: budget_exceeded → budget exceeded."""
+    """An enum's value as people write it: budget_exceeded becomes "budget exceeded"."""
     return _WORDS.get(str(value), str(value).replace("_", " "))
 
 
@@ -90,7 +92,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The beginning of a text, with a sign that it is not all of it."""
+    """The beginning of a text, with an ellipsis if it was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
@@ -99,8 +101,8 @@ def short_id(row: Any) -> str:
 
 
 def plain_error(text: str) -> str:
-    """What went wrong without the name that the program has for it."""
-    return told(_ERROR_TYPE.sub("", text))
+    """An error without the name of its exception class."""
+    return plain_sentence(_ERROR_TYPE.sub("", text))
 
 
 def moment(at: datetime | None, *, empty: str = "—") -> str:
@@ -124,28 +126,28 @@ def ago(at: datetime | None, now: datetime, *, empty: str = "never") -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """How much of a cap is used: whole percent, at most 100, and how grave that is."""
+    """How much of a cap is used, in whole percent up to 100; `level` is fine, warn or full."""
 
     percent: int
-    grave: str
+    level: str
 
     @classmethod
     def of(cls, spent: Decimal, cap: Decimal | None) -> "Bar | None":
         if cap is None:
             return None
         share = FULL_PERCENT if cap == 0 else int(spent * 100 / cap)
-        grave = "full" if share >= FULL_PERCENT else "warn" if share >= WARN_PERCENT else "fine"
-        return cls(min(share, FULL_PERCENT), grave)
+        level = "full" if share >= FULL_PERCENT else "warn" if share >= WARN_PERCENT else "fine"
+        return cls(min(share, FULL_PERCENT), level)
 
 
 def session_bar(session: Any) -> Bar | None:
-    """Both ledgers stand under the cap; the bar shows the fuller one, open calls counted. What no model was asked for
-    has a cap of nothing, which it cannot reach: no bar.
+    """The larger of reserved plus approved cost and reported cost, against the cap. No bar without a cap, or for a cap
+    of zero: a run that calls no model cannot reach it.
     """
     if not session.max_cost_usd:
         return None
-    charged, booked = session.cost_total_usd + session.cost_reserved_usd, session.cost_actual_usd
-    return Bar.of(max(charged, booked), session.max_cost_usd)
+    approved = session.cost_total_usd + session.cost_reserved_usd
+    return Bar.of(max(approved, session.cost_actual_usd), session.max_cost_usd)
 
 
 def meter_bar(meter: Any) -> Bar | None:
@@ -154,24 +156,46 @@ def meter_bar(meter: Any) -> Bar | None:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a difference: `kind` is same, old or new."""
+    """One line of a diff: `kind` is same, old or new."""
 
     kind: str
     text: str
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Line]:
-    """What changed between two sets of arguments, line by line."""
+    """The diff of two sets of arguments, line by line."""
     kinds = {" ": "same", "-": "old", "+": "new"}
     lines = ndiff(pretty(before).splitlines(), pretty(after).splitlines())
     return [Line(kinds[line[0]], line[2:]) for line in lines if line[0] in kinds]
 
 
-# --- Filters that several lists share. Each has declared choices, so that none reads a table to find them ---
+# --- Columns of lists ---
+
+
+def column(
+    field: str,
+    show: Callable[[Any], Any] | None = None,
+    *,
+    title: str = "",
+    label: Mapping[str, str] | bool | None = None,
+) -> Any:
+    """A method for `list_display` that shows a field of the row; `label` is unfold's colour for each value."""
+
+    @display(description=title or field.replace("_", " "), label=label)
+    def method(self: Any, row: Any) -> Any:
+        value = getattr(row, field)
+        if show is None:
+            return value
+        return (value, show(value)) if label else show(value)
+
+    return method
+
+
+# --- Filters of lists. Each has declared choices, so that none reads a table to find them ---
 
 
 class AbsentFilter(admin.SimpleListFilter):
-    """Rows whose column is empty, unless others are asked for: what was put away is not in the way."""
+    """Hides rows whose column is filled unless they are asked for."""
 
     column = ""
     empty = ""
@@ -194,7 +218,7 @@ class AbsentFilter(admin.SimpleListFilter):
 
 
 class WordedFilter(admin.ChoicesFieldListFilter):
-    """The declared choices of a column, in the words that its list shows."""
+    """The declared choices of a column, in the words of the list."""
 
     def choices(self, changelist: Any) -> Any:
         named = {str(label): words(value).capitalize() for value, label in self.field.flatchoices}
@@ -203,7 +227,7 @@ class WordedFilter(admin.ChoicesFieldListFilter):
 
 
 class DeletedFilter(AbsentFilter):
-    title = "use"
+    title = "status"
     parameter_name = "use"
     column = "deleted_at"
     empty = "In use"
@@ -211,10 +235,10 @@ class DeletedFilter(AbsentFilter):
 
 
 class DismissedFilter(AbsentFilter):
-    title = "board"
+    title = "status"
     parameter_name = "board"
     column = "dismissed_at"
-    empty = "On the board"
+    empty = "Open"
     filled = "Dismissed"
 
 
@@ -232,9 +256,9 @@ class ReadFilter(admin.SimpleListFilter):
 
 
 class WhoseFilter(admin.SimpleListFilter):
-    """One's own rows, unless everybody's are asked for."""
+    """The user's own rows unless everybody's are asked for."""
 
-    title = "whose"
+    title = "owner"
     parameter_name = "whose"
 
     @classmethod
@@ -246,38 +270,36 @@ class WhoseFilter(admin.SimpleListFilter):
 
     def choices(self, changelist: Any) -> Any:
         mine, everybody = super().choices(changelist)
-        yield from ({**mine, "display": "Mine"}, everybody)
+        yield {**mine, "display": "Mine"}
+        yield everybody
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset if self.value() == "everybody" else queryset.filter(owner=request.user)
 
 
-# Which colour goes with which word, for chips and labels. Colour never says anything that the word does not.
+# --- Colours of chips and labels. A colour never says anything that the word does not ---
 
 
-STATUS_LOOKS: Final[dict[str, str]] = {
+STATUS_COLORS: Final[dict[str, str]] = {
     Status.RUNNING: "info",
     Status.WAITING: "warn",
     Status.COMPLETED: "good",
     Status.HALTED: "warn",
     Status.FAILED: "bad",
 }
-# unfold's own words for the same, in lists
-STATUS_LABELS: Final[dict[str, str]] = {
-    Status.RUNNING: "info",
-    Status.WAITING: "warning",
-    Status.COMPLETED: "success",
-    Status.HALTED: "warning",
-    Status.FAILED: "danger",
-}
-LEVEL_LOOKS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
-RISK_LOOKS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
-LEVEL_LABELS: Final[dict[str, str]] = {
-    Level.CONTROLLED: "info",
-    Level.RESTRICTED: "warning",
-    Level.PRIVILEGED: "danger",
-}
-RISK_LABELS: Final[dict[str, str]] = {"low": "success", "medium": "warning", "high": "danger"}
+LEVEL_COLORS: Final[dict[str, str]] = {Level.CONTROLLED: "info", Level.RESTRICTED: "warn", Level.PRIVILEGED: "bad"}
+RISK_COLORS: Final[dict[str, str]] = {"low": "good", "medium": "warn", "high": "bad"}
+_UNFOLD: Final = {"info": "info", "good": "success", "warn": "warning", "bad": "danger"}
+
+
+def unfold_labels(colors: Mapping[str, str]) -> dict[str, str]:
+    """The same colours by the names that unfold's labels in lists have."""
+    return {value: _UNFOLD[color] for value, color in colors.items()}
+
+
+STATUS_LABELS: Final = unfold_labels(STATUS_COLORS)
+LEVEL_LABELS: Final = unfold_labels(LEVEL_COLORS)
+RISK_LABELS: Final = unfold_labels(RISK_COLORS)
 APPROVAL_LABELS: Final[dict[str, str]] = {
     ApprovalStatus.PENDING: "warning",
     ApprovalStatus.APPROVED: "success",

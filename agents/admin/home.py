@@ -1,4 +1,7 @@
-"""The first page, and the lever that stops everything. Each part is shown only to those who may see its rows."""
+"""Home, halt and release of the whole installation, Health, and the sidebar.
+
+Each part is shown only to users who may view its rows.
+"""
 
 import platform
 from collections.abc import Sequence
@@ -8,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db import connection
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,11 +18,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from agents.admin.actions import REFUSALS, ActForm, ReasonForm, reason
+from agents.admin.actions import ActionForm, ReasonForm
 from agents.admin.ask import AskForm, may_ask
-from agents.admin.base import person
-from agents.admin.display import STATUS_LOOKS, counted, meter_bar, session_bar, visible
-from agents.admin.sessions import standing_words
+from agents.admin.base import current_user, require_permission, site_page
+from agents.admin.display import STATUS_COLORS, counted, meter_bar, session_bar, visible
+from agents.admin.forms import REFUSALS, error_text
+from agents.admin.sessions import status_text
 from agents.conf import clock
 from agents.doctor import diagnose
 from agents.enums import ApprovalStatus, QuestionStatus
@@ -36,44 +39,54 @@ from agents.sessions.questions import may_answer
 from agents.sessions.reads import purposes
 from agents.skills.registry import skills_left_out
 
+VIEW: Final = "agents.view_agentsession"
+TEST: Final = "agents.change_agentsession"
+PACKAGES: Final = ("lqops", "django", "django-q2", "django-unfold", "djangorestframework")
+MAX_BADGE: Final = 99
+
+# --- Home ---
+
 
 def banner(request: HttpRequest) -> dict[str, Any]:
-    """What every page shows while all work is halted."""
+    """The banner of every page while the installation is halted."""
     if not admin.site.has_permission(request):
         return {}
-    halt, may_halt = control_room.halt_in_force(), person(request).has_perm(LEVER)
-    return {"halt": halt, "may_halt": may_halt, "halt_address": reverse("admin:halt_bar")}
+    return {
+        "halt": control_room.halt_in_force(),
+        "may_halt": current_user(request).has_perm(LEVER),
+        "halt_address": reverse("admin:halt_bar"),
+    }
 
 
 @never_cache
 def halt_bar(request: HttpRequest) -> TemplateResponse:
-    """The banner by itself: pages that are open ask for it again and again."""
+    """The banner alone: open pages fetch it every few seconds."""
     return TemplateResponse(request, "admin/parts/halt_bar.html", banner(request))
 
 
 def home_context(request: HttpRequest) -> dict[str, Any]:
-    user, now = person(request), clock()
-    shown: dict[str, Any] = {"now": now}
+    user = current_user(request)
+    now = clock()
+    context: dict[str, Any] = {"now": now}
     if may_ask(request):
-        shown["ask_form"] = AskForm()
-    if user.has_perm("agents.view_agentsession"):
-        shown["running"] = control_room.sessions_running()
-        shown["rows"] = _rows(shown["running"].rows)
+        context["ask_form"] = AskForm()
+    if user.has_perm(VIEW):
+        context["running"] = control_room.sessions_running()
+        context["rows"] = _rows(context["running"].rows)
     if user.has_perm("agents.view_approval"):
-        shown["waiting"] = control_room.waiting_for(user)
-        known = purposes([approval.session for approval in shown["waiting"].approvals])
-        shown["asked"] = [(approval, known[approval.session_id]) for approval in shown["waiting"].approvals]
-        shown["questions"] = [(row, may_answer(row.session, user)) for row in shown["waiting"].questions]
-        shown["may_resolve"] = user.has_perm("agents.resolve_approval")
+        waiting = context["waiting"] = control_room.waiting_for(user)
+        known = purposes([approval.session for approval in waiting.approvals])
+        context["approvals"] = [(approval, known[approval.session_id]) for approval in waiting.approvals]
+        context["questions"] = [(row, may_answer(row.session, user)) for row in waiting.questions]
+        context["may_resolve"] = user.has_perm("agents.resolve_approval")
     if user.has_perm("agents.view_budget"):
-        meters = control_room.meters_today(now)
-        shown["meters"] = [(meter, meter_bar(meter)) for meter in meters]
+        context["meters"] = [(meter, meter_bar(meter)) for meter in control_room.meters_today(now)]
     if user.has_perm("audit.view_auditevent"):
-        shown["refusals"] = control_room.refusals_lately()
+        context["refusals"] = control_room.refusals_lately()
     if user.has_perm("agents.view_trigger"):
-        shown["due"] = control_room.triggers_due_next()
-        shown |= control_room.is_new()
-    return shown
+        context["due"] = control_room.triggers_due_next()
+        context |= control_room.is_new()
+    return context
 
 
 def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
@@ -82,115 +95,100 @@ def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
         {
             "session": session,
             "purpose": known[session.pk],
-            "standing": standing_words(session),
-            "look": STATUS_LOOKS.get(session.status, ""),
+            "status": status_text(session),
+            "color": STATUS_COLORS.get(session.status, ""),
             "bar": session_bar(session),
         }
         for session in sessions
     ]
 
 
+# --- Halt and release of the whole installation ---
+
+
 @never_cache
 def halt_everything(request: HttpRequest) -> HttpResponse:
-    """Asks for a reason, then stops all work. Said again, it halts what an interrupted halt has left."""
-    by = _demand_lever(request)
+    """Ask for a reason, then halt all runs. Repeated, it halts what an interrupted halt has missed."""
+    by = require_permission(request, LEVER)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
-        messages.warning(request, _halted_words(found))
+        messages.warning(request, _halted_message(found))
         return HttpResponseRedirect(reverse("admin:index"))
-    return _lever(request, "Halt everything", form, grave=True, explained=_what_halting_does())
+    return _confirm_page(request, "Halt everything", form, danger=True, description=_halt_description())
 
 
-def _halted_words(found: AllHalted) -> str:
-    said = "All work is halted. Nothing starts until it is released."
+def _halted_message(found: AllHalted) -> str:
+    message = "Everything is halted. Nothing starts until you release it."
     if found.already:
-        said = visible(halted_again_told(found))
+        message = visible(halted_again_told(found))
     failed = found.sessions.failed
-    return f"{said} {counted(failed, 'session')} could not be told to stop; halt again." if failed else said
+    return f"{message} {counted(failed, 'run')} could not be halted. Halt again." if failed else message
 
 
-def _what_halting_does() -> str:
+def _halt_description() -> str:
     halt = control_room.halt_in_force()
     if halt is not None:
-        said = "Halting it again stops only what the halt has missed, and changes neither its reason nor its author."
-        return f"{visible(halt_told(halt, already=True))} {said}"
+        text = "Halting again halts only runs that the first halt missed. Its reason and author do not change."
+        return f"{visible(halt_told(halt, already=True))} {text}"
     active = control_room.sessions_running().total
     return (
-        f"{counted(active, 'session is', 'sessions are')} under way and will stop: no call of theirs starts any more, "
-        "and no trigger fires. Calls already out end by themselves. What was halted stays halted after the release."
+        f"Halts {counted(active, 'current run')}: no further call starts and no trigger fires. Calls that were sent "
+        "already end first. Halted runs stay halted after the release."
     )
 
 
 @never_cache
 def release(request: HttpRequest) -> HttpResponse:
-    """Lets new work start again."""
-    by = _demand_lever(request)
-    form = ActForm(request.POST or None, by=by, rows=())
+    """Let new runs start again."""
+    by = require_permission(request, LEVER)
+    form = ActionForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         try:
             organisation_release(by=by, now=clock())
         except REFUSALS as error:
-            messages.error(request, reason(error))
+            messages.error(request, error_text(error))
         else:
-            messages.success(request, "Work may start again. Sessions that were halted stay halted.")
+            messages.success(request, "Released. New runs can start; halted runs stay halted.")
         return HttpResponseRedirect(reverse("admin:index"))
-    explained = "New sessions may start and triggers may fire again. Sessions that were halted stay halted."
-    return _lever(request, "Release", form, grave=False, explained=explained)
+    description = "New runs can start and triggers fire again. Halted runs stay halted."
+    return _confirm_page(request, "Release", form, danger=False, description=description)
 
 
-def _demand_lever(request: HttpRequest) -> Any:
-    by = person(request)
-    if not by.has_perm(LEVER):
-        raise PermissionDenied
-    return by
+def _confirm_page(
+    request: HttpRequest, title: str, form: ActionForm, *, danger: bool, description: str
+) -> TemplateResponse:
+    action = {"title": title, "danger": danger, "description": description}
+    return site_page(request, "admin/confirm.html", title, form=form, action=action, back=reverse("admin:index"))
 
 
-def _lever(request: HttpRequest, title: str, form: ActForm, *, grave: bool, explained: str) -> TemplateResponse:
-    request.current_app = admin.site.name
-    context = {
-        **admin.site.each_context(request),
-        "title": title,
-        "form": form,
-        "act": {"title": title, "grave": grave, "explained": explained},
-        "back": reverse("admin:index"),
-    }
-    return TemplateResponse(request, "admin/act.html", context)
-
-
-# --- The health page: whether the parts of the installation are at work, and the brakes tested on demand ---
-
-
-VIEW = "agents.view_agentsession"
-TEST = "agents.change_agentsession"
-PACKAGES = ("lqops", "django", "django-q2", "django-unfold", "djangorestframework")
+# --- Health ---
 
 
 @never_cache
 def health_page(request: HttpRequest) -> TemplateResponse:
-    """A POST tests every brake against the real guard, in a transaction that is thrown away."""
-    by = person(request)
-    if not by.has_perm(VIEW) or (request.method == "POST" and not by.has_perm(TEST)):
-        raise PermissionDenied
-    checks = _test() if request.method == "POST" else []
-    request.current_app = admin.site.name
+    """The health page. A POST tests every brake against the real guard, in a transaction that is rolled back."""
+    by = require_permission(request, VIEW)
+    if request.method == "POST":
+        require_permission(request, TEST)
+    checks = _test_brakes() if request.method == "POST" else []
     found = health(clock())
-    context: dict[str, Any] = {
-        **admin.site.each_context(request),
-        "title": "Health",
-        "health": found,
-        "red": [*found.red, *skills_left_out()],
-        "brakes": brakes(),
-        "checks": checks,
-        "may_test": by.has_perm(TEST),
-        "versions": versions(),
-    }
-    return TemplateResponse(request, "admin/health.html", context)
+    return site_page(
+        request,
+        "admin/health.html",
+        "Health",
+        health=found,
+        red=[*found.red, *skills_left_out()],
+        brakes=brakes(),
+        checks=checks,
+        may_test=by.has_perm(TEST),
+        versions=versions(),
+    )
 
 
 @dataclass
 class _Tested:
-    """The last test that this process was asked for: when, and how many checks did not hold."""
+    """The last test in this process: when, and how many checks failed."""
 
     at: datetime | None = None
     failed: int = 0
@@ -199,21 +197,22 @@ class _Tested:
 _TESTED: Final = _Tested()
 
 
-def _test() -> list[Check]:
+def _test_brakes() -> list[Check]:
     checks = diagnose()
-    _TESTED.at, _TESTED.failed = clock(), sum(not check.ok for check in checks)
+    _TESTED.at = clock()
+    _TESTED.failed = sum(not check.ok for check in checks)
     return checks
 
 
 def brakes() -> tuple[str, str]:
-    """What is known of the brakes in this process, and how it looks."""
+    """The colour and text of the last test of the brakes in this process."""
     if _TESTED.at is None:
         armed = selftest.is_armed()
-        return ("good", "tested when this process began") if armed else ("", "not tested in this process")
+        return ("good", "tested at the start of this process") if armed else ("", "not tested in this process")
     when = f"{_TESTED.at:%d %b %H:%M:%S} UTC"
     if _TESTED.failed:
-        return "bad", f"tested {when}: {counted(_TESTED.failed, 'check does', 'checks do')} not hold"
-    return "good", f"tested in this process {when}: all hold"
+        return "bad", f"tested {when}: {counted(_TESTED.failed, 'check')} failed"
+    return "good", f"tested {when}: all checks passed"
 
 
 def versions() -> dict[str, str]:
@@ -231,12 +230,10 @@ def _version(name: str) -> str:
         return "unknown"
 
 
-# The sidebar: every page in the order in which an operator works. A page that a person may not open is not shown.
+# --- Sidebar ---
 
 
-COUNTED = 99
-
-# title, icon, page, permission; a section may have a heading
+# Title, icon, page, permission; a section may have a heading.
 _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
     (
         "",
@@ -245,7 +242,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
             ("Approvals", "approval", "agents_approval_changelist", "agents.view_approval"),
             ("Questions", "contact_support", "agents_question_changelist", "agents.view_question"),
             ("Chats", "chat", "chats", "agents.view_agentsession"),
-            ("Sessions", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
+            ("Runs", "play_circle", "agents_agentsession_changelist", "agents.view_agentsession"),
             ("Triggers", "bolt", "agents_trigger_changelist", "agents.view_trigger"),
         ),
     ),
@@ -265,7 +262,7 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
             ("Precedents", "repeat", "agents_precedent_changelist", "agents.view_precedent"),
             ("Proposals", "add_task", "agents_contextproposal_changelist", "agents.view_contextproposal"),
             ("Memories", "psychology", "agents_memory_changelist", "agents.view_memory"),
-            ("Notices", "notifications", "agents_notification_changelist", "agents.view_notification"),
+            ("Notifications", "notifications", "agents_notification_changelist", "agents.view_notification"),
         ),
     ),
     (
@@ -289,8 +286,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
     (
         "Evidence",
         (
-            ("Record", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
-            ("Agent events", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
+            ("Audit log", "history_edu", "audit_auditevent_changelist", "audit.view_auditevent"),
+            ("Activity", "timeline", "agents_agentevent_changelist", "agents.view_agentevent"),
             ("Calls", "terminal", "agents_toolcall_changelist", "agents.view_toolcall"),
             ("Skill audit", "fact_check", "audit_skillaudit_changelist", "audit.view_skillaudit"),
             ("Halts", "front_hand", "agents_halt_changelist", "agents.view_halt"),
@@ -309,7 +306,8 @@ _SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str, str], ...]], ...] = (
 
 
 def sections(request: HttpRequest) -> list[dict[str, Any]]:
-    user = person(request)
+    """The sidebar of unfold: the pages that the user may open."""
+    user = current_user(request)
     badges = _badges(request)
     built = []
     for title, pages in _SECTIONS:
@@ -324,26 +322,26 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def _badges(request: HttpRequest) -> dict[str, dict[str, str]]:
-    """Numbers beside the pages where somebody is waited for; counted no further than is shown."""
-    user = person(request)
+    """Counts beside the pages with something to do, up to the highest number shown."""
+    user = current_user(request)
     pending = 0
     if user.has_perm("agents.resolve_approval"):
         pending = _up_to(Approval.objects.filter(status=ApprovalStatus.PENDING))
     unread = _up_to(Notification.objects.filter(owner=user, read_at__isnull=True))
-    asked = Question.objects.filter(status=QuestionStatus.PENDING)
+    questions = Question.objects.filter(status=QuestionStatus.PENDING)
     if not user.has_perm("agents.resolve_approval"):
-        asked = asked.filter(session__owner=user)
+        questions = questions.filter(session__owner=user)
     numbers = {
         "agents_approval_changelist": pending,
-        "agents_question_changelist": _up_to(asked),
+        "agents_question_changelist": _up_to(questions),
         "agents_notification_changelist": unread,
     }
     return {
-        page: {"badge": str(number) if number < COUNTED else f"{COUNTED}+"}
+        page: {"badge": str(number) if number < MAX_BADGE else f"{MAX_BADGE}+"}
         for page, number in numbers.items()
         if number
     }
 
 
 def _up_to(rows: QuerySet[Any]) -> int:
-    return len(rows.order_by().values_list("pk")[:COUNTED])
+    return len(rows.order_by().values_list("pk")[:MAX_BADGE])

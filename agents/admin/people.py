@@ -1,6 +1,7 @@
-"""People and their roles. Nobody is deleted here: what a person did stays, and an account is switched off instead.
+"""People, roles, API keys, and events received from other systems.
 
-Only a superuser makes, or changes, a superuser; an admin hands out roles and permissions of lqops, and no others.
+Accounts are switched off, never deleted: the history of what a person did stays. Only a superuser makes or changes a
+superuser; an admin gives roles and permissions of lqops, and no others.
 """
 
 from datetime import timedelta
@@ -13,6 +14,7 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from agents.accounts import (
@@ -25,16 +27,16 @@ from agents.accounts import (
     user_note_password,
     user_note_saved,
 )
-from agents.admin.actions import Act, ActingAdmin, Asked, Told, each
-from agents.admin.base import RoomAdmin, column, person
-from agents.admin.display import WordedFilter, ago, cut, moment, words
-from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin, fact_of
+from agents.admin.actions import RowAction, each_row
+from agents.admin.base import DetailAdmin, FormAdmin, current_user
+from agents.admin.display import WordedFilter, ago, column, cut, moment, words
+from agents.admin.forms import StyledModelForm
 from agents.conf import clock
 from agents.models import ApiKey, InboundEvent
 from agents.people.keys import Scope, api_key_create, api_key_revoke
 
 admin.site.unregister([User, Group])
-# The names of the sidebar, at the head of the pages too.
+# The names of the sidebar, as headings of the pages.
 User._meta.verbose_name_plural = "people"
 Group._meta.verbose_name_plural = "roles"
 
@@ -42,64 +44,74 @@ CHANGE_PROFILE = "agents.change_profile"
 FOR_SUPERUSERS = ("is_superuser", "user_permissions")
 
 
-def _is_in(user: Any) -> bool:
+# --- People and roles ---
+
+
+def _is_opted_in(user: Any) -> bool:
     profile = getattr(user, "lqops_profile", None)
     return bool(profile and profile.opted_in)
 
 
-def _opt_in(asked: Asked) -> Told:
-    return each(asked, lambda row: profile_set(user=row, opted_in=True, by=asked.by, now=asked.now), "opted in")
-
-
-def _opt_out(asked: Asked) -> Told:
-    return each(asked, lambda row: profile_set(user=row, opted_in=False, by=asked.by, now=asked.now), "opted out")
-
-
 def grantable() -> Any:
-    """The permissions that an admin can give: those of lqops, and over people."""
+    """The permissions that an admin can give: those of lqops and those over people."""
     people = Q(content_type__app_label="auth", content_type__model__in=PEOPLE)
     rows = Permission.objects.filter(Q(content_type__app_label__in=VIEWED) | people)
     return rows.select_related("content_type").order_by("content_type__app_label", "codename")
 
 
 @admin.register(User)
-class PersonAdmin(DjangoUserAdmin, ActingAdmin):  # type: ignore[type-arg, misc]  # Django's page in our frame
+class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]  # Django's page in our frame
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "roles", "opted_in", "is_active", "is_staff", "last_login")
     list_filter = ("is_active", "is_staff", "groups")
     list_select_related = ("lqops_profile",)
-    acts = (
-        Act("opt_in", "Opt in", CHANGE_PROFILE, _opt_in, fits=lambda row: not _is_in(row),
-            explained="Agents may run in the background for this person."),
-        Act("opt_out", "Opt out", CHANGE_PROFILE, _opt_out, fits=_is_in,
-            explained="Nothing starts for this person any more. Loops end; other runs are left to finish."),
-    )  # fmt: skip
+    row_actions = (
+        RowAction(
+            "opt_in",
+            "Opt in",
+            CHANGE_PROFILE,
+            each_row(profile_set, "user", "opted in", opted_in=True),
+            available=lambda row: not _is_opted_in(row),
+            description="Allows agents to run in the background for this person.",
+        ),
+        RowAction(
+            "opt_out",
+            "Opt out",
+            CHANGE_PROFILE,
+            each_row(profile_set, "user", "opted out", opted_in=False),
+            available=_is_opted_in,
+            description="No new run starts for this person. Loops end; other runs finish.",
+        ),
+    )
+    sortable_by = None
+    exclude = None
+    change_form_template = None
     change_form_outer_before_template = "admin/parts/buttons.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.holds(request, "add")
+        return self.has_model_permission(request, "add")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        by = person(request)
+        by = current_user(request)
         above = obj is not None and getattr(obj, "is_superuser", False) and not by.is_superuser
-        return self.holds(request, "change") and not above
+        return self.has_model_permission(request, "change") and not above
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("groups")
 
-    @column("roles")
+    @display(description="roles")
     def roles(self, user: User) -> str:
         held = [group.name for group in user.groups.all()]
         return ", ".join((["superuser"] if user.is_superuser else []) + held) or "none"
 
-    @column("opted in", boolean=True)
+    @display(description="opted in", boolean=True)
     def opted_in(self, user: User) -> bool:
-        return _is_in(user)
+        return _is_opted_in(user)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        fixed = () if person(request).is_superuser else FOR_SUPERUSERS
+        fixed = () if current_user(request).is_superuser else FOR_SUPERUSERS
         return (*super().get_readonly_fields(request, obj), *fixed)
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
@@ -110,45 +122,55 @@ class PersonAdmin(DjangoUserAdmin, ActingAdmin):  # type: ignore[type-arg, misc]
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        row = self.found(request, object_id)
-        shown = {"buttons": self.buttons(request, row), **(extra_context or {})}
-        return super().change_view(request, object_id, form_url, shown)
+        """Django's own form: accounts are the one kind of row that it saves."""
+        context = {"buttons": self.buttons(request, self.get_row(request, object_id)), **(extra_context or {})}
+        response: HttpResponse = self.changeform_view(request, object_id, form_url, context)
+        return response
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
         fields = [] if not change else form.changed_data
-        user_note_saved(user=form.instance, added=not change, fields=fields, by=person(request), now=clock())
+        user_note_saved(user=form.instance, added=not change, fields=fields, by=current_user(request), now=clock())
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
         response = super().user_change_password(request, id, form_url)
         if request.method == "POST" and isinstance(response, HttpResponseRedirect):
-            user_note_password(user=User.objects.get(pk=id), by=person(request), now=clock())
+            user_note_password(user=User.objects.get(pk=id), by=current_user(request), now=clock())
         return response
 
 
 @admin.register(Group)
-class RoleAdmin(DjangoGroupAdmin, RoomAdmin):  # type: ignore[misc]  # Django's page in our frame
-    """The four roles are lqops' own and cannot be changed; groups beside them can."""
+class RoleAdmin(DjangoGroupAdmin, DetailAdmin):  # type: ignore[misc]  # Django's page in our frame
+    """The four roles of lqops cannot be changed; other groups can."""
 
     list_display = ("name", "own", "people")
+    sortable_by = None
+    exclude = None
+    change_form_template = None
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        response: HttpResponse = self.changeform_view(request, object_id, form_url, extra_context)
+        return response
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return self.holds(request, "add")
+        return self.has_model_permission(request, "add")
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.holds(request, "change") and not self._is_role(obj)
+        return self.has_model_permission(request, "change") and not self._is_role(obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.holds(request, "delete") and not self._is_role(obj)
+        return self.has_model_permission(request, "delete") and not self._is_role(obj)
 
     def _is_role(self, obj: Any) -> bool:
         return obj is not None and getattr(obj, "name", "") in ROLES
 
-    @column("role of lqops", boolean=True)
+    @display(description="built-in", boolean=True)
     def own(self, group: Group) -> bool:
         return self._is_role(group)
 
-    @column("people")
+    @display(description="people")
     def people(self, group: Group) -> int:
         return group.user_set.count()
 
@@ -159,30 +181,26 @@ class RoleAdmin(DjangoGroupAdmin, RoomAdmin):  # type: ignore[misc]  # Django's 
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
-        group_note_saved(group=form.instance, by=person(request), now=clock())
+        group_note_saved(group=form.instance, by=current_user(request), now=clock())
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
-        group_delete(group=obj, by=person(request), now=clock())
+        group_delete(group=obj, by=current_user(request), now=clock())
 
 
-# Keys of integrations: made for one user, shown once, revoked for good; and the events that came in with them.
+# --- API keys and received events ---
 
 
 LIFETIME = timedelta(days=90)
 SCOPES = {
-    Scope.READ: "read: look at what is the user's",
+    Scope.READ: "read: view the user's data",
     Scope.WRITE: "write: change it and start runs",
     Scope.DECIDE: "decide: approve and deny calls, if the user may",
 }
 
 
-def _revoke(asked: Asked) -> Told:
-    return each(asked, lambda row: api_key_revoke(key=row, by=asked.by, now=asked.now), "revoked")
-
-
-class KeyForm(EditForm):
+class KeyForm(StyledModelForm):
     user = forms.ModelChoiceField(
-        User.objects.filter(is_active=True).order_by("username"), help_text="The key sees and does what this user may."
+        User.objects.filter(is_active=True).order_by("username"), help_text="The key has the permissions of this user."
     )
     scopes = forms.MultipleChoiceField(
         choices=list(SCOPES.items()), widget=forms.CheckboxSelectMultiple, initial=[Scope.READ]
@@ -191,97 +209,88 @@ class KeyForm(EditForm):
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
         initial=lambda: clock() + LIFETIME,
-        help_text="UTC. Empty: it does not expire.",
+        help_text="UTC. Empty: the key does not expire. Default: 90 days.",
     )
 
     class Meta:
         model = ApiKey
         fields = ["user", "name"]
-        help_texts = {"name": "What it is for, such as the system that uses it."}
+        help_texts = {"name": "The system that uses the key."}
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(EditingAdmin):
-    list_display = ["name", "prefix", "user", "allows", "state", "used", "expires"]
+class ApiKeyAdmin(FormAdmin):
+    list_display = ["name", "prefix", "user", "scopes_", "state", "used", "expires"]
     list_select_related = ["user"]
     search_fields = ["name", "prefix__exact", "user__username"]
-    empty = "There are no keys. Add one for a system that is to use the API as one user."
+    empty_text = "No keys yet. Add one for a system that uses the API as one user."
     ordering = ["-id"]
     sortable_by = ()
-    form_class = KeyForm
-    acts = (
-        Act("revoke", "Revoke", "agents.change_apikey", _revoke, grave=True, fits=lambda row: row.revoked_at is None,
-            explained="The key opens nothing any more, at once and for good."),
-    )  # fmt: skip
+    form = KeyForm
+    can_change = False
+    add_form_template = "admin/form.html"
+    change_form_template = "admin/detail.html"
+    exclude = ("id", "hash")
+    row_actions = (
+        RowAction(
+            "revoke",
+            "Revoke key",
+            "agents.change_apikey",
+            each_row(api_key_revoke, "key", "revoked"),
+            danger=True,
+            available=lambda row: row.revoked_at is None,
+            description="Revokes the key immediately. This cannot be undone.",
+        ),
+    )
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    @column("may")
-    def allows(self, key: ApiKey) -> str:
+    @display(description="scopes")
+    def scopes_(self, key: ApiKey) -> str:
         return ", ".join(map(str, key.scopes))
 
-    @column("state", labels={"open": "success", "expired": "warning", "revoked": "danger"})
+    @display(description="state", label={"active": "success", "expired": "warning", "revoked": "danger"})
     def state(self, key: ApiKey) -> str:
         if key.revoked_at is not None:
             return "revoked"
-        return "expired" if key.expires_at is not None and key.expires_at <= clock() else "open"
+        return "expired" if key.expires_at is not None and key.expires_at <= clock() else "active"
 
-    @column("last used")
+    @display(description="last used")
     def used(self, key: ApiKey) -> str:
         return ago(key.last_used_at, clock())
 
-    @column("expires")
+    @display(description="expires")
     def expires(self, key: ApiKey) -> str:
         return moment(key.expires_at, empty="never")
 
-    def make_form(self, request: HttpRequest, row: Any) -> KeyForm:
+    def build_form(self, request: HttpRequest, row: Any) -> KeyForm:
         data = request.POST if request.method == "POST" else None
-        by = person(request)
+        by = current_user(request)
         form = KeyForm(data, initial={"user": by.pk})
         if not by.is_superuser:
             form.fields["user"] = forms.ModelChoiceField(
-                User.objects.filter(pk=by.pk), help_text="Keys are made by those who will act with them."
+                User.objects.filter(pk=by.pk), help_text="You can make keys for yourself only."
             )
         return form
 
-    def save_new(self, request: HttpRequest, form: Any) -> HttpResponse:
-        """The answer to this request is the only place where the key itself is shown: no message, no cookie, no log."""
-        key, secret = api_key_create(by=person(request), now=clock(), **form.cleaned_data)
-        response = self.page(request, "admin/key_secret.html", "API key", key=key, secret=secret, back=self.list_link())
+    def create(self, request: HttpRequest, form: Any) -> HttpResponse:
+        """Show the key in this response and nowhere else: no message, no cookie, no log."""
+        key, secret = api_key_create(by=current_user(request), now=clock(), **form.cleaned_data)
+        response = self.render_page(
+            request, "admin/key_secret.html", "API key", key=key, secret=secret, back=self.list_link()
+        )
         response["Cache-Control"] = "no-store"
         return response
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        key = self.found(request, object_id)
-        by = person(request)
-        facts = [fact_of(key, field, by) for field in key._meta.concrete_fields if field.name not in {"id", "hash"}]
-        shown = {"original": key, "facts": facts, "buttons": self.buttons(request, key)}
-        return self.page(request, "admin/facts.html", str(key), **shown)
-
 
 @admin.register(InboundEvent)
-class InboundEventAdmin(FactsAdmin):
-    list_display = ["what", "source", "event_type", "severity", "came_to", "trigger", "of_session", "came"]
+class InboundEventAdmin(DetailAdmin):
+    outcome_ = column("outcome", words, label={"spawned": "success", "no_match": "warning", "refused": "danger"})
+    list_display = ["event", "source", "event_type", "severity", "outcome_", "trigger", "of_session", "received_at"]
     list_filter = [("outcome", WordedFilter), "severity"]
-    empty = "No event has come in. Add a trigger of kind event: its page says where messages go and how to sign them."
+    empty_text = "No events yet. Add a trigger of kind event: its page shows the address and how to sign messages."
     list_select_related = ["trigger", "session"]
     search_fields = ["source__exact", "event_type__exact", "webhook_id__exact"]
-    search_help_text = "A source, a type, or the id of a message, in full."
+    search_help_text = "The full source, type, or id of a message."
 
-    @column("event")
-    def what(self, event: InboundEvent) -> str:
+    @display(description="event")
+    def event(self, event: InboundEvent) -> str:
         return cut(str(event), 100)
-
-    @column("came to", labels={"spawned": "success", "no_match": "warning", "refused": "danger"})
-    def came_to(self, event: InboundEvent) -> tuple[str, str]:
-        return event.outcome, words(event.outcome)
-
-    @column("received")
-    def came(self, event: InboundEvent) -> str:
-        return moment(event.received_at)

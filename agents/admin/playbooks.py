@@ -1,5 +1,6 @@
-"""Playbooks with their positions in order; in and out as YAML."""
+"""Playbooks with their positions, also as YAML; and skills: the folders of instructions that runs follow."""
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -9,11 +10,13 @@ from django.db.models import Count, QuerySet
 from django.forms import formset_factory
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path
+from unfold.decorators import action as unfold_action
+from unfold.decorators import display
 
-from agents.admin.actions import REFUSALS, Act, ActForm, Asked, DressedForm, Told, each
-from agents.admin.base import column, list_button, look, person
-from agents.admin.display import DeletedFilter, cut
-from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin, blame
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row
+from agents.admin.base import DetailAdmin, FormAdmin, current_user, record_view
+from agents.admin.display import DeletedFilter, column, cut
+from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.playbooks import Position
 from agents.exceptions import SkillChanged
@@ -36,25 +39,14 @@ from agents.models import Playbook, PromptSkill
 YAML_CHARS = 500_000
 
 
-def _delete(asked: Asked) -> Told:
-    return each(asked, lambda row: playbook_delete(row, by=asked.by, now=asked.now), "deleted")
-
-
-class PlaybookForm(EditForm):
-    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
-
+class PlaybookForm(OwnerForm):
     class Meta:
         model = Playbook
         fields = ["name"]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.instance.pk:
-            del self.fields["owner"]
-
 
 class LinesField(forms.CharField):
-    """Several short texts, one a line."""
+    """Several short texts, one per line."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(required=False, widget=forms.Textarea(attrs={"rows": 2}), **more)
@@ -69,15 +61,15 @@ class LinesField(forms.CharField):
         return bool(self.to_python(self.prepare_value(initial)) != self.to_python(data))
 
 
-class PositionForm(DressedForm):
+class PositionForm(StyledForm):
     issue = forms.CharField(max_length=200)
     severity = forms.ChoiceField(choices=[(word, word) for word in ("info", "warn", "critical")], initial="warn")
     standard = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="The language that is wanted."
+        required=False, widget=forms.Textarea(attrs={"rows": 2}), help_text="The preferred wording."
     )
-    fallbacks = LinesField(help_text="Wordings that would still do, best first, one a line.")
-    must_contain = LinesField(help_text="Phrases that have to stand in the document, one a line.")
-    must_not_contain = LinesField(help_text="Phrases that must not, one a line.")
+    fallbacks = LinesField(help_text="Acceptable wordings, best first, one per line.")
+    must_contain = LinesField(help_text="Phrases that the document must contain, one per line.")
+    must_not_contain = LinesField(help_text="Phrases that the document must not contain, one per line.")
     guidance = forms.CharField(required=False, widget=forms.Textarea(attrs={"rows": 2}))
 
 
@@ -86,54 +78,51 @@ PositionForms = formset_factory(
 )
 
 
-class ImportForm(DressedForm):
+class ImportForm(StyledForm):
     owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
     text = forms.CharField(
         label="YAML",
         max_length=YAML_CHARS,
         widget=forms.Textarea(attrs={"rows": 18, "spellcheck": "false"}),
-        help_text="A playbook of the same name becomes its next version; any other is new.",
+        help_text="A playbook with this name gets a new version; otherwise a new playbook is created.",
     )
 
 
 @admin.register(Playbook)
-class PlaybookAdmin(EditingAdmin):
+class PlaybookAdmin(FormAdmin):
+    count = column("number", title="positions")
     list_display = ["name", "owner", "version", "count", "updated_at"]
     list_filter = [DeletedFilter]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
-    empty = "There are no playbooks. Add one with the positions to check documents against, or import it as YAML."
+    empty_text = "No playbooks yet. Add one with the positions to check documents against, or import YAML."
     ordering = ["name", "id"]
     sortable_by = ("name",)
-    form_class = PlaybookForm
-    edit_template = "admin/playbook.html"
+    form = PlaybookForm
+    change_form_template = "admin/playbook.html"
     actions_list = ["import_yaml"]
-    acts = (
-        Act("delete", "Delete", "agents.delete_playbook", _delete, grave=True, fits=lambda row: not row.deleted_at,
-            explained="No run can use it any more. Runs that did keep its version and digest in their record."),
-    )  # fmt: skip
+    row_actions = (
+        delete_action(
+            "agents.delete_playbook",
+            each_row(playbook_delete, "playbook", "deleted"),
+            "No new run can use it. Past runs keep its version and digest in their audit log.",
+        ),
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Playbook]:
         rows: QuerySet[Playbook] = super().get_queryset(request)
         return rows.annotate(number=Count("positions"))
 
-    @column("positions")
-    def count(self, playbook: Any) -> int:
-        return int(playbook.number)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return (obj is None or obj.deleted_at is None) and super().has_change_permission(request, obj)
-
     def get_urls(self) -> list[URLPattern]:
         export = self.admin_site.admin_view(self.export_view)
         return [path("<int:pk>/export/", export, name="agents_playbook_export"), *super().get_urls()]
 
-    def make_form(self, request: HttpRequest, row: Playbook | None) -> Any:
-        """The name, with the positions as a list of forms beside it: both have to be fine."""
-        form = super().make_form(request, row)
+    def build_form(self, request: HttpRequest, row: Playbook | None) -> Any:
+        """The name, and the positions as a formset; both have to be valid."""
+        form = super().build_form(request, row)
         form.positions = self._positions(request, row)
         if request.method == "POST" and not form.positions.is_valid():
-            form.add_error(None, "Look at the positions below.")
+            form.add_error(None, "Correct the positions below.")
         return form
 
     def _positions(self, request: HttpRequest, row: Playbook | None) -> Any:
@@ -144,52 +133,54 @@ class PlaybookAdmin(EditingAdmin):
         forms_.extra = 0 if row else 1
         return forms_
 
-    def save_new(self, request: HttpRequest, form: Any) -> Playbook:
+    def create(self, request: HttpRequest, form: Any) -> Playbook:
         given = {**form.cleaned_data, "positions": given_positions(form.positions)}
-        return playbook_create(by=person(request), now=clock(), **given)
+        return playbook_create(by=current_user(request), now=clock(), **given)
 
-    def save_changes(self, request: HttpRequest, row: Playbook, form: Any) -> Playbook:
+    def update(self, request: HttpRequest, row: Playbook, form: Any) -> Playbook:
         given = {"name": form.cleaned_data["name"], "positions": given_positions(form.positions)}
-        return playbook_edit(row, by=person(request), now=clock(), **given)
+        return playbook_edit(row, by=current_user(request), now=clock(), **given)
 
-    def beside(self, request: HttpRequest, row: Playbook | None) -> dict[str, Any]:
+    def extra_context(self, request: HttpRequest, row: Playbook | None) -> dict[str, Any]:
         return {"rendered": playbook_rendered(row)} if row else {}
 
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        playbook = self.found(request, str(pk))
-        look(request, person(request), playbook)
+        playbook = self.get_row(request, pk)
+        record_view(request, current_user(request), playbook)
         return yaml_file(playbook.name, playbook_export(playbook))
 
-    @list_button("Import YAML", address="import", permission="add")
+    @unfold_action(description="Import YAML", url_path="import", permissions=["add"])
     def import_yaml(self, request: HttpRequest) -> HttpResponse:
-        form = ImportForm(request.POST or None, initial={"owner": person(request).pk})
+        form = ImportForm(request.POST or None, initial={"owner": current_user(request).pk})
         if request.method == "POST" and form.is_valid():
             try:
-                playbook = playbook_import(by=person(request), now=clock(), **form.cleaned_data)
+                playbook = playbook_import(by=current_user(request), now=clock(), **form.cleaned_data)
             except REFUSALS as error:
-                blame(form, error)
+                add_refusal(form, error)
             else:
-                messages.success(request, f"Playbook {playbook} is imported.")
+                messages.success(request, f"Playbook {playbook} imported.")
                 return HttpResponseRedirect(self.row_link(playbook.pk))
-        act = {"title": "Import", "explained": ""}
-        return self.page(request, "admin/act.html", "Import a playbook", form=form, act=act, back=self.list_link())
+        action = {"title": "Import playbook"}
+        return self.render_page(
+            request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
+        )
 
 
 def given_positions(forms_: Any) -> list[Position]:
-    """The positions that were filled in and not taken out, in the order that the person gave them."""
+    """The positions that were filled in and not removed, in the given order."""
     kept = [form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data.get("issue")]
     names = ("issue", "severity", "standard", "fallbacks", "guidance", "must_contain", "must_not_contain")
     return [Position(**{name: given[name] for name in names}) for given in kept]
 
 
-# Skills: loaded from folders, run only as accepted. A changed one is shown with both digests before it is accepted.
+# --- Skills: loaded from folders, run only as accepted ---
 
 
 CHANGE = "agents.change_promptskill"
 
 
-class AcceptForm(ActForm):
-    """Carries the digest of the files that were shown."""
+class AcceptForm(ActionForm):
+    """Carries the digest of the files as they were shown."""
 
     digest = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
@@ -199,63 +190,77 @@ class AcceptForm(ActForm):
         self.fields["digest"].initial = getattr(skill, "found_digest", "")
 
 
-def _accept(asked: Asked) -> Told:
-    [skill] = asked.rows
-    if skill.found_digest != asked.given["digest"]:
-        raise SkillChanged(
-            f"The files of {skill.name} have changed once more since they were shown; look at them again."
-        )
-    accepted = skill_accept(skill, by=asked.by, now=asked.now)
-    return Told(f"{accepted.name} runs as version {accepted.version}, digest {accepted.digest[:12]}.")
-
-
-def _switch(asked: Asked, *, enabled: bool) -> Told:
-    done = "switched on" if enabled else "switched off"
-    return each(asked, lambda row: skill_switch(row, enabled=enabled, by=asked.by, now=asked.now), done)
+def _accept(action: ActionRequest) -> ActionResult:
+    [skill] = action.rows
+    if skill.found_digest != action.data["digest"]:
+        raise SkillChanged(f"The files of {skill.name} changed again after this page was opened. Read them again.")
+    accepted = skill_accept(skill, by=action.by, now=action.now)
+    return ActionResult(f"{accepted.name} accepted as version {accepted.version}, digest {accepted.digest[:12]}.")
 
 
 @admin.register(PromptSkill)
-class PromptSkillAdmin(FactsAdmin):
-    list_display = ["name", "about", "state", "version", "accepted", "loaded_at"]
+class PromptSkillAdmin(DetailAdmin):
+    description_ = column("description", partial(cut, limit=100))
+    list_display = ["name", "description_", "state", "version", "accepted", "loaded_at"]
     list_filter = ["enabled"]
     search_fields = ["name", "description"]
     ordering = ("name",)
-    empty = "No skill is loaded. Put folders with a SKILL.md where LQOPS_SKILL_FOLDERS points, then look through them."
-    hidden = frozenset({"id", "front_matter"})
+    empty_text = "No skills yet. Put folders with a SKILL.md where LQOPS_SKILL_FOLDERS points, then load them."
+    exclude = ("id", "front_matter")
     actions_list = ["load"]
-    acts = (
-        Act("accept", "Accept the changed files", CHANGE, _accept, AcceptForm, many=False, grave=True,
-            fits=lambda row: row.has_changed and row.found_digest, template="admin/skill_accept.html",
-            explained="From then on runs use the files as they are now. Read them first: they become instructions."),
-        Act("enable", "Switch on", CHANGE, lambda asked: _switch(asked, enabled=True),
-            fits=lambda row: not row.enabled),
-        Act("disable", "Switch off", CHANGE, lambda asked: _switch(asked, enabled=False), fits=lambda row: row.enabled,
-            explained="Runs that begin later cannot use it."),
-    )  # fmt: skip
+    row_actions = (
+        RowAction(
+            "accept",
+            "Accept changed files",
+            CHANGE,
+            _accept,
+            AcceptForm,
+            bulk=False,
+            danger=True,
+            available=lambda row: row.has_changed and row.found_digest,
+            template="admin/skill_accept.html",
+            description="New runs use the files as they are now. Read them first: they become instructions.",
+        ),
+        RowAction(
+            "enable",
+            "Enable",
+            CHANGE,
+            each_row(skill_switch, "skill", "enabled", enabled=True),
+            available=lambda row: not row.enabled,
+        ),
+        RowAction(
+            "disable",
+            "Disable",
+            CHANGE,
+            each_row(skill_switch, "skill", "disabled", enabled=False),
+            available=lambda row: row.enabled,
+            description="New runs cannot use it.",
+        ),
+    )
 
-    @column("what it does")
-    def about(self, skill: PromptSkill) -> str:
-        return cut(skill.description, 100)
-
-    @column("state", labels={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
+    @display(description="state", label={"fine": "success", "changed": "danger", "missing": "danger", "off": "warning"})
     def state(self, skill: PromptSkill) -> tuple[str, str]:
         return state_of(skill)
 
-    @column("accepted digest")
+    @display(description="accepted digest")
     def accepted(self, skill: PromptSkill) -> str:
         return skill.digest[:12]
 
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         return {"state": state_of(row)[1]}
 
-    @list_button("Look through the skill folders", address="load", permission="load")
+    @unfold_action(description="Load skill folders", url_path="load", permissions=["load"])
     def load(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST":
-            explained = "New skills are taken as they are; changed ones are marked and do not run until accepted."
-            act = {"title": "Look through the skill folders", "explained": explained}
-            form = ActForm(by=person(request), rows=())
-            return self.page(request, "admin/act.html", act["title"], form=form, act=act, back=self.list_link())
-        report = skills_load(by=person(request), now=clock())
+            action = {
+                "title": "Load skill folders",
+                "description": "New skills are added. Changed ones are marked and do not run until accepted.",
+            }
+            form = ActionForm(by=current_user(request), rows=())
+            return self.render_page(
+                request, "admin/confirm.html", action["title"], form=form, action=action, back=self.list_link()
+            )
+        report = skills_load(by=current_user(request), now=clock())
         states = [one.state for one in report.skills]
         counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "none found"
         messages.success(request, f"Skills: {counted}.")
@@ -264,12 +269,12 @@ class PromptSkillAdmin(FactsAdmin):
         return HttpResponseRedirect(self.list_link())
 
     def has_load_permission(self, request: HttpRequest) -> bool:
-        return person(request).has_perm(CHANGE)
+        return current_user(request).has_perm(CHANGE)
 
 
 def state_of(skill: PromptSkill) -> tuple[str, str]:
     if not skill.enabled:
-        return "off", "switched off"
+        return "off", "disabled"
     if not skill.found_digest:
-        return "missing", "files are gone"
-    return ("changed", "changed: not accepted") if skill.has_changed else ("fine", "accepted")
+        return "missing", "files missing"
+    return ("changed", "changed, not accepted") if skill.has_changed else ("fine", "accepted")

@@ -1,6 +1,7 @@
-"""What runs leave behind for people: findings with their quotes, and notices."""
+"""Results of runs: findings, notifications, precedents, proposals, memories; and the projects that they are for."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -11,9 +12,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from unfold.decorators import display
 
-from agents.admin.actions import Act, ActForm, Asked, Told, each
-from agents.admin.base import column, person
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction, delete_action, each_row, for_each
+from agents.admin.base import DetailAdmin, FormAdmin, current_user
 from agents.admin.display import (
     MEMORY_LABELS,
     PROPOSAL_LABELS,
@@ -23,14 +25,15 @@ from agents.admin.display import (
     ReadFilter,
     WhoseFilter,
     WordedFilter,
+    column,
     counted,
     cut,
     moment,
-    told,
+    plain_sentence,
     visible,
     words,
 )
-from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin
+from agents.admin.forms import OwnerForm
 from agents.conf import clock
 from agents.enums import ApprovalStatus, NoticeKind, ProposalStatus
 from agents.knowledge.projects import (
@@ -54,75 +57,77 @@ from agents.models import Approval, ContextProposal, Finding, Memory, Notificati
 from agents.people.notifications import notice_read
 from agents.sessions.reads import asked_by, purposes
 
+SHOWN_RUNS = 50
+SHOWN_VERSIONS = 20
+# The names of the sidebar, as headings of the pages.
+ContextProposal._meta.verbose_name = "proposal"
+Notification._meta.verbose_name = "notification"
+Notification._meta.verbose_name_plural = "notifications"
+
+# --- Findings ---
+
 
 @admin.register(Finding)
-class FindingAdmin(FactsAdmin):
-    quotes = True
-    list_display = ["title_", "grave", "document", "quoted", "judged", "of_session", "found_at"]
+class FindingAdmin(DetailAdmin):
+    list_shows_content = True
+    title_ = column("title", partial(cut, limit=100))
+    severity_ = column("severity", label=SEVERITY_LABELS)
+    quoted = column("quote_check", title="quote", label={"verified": "success", "unverified": "warning"})
+    list_display = ["title_", "severity_", "document", "quoted", "judged", "of_session", "created_at"]
     list_filter = ["quote_check"]
-    ordering = ("-session_id", "created_at", "id")  # the last run first, and what it found in its order
-    empty = "No run has found anything yet. Add a document to a watched collection, or start a run by hand."
+    ordering = ("-session_id", "created_at", "id")  # the last run first, its findings in their order
+    empty_text = "No findings yet. Add a document to a watched collection, or start a run."
     list_select_related = ["session", "document"]
     search_fields = ["session__public_id__exact", "title"]
-    search_help_text = "Words of the title, or the public id of a session, in full."
+    search_help_text = "Words of the title, or the full id of a run."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Finding]:
         rows: QuerySet[Finding] = super().get_queryset(request)
         return rows.defer("document__text")
 
-    @column("title")
-    def title_(self, finding: Finding) -> str:
-        return cut(finding.title, 100)
-
-    @column("severity", labels=SEVERITY_LABELS)
-    def grave(self, finding: Finding) -> str:
-        return finding.severity
-
-    @column("quote", labels={"verified": "success", "unverified": "warning"})
-    def quoted(self, finding: Finding) -> str:
-        return finding.quote_check
-
-    @column("judges")
+    @display(description="judges")
     def judged(self, finding: Finding) -> str:
         return f"{finding.judges_for} of {finding.judges_asked}" if finding.judges_asked else "—"
 
-    @column("found")
-    def found_at(self, finding: Finding) -> str:
-        return moment(finding.created_at)
 
-
-def _read(asked: Asked) -> Told:
-    return each(asked, lambda row: notice_read(notification=row, by=asked.by, now=asked.now), "marked as read")
+# --- Notifications ---
 
 
 @admin.register(Notification)
-class NotificationAdmin(FactsAdmin):
-    """A person's own notices; everybody's when asked for, on record. Opening one's own is reading it."""
+class NotificationAdmin(DetailAdmin):
+    """A user's own notifications; everybody's when asked for. Opening one's own marks it as read."""
 
-    quotes = True
-    list_display = ["title_", "about", "kind_", "of_session", "came", "read"]
+    list_shows_content = True
+    title_ = column("title", plain_sentence)
+    list_display = ["title_", "about", "kind_", "of_session", "created_at", "read"]
     list_filter = [WhoseFilter, ReadFilter, ("kind", WordedFilter)]
     list_select_related = ["owner", "session__agent", "session__trigger"]
-    empty = "There is no notice for you. Runs tell their owner what they found, and approvers what waits for them."
-    hidden = frozenset({"id", "public_id", "title", "body", "session", "read_at"})
-    change_template = "admin/notice.html"
-    acts = (
-        Act("read", "Mark as read", "agents.view_notification", _read, fits=lambda row: row.read_at is None),
-    )  # fmt: skip
+    empty_text = "No notifications. Runs notify their owner of findings, and approvers of pending approvals."
+    exclude = ("id", "public_id", "title", "body", "session", "read_at")
+    change_form_template = "admin/notification.html"
+    row_actions = (
+        RowAction(
+            "read",
+            "Mark as read",
+            "agents.view_notification",
+            each_row(notice_read, "notification", "marked as read"),
+            available=lambda row: row.read_at is None,
+        ),
+    )
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*self.list_display, *(["owner"] if WhoseFilter.is_everybody(request) else [])]
 
     def buttons(self, request: HttpRequest, row: Any) -> list[dict[str, Any]]:
-        return super().buttons(request, row) if row.owner_id == person(request).pk else []
+        return super().buttons(request, row) if row.owner_id == current_user(request).pk else []
 
-    def carry_out(self, request: HttpRequest, act: Act, rows: Sequence[Any], **more: Any) -> HttpResponse:
-        """Nobody reads a notice in somebody else's place: it would never be seen."""
-        if any(row.owner_id != person(request).pk for row in rows):
+    def run_action(self, request: HttpRequest, action: RowAction, rows: Sequence[Any], **more: Any) -> HttpResponse:
+        """Nobody marks somebody else's notification as read: its owner would never see it."""
+        if any(row.owner_id != current_user(request).pk for row in rows):
             raise PermissionDenied
-        return super().carry_out(request, act, rows, **more)
+        return super().run_action(request, action, rows, **more)
 
-    def prepare(self, rows: list[Any]) -> None:
+    def prepare_rows(self, rows: list[Any]) -> None:
         known = purposes([row.session for row in rows if row.session])
         waiting = Approval.objects.filter(session__in=known, status=ApprovalStatus.PENDING)
         open_ = set(waiting.values_list("session_id", flat=True))
@@ -130,14 +135,7 @@ class NotificationAdmin(FactsAdmin):
             row.purpose = known.get(row.session_id, "")
             row.settled = row.kind == NoticeKind.APPROVAL_WAITING and row.session_id not in open_
 
-    def title_of(self, row: Notification) -> str:
-        return told(row.title)
-
-    @column("title")
-    def title_(self, notice: Notification) -> str:
-        return told(notice.title)
-
-    @column("about")
+    @display(description="about")
     def about(self, notice: Any) -> str:
         if notice.session is None:
             return "—"
@@ -147,49 +145,46 @@ class NotificationAdmin(FactsAdmin):
             visible(asked_by(notice.session)),
         )
 
-    @column("kind")
+    @display(description="kind")
     def kind_(self, notice: Any) -> str:
         return "approval, decided" if notice.settled else words(notice.kind)
 
-    @column("came")
-    def came(self, notice: Notification) -> str:
-        return moment(notice.created_at)
-
-    @column("read", labels={"unread": "warning", "settled": "success"})
+    @display(description="read", label={"unread": "warning", "settled": "success"})
     def read(self, notice: Any) -> tuple[str, str]:
         if notice.read_at:
             return "read", moment(notice.read_at)
         return ("settled", "settled") if notice.settled else ("unread", "unread")
 
-    def noticed(self, request: HttpRequest, row: Notification) -> None:
-        if row.owner_id == person(request).pk:
-            notice_read(notification=row, by=person(request), now=clock())
-
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The words of the notice, with the ways to what they speak of in place of bare addresses."""
-        self.prepare([row])
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The text of the notification, with buttons in place of bare addresses."""
+        if row.owner_id == current_user(request).pk:
+            notice_read(notification=row, by=current_user(request), now=clock())
+        self.prepare_rows([row])
         lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
         pending = row.session and row.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk").first()
-        return {"body": "\n".join(lines), "purpose": row.purpose, "settled": row.settled, "pending": pending}
+        return {
+            "title": plain_sentence(row.title),
+            "body": "\n".join(lines),
+            "purpose": row.purpose,
+            "settled": row.settled,
+            "pending": pending,
+        }
 
 
-# Patterns that keep coming back, what people propose to make of them, and notes that agents want to remember.
+# --- Precedents and proposals ---
 
 
-SHOWN_RUNS = 50
-
-
-def traced(rows: Any) -> list[tuple[Any, str]]:
+def runs_of(rows: Any) -> list[tuple[Any, str]]:
     sessions = list(rows.select_related("owner", "trigger")[:SHOWN_RUNS])
     known = purposes(sessions)
     return [(session, known[session.pk]) for session in sessions]
 
 
-class PromoteForm(ActForm):
-    """Projects that the person owns: nobody proposes for somebody else's."""
+class PromoteForm(ActionForm):
+    """Offers the user's own projects."""
 
     project = forms.ModelChoiceField(
-        Project.objects.none(), help_text="Its context changes only when the proposal is accepted."
+        Project.objects.none(), help_text="Its context changes when the proposal is accepted."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -198,130 +193,130 @@ class PromoteForm(ActForm):
         self.fields["project"].queryset = mine  # type: ignore[attr-defined]
 
 
-def _promote(asked: Asked) -> Told:
-    project = asked.given["project"]
-    done = each(
-        asked,
-        lambda row: precedent_promote(precedent=row, project=project, by=asked.by, now=asked.now),
+def _promote(action: ActionRequest) -> ActionResult:
+    project = action.data["project"]
+    result = for_each(
+        action,
+        lambda row: precedent_promote(precedent=row, project=project, by=action.by, now=action.now),
         f"proposed for {project}",
     )
     link = reverse("admin:agents_contextproposal_changelist") + "?status__exact=proposed"
-    text = format_html('{} <a class="lq-link" href="{}">Decide on proposals</a>', done.text, link)
-    return Told(text, done.refused)
+    message = format_html('{} <a class="lq-link" href="{}">Open proposals</a>', result.message, link)
+    return ActionResult(message, result.errors)
 
 
-def _seen(row: Precedent) -> str:
+def _precedent_label(row: Precedent) -> str:
     return f"{words(row.pattern_kind).capitalize()}, seen {counted(row.observed_count, 'time')}"
 
 
-def _dismiss(asked: Asked) -> Told:
-    return each(asked, lambda row: precedent_dismiss(precedent=row, by=asked.by, now=asked.now), "dismissed")
+def _is_open(row: Precedent) -> bool:
+    return row.dismissed_at is None
 
 
 @admin.register(Precedent)
-class PrecedentAdmin(FactsAdmin):
-    quotes = True
-    list_display = ["said", "kind", "observed_count", "owner", "seen", "dismissed"]
-    empty = "No pattern has been noted yet. Runs note what keeps coming back; a person decides what becomes of it."
+class PrecedentAdmin(DetailAdmin):
+    list_shows_content = True
+    summary_ = column("summary", partial(cut, limit=120))
+    kind = column("pattern_kind", words, title="kind")
+    list_display = ["summary_", "kind", "observed_count", "owner", "last_seen_at", "dismissed_at"]
+    empty_text = "No precedents yet. Runs record recurring observations here; a person decides what to do with them."
     list_filter = [DismissedFilter]
     list_select_related = ["owner"]
     search_fields = ["pattern_kind__exact", "summary", "owner__username"]
-    search_help_text = "A kind of pattern, words of the summary, or an owner."
+    search_help_text = "A kind, words of the summary, or an owner."
     ordering = ("-last_seen_at", "-id")
-    hidden = frozenset({"id", "summary_hash", "pattern_kind"})
-    acts = (
-        Act("promote", "Propose for a project", "agents.change_precedent", _promote, PromoteForm,
-            fits=lambda row: row.dismissed_at is None, named=_seen, shows=proposal_text,
-            explained="This line is proposed for the project's context. Nothing changes until it is accepted."),
-        Act("dismiss", "Dismiss", "agents.change_precedent", _dismiss, fits=lambda row: row.dismissed_at is None,
-            named=_seen, shows=lambda row: row.summary,
-            explained="It leaves the board; the next time it is seen, counting begins anew."),
-    )  # fmt: skip
-    change_template = "admin/traced.html"
+    exclude = ("id", "summary_hash", "pattern_kind")
+    change_form_template = "admin/runs_of_row.html"
+    row_actions = (
+        RowAction(
+            "promote",
+            "Propose for a project",
+            "agents.change_precedent",
+            _promote,
+            PromoteForm,
+            available=_is_open,
+            label=_precedent_label,
+            content=proposal_text,
+            description="Proposes this line for the project's context. Nothing changes until the proposal is accepted.",
+        ),
+        RowAction(
+            "dismiss",
+            "Dismiss",
+            "agents.change_precedent",
+            each_row(precedent_dismiss, "precedent", "dismissed"),
+            available=_is_open,
+            label=_precedent_label,
+            content=lambda row: row.summary,
+            description="Hides it from the list. If it is seen again, the count starts at 1.",
+        ),
+    )
 
-    @column("summary")
-    def said(self, precedent: Precedent) -> str:
-        return cut(precedent.summary, 120)
-
-    def title_of(self, row: Precedent) -> str:
-        return _seen(row)
-
-    @column("kind")
-    def kind(self, precedent: Precedent) -> str:
-        return words(precedent.pattern_kind)
-
-    @column("last seen")
-    def seen(self, precedent: Precedent) -> str:
-        return moment(precedent.last_seen_at)
-
-    @column("dismissed")
-    def dismissed(self, precedent: Precedent) -> str:
-        return moment(precedent.dismissed_at)
-
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"sessions": traced(precedent_trace(row)), "runs_title": "Runs in which it was seen"}
-
-
-def _accept(asked: Asked) -> Told:
-    return each(asked, lambda row: proposal_accept(proposal=row, by=asked.by, now=asked.now), "accepted")
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {
+            "title": _precedent_label(row),
+            "sessions": runs_of(precedent_trace(row)),
+            "runs_title": "Runs with this observation",
+        }
 
 
-def _reject(asked: Asked) -> Told:
-    return each(asked, lambda row: proposal_reject(proposal=row, by=asked.by, now=asked.now), "rejected")
+def _project_label(row: ContextProposal) -> str:
+    return f"For {row.project.name}, context version {row.project.context_version}"
 
 
-def _retire(asked: Asked) -> Told:
-    return each(asked, lambda row: proposal_retire(proposal=row, by=asked.by, now=asked.now), "retired")
-
-
-def _for_project(row: ContextProposal) -> str:
-    return f"For {row.project.name}, whose context is at version {row.project.context_version}"
+def _proposal_action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
+    """An action whose confirm page shows the proposed line."""
+    given = {"label": _project_label, "content": lambda row: row.text, "description": description, **more}
+    return RowAction(name, title, "agents.change_contextproposal", run, **given)
 
 
 @admin.register(ContextProposal)
-class ContextProposalAdmin(FactsAdmin):
-    quotes = True
-    list_display = ["said", "project", "standing", "owner", "proposed_by", "made", "decided_by"]
-    empty = "Nothing is proposed. Open a precedent and choose Propose for a project: its line then waits here."
+class ContextProposalAdmin(DetailAdmin):
+    list_shows_content = True
+    text_ = column("text", partial(cut, limit=120))
+    status_ = column("status", label=PROPOSAL_LABELS)
+    list_display = ["text_", "project", "status_", "owner", "proposed_by", "created_at", "decided_by"]
+    empty_text = "No proposals. Open a precedent and choose Propose for a project."
     list_filter = ["status"]
     list_select_related = ["project", "owner", "proposed_by", "decided_by"]
     search_fields = ["text", "project__name"]
-    acts = (
-        Act("accept", "Accept", "agents.change_contextproposal", _accept,
-            fits=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.REJECTED},
-            named=_for_project, shows=lambda row: row.text,
-            explained="This very line is added to the project's context, once. Only the project's owner can."),
-        Act("reject", "Reject", "agents.change_contextproposal", _reject,
-            fits=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.ACCEPTED},
-            named=_for_project, shows=lambda row: row.text, explained="The context stays as it is."),
-        Act("retire", "Retire", "agents.change_contextproposal", _retire, grave=True,
-            fits=lambda row: row.applied_version is not None and row.status != ProposalStatus.RETIRED,
-            named=_for_project, shows=lambda row: row.text,
-            explained="This line is taken out of the context, in a new version, and cannot be accepted again."),
-    )  # fmt: skip
-    change_template = "admin/traced.html"
+    row_actions = (
+        _proposal_action(
+            "accept",
+            "Accept",
+            each_row(proposal_accept, "proposal", "accepted"),
+            "Adds this line to the project's context, once. Only the project's owner can accept it.",
+            available=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.REJECTED},
+        ),
+        _proposal_action(
+            "reject",
+            "Reject",
+            each_row(proposal_reject, "proposal", "rejected"),
+            "The context does not change.",
+            available=lambda row: row.status in {ProposalStatus.PROPOSED, ProposalStatus.ACCEPTED},
+        ),
+        _proposal_action(
+            "retire",
+            "Retire",
+            each_row(proposal_retire, "proposal", "retired"),
+            "Removes this line from the context, in a new version. It cannot be accepted again.",
+            available=lambda row: row.applied_version is not None and row.status != ProposalStatus.RETIRED,
+            danger=True,
+        ),
+    )
+    change_form_template = "admin/runs_of_row.html"
 
-    @column("text")
-    def said(self, proposal: ContextProposal) -> str:
-        return cut(proposal.text, 120)
-
-    @column("status", labels=PROPOSAL_LABELS)
-    def standing(self, proposal: ContextProposal) -> str:
-        return proposal.status
-
-    @column("proposed")
-    def made(self, proposal: ContextProposal) -> str:
-        return moment(proposal.created_at)
-
-    def beside(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        return {"sessions": traced(proposal_trace(row)), "runs_title": "Runs that read a context with this line"}
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        return {"sessions": runs_of(proposal_trace(row)), "runs_title": "Runs with this line in their context"}
 
 
-class KeepForm(ActForm):
+# --- Memories ---
+
+
+class KeepForm(ActionForm):
     content = forms.CharField(
         max_length=CONTENT_CHARS,
         widget=forms.Textarea(attrs={"rows": 5}),
-        help_text="Prompts hold it from now on, in these words.",
+        help_text="The text that prompts contain from now on.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -330,87 +325,80 @@ class KeepForm(ActForm):
         self.fields["content"].initial = getattr(memory, "content", "")
 
 
-def _keep(asked: Asked) -> Told:
-    [memory] = asked.rows
-    memory_keep(memory=memory, by=asked.by, now=asked.now, content=asked.given["content"])
-    return Told("1 kept.")
+def _keep(action: ActionRequest) -> ActionResult:
+    [memory] = action.rows
+    memory_keep(memory=memory, by=action.by, now=action.now, content=action.data["content"])
+    return ActionResult("Memory kept.")
 
 
-def _forget(asked: Asked) -> Told:
-    return each(asked, lambda row: memory_dismiss(memory=row, by=asked.by, now=asked.now), "dismissed")
+def _memory_label(row: Memory) -> str:
+    return f"Memory of {moment(row.created_at)}, {row.state}"
 
 
-def _delete_memories(asked: Asked) -> Told:
-    return each(asked, lambda row: memory_delete(memory=row, by=asked.by, now=asked.now), "deleted")
-
-
-def _noted(row: Memory) -> str:
-    return f"A note of {moment(row.created_at)}, {row.state}"
+def _is_in_use(row: Memory) -> bool:
+    return row.deleted_at is None
 
 
 @admin.register(Memory)
-class MemoryAdmin(FactsAdmin):
-    quotes = True
-    list_display = ["said", "standing", "owner", "of_session", "made", "kept"]
+class MemoryAdmin(DetailAdmin):
+    list_shows_content = True
+    content_ = column("content", partial(cut, limit=120), title="memory")
+    state_ = column("state", label=MEMORY_LABELS)
+    list_display = ["content_", "state_", "owner", "of_session", "created_at", "kept_at"]
     list_filter = [DeletedFilter, "state"]
-    empty = "No run has proposed a note yet. What one wants to remember waits here until somebody keeps it."
+    empty_text = "No memories yet. Runs propose them; they are used once a person keeps them."
     list_select_related = ["owner", "session"]
     search_fields = ["content", "owner__username"]
-    acts = (
-        Act("keep", "Keep", "agents.change_memory", _keep, KeepForm, many=False, reveals=True,
-            fits=lambda row: row.deleted_at is None),
-        Act("dismiss", "Dismiss", "agents.change_memory", _forget,
-            fits=lambda row: row.state != "dismissed" and row.deleted_at is None,
-            named=_noted, shows=lambda row: row.content, explained="No prompt holds it."),
-        Act("delete", "Delete", "agents.delete_memory", _delete_memories, grave=True,
-            fits=lambda row: row.deleted_at is None,
-            named=_noted, shows=lambda row: row.content, explained="It is put away for good."),
-    )  # fmt: skip
+    row_actions = (
+        RowAction(
+            "keep",
+            "Keep",
+            "agents.change_memory",
+            _keep,
+            KeepForm,
+            bulk=False,
+            shows_content=True,
+            available=_is_in_use,
+        ),
+        RowAction(
+            "dismiss",
+            "Dismiss",
+            "agents.change_memory",
+            each_row(memory_dismiss, "memory", "dismissed"),
+            available=lambda row: row.state != "dismissed" and _is_in_use(row),
+            label=_memory_label,
+            content=lambda row: row.content,
+            description="No prompt contains it any longer.",
+        ),
+        delete_action(
+            "agents.delete_memory",
+            each_row(memory_delete, "memory", "deleted"),
+            "Deletes it. This cannot be undone.",
+            label=_memory_label,
+            content=lambda row: row.content,
+        ),
+    )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return self.holds(request, "delete")
-
-    @column("note")
-    def said(self, memory: Memory) -> str:
-        return cut(memory.content, 120)
-
-    @column("state", labels=MEMORY_LABELS)
-    def standing(self, memory: Memory) -> str:
-        return memory.state
-
-    @column("proposed")
-    def made(self, memory: Memory) -> str:
-        return moment(memory.created_at)
-
-    @column("first kept")
-    def kept(self, memory: Memory) -> str:
-        return moment(memory.kept_at)
+        return self.has_model_permission(request, "delete")
 
 
-# Projects: what runs may know of the matter at hand, version by version, and what is proposed to be added.
+# --- Projects ---
 
 
-SHOWN = 20
-
-
-def _delete_projects(asked: Asked) -> Told:
-    return each(asked, lambda row: project_delete(project=row, by=asked.by, now=asked.now), "deleted")
-
-
-class ProjectForm(EditForm):
-    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+class ProjectForm(OwnerForm):
     seen_version = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     class Meta:
         model = Project
         fields = ["name", "context_md", "parties"]
         labels = {"context_md": "Context"}
+        help_texts = {"context_md": "Added to the prompts of all its runs."}
         widgets = {"context_md": forms.Textarea(attrs={"rows": 14}), "parties": forms.Textarea(attrs={"rows": 5})}
 
     def __init__(self, *args: Any, by: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk:
-            del self.fields["owner"]
             self.fields["seen_version"].initial = self.instance.context_version
             self.fields["context_md"].disabled = by.pk != self.instance.owner_id
         else:
@@ -418,42 +406,43 @@ class ProjectForm(EditForm):
 
 
 @admin.register(Project)
-class ProjectAdmin(EditingAdmin):
-    list_display = ["name", "owner", "context_version", "made"]
+class ProjectAdmin(FormAdmin):
+    list_display = ["name", "owner", "context_version", "created_at"]
     list_select_related = ["owner"]
     search_fields = ["name", "owner__username"]
-    empty = "There are no projects. A project holds what its runs may know of the matter at hand."
+    empty_text = "No projects yet. A project holds the context that its runs read."
     ordering = ["name", "id"]
     sortable_by = ("name",)
-    edit_template = "admin/project.html"
-    acts = (
-        Act("delete", "Delete", "agents.delete_project", _delete_projects, grave=True, many=False,
-            explained="Its context goes, with all versions and proposals. Runs and triggers stay, bound to none."),
-    )  # fmt: skip
+    change_form_template = "admin/project.html"
+    row_actions = (
+        delete_action(
+            "agents.delete_project",
+            each_row(project_delete, "project", "deleted"),
+            "Deletes its context with all versions and proposals. Its runs and triggers stay, without a project.",
+            bulk=False,
+        ),
+    )
 
-    @column("made")
-    def made(self, project: Project) -> str:
-        return moment(project.created_at)
-
-    def make_form(self, request: HttpRequest, row: Project | None) -> ProjectForm:
-        by, data = person(request), request.POST if request.method == "POST" else None
+    def build_form(self, request: HttpRequest, row: Project | None) -> ProjectForm:
+        by = current_user(request)
+        data = request.POST if request.method == "POST" else None
         if row is None:
             return ProjectForm(data, by=by, initial={"owner": by.pk})
         return ProjectForm(data, by=by, instance=Project.objects.get(pk=row.pk))
 
-    def save_new(self, request: HttpRequest, form: Any) -> Project:
-        return project_create(by=person(request), now=clock(), **form.cleaned_data)
+    def create(self, request: HttpRequest, form: Any) -> Project:
+        return project_create(by=current_user(request), now=clock(), **form.cleaned_data)
 
-    def save_changes(self, request: HttpRequest, row: Project, form: Any) -> Project:
+    def update(self, request: HttpRequest, row: Project, form: Any) -> Project:
         changes = {name: value for name, value in form.changes().items() if name != "seen_version"}
         seen = form.cleaned_data["seen_version"]
-        return project_edit(project=row, by=person(request), now=clock(), seen_version=seen, **changes)
+        return project_edit(project=row, by=current_user(request), now=clock(), seen_version=seen, **changes)
 
-    def beside(self, request: HttpRequest, row: Project | None) -> dict[str, Any]:
+    def extra_context(self, request: HttpRequest, row: Project | None) -> dict[str, Any]:
         if row is None:
             return {}
         return {
-            "revisions": row.revisions.select_related("written_by", "proposal").order_by("-version")[:SHOWN],
-            "proposals": row.proposals.select_related("proposed_by").order_by("-pk")[:SHOWN],
-            "is_mine": row.owner_id == person(request).pk,
+            "revisions": row.revisions.select_related("written_by", "proposal").order_by("-version")[:SHOWN_VERSIONS],
+            "proposals": row.proposals.select_related("proposed_by").order_by("-pk")[:SHOWN_VERSIONS],
+            "is_mine": row.owner_id == current_user(request).pk,
         }

@@ -1,35 +1,38 @@
-"""Sessions: the list, the page of one, halting, running again, and starting one by hand."""
+"""Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from unfold.decorators import display
 
-from agents.admin.actions import Act, ActForm, ActingAdmin, ArgumentsField, Asked, ReasonForm, Told, each, usd_field
-from agents.admin.base import column, look_token, person
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, ReasonForm, RowAction, for_each
+from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
     OUTCOME_LABELS,
+    STATUS_COLORS,
     STATUS_LABELS,
-    STATUS_LOOKS,
     WordedFilter,
+    column,
+    counted,
     cut,
-    moment,
     session_bar,
     short_id,
     usd,
     visible,
     words,
 )
-from agents.admin.pages import EditForm, EditingAdmin, FactsAdmin, OwnedChoices, Section
+from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
 from agents.admin.questions import AnswerForm
 from agents.conf import clock
 from agents.enums import (
@@ -56,130 +59,110 @@ from agents.triggers.firing import run_now, session_restart
 from audit.receipt_text import outcome_sentence
 from audit.receipts import ENDINGS
 
-# --- Calls and halts as the journal has them; and what became of a call whose outcome a crash left unknown ---
-
-
-class HappenedForm(ActForm):
-    result = ArgumentsField(
-        label="What it gave back",
-        required=False,
-        help_text="One JSON object for the run to go on with, if you know it. May be left empty.",
-    )
-
-
-def _happened(asked: Asked) -> Told:
-    result = asked.given["result"]
-    for call in asked.rows:
-        tool_call_resolve(call.pk, Decision.HAPPENED, by=asked.by, now=asked.now, result=result)
-    return Told("Noted: it happened. It is not made again.")
-
-
-def _did_not_happen(asked: Asked) -> Told:
-    for call in asked.rows:
-        tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=asked.by, now=asked.now)
-    return Told("Noted: it did not happen. The run makes the call again.")
-
-
-def _is_open(call: ToolCall) -> bool:
-    return call.outcome == Outcome.UNKNOWN and call.resolved_at is None
-
-
-@admin.register(ToolCall)
-class ToolCallAdmin(ActingAdmin):
-    list_display = ["what", "of_session", "phase", "ended", "charged", "actual", "model", "began"]
-    list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
-    empty = "No run has made a call yet."
-    list_select_related = ["session"]
-    search_fields = ["session__public_id__exact"]
-    search_help_text = "The public id of a session, in full."
-    ordering = ["-id"]
-    sortable_by = ()
-    acts = (
-        Act("happened", "It happened", PERMISSION, _happened, HappenedForm, many=False, fits=_is_open,
-            explained="The call took effect. The run goes on with what you say it gave back, and does not repeat it."),
-        Act("did_not_happen", "It did not happen", PERMISSION, _did_not_happen, many=False, fits=_is_open, grave=True,
-            explained="The call had no effect. The run will make it again: if you are wrong, it happens twice."),
-    )  # fmt: skip
-
-    @column("call")
-    def what(self, call: ToolCall) -> str:
-        return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
-
-    @column("outcome", labels=OUTCOME_LABELS)
-    def ended(self, call: ToolCall) -> tuple[str, str]:
-        return call.outcome, words(call.outcome)
-
-    @column("charged")
-    def charged(self, call: ToolCall) -> str:
-        return usd(call.charged_usd)
-
-    @column("booked")
-    def actual(self, call: ToolCall) -> str:
-        return usd(call.actual_usd)
-
-    @column("started")
-    def began(self, call: ToolCall) -> str:
-        return moment(call.started_at)
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if request.method != "GET":
-            raise PermissionDenied
-        call = self.found(request, object_id)
-        return self.page(
-            request,
-            "admin/call.html",
-            self.what(call),
-            original=call,
-            call=call,
-            open=_is_open(call),
-            buttons=self.buttons(request, call),
-        )
-
-
-@admin.register(Halt)
-class HaltAdmin(FactsAdmin):
-    list_display = ["what", "of_session", "why", "requested_by", "asked", "released"]
-    list_filter = [("scope", WordedFilter)]
-    empty = "Nothing was ever halted. Halts of sessions, and of everything, are kept here with their reasons."
-    list_select_related = ["session", "requested_by"]
-
-    @column("what")
-    def what(self, halt: Halt) -> str:
-        return words(halt.scope)
-
-    @column("reason")
-    def why(self, halt: Halt) -> str:
-        return cut(halt.reason, 120)
-
-    @column("requested at")
-    def asked(self, halt: Halt) -> str:
-        return moment(halt.requested_at)
-
-    @column("released at")
-    def released(self, halt: Halt) -> str:
-        return moment(halt.released_at)
-
-
-# The page of one session: how it stands, what happened, what it found, what it cost, and what went into it.
-
-
+CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100
 SHOWN_CALLS: Final = 200
 SHOWN_REFUSED: Final = 3
 REFRESH_SECONDS: Final = 4
+# The names of the sidebar, as headings of the pages.
+AgentSession._meta.verbose_name = "run"
+AgentSession._meta.verbose_name_plural = "runs"
+ToolCall._meta.verbose_name_plural = "calls"
+
+# --- Calls ---
+
+
+class HappenedForm(ActionForm):
+    result = ArgumentsField(
+        label="Result",
+        required=False,
+        help_text="The result of the call as one JSON object. Optional.",
+    )
+
+
+def _happened(action: ActionRequest) -> ActionResult:
+    [call] = action.rows
+    tool_call_resolve(call.pk, Decision.HAPPENED, by=action.by, now=action.now, result=action.data["result"])
+    return ActionResult("Recorded: it happened. The run does not repeat the call.")
+
+
+def _did_not_happen(action: ActionRequest) -> ActionResult:
+    [call] = action.rows
+    tool_call_resolve(call.pk, Decision.DID_NOT_HAPPEN, by=action.by, now=action.now)
+    return ActionResult("Recorded: it did not happen. The run makes the call again.")
+
+
+def _is_unresolved(call: ToolCall) -> bool:
+    return call.outcome == Outcome.UNKNOWN and call.resolved_at is None
+
+
+@admin.register(ToolCall)
+class ToolCallAdmin(DetailAdmin):
+    outcome_ = column("outcome", words, label=OUTCOME_LABELS)
+    charged = column("charged_usd", usd, title="approved cost")
+    actual = column("actual_usd", usd, title="reported cost")
+    list_display = ["call", "of_session", "phase", "outcome_", "charged", "actual", "model", "started_at"]
+    list_filter = [("outcome", WordedFilter), ("intent", WordedFilter), ("phase", WordedFilter)]
+    empty_text = "No calls yet."
+    list_select_related = ["session"]
+    search_fields = ["session__public_id__exact"]
+    search_help_text = "The full id of a run."
+    change_form_template = "admin/call.html"
+    row_actions = (
+        RowAction(
+            "happened",
+            "It happened",
+            PERMISSION,
+            _happened,
+            HappenedForm,
+            bulk=False,
+            available=_is_unresolved,
+            description="The call took effect. The run continues with your result and does not repeat it.",
+        ),
+        RowAction(
+            "did_not_happen",
+            "It did not happen",
+            PERMISSION,
+            _did_not_happen,
+            bulk=False,
+            available=_is_unresolved,
+            danger=True,
+            description="The call had no effect. The run repeats it: if you are wrong, it happens twice.",
+        ),
+    )
+
+    @display(description="call")
+    def call(self, call: ToolCall) -> str:
+        return f"{call.intent} · {call.name}" if call.name and call.name != call.intent else call.intent
+
+    def extra_context(self, request: HttpRequest, row: ToolCall) -> dict[str, Any]:
+        return {"title": self.call(row), "call": row, "open": _is_unresolved(row)}
+
+
+# --- Halts ---
+
+
+@admin.register(Halt)
+class HaltAdmin(DetailAdmin):
+    scope_ = column("scope", words)
+    reason_ = column("reason", partial(cut, limit=120))
+    list_display = ["scope_", "of_session", "reason_", "requested_by", "requested_at", "released_at"]
+    list_filter = [("scope", WordedFilter)]
+    empty_text = "No halts yet. Halts of runs and of the whole installation are listed here."
+    list_select_related = ["session", "requested_by"]
+
+
+# --- The page of a run ---
 
 
 def session_context(session: AgentSession, by: User) -> dict[str, Any]:
-    """Everything that the page shows, by a fixed number of statements."""
+    """What the page of a run shows, by a fixed number of statements."""
     findings = session.findings.select_related("document").defer("document__text").order_by("created_at", "id")
     calls = ToolCall.objects.filter(session=session).order_by("pk")
     approvals = Approval.objects.filter(session=session, status=ApprovalStatus.PENDING)
     over = session.status in TERMINAL
     return {
         "session": session,
-        "look": STATUS_LOOKS.get(session.status, ""),
         "over": over,
         "purpose": purposes([session])[session.pk],
         "bar": session_bar(session),
@@ -197,146 +180,160 @@ def session_context(session: AgentSession, by: User) -> dict[str, Any]:
         "inputs": _inputs(session),
         "restarts": list(session.restarts.order_by("pk")[:10]),
         "artifacts": list(session.artifacts.defer("text").filter(deleted_at__isnull=True)[:20]),
-        "ending": ending(session) if over else "",
-        "nothing": nothing_words(session),
+        "ending": ending_text(session) if over else "",
+        "no_findings": no_findings_text(session),
         "has_receipt": session.started_at is not None or over,
         "every": None if over else REFRESH_SECONDS,
-        "token": look_token(by, session),
+        "token": view_token(by, session),
     }
 
 
 def chips(session: AgentSession) -> list[tuple[str, str]]:
-    """How it stands, each thing once: the status, then why it ended, what it waits for, or that it is to stop."""
-    standing = (STATUS_LOOKS.get(session.status, ""), str(session.status))
+    """Status chips, each fact once: the status, then why it ended, what it waits for, or the halt."""
+    status = (STATUS_COLORS.get(session.status, ""), str(session.status))
     if session.status in TERMINAL:
         reason = words(session.terminal_reason)
-        return [standing] if reason == session.status else [standing, ("", reason)]
+        return [status] if reason == session.status else [status, ("", reason)]
     if session.waiting_on:
-        standing = ("warn", f"waits for {session.waiting_on}")
-    halts = session.halt_state != HaltState.RUNNING
-    return [standing, ("bad", words(session.halt_state))] if halts else [standing]
+        status = ("warn", f"waiting for {session.waiting_on}")
+    is_halting = session.halt_state != HaltState.RUNNING
+    return [status, ("bad", words(session.halt_state))] if is_halting else [status]
 
 
-def ending(session: AgentSession) -> str:
-    """Why it ended, and what it wanted to do and was not allowed to."""
+def ending_text(session: AgentSession) -> str:
+    """Why it ended, and which of its calls were denied."""
     refused = session.approvals.filter(status__in=(ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED))
-    said = ENDINGS.get(session.terminal_reason or "", "")
-    if session.result and session.terminal_reason != TerminalReason.COMPLETED:
-        said = outcome_sentence(session.result)
+    text = ENDINGS.get(session.terminal_reason or "", "")
+    if session.terminal_reason == TerminalReason.COST_CAP_REACHED:
+        text = f"Stopped at its cost cap of {usd(session.max_cost_usd)}. Run again with a higher cap."
+    elif session.result and session.terminal_reason != TerminalReason.COMPLETED:
+        text = outcome_sentence(session.result)
     for approval in refused.select_related("resolved_by").order_by("pk")[:SHOWN_REFUSED]:
-        what = "Its notice" if approval.intent == ToolIntent.NOTIFY else f"Its call {approval.action}"
+        what = "Its notification" if approval.intent == ToolIntent.NOTIFY else f"Its call {approval.action}"
         if approval.status == ApprovalStatus.EXPIRED:
-            said += f" {what} was not sent: nobody decided on it in time."
+            text += f" {what} was not sent: the approval expired."
         else:
-            said += f" {what} was denied by {approval.resolved_by or 'a person'}."
-    return said.strip()
+            text += f" {what} was denied by {approval.resolved_by or 'a person'}."
+    return text.strip()
 
 
-def nothing_words(session: AgentSession) -> str:
-    """What is said where there are no findings."""
+def no_findings_text(session: AgentSession) -> str:
     if session.status not in TERMINAL:
-        return "None so far."
+        return "No findings so far."
     if session.status == Status.COMPLETED:
-        return "This run found nothing."
+        return "No findings."
     if session.current_phase in {Phase.INTAKE, Phase.ANALYSIS}:
-        return "This run was stopped before it looked at anything."
-    return "This run was stopped; it had found nothing until then."
+        return "No findings: the run was stopped before it read anything."
+    return "No findings before the run was stopped."
 
 
 def _inputs(session: AgentSession) -> dict[str, Any]:
-    """What the run read, by the ids that it noted; a row that is gone is shown by its id."""
-    noted = session.metadata.get("inputs") or {}
+    """What the run read, by the ids that it recorded; a deleted row is shown by its id."""
+    recorded = session.metadata.get("inputs") or {}
     given = session.params
-    playbook_id = noted.get("playbook_id") or given.get("playbook")
+    playbook_id = recorded.get("playbook_id") or given.get("playbook")
     rows = {
         "playbook": _first(Playbook, public_id=playbook_id),
         "skill": _first(PromptSkill, name=given.get("skill")),
         "read": read_by(session),
     }
-    return {**noted, **rows, "context_version": session.context_version, "playbook_ref": playbook_id, "given": given}
+    return {
+        **recorded,
+        **rows,
+        "context_version": session.context_version,
+        "playbook_ref": playbook_id,
+        "given": given,
+    }
 
 
-def _first(source: Any, **which: Any) -> Any:
+def _first(model: Any, **which: Any) -> Any:
     if not all(which.values()):
         return None
-    rows = source if hasattr(source, "filter") else source._meta.default_manager
     try:
-        return rows.filter(**which).first()
-    except ValidationError:  # what was given is no id
+        return model._meta.default_manager.filter(**which).first()
+    except ValidationError:  # not an id
         return None
 
 
-CHANGE = "agents.change_agentsession"
+# --- Actions on runs ---
 
 
-def halted(counted: HaltCount) -> Told:
-    text = f"{counted.requested} asked to halt, {counted.already_halted} halted before, {counted.terminal} over."
-    failed = f"{counted.failed} could not be halted: the database refused. Halt them again."
-    return Told(text, (failed,) if counted.failed else ())
+def halt_result(halted: HaltCount) -> ActionResult:
+    message = f"Halt requested for {counted(halted.requested, 'run')}."
+    if halted.already_halted:
+        message += f" {counted(halted.already_halted, 'run was', 'runs were')} halted already."
+    if halted.terminal:
+        message += f" {counted(halted.terminal, 'run has', 'runs have')} ended already."
+    failed = f"{counted(halted.failed, 'run')} not halted: the database refused. Halt again."
+    return ActionResult(message, (failed,) if halted.failed else ())
 
 
-def _halt(asked: Asked) -> Told:
-    pks = [session.pk for session in asked.rows]
-    return halted(sessions_halt(pks, by=asked.by, reason=asked.given["reason"], now=asked.now))
+def _halt(action: ActionRequest) -> ActionResult:
+    pks = [session.pk for session in action.rows]
+    return halt_result(sessions_halt(pks, by=action.by, reason=action.data["reason"], now=action.now))
 
 
-def session_links(sessions: Sequence[AgentSession]) -> SafeString:
-    """The way to sessions that were just started."""
-    pages = [(reverse("admin:agents_agentsession_change", args=[row.pk]), short_id(row)) for row in sessions]
-    return format_html_join(", ", '<a class="lq-link" href="{}">Open session {}</a>', pages)
-
-
-def _restart(asked: Asked) -> Told:
+def start_each(action: ActionRequest, start: Callable[[Any], Iterable[AgentSession]], done: str) -> ActionResult:
+    """Start runs for each row; the message links to them."""
     started: list[AgentSession] = []
-    done = each(
-        asked,
-        lambda row: started.append(
-            session_restart(session=row, by=asked.by, now=asked.now, max_cost_usd=asked.given["cap"])
-        ),
-        "started again",
-    )
-    return Told(format_html("{} {}", done.text, session_links(started)), done.refused)
+    result = for_each(action, lambda row: started.extend(start(row)), done)
+    pages = [(reverse("admin:agents_agentsession_change", args=[row.pk]), short_id(row)) for row in started]
+    links = format_html_join(", ", '<a class="lq-link" href="{}">Open run {}</a>', pages)
+    return ActionResult(format_html("{} {}", result.message, links), result.errors)
 
 
-class AgainForm(ActForm):
+def _restart(action: ActionRequest) -> ActionResult:
+    cap = action.data["cap"]
+
+    def restart(row: AgentSession) -> Iterable[AgentSession]:
+        return [session_restart(session=row, by=action.by, now=action.now, max_cost_usd=cap)]
+
+    return start_each(action, restart, "started again")
+
+
+class RestartForm(ActionForm):
     cap = usd_field(
         label="Cap (USD)",
         required=False,
-        help_text="Empty: the cap of its trigger, or else its own. The cap that stopped a run would stop it again.",
+        help_text="Maximum cost of the new run. Empty: the cap of its trigger, or the cap of this run.",
     )
 
 
-class RunNowForm(OwnedChoices, EditForm):
-    """What to read and what to go by. The choices are the person's own."""
+class RunNowForm(OwnedChoices, StyledModelForm):
+    """Inputs and options of a run. The choices are the user's own rows."""
 
-    playbook = forms.ModelChoiceField(Playbook.objects.none(), required=False, help_text="What to check against.")
+    playbook = forms.ModelChoiceField(
+        Playbook.objects.none(), required=False, help_text="The positions to check the documents against."
+    )
     skill = forms.ModelChoiceField(
-        PromptSkill.objects.none(), required=False, help_text="Or: what to do with the documents."
+        PromptSkill.objects.none(), required=False, help_text="The instructions to follow, instead of a playbook."
     )
     goal = forms.CharField(
         required=False,
         max_length=GOAL_CHARS,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="What is to be reached, in your words. It is worked towards in steps, with skills.",
+        help_text="The goal in your own words. The run works towards it in steps, with skills.",
     )
-    collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="or a whole collection,")
-    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document,")
-    query = forms.CharField(required=False, max_length=500, help_text="or only the passages that fit these words.")
-    max_cost_usd = usd_field(label="Cap (USD)", required=False, help_text="Empty: the installation's default.")
+    document = forms.ModelChoiceField(Document.objects.none(), required=False, help_text="One document.")
+    collection = forms.ModelChoiceField(Collection.objects.none(), required=False, help_text="A whole collection.")
+    query = forms.CharField(required=False, max_length=500, help_text="Only the passages that match these words.")
+    max_cost_usd = usd_field(
+        label="Cap (USD)", required=False, help_text="Maximum cost of the run. Empty: the installation's default."
+    )
     emit_artifacts = forms.BooleanField(
-        label="May save drafts", required=False, help_text="Drafts become documents of the collection."
+        label="Save drafts", required=False, help_text="Drafts are saved as documents of the collection."
     )
 
     review_flagged = forms.BooleanField(
-        label="Ask before it tells of concerns",
+        label="Require approval when concerns are flagged",
         required=False,
-        help_text="A run with privilege or scope concerns waits for a person before its notice goes out.",
+        help_text="A run with privilege or scope concerns waits for approval before it notifies anybody.",
     )
     analysis_mode = forms.ChoiceField(
         label="Analysis",
         required=False,
         choices=[("", "Single question; steps for a goal"), (AnalysisMode.AGENTIC, "Agentic")],
-        help_text="Agentic: steps, in which the model may call skills. A goal is always worked towards in steps.",
+        help_text="Agentic: works in steps, in which the model may call skills. A goal always uses steps.",
     )
 
     class Meta:
@@ -353,50 +350,69 @@ class RunNowForm(OwnedChoices, EditForm):
 
 
 @admin.register(AgentSession)
-class AgentSessionAdmin(EditingAdmin):
-    list_display = ["what_for", "standing", "phase", "spent", "whose", "began", "receipt"]
+class AgentSessionAdmin(FormAdmin):
+    phase = column("current_phase", words, title="phase")
+    list_display = ["purpose", "status_", "phase", "spent", "owner_", "started", "receipt"]
     list_filter = [
         *((name, WordedFilter) for name in ("status", "terminal_reason", "halt_state", "waiting_on")),
-        "trigger_kind", "mode", "agent",
-    ]  # fmt: skip
+        "trigger_kind",
+        "mode",
+        "agent",
+    ]
     list_select_related = ["owner", "agent", "trigger"]
     search_fields = ["public_id__exact", "owner__username__exact"]
-    search_help_text = "Words of what it is for, the name of its agent, trigger or owner, or its public id in full."
-    ordering = ["-id"]
+    search_help_text = "Words of its purpose, the name of its agent, trigger or owner, or its full id."
     sortable_by = ()
-    empty = "No session has run yet. Add a document to a watched collection, or start one by hand."
-    form_class = RunNowForm
-    save_word = "Run now"
-    sections = (
-        Section("What to go by", ("playbook", "skill", "goal"), "One playbook or skill; or a goal, alone or with one."),
-        Section(
-            "What to read",
-            ("document", "collection", "query"),
-            "A goal can do without; any other run then says that it was given nothing.",
+    empty_text = "No runs yet. Add a document to a watched collection, or start a run."
+    form = RunNowForm
+    can_change = False
+    add_form_template = "admin/form.html"
+    change_form_template = "admin/session.html"
+    save_label = "Run now"
+    fieldsets = (
+        (
+            "Instructions",
+            {
+                "fields": ("playbook", "skill", "goal"),
+                "description": "One playbook or skill, or a goal, alone or with one.",
+            },
         ),
-        Section(
-            "In which frame", ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged", "analysis_mode")
+        (
+            "Inputs",
+            {
+                "fields": ("document", "collection", "query"),
+                "description": "A document, a collection or a query. Optional for a goal.",
+            },
+        ),
+        (
+            "Options",
+            {"fields": ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged", "analysis_mode")},
         ),
     )
-    acts = (
-        Act(
-            "halt", "Halt", CHANGE, _halt, ReasonForm, grave=True, fits=lambda row: row.status not in TERMINAL,
-            explained="The halt takes effect at once: no further call starts. A call that is out ends by itself.",
+    row_actions = (
+        RowAction(
+            "halt",
+            "Halt run",
+            CHANGE,
+            _halt,
+            ReasonForm,
+            danger=True,
+            available=lambda row: row.status not in TERMINAL,
+            description="No further call starts. A call that was sent already ends first.",
         ),
-        Act(
-            "restart", "Run again", "agents.add_agentsession", _restart, AgainForm, many=False,
-            fits=lambda row: row.status in TERMINAL and row.mode != Mode.CHAT,
-            explained="A new session does the same work and names this one.",
+        RowAction(
+            "restart",
+            "Run again",
+            "agents.add_agentsession",
+            _restart,
+            RestartForm,
+            bulk=False,
+            available=lambda row: row.status in TERMINAL and row.mode != Mode.CHAT,
+            description="Starts a new run with the same inputs and a link to this one.",
         ),
-    )  # fmt: skip
+    )
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def prepare(self, rows: list[Any]) -> None:
+    def prepare_rows(self, rows: list[Any]) -> None:
         known = purposes(rows)
         for row in rows:
             row.purpose = known[row.pk]
@@ -414,88 +430,74 @@ class AgentSessionAdmin(EditingAdmin):
         return queryset.filter(Q(pk__in=found.order_by().values("pk")) | titled(search_term.strip())), False
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
-        return [*self.list_display, *(["lever_link"] if person(request).has_perm(CHANGE) else [])]
+        return [*self.list_display, *(["halt_link"] if current_user(request).has_perm(CHANGE) else [])]
 
-    @column("what for")
-    def what_for(self, session: Any) -> str:
+    @display(description="purpose")
+    def purpose(self, session: Any) -> str:
         return visible(cut(str(session.purpose), 80))
 
-    @column("status", labels=STATUS_LABELS)
-    def standing(self, session: AgentSession) -> tuple[str, str]:
-        return session.status, standing_words(session)
+    @display(description="status", label=STATUS_LABELS)
+    def status_(self, session: AgentSession) -> tuple[str, str]:
+        return session.status, status_text(session)
 
-    @column("phase")
-    def phase(self, session: AgentSession) -> str:
-        return words(session.current_phase)
-
-    @column("spent / cap")
+    @display(description="cost / cap")
     def spent(self, session: AgentSession) -> SafeString:
-        return spent_bar(session)
+        return cost_bar(session)
 
-    @column("for")
-    def whose(self, session: AgentSession) -> str:
+    @display(description="owner")
+    def owner_(self, session: AgentSession) -> str:
         by = f"by {session.agent}" if session.agent else ""
         return format_html('<span>{}<br><span class="lq-faint">{}</span></span>', str(session.owner), visible(by))
 
-    @column("started")
-    def began(self, session: AgentSession) -> str:
+    @display(description="started")
+    def started(self, session: AgentSession) -> str:
         return f"{session.started_at or session.created_at:%d %b %H:%M}"
 
-    @column("receipt")
+    @display(description="receipt")
     def receipt(self, session: AgentSession) -> str:
         if session.started_at is None and session.completed_at is None:
             return "not started"
         return format_html('<a class="lq-link" href="{}">receipt</a>', reverse("audit:receipt", args=[session.chain]))
 
-    @column("")
-    def lever_link(self, session: AgentSession) -> str:
+    @display(description="")
+    def halt_link(self, session: AgentSession) -> str:
         if session.status in TERMINAL:
             return ""
-        return format_html('<a class="lq-button small grave" href="{}">Halt</a>', self.act_link(session, "halt"))
+        return format_html('<a class="lq-button small danger" href="{}">Halt</a>', self.action_link(session, "halt"))
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if request.method != "GET":
-            raise PermissionDenied
-        session, by = self.found(request, object_id), person(request)
-        shown = session_context(session, by)
-        return self.page(
-            request,
-            "admin/session.html",
-            shown["purpose"],
-            original=session,
-            buttons=self.buttons(request, session),
-            may_resolve=by.has_perm("agents.resolve_approval"),
-            **shown,
-        )
+    def extra_context(self, request: HttpRequest, row: AgentSession | None) -> dict[str, Any]:
+        if row is None:
+            return {}
+        by = current_user(request)
+        context = session_context(row, by)
+        return {**context, "title": context["purpose"], "may_resolve": by.has_perm(PERMISSION)}
 
-    def make_form(self, request: HttpRequest, row: Any) -> Any:
+    def build_form(self, request: HttpRequest, row: Any) -> Any:
         data = request.POST if request.method == "POST" else None
-        return RunNowForm(data, initial=request.GET.dict(), owner=person(request))
+        return RunNowForm(data, initial=request.GET.dict(), owner=current_user(request))
 
-    def save_new(self, request: HttpRequest, form: Any) -> HttpResponse:
-        by = person(request)
+    def create(self, request: HttpRequest, form: Any) -> HttpResponse:
+        by = current_user(request)
         session = run_now(form.spec(), owner=by, by=by, now=clock(), **form.bound())
-        self.message_user(request, "The run is started. This page keeps itself fresh.")
+        self.message_user(request, "Run started. This page updates automatically.")
         return HttpResponseRedirect(self.row_link(session.pk))
 
 
-def standing_words(session: AgentSession) -> str:
-    """Where a session stands, in the word that says most: why it ended, what it waits for, whether it is to halt."""
+def status_text(session: AgentSession) -> str:
+    """The status in one phrase: why it ended, the halt, what it waits for, or the status itself."""
     if session.status in TERMINAL:
         return words(session.terminal_reason)
     if session.halt_state != HaltState.RUNNING:
         return words(session.halt_state)
-    return f"waits for {session.waiting_on}" if session.waiting_on else session.status
+    return f"waiting for {session.waiting_on}" if session.waiting_on else session.status
 
 
-def spent_bar(session: AgentSession) -> SafeString:
-    booked = session.cost_actual_usd if session.cost_actual_usd != session.cost_total_usd else None
-    shown = {
+def cost_bar(session: AgentSession) -> SafeString:
+    differs = session.cost_actual_usd != session.cost_total_usd
+    context = {
         "spent": session.cost_total_usd,
         "cap": session.max_cost_usd,
         "bar": session_bar(session),
-        "booked": booked,
+        "reported": session.cost_actual_usd if differs else None,
     }
-    return render_to_string("admin/parts/spent.html", shown)
+    return render_to_string("admin/parts/spent.html", context)

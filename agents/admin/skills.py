@@ -1,21 +1,21 @@
-"""Callable skills: the functions that agents may ask for, as installed and as operators have set them.
+"""Callable skills: the functions that agents may call, as installed and as operators have set them.
 
-What is installed is not in a table, so the list is the registry's: a skill that nobody has set has a page, too.
+The list comes from the registry, not from a table: an installed skill without settings has a page too.
 """
 
 from typing import Any, Unpack
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from unfold.decorators import display
 
-from agents.admin.actions import Act, ActForm, ActingAdmin, Asked, Told
-from agents.admin.base import RoomList, column, person
-from agents.admin.display import LEVEL_LOOKS, cut
+from agents.admin.actions import ActionForm, ActionRequest, ActionResult, RowAction
+from agents.admin.base import DetailAdmin, RowList, current_user
+from agents.admin.display import LEVEL_COLORS, cut
 from agents.conf import clock
 from agents.enums import Level
 from agents.models import SkillSetting
@@ -36,13 +36,13 @@ from audit.models import SkillAudit
 
 RECENT_CALLS = 20
 ABOUT = '<span style="display: block; min-width: 15rem">{}</span>'
-# The name of the sidebar, at the head of the page too.
+# The name of the sidebar, as the heading of the page.
 SkillSetting._meta.verbose_name_plural = "callable skills"
 
 
-class LevelForm(ActForm):
+class LevelForm(ActionForm):
     level = forms.ChoiceField(
-        required=False, help_text="Only a superuser may choose a lower level than the present one."
+        required=False, help_text="Only a superuser can choose a lower level than the current one."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -53,50 +53,57 @@ class LevelForm(ActForm):
         field.initial = row.level
 
 
-class LimitForm(ActForm):
+class LimitForm(ActionForm):
     hourly_limit = forms.IntegerField(
-        label="Calls in a clock hour",
+        label="Calls per hour",
         min_value=0,
         max_value=MOST_PER_HOUR,
-        help_text=f"Over all agents and workers. A PRIVILEGED skill has {MOST_PRIVILEGED_PER_HOUR} at most.",
+        help_text=f"Maximum per clock hour for all agents. A PRIVILEGED skill has at most {MOST_PRIVILEGED_PER_HOUR}.",
     )
 
 
-def _set(asked: Asked, done: str, **changes: Unpack[Changes]) -> Told:
-    [row] = asked.rows
+def _set(action: ActionRequest, done: str, **changes: Unpack[Changes]) -> ActionResult:
+    [row] = action.rows
     skill = skill_to_set(row.name)
-    skill_set(name=skill.name, declared=skill.level, by=asked.by, now=asked.now, **changes)
-    return Told(f"{skill.name} {done}.")
+    skill_set(name=skill.name, declared=skill.level, by=action.by, now=action.now, **changes)
+    return ActionResult(f"{skill.name}: {done}.")
 
 
-def _set_level(asked: Asked) -> Told:
-    level = asked.given["level"] or None
-    return _set(asked, f"counts as {level}" if level else "counts as its author declared it", level=level)
+def _set_level(action: ActionRequest) -> ActionResult:
+    level = action.data["level"] or None
+    return _set(action, f"level {level}" if level else "level as declared", level=level)
 
 
-def _set_limit(asked: Asked) -> Told:
-    limit = asked.given["hourly_limit"]
-    return _set(asked, f"may run {limit} times in a clock hour", hourly_limit=limit)
+def _set_limit(action: ActionRequest) -> ActionResult:
+    limit = action.data["hourly_limit"]
+    return _set(action, f"limit {limit} per hour", hourly_limit=limit)
 
 
 def _is_installed(row: Any) -> bool:
     return row.listed.skill is not None
 
 
-def _against(rows: Any) -> str:
+def _not_installed(rows: Any) -> str:
     gone = [row.name for row in rows if not _is_installed(row)]
-    return f"{', '.join(gone)} is not installed, so there is nothing to set." if gone else ""
+    return f"{', '.join(gone)} is not installed." if gone else ""
 
 
-class SkillList(RoomList):
-    """What is installed, set or not, and what was set and is not installed any more."""
+def _action(name: str, title: str, run: Any, description: str, **more: Any) -> RowAction:
+    """An action on one installed skill."""
+    given = {"available": _is_installed, "conflict": _not_installed, "bulk": False, **more}
+    return RowAction(name, title, PERMISSION, run, description=description, **given)
+
+
+class SkillList(RowList):
+    """All installed skills, and settings of skills that are no longer installed."""
 
     def get_results(self, request: HttpRequest) -> None:
         wanted = self.query.lower()
         rows = [_row(listed) for listed in skills_listed(now=clock())]
         self.result_list = [row for row in rows if wanted in f"{row.name} {paragraphs_of(row.listed)[0]}".lower()]
         self.result_count = self.full_result_count = len(self.result_list)
-        self.can_show_all, self.multi_page = False, False
+        self.can_show_all = False
+        self.multi_page = False
         self.paginator = Paginator(self.result_list, max(1, self.result_count))
 
     def url_for_result(self, result: Any) -> str:
@@ -104,116 +111,125 @@ class SkillList(RoomList):
 
 
 @admin.register(SkillSetting)
-class CallableSkillAdmin(ActingAdmin):
-    list_display = ["name", "about", "level_", "state", "limit", "used", "refused"]
+class CallableSkillAdmin(DetailAdmin):
+    list_display = ["name", "description", "level_", "state", "limit", "used", "refused"]
     list_before_template = "admin/callable_skills.html"
     search_fields = ["name"]
-    search_help_text = "Part of a name, or of what it does"
-    empty = "No callable skill is installed, not even a built-in one: the log says which module cannot be loaded."
-    sortable_by = ()
-    acts = (
-        Act("enable", "Switch on", PERMISSION, lambda asked: _set(asked, "is switched on", enabled=True), many=False,
-            fits=lambda row: _is_installed(row) and not row.enabled, against=_against,
-            explained="Agents may call it again, from their next step on."),
-        Act("disable", "Switch off", PERMISSION, lambda asked: _set(asked, "is switched off", enabled=False),
-            many=False, fits=lambda row: _is_installed(row) and row.enabled, against=_against,
-            explained="From the next call on it answers as if it did not exist, to runs under way as well."),
-        Act("set_level", "Set level", PERMISSION, _set_level, LevelForm, many=False, fits=_is_installed,
-            against=_against,
-            explained="From CONTROLLED on each call is noted with what went in and came out; from RESTRICTED on a "
-                      "person is asked first, unless the agent is in mode auto. It holds from the next call on."),
-        Act("set_limit", "Set hourly limit", PERMISSION, _set_limit, LimitForm, many=False, fits=_is_installed,
-            against=_against,
-            explained="What was called in this hour counts already. A call beyond the limit is refused, and counted "
-                      "as refused."),
-        Act("clear_limit", "Clear hourly limit", PERMISSION,
-            lambda asked: _set(asked, "has no limit of its own", hourly_limit=None), many=False,
-            fits=lambda row: _is_installed(row) and row.hourly_limit is not None, against=_against,
-            explained=f"A PRIVILEGED skill keeps its {MOST_PRIVILEGED_PER_HOUR} calls in an hour; any other may be "
-                      "called as often as is asked for."),
-    )  # fmt: skip
+    search_help_text = "Part of a name or description"
+    empty_text = "No callable skills are installed. The log names the module that cannot be loaded."
+    change_form_template = "admin/callable_skill.html"
+    row_actions = (
+        _action(
+            "enable",
+            "Enable",
+            lambda action: _set(action, "enabled", enabled=True),
+            "Agents can call it again, from their next step.",
+            available=lambda row: _is_installed(row) and not row.enabled,
+        ),
+        _action(
+            "disable",
+            "Disable",
+            lambda action: _set(action, "disabled", enabled=False),
+            "From the next call, agents and current runs get the same answer as for an unknown skill.",
+            available=lambda row: _is_installed(row) and row.enabled,
+        ),
+        _action(
+            "set_level",
+            "Set level",
+            _set_level,
+            "From CONTROLLED, each call is logged with its input and output. From RESTRICTED, each call needs approval "
+            "unless the agent's mode is auto. Applies from the next call.",
+            form=LevelForm,
+        ),
+        _action(
+            "set_limit",
+            "Set hourly limit",
+            _set_limit,
+            "Calls of this hour count already. A call beyond the limit is refused.",
+            form=LimitForm,
+        ),
+        _action(
+            "clear_limit",
+            "Clear hourly limit",
+            lambda action: _set(action, "no limit of its own", hourly_limit=None),
+            f"A PRIVILEGED skill keeps its limit of {MOST_PRIVILEGED_PER_HOUR} per hour; any other has none.",
+            available=lambda row: _is_installed(row) and row.hourly_limit is not None,
+        ),
+    )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {"left_out": skills_left_out(), **(extra_context or {})}
-        response: HttpResponse = super().changelist_view(request, shown)
+        context = {"left_out": skills_left_out(), **(extra_context or {})}
+        response: HttpResponse = super().changelist_view(request, context)
         return response
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SkillList]:
         return SkillList
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """By its name, which a skill has before anybody has set it; or by the number of its row."""
+        """By name, which a skill without settings has too, or by the id of its row."""
         known = super().get_object(request, object_id) if object_id.isdecimal() else None
         listed = skill_listed(known.name if known else object_id, now=clock())
         return _row(listed) if listed else None
 
-    def act_link(self, row: Any, name: str) -> str:
+    def action_link(self, row: Any, name: str) -> str:
         return reverse("admin:agents_skillsetting_act", args=[row.name, name])
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        if request.method != "GET":
-            raise PermissionDenied
-        row, by = self.found(request, object_id), person(request)
+    def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         calls = SkillAudit.objects.filter(skill_name=row.name).order_by("-created_at", "-id")
-        may_see = by.has_perm("audit.view_skillaudit")
-        return self.page(
-            request,
-            "admin/callable_skill.html",
-            row.name,
-            original=row,
-            listed=row.listed,
-            skill=row.listed.skill,
-            paragraphs=paragraphs_of(row.listed),
-            rises=row.listed.level is not None and row.listed.level.rank < Level.RESTRICTED.rank,
-            hours=skill_hours(row.name, now=clock()),
-            may_see_calls=may_see,
-            calls=list(calls[:RECENT_CALLS]) if may_see else [],
-            buttons=self.buttons(request, row),
-        )
+        may_see = current_user(request).has_perm("audit.view_skillaudit")
+        return {
+            "title": row.name,
+            "listed": row.listed,
+            "skill": row.listed.skill,
+            "paragraphs": paragraphs_of(row.listed),
+            "rises": row.listed.level is not None and row.listed.level.rank < Level.RESTRICTED.rank,
+            "hours": skill_hours(row.name, now=clock()),
+            "may_see_calls": may_see,
+            "calls": list(calls[:RECENT_CALLS]) if may_see else [],
+        }
 
-    @column("what it does")
-    def about(self, row: Any) -> str:
+    @display(description="description")
+    def description(self, row: Any) -> str:
         return format_html(ABOUT, cut(paragraphs_of(row.listed)[0], 110))
 
-    @column("level")
+    @display(description="level")
     def level_(self, row: Any) -> str:
-        level, declared = row.listed.level, row.listed.declared
-        chip = format_html('<span class="lq-chip {}">{}</span>', LEVEL_LOOKS.get(level, ""), level or "unknown")
+        level = row.listed.level
+        declared = row.listed.declared
+        chip = format_html('<span class="lq-chip {}">{}</span>', LEVEL_COLORS.get(level, ""), level or "unknown")
         if declared is None or level == declared:
             return chip
         return format_html('{}<br><span class="nowrap lq-warn">declared {}</span>', chip, declared)
 
-    @column("state", labels={"on": "success", "off": "danger", "gone": "warning"})
+    @display(description="state", label={"on": "success", "off": "danger", "gone": "warning"})
     def state(self, row: Any) -> tuple[str, str]:
         if not _is_installed(row):
             return "gone", "not installed"
         if row.enabled and row.listed.skill.lacking:
             return "gone", "not set up"
-        return ("on", "on") if row.enabled else ("off", "switched off")
+        return ("on", "enabled") if row.enabled else ("off", "disabled")
 
-    @column("limit per hour")
+    @display(description="limit per hour")
     def limit(self, row: Any) -> str:
         return "none" if row.listed.limit is None else str(row.listed.limit)
 
-    @column("used this hour")
+    @display(description="used this hour")
     def used(self, row: Any) -> int:
         return int(row.listed.use.used_this_hour)
 
-    @column("refused this hour")
+    @display(description="refused this hour")
     def refused(self, row: Any) -> int:
         return int(row.listed.use.refused_this_hour)
 
 
 def _row(listed: ListedSkill) -> Any:
-    """What the pages of Django want: a row, that of the setting or one that nobody has saved."""
+    """The row that Django's pages expect: the setting, or an unsaved one."""
     row: Any = listed.setting or SkillSetting(name=listed.name)
     row.listed = listed
     return row
 
 
 def paragraphs_of(listed: ListedSkill) -> list[str]:
-    """What a skill says of itself, without the line ends of its source; the first paragraph stands for it in lists."""
-    text = listed.skill.description if listed.skill else "Was set once; its module is not loaded any more."
+    """The paragraphs of a skill's description, without the line ends of its source. Lists show the first."""
+    text = listed.skill.description if listed.skill else "Its module is no longer installed."
     return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]

@@ -1,4 +1,4 @@
-"""Triggers: what spawns sessions, at what cost, and what keeps it from running away. Caps can be set in the list."""
+"""Triggers: the list with editable caps, the form by kind, actions, and the one page that shows a signing secret."""
 
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,16 +11,16 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
+from unfold.decorators import display
 from unfold.widgets import BASE_INPUT_CLASSES
 
-from agents.admin.actions import REFUSALS, Act, ActForm, Asked, CapForm, Told, each, reason
-from agents.admin.base import ID_DIGITS, column, person
-from agents.admin.display import DeletedFilter, ago, counted, usd, visible, words
-from agents.admin.pages import EditForm, EditingAdmin, OwnedChoices, Section
-from agents.admin.sessions import session_links
+from agents.admin.actions import ActionRequest, ActionResult, CapForm, RowAction, delete_action, each_row
+from agents.admin.base import ID_DIGITS, FormAdmin, current_user, site_page
+from agents.admin.display import DeletedFilter, ago, column, counted, usd, visible, words
+from agents.admin.forms import REFUSALS, OwnedChoices, StyledModelForm, error_text
+from agents.admin.sessions import start_each
 from agents.conf import clock, default_session_cap
 from agents.enums import BudgetScope, TriggerKind
 from agents.exceptions import Invalid
@@ -42,68 +42,87 @@ from agents.triggers.triggers import (
     triggers_set_cap,
 )
 
-# --- The fields of a trigger by its kind, and the one page that shows a signing secret ---
-
-
+CHANGE: Final = "agents.change_trigger"
+LINES: Final = '<span>{}<br><span class="lq-faint">{}</span></span>'
+CAP_CLASSES: Final = " ".join([*BASE_INPUT_CLASSES, "lq-cap"])
 KIND_WORDS: Final = {
-    TriggerKind.WATCH.value: "fires for every document that is put into a collection",
-    TriggerKind.SCHEDULE.value: "fires at set times and reads what came into a collection since the last time",
+    TriggerKind.WATCH.value: "fires for every document added to a collection",
+    TriggerKind.SCHEDULE.value: "fires at set times and reads the documents added to a collection since the last time",
     TriggerKind.EVENT.value: "fires when another system sends a signed message, or an event through the API",
-    TriggerKind.MANUAL.value: "never fires by itself; somebody runs it",
+    TriggerKind.MANUAL.value: "fires only when somebody runs it",
 }
 _SCHEDULE: Final = ("cron", "zone", "catch_up_minutes")
 ANY_CRON: Final = "0 0 * * *"
 _EVENT: Final = ("source", "event_type", "category", "min_severity")
 
 
+# --- The form ---
+
+
 def _names(config: type[LoopConfig | GuardrailsConfig]) -> str:
     return ", ".join(field.name for field in fields(config))
 
 
-class TriggerForm(OwnedChoices, EditForm):
-    """Only what its kind has a use for; every choice is the owner's own."""
+class TriggerForm(OwnedChoices, StyledModelForm):
+    """The fields of its kind; the choices are the owner's own rows."""
 
     class Meta:
         model = Trigger
         fields = [
-            "name", *_SCHEDULE, *_EVENT, "playbook", "skill", "collection", "query", "project", "agent",
-            "emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails",
-            "max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled",
-        ]  # fmt: skip
+            "name",
+            *_SCHEDULE,
+            *_EVENT,
+            *("playbook", "skill", "collection", "query", "project", "agent"),
+            *("emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails"),
+            *("max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled"),
+        ]
         labels = {
-            "max_cost_usd": "Cap per session (USD)",
+            "max_cost_usd": "Cap per run (USD)",
             "max_cost_per_day_usd": "Cap per day (USD)",
-            "emit_artifacts": "May save drafts",
-            "review_flagged": "Concerns wait for approval",
-            "judge_citations": "Judge the quotes",
+            "emit_artifacts": "Save drafts",
+            "review_flagged": "Require approval when concerns are flagged",
+            "judge_citations": "Check quotes by judges",
             "analysis_mode": "Analysis",
             "loop": "Step loop (JSON)",
             "guardrails": "Guardrails (JSON)",
             "zone": "Time zone",
-            "cron": "Times (cron)",
-            "catch_up_minutes": "Make up for missed runs (minutes)",
+            "cron": "Schedule (cron)",
+            "catch_up_minutes": "Catch up missed runs (minutes)",
         }
         help_texts = {
-            "source": "An event fits if its source is this. Empty or * fits any.",
-            "event_type": "And its type is this. Empty or * fits any.",
-            "category": "And its category is this. Empty or * fits any.",
-            "min_severity": "And it is at least this grave.",
-            "project": "Its context goes into every prompt.",
-            "agent": "Under whose approval mode and budget its runs stand.",
-            "loop": f"For an agentic analysis; what is left out is as the agent has it. Known: {_names(LoopConfig)}.",
-            "guardrails": f"Likewise. Known: {_names(GuardrailsConfig)}.",
+            "source": "The source of the event. Empty or *: any.",
+            "event_type": "The type of the event. Empty or *: any.",
+            "category": "The category of the event. Empty or *: any.",
+            "min_severity": "Minimum severity of the event.",
+            "catch_up_minutes": "A run missed by at most this many minutes is started once. 0: never.",
+            "playbook": "Positions to check the documents against.",
+            "skill": "Instructions to follow. Used instead of the playbook if both are set.",
+            "collection": "Documents to read. The collection of a watch cannot be changed later.",
+            "emit_artifacts": "Runs save drafts into the collection.",
+            "review_flagged": "A run with privilege or scope concerns waits for approval before it delivers.",
+            "judge_citations": "Judge models check whether each quote supports its finding.",
+            "analysis_mode": "single: one question to the model. agentic: steps, in which the model may call skills.",
+            "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
+            "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
+            "max_runs_per_hour": "Further runs in the same hour are refused.",
+            "pause_after": "Pauses after this many consecutive runs that failed or found nothing. 0: never.",
+            "project": "Project whose context is added to every prompt.",
+            "agent": "Agent whose approval mode and budget apply.",
+            "loop": f"For an agentic analysis. Missing keys: the agent's settings. Keys: {_names(LoopConfig)}.",
+            "guardrails": f"For an agentic analysis. Missing keys: the agent's settings. "
+            f"Keys: {_names(GuardrailsConfig)}.",
         }
 
     def clean_cron(self) -> Any:
-        """Here and for the zone apart, so that both are complained of where they stand; the service judges again."""
+        """Check cron and zone separately, so that each error is shown beside its field."""
         given = self.cleaned_data["cron"]
         if given:
-            _demand(lambda: schedule.validate(given, "UTC"))
+            _validate(lambda: schedule.validate(given, "UTC"))
         return given
 
     def clean_zone(self) -> Any:
         given = self.cleaned_data["zone"]
-        _demand(lambda: schedule.validate(ANY_CRON, given))
+        _validate(lambda: schedule.validate(ANY_CRON, given))
         return given
 
     def __init__(self, *args: Any, kind: str, owner: User, **kwargs: Any) -> None:
@@ -111,7 +130,7 @@ class TriggerForm(OwnedChoices, EditForm):
         unused = [*(_SCHEDULE if kind != TriggerKind.SCHEDULE else ()), *(_EVENT if kind != TriggerKind.EVENT else ())]
         for name in unused:
             del self.fields[name]
-        for name in ("loop", "guardrails"):  # a default that is called makes forms look for a second, hidden input
+        for name in ("loop", "guardrails"):  # a callable default would add a hidden input
             self.fields[name].show_hidden_initial = False
         if kind == TriggerKind.WATCH:
             self.fields["collection"].required = True
@@ -120,7 +139,7 @@ class TriggerForm(OwnedChoices, EditForm):
             self.fields["cron"].required = True
 
 
-def _demand(check: Callable[[], None]) -> None:
+def _validate(check: Callable[[], None]) -> None:
     try:
         check()
     except Invalid as error:
@@ -128,133 +147,159 @@ def _demand(check: Callable[[], None]) -> None:
 
 
 def secret_page(request: HttpRequest, trigger: Trigger, secret: str = "") -> HttpResponse:
-    """Shows the secret in the answer to the request that made it, and nowhere else: no message, no cookie, no log."""
-    context = {
-        **admin.site.each_context(request),
-        "title": "Signing secret",
-        "trigger": trigger,
-        "secret": secret or trigger_secret(trigger),
-        "address": request.build_absolute_uri(f"/hooks/{trigger.public_id}"),
-        "back": reverse("admin:agents_trigger_change", args=[trigger.pk]),
-    }
-    response = TemplateResponse(request, "admin/trigger_secret.html", context)
+    """Show the secret in this response and nowhere else: no message, no cookie, no log."""
+    response = site_page(
+        request,
+        "admin/trigger_secret.html",
+        "Signing secret",
+        trigger=trigger,
+        secret=secret or trigger_secret(trigger),
+        address=request.build_absolute_uri(f"/hooks/{trigger.public_id}"),
+        back=reverse("admin:agents_trigger_change", args=[trigger.pk]),
+    )
     response["Cache-Control"] = "no-store"
     return response
 
 
-CHANGE = "agents.change_trigger"
-LINES = '<span>{}<br><span class="lq-faint">{}</span></span>'
-CAP_CLASSES = " ".join([*BASE_INPUT_CLASSES, "lq-cap"])
+# --- Actions ---
 
 
-def _in_use(row: Trigger) -> bool:
+def _is_in_use(row: Trigger) -> bool:
     return row.deleted_at is None
 
 
-def _run(asked: Asked) -> Told:
-    started: list[AgentSession] = []
-    done = each(
-        asked,
-        lambda row: started.append(run_now(RunSpec(), owner=row.owner, by=asked.by, now=asked.now, trigger=row)),
-        "started",
-    )
-    return Told(format_html("{} {}", done.text, session_links(started)), done.refused)
+def _run(action: ActionRequest) -> ActionResult:
+    def run(row: Trigger) -> list[AgentSession]:
+        return [run_now(RunSpec(), owner=row.owner, by=action.by, now=action.now, trigger=row)]
+
+    return start_each(action, run, "started")
 
 
-def _reads(row: Trigger) -> str:
-    """What a run by hand reads, which for a watch or a schedule is not what it reads by itself."""
+def _inputs_of_run_now(row: Trigger) -> str:
+    """What Run now reads; for a watch or a schedule that is more than when it fires."""
     if row.query:
-        place = f" in the collection {row.collection.name}" if row.collection else ""
-        return f"Reads the passages{place} that fit “{row.query}”."
+        place = f" of the collection {row.collection.name}" if row.collection else ""
+        return f"Reads the passages{place} that match “{row.query}”."
     if row.collection:
-        by_itself = {
-            TriggerKind.WATCH.value: " By itself it reads only the document that was put in.",
-            TriggerKind.SCHEDULE.value: " By itself it reads only what came in since the last time.",
+        when_fired = {
+            TriggerKind.WATCH.value: " When it fires, it reads only the new document.",
+            TriggerKind.SCHEDULE.value: " When it fires, it reads only the documents added since the last time.",
         }
-        return f"Reads all documents of the collection {row.collection.name}.{by_itself.get(row.kind, '')}"
-    return "Has no collection and no query: run by hand it has nothing to read."
+        return f"Reads all documents of the collection {row.collection.name}.{when_fired.get(row.kind, '')}"
+    return "Has no collection and no query: there is nothing to read."
 
 
-def _pause(asked: Asked) -> Told:
-    return each(asked, lambda row: trigger_pause(trigger=row, by=asked.by, now=asked.now), "paused")
+def _set_cap(action: ActionRequest) -> ActionResult:
+    cap = action.data["cap"]
+    rows = triggers_set_cap(triggers=action.rows, cap=cap, by=action.by, now=action.now)
+    return ActionResult(f"Cap of {counted(len(rows), 'trigger')} set to {usd(cap, empty='the default')} per run.")
 
 
-def _resume(asked: Asked) -> Told:
-    return each(asked, lambda row: trigger_resume(trigger=row, by=asked.by, now=asked.now), "may fire again")
+def _rotate(action: ActionRequest) -> HttpResponse:
+    [trigger] = action.rows
+    secret = trigger_rotate_secret(trigger=trigger, by=action.by, now=action.now)
+    return secret_page(action.request, trigger, secret)
 
 
-def _set_cap(asked: Asked) -> Told:
-    cap = asked.given["cap"]
-    rows = triggers_set_cap(triggers=asked.rows, cap=cap, by=asked.by, now=asked.now)
-    return Told(f"{len(rows)} capped at {usd(cap, empty='the default')} per session.")
-
-
-def _delete(asked: Asked) -> Told:
-    return each(asked, lambda row: trigger_delete(trigger=row, by=asked.by, now=asked.now), "deleted")
-
-
-def _rotate(asked: Asked) -> HttpResponse:
-    [trigger] = asked.rows
-    secret = trigger_rotate_secret(trigger=trigger, by=asked.by, now=asked.now)
-    return secret_page(asked.request, trigger, secret)
+# The list's heading of the editable cap is the name of the field.
+Trigger._meta.get_field("max_cost_usd").verbose_name = "cap per run (USD)"
 
 
 @admin.register(Trigger)
-class TriggerAdmin(EditingAdmin):
-    list_display = [
-        "name", "kind_", "does", "max_cost_usd", "spent", "runs", "state", "run",
-    ]  # fmt: skip
+class TriggerAdmin(FormAdmin):
+    kind_ = column("kind", label=True)
+    list_display = ["name", "kind_", "instructions", "max_cost_usd", "cost", "runs", "state", "run"]
     list_editable = ["max_cost_usd"]
     list_filter = [DeletedFilter, "kind", "enabled", "agent"]
     list_select_related = ["owner", "agent", "playbook", "skill", "collection"]
     search_fields = ["name", "owner__username"]
-    empty = "There are no triggers. One starts runs: for each new document, at set times, or when an event comes in."
+    empty_text = "No triggers yet. A trigger starts runs: for each new document, at set times, or for each event."
     ordering = ["name", "id"]
     sortable_by = ("name",)
-    form_class = TriggerForm
-    edit_template = "admin/trigger.html"
-    sections = (
-        Section("When it fires", ("cron", "zone", "catch_up_minutes", "source", "event_type", "category",
-                                  "min_severity")),
-        Section("What its runs do", ("playbook", "skill", "collection", "query", "project", "agent")),
-        Section("What they may", ("emit_artifacts", "review_flagged", "judge_citations")),
-        Section("How they think", ("analysis_mode", "loop", "guardrails")),
-        Section("What it may cost", ("max_cost_usd", "max_cost_per_day_usd")),
-        Section("What stops it from running away", ("max_runs_per_hour", "pause_after", "enabled")),
-    )  # fmt: skip
-    acts = (
-        Act("run_now", "Run now", "agents.add_agentsession", _run, fits=_in_use, shows=_reads,
-            explained="Starts one session with what the trigger goes by, also while it is paused or switched off."),
-        Act("set_cap", "Set cap", CHANGE, _set_cap, CapForm, fits=_in_use,
-            explained="The cap holds for each session to come; those under way keep theirs."),
-        Act("pause", "Pause", CHANGE, _pause, fits=lambda row: _in_use(row) and row.paused_at is None,
-            explained="It does not fire until somebody resumes it."),
-        Act("resume", "Resume", CHANGE, _resume, fits=lambda row: _in_use(row) and row.paused_at is not None,
-            explained="It fires again, from now on. What the pause left out is not made up for."),
-        Act("rotate", "New signing secret", CHANGE, _rotate, ActForm, many=False, grave=True,
-            fits=lambda row: _in_use(row) and row.kind == TriggerKind.EVENT,
-            explained="The present secret counts for a day more. The new one is shown once, on the next page."),
-        Act("delete", "Delete", "agents.delete_trigger", _delete, fits=_in_use, grave=True,
-            explained="It never fires again and leaves the list. Its sessions and their receipts stay."),
-    )  # fmt: skip
+    form = TriggerForm
+    change_form_template = "admin/trigger.html"
+    fieldsets = (
+        ("Schedule", {"fields": _SCHEDULE}),
+        ("Event", {"fields": _EVENT}),
+        ("Instructions and inputs", {"fields": ("playbook", "skill", "collection", "query", "project", "agent")}),
+        ("Permissions", {"fields": ("emit_artifacts", "review_flagged", "judge_citations")}),
+        ("Analysis", {"fields": ("analysis_mode", "loop", "guardrails")}),
+        ("Cost caps", {"fields": ("max_cost_usd", "max_cost_per_day_usd")}),
+        ("Limits", {"fields": ("max_runs_per_hour", "pause_after", "enabled")}),
+    )
+    row_actions = (
+        RowAction(
+            "run_now",
+            "Run now",
+            "agents.add_agentsession",
+            _run,
+            available=_is_in_use,
+            content=_inputs_of_run_now,
+            description="Starts one run, also while the trigger is paused or disabled.",
+        ),
+        RowAction(
+            "set_cap",
+            "Set cap",
+            CHANGE,
+            _set_cap,
+            CapForm,
+            available=_is_in_use,
+            description="Applies to new runs. Current runs keep their cap.",
+        ),
+        RowAction(
+            "pause",
+            "Pause",
+            CHANGE,
+            each_row(trigger_pause, "trigger", "paused"),
+            available=lambda row: _is_in_use(row) and row.paused_at is None,
+            description="It does not fire until somebody resumes it.",
+        ),
+        RowAction(
+            "resume",
+            "Resume",
+            CHANGE,
+            each_row(trigger_resume, "trigger", "resumed"),
+            available=lambda row: _is_in_use(row) and row.paused_at is not None,
+            description="It fires again from now on. Runs missed during the pause are not made up for.",
+        ),
+        RowAction(
+            "rotate",
+            "Rotate signing secret",
+            CHANGE,
+            _rotate,
+            bulk=False,
+            danger=True,
+            available=lambda row: _is_in_use(row) and row.kind == TriggerKind.EVENT,
+            description="The old secret stays valid for 24 hours. The next page shows the new one, once.",
+        ),
+        delete_action(
+            "agents.delete_trigger",
+            each_row(trigger_delete, "trigger", "deleted"),
+            "It never fires again and leaves the list. Its runs and their receipts stay.",
+        ),
+    )
 
-    def prepare(self, rows: list[Any]) -> None:
+    def prepare_rows(self, rows: list[Any]) -> None:
         pks = [row.pk for row in rows]
-        spent, day = triggers_spend(pks), clock().astimezone(UTC).date()
-        books = Budget.objects.filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
-        today = dict(books.values_list("subject_id", "charged_usd"))
+        spent = triggers_spend(pks)
+        day = clock().astimezone(UTC).date()
+        totals = Budget.objects.filter(scope=BudgetScope.TRIGGER, subject_id__in=pks, day=day)
+        today = dict(totals.values_list("subject_id", "charged_usd"))
         runs = AgentSession.objects.filter(trigger__in=pks).order_by().values_list("trigger_id")
         ran_at = dict(runs.annotate(last=Max("created_at")))
         for row in rows:
-            row.spend, row.spent_today = spent.get(row.pk, TriggerSpend()), today.get(row.pk)
+            row.spend = spent.get(row.pk, TriggerSpend())
+            row.spent_today = today.get(row.pk)
             row.ran_at = ran_at.get(row.pk)
 
     def save_model(self, request: HttpRequest, obj: Trigger, form: Any, change: Any) -> None:
-        """From the list, where the cap can be set; everything else is changed on the trigger's page."""
+        """Save the cap from the list; everything else is changed on the trigger's page."""
         try:
-            triggers_set_cap(triggers=[obj], cap=form.cleaned_data["max_cost_usd"], by=person(request), now=clock())
+            triggers_set_cap(
+                triggers=[obj], cap=form.cleaned_data["max_cost_usd"], by=current_user(request), now=clock()
+            )
         except REFUSALS as error:
-            messages.error(request, f"{obj}: {reason(error)}")
+            messages.error(request, f"{obj}: {error_text(error)}")
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_dbfield(db_field, request, **kwargs)
@@ -262,98 +307,101 @@ class TriggerAdmin(EditingAdmin):
             field.widget.attrs |= {"placeholder": f"{usd(default_session_cap())} (default)", "class": CAP_CLASSES}
         return field
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return (obj is None or obj.deleted_at is None) and super().has_change_permission(request, obj)
-
-    @column("kind", labels=True)
-    def kind_(self, trigger: Trigger) -> str:
-        return trigger.kind
-
-    @column("does")
-    def does(self, trigger: Trigger) -> str:
-        by = trigger.skill or trigger.playbook
-        named = by.name if by else "nothing yet"
+    @display(description="instructions")
+    def instructions(self, trigger: Trigger) -> str:
+        source = trigger.skill or trigger.playbook
+        name = source.name if source else "none"
         place = f" on {trigger.collection.name}" if trigger.collection else ""
-        return format_html(LINES, visible(f"{named}{place}"), visible(f"for {trigger.owner}"))
+        return format_html(LINES, visible(f"{name}{place}"), visible(f"for {trigger.owner}"))
 
-    @column("spent")
-    def spent(self, trigger: Any) -> str:
-        today, spent = usd(trigger.spent_today, empty="$0.00"), trigger.spend
-        runs = counted(spent.sessions, "session")
-        return format_html(LINES, f"{today} today", f"{usd(spent.charged_usd)} to date, {runs}")
+    @display(description="cost")
+    def cost(self, trigger: Any) -> str:
+        today = usd(trigger.spent_today, empty="$0.00")
+        total = usd(trigger.spend.charged_usd)
+        return format_html(LINES, f"{today} today", f"{total} in total, {counted(trigger.spend.sessions, 'run')}")
 
-    @column("runs")
+    @display(description="runs")
     def runs(self, trigger: Any) -> str:
-        now, due = clock(), trigger.next_run_at if _fires(trigger) else None
+        now = clock()
+        due = trigger.next_run_at if _fires(trigger) else None
         return format_html(LINES, f"next: {ago(due, now, empty='—')}", f"last: {ago(trigger.ran_at, now)}")
 
-    @column("state", labels={"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"})
+    @display(description="state", label={"on": "success", "paused": "warning", "off": "danger", "deleted": "danger"})
     def state(self, trigger: Trigger) -> tuple[str, str]:
         return state_of(trigger)
 
-    @column("")
+    @display(description="")
     def run(self, trigger: Trigger) -> str:
-        if not _in_use(trigger):
+        if not _is_in_use(trigger):
             return ""
-        return format_html('<a class="lq-button small" href="{}">Run</a>', self.act_link(trigger, "run_now"))
+        return format_html('<a class="lq-button small" href="{}">Run now</a>', self.action_link(trigger, "run_now"))
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
-        may_run = person(request).has_perm("agents.add_agentsession")
+        may_run = current_user(request).has_perm("agents.add_agentsession")
         return [name for name in self.list_display if name != "run" or may_run]
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """First whose and of what kind; then the fields of that kind, with choices of that owner."""
+        """First the kind and the owner; then the fields of that kind, with choices of that owner."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         if request.GET.get("kind") not in KIND_WORDS:
             people = User.objects.filter(is_active=True).order_by("username")[:500]
-            shown: dict[str, Any] = {"kinds": KIND_WORDS.items(), "people": people, "me": person(request)}
-            return self.page(request, "admin/trigger_kinds.html", "Add trigger", **shown)
+            context: dict[str, Any] = {"kinds": KIND_WORDS.items(), "people": people, "me": current_user(request)}
+            return self.render_page(request, "admin/trigger_kinds.html", "Add trigger", **context)
         return super().add_view(request, form_url, extra_context)
 
-    def make_form(self, request: HttpRequest, row: Trigger | None) -> TriggerForm:
+    def build_form(self, request: HttpRequest, row: Trigger | None) -> TriggerForm:
         data = request.POST if request.method == "POST" else None
         if row is not None:
             return TriggerForm(data, instance=Trigger.objects.get(pk=row.pk), owner=row.owner, kind=row.kind)
         initial = {"max_cost_usd": None, **request.GET.dict()}
-        return TriggerForm(data, initial=initial, owner=owner_asked(request), kind=request.GET["kind"])
+        return TriggerForm(data, initial=initial, owner=chosen_owner(request), kind=request.GET["kind"])
 
-    def save_new(self, request: HttpRequest, form: Any) -> Trigger | HttpResponse:
+    def create(self, request: HttpRequest, form: Any) -> Trigger | HttpResponse:
         kind = request.GET["kind"]
-        owner, by = owner_asked(request), person(request)
-        trigger = trigger_create(owner=owner, kind=kind, by=by, now=clock(), **form.cleaned_data)
+        trigger = trigger_create(
+            owner=chosen_owner(request), kind=kind, by=current_user(request), now=clock(), **form.cleaned_data
+        )
         return secret_page(request, trigger) if kind == TriggerKind.EVENT else trigger
 
-    def save_changes(self, request: HttpRequest, row: Trigger, form: Any) -> Trigger:
-        return trigger_edit(trigger=row, by=person(request), now=clock(), **form.changes())
+    def update(self, request: HttpRequest, row: Trigger, form: Any) -> Trigger:
+        return trigger_edit(trigger=row, by=current_user(request), now=clock(), **form.changes())
 
-    def beside(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
-        owner, kind = (row.owner, row.kind) if row else (owner_asked(request), request.GET["kind"])
-        shown: dict[str, Any] = {"owner": owner, "kind": kind, "kind_words": KIND_WORDS.get(kind, kind)}
-        shown["default_cap"] = default_session_cap()
+    def extra_context(self, request: HttpRequest, row: Trigger | None) -> dict[str, Any]:
+        kind = row.kind if row else request.GET["kind"]
+        context: dict[str, Any] = {
+            "owner": row.owner if row else chosen_owner(request),
+            "kind": kind,
+            "kind_words": KIND_WORDS.get(kind, kind),
+            "default_cap": default_session_cap(),
+        }
         if row is None:
-            return shown
+            return context
         sessions = list(row.sessions.select_related("owner", "trigger", "agent").order_by("-id")[:10])
         known = purposes(sessions)
-        address = request.build_absolute_uri(f"/hooks/{row.public_id}") if kind == TriggerKind.EVENT else ""
-        ran_at = sessions[0].created_at if sessions else None
-        shown |= {"spend": trigger_spend(row), "address": address, "state": state_of(row)[1], "ran_at": ran_at}
-        shown["fires"] = _fires(row)
-        return {**shown, "sessions": [(session, known[session.pk]) for session in sessions]}
+        return {
+            **context,
+            "spend": trigger_spend(row),
+            "address": request.build_absolute_uri(f"/hooks/{row.public_id}") if kind == TriggerKind.EVENT else "",
+            "state": state_of(row)[1],
+            "ran_at": sessions[0].created_at if sessions else None,
+            "fires": _fires(row),
+            "sessions": [(session, known[session.pk]) for session in sessions],
+        }
 
 
-def owner_asked(request: HttpRequest) -> User:
-    """Whose trigger it is to be: the person's own unless somebody else was chosen."""
+def chosen_owner(request: HttpRequest) -> User:
+    """The owner of a new trigger: the user unless somebody else was chosen."""
     chosen = request.GET.get("owner", "")
     short = chosen.isdecimal() and len(chosen) < ID_DIGITS
     found = User.objects.filter(pk=int(chosen), is_active=True).first() if short else None
-    return found or person(request)
+    return found or current_user(request)
 
 
 def _fires(trigger: Trigger) -> bool:
-    """A trigger that is off, paused or deleted keeps the time of its next run, which will not come."""
+    """Whether the time of its next run counts: a disabled, paused or deleted trigger keeps one."""
     return trigger.enabled and trigger.paused_at is None and trigger.deleted_at is None
 
 
@@ -362,4 +410,4 @@ def state_of(trigger: Trigger) -> tuple[str, str]:
         return "deleted", "deleted"
     if trigger.paused_at is not None:
         return "paused", f"paused: {words(trigger.pause_reason) or 'by hand'}"
-    return ("on", "on") if trigger.enabled else ("off", "switched off")
+    return ("on", "enabled") if trigger.enabled else ("off", "disabled")

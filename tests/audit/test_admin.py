@@ -1,3 +1,5 @@
+"""The audit log in the admin: read-only, filtered, and fast at any length."""
+
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
@@ -78,7 +80,7 @@ def test_search_is_served_by_the_index_of_the_chain(admin_client):
     assert "UPPER" not in listing
 
 
-def test_the_count_stops_at_its_limit(admin_client, monkeypatch):
+def test_count_stops_at_its_limit(admin_client, monkeypatch):
     record_session()
     monkeypatch.setattr(audit_admin, "COUNTED_ROWS", 5)
     with CaptureQueriesContext(connection) as queries:
@@ -90,7 +92,7 @@ def test_the_count_stops_at_its_limit(admin_client, monkeypatch):
 
 
 @pytest.mark.parametrize("address", [EVENTS, f"{EVENTS}?kind=audit.chain_opened", f"{EVENTS}?q={RUN}"])
-def test_the_list_takes_as_many_queries_whatever_its_length(admin_client, django_assert_num_queries, address):
+def test_list_queries_do_not_grow_with_rows(admin_client, django_assert_num_queries, address):
     record_session(calls=60)
     with django_assert_num_queries(8):  # sign-in 2, count, rows; on every page: is all work halted, what waits for me 3
         admin_client.get(address)
@@ -102,7 +104,7 @@ def test_columns_cannot_be_sorted_by(admin_client):
     assert rows[0].pk == AuditEvent.objects.latest("id").pk
 
 
-def test_an_event_is_shown_and_cannot_be_changed(viewer):
+def test_event_page_is_read_only(viewer):
     record_session()
     address = f"{EVENTS}{row(RUN, 1).pk}/change/"
     text = viewer.get(address).content.decode()
@@ -113,7 +115,7 @@ def test_an_event_is_shown_and_cannot_be_changed(viewer):
 
 
 @pytest.mark.parametrize("model", [AuditEvent, SkillAudit])
-def test_nobody_adds_changes_or_deletes(admin_client, rf, admin_user, model):
+def test_adding_changing_and_deleting_are_refused(admin_client, rf, admin_user, model):
     request = rf.get("/")
     request.user = admin_user
     model_admin = admin.site.get_model_admin(model)
@@ -134,7 +136,7 @@ def test_no_permission_to_change_exists(model):
     assert [permission.codename for permission in found] == [f"view_{model._meta.model_name}"]
 
 
-def test_events_and_skill_calls_are_permitted_apart(viewer):
+def test_events_and_skill_calls_have_separate_permissions(viewer):
     assert viewer.get(EVENTS).status_code == 200
     assert viewer.get(SKILLS).status_code == 403
 

@@ -1,4 +1,4 @@
-"""One installation as `manage.py up` runs it, on a free port and in a folder of its own, for tests with a browser."""
+"""One installation as `manage.py up` runs it, on a free port and in its own folder, for browser tests."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The control room as one person uses it: what is clicked, filled in and read, in the words that the pages show."""
+"""The control room as one user sees it: clicks, forms and texts."""
 
 import os
 import re
@@ -51,7 +51,7 @@ class Room:
         return self.page.locator("section.lq-card").filter(has=heading)
 
     def chip(self, text: str) -> Any:
-        """A word about how a session stands, at the head of its page."""
+        """A status chip of a session's page."""
         return self.page.locator("section.lq-card header .lq-chip").get_by_text(text, exact=True)
 
     def add_document(self, name: str, text: str = CONTRACT, *, collection: str = "Contracts (admin)") -> None:
@@ -59,23 +59,23 @@ class Room:
         data = text.format(name=name).encode()
         self.page.get_by_label("Files").set_input_files([{"name": name, "mimeType": "text/markdown", "buffer": data}])
         self.page.get_by_label("Collection").select_option(label=collection)
-        self.page.get_by_role("button", name="Add", exact=True).click()
-        self.page.get_by_text(f"{name} was added.").wait_for()
+        self.page.get_by_role("button", name="Add documents", exact=True).click()
+        self.page.get_by_text(f"{name} added.").wait_for()
 
     def open_session(self, document: str) -> str:
         """The page of the latest session about the document; its public id."""
-        self.go("Sessions")
+        self.go("Runs")
         self.row(document).first.get_by_role("link").first.click()
         return self.page.locator("#session-live .lq-code").first.inner_text()
 
     def open_waiting_call(self, session: str) -> None:
-        """The approval that a session waits for, from the queue, where its arguments stand already."""
+        """Open the pending approval of a session from the queue."""
         self.go("Approvals")
         row = self.row(session).filter(has_text='"title": "Run completed')
         row.get_by_role("link", name="notify").click()
 
     def until(self, seen: Any) -> None:
-        """Looks again until something is on the page, or true, as a person would who presses F5."""
+        """Reload until something is on the page, or true."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         holds = seen if callable(seen) else seen.is_visible
         while not holds():
@@ -84,13 +84,13 @@ class Room:
             self.page.reload()
 
     def act(self, title: str, **given: str) -> None:
-        """A button that leads to a page which asks for what it needs, and the button there that does it."""
+        """Click a row action, fill in its confirm page, and confirm."""
         self.page.get_by_role("link", name=title, exact=True).click()
         for label, value in given.items():
             self.page.get_by_label(label.capitalize()).fill(value)
         self.page.get_by_role("button", name=title, exact=True).click()
 
     def shoot(self, name: str) -> None:
-        """A picture for people to look at, where one is asked for."""
+        """Take a screenshot if LQOPS_SCREENSHOTS is set."""
         if SCREENSHOTS:
             self.page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png", full_page=True)

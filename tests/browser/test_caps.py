@@ -1,4 +1,4 @@
-"""Caps of triggers, set in the list and for several at once: the next call is judged by them."""
+"""Caps of triggers, set in the list and for several at once, apply to the next call."""
 
 import pytest
 
@@ -28,11 +28,11 @@ def set_cap(room, names, cap):
         room.row(name).get_by_role("checkbox").check()
     room.page.get_by_label("Select action to run").select_option(label="Set cap")
     room.page.get_by_role("button", name="Run", exact=True).click()
-    room.page.get_by_label("Cap per session (USD)").fill(cap)
+    room.page.get_by_label("Cap per run (USD)").fill(cap)
     room.page.get_by_role("button", name="Set cap").click()
 
 
-def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(triggers):
+def test_cap_from_the_list_stops_the_next_run(triggers):
     triggers.go("Triggers")
     triggers.shoot("triggers")
     cap_of(triggers, WATCH).fill("0.001")
@@ -45,18 +45,18 @@ def test_cap_set_in_the_list_stops_the_next_run_at_its_first_priced_call(trigger
 
     triggers.until(triggers.chip("cost cap reached"))
     expect(triggers.chip("halted").first).to_be_visible()
-    expect(triggers.page.get_by_text("The cap was reached: the latch is final.")).to_be_visible()
+    expect(triggers.page.get_by_text("Run again with a higher cap.")).to_be_visible()
     refused = triggers.page.get_by_role("listitem").filter(has_text="Model call")
     expect(refused.filter(has_text="success")).to_have_count(0)
     triggers.shoot("capped")
     triggers.go("Home")
-    expect(triggers.card("What was refused lately")).to_contain_text("above its cap of $0.001.")
+    expect(triggers.card("Recent problems")).to_contain_text("above its cap of $0.001.")
 
 
-def test_cap_is_set_for_the_chosen_triggers_and_no_other(triggers):
+def test_cap_is_set_for_the_selected_triggers_only(triggers):
     set_cap(triggers, OTHERS, "0.25")
 
-    expect(triggers.page.get_by_text("2 capped at $0.25 per session.")).to_be_visible()
+    expect(triggers.page.get_by_text("Cap of 2 triggers set to $0.25 per run.")).to_be_visible()
     for name in OTHERS:
         expect(cap_of(triggers, name)).to_have_value("0.25")
     expect(cap_of(triggers, WATCH)).to_have_value("0.50")

@@ -1,4 +1,4 @@
-"""What people decide: calls that wait for a yes, and patterns that are to become part of a project's context."""
+"""Decisions of people: pending calls, and precedents for a project's context."""
 
 import re
 
@@ -16,13 +16,13 @@ def waiting_call(room, document):
     """A run over a privileged document that waits before it tells anybody; its approval, opened from the queue."""
     room.add_document(document, PRIVILEGED + CONTRACT)
     session = room.open_session(document)
-    room.until(room.chip("waits for approval"))
+    room.until(room.chip("waiting for approval"))
     room.open_waiting_call(session)
     return session
 
 
 def notices_of(room, session):
-    room.go("Notices")
+    room.go("Notifications")
     return room.row(session[:8]).filter(has_text=TOLD)
 
 
@@ -37,7 +37,7 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
 
     form.get_by_role("button", name="Approve once").click()
 
-    expect(admin.page.get_by_text("Approved: the call may be made once.")).to_be_visible()
+    expect(admin.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
     expect(admin.page.get_by_role("button", name="Approve once")).to_have_count(0)
     admin.open_session("approved.md")
     admin.until(admin.chip("completed"))
@@ -45,14 +45,14 @@ def test_approved_call_is_made_and_the_run_delivers(admin):
     expect(notices_of(admin, session)).to_have_count(1)
 
 
-def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
+def test_denied_call_is_never_made(admin):
     session = waiting_call(admin, "denied.md")
     form = admin.page.locator("form").filter(has=admin.page.get_by_role("button", name="Deny"))
     form.get_by_role("textbox").fill("Not to the whole board.")
 
     form.get_by_role("button", name="Deny").click()
 
-    expect(admin.page.get_by_text("Denied: the run goes on without the call.")).to_be_visible()
+    expect(admin.page.get_by_text("Denied. The run continues without the call.")).to_be_visible()
     admin.open_session("denied.md")
     admin.until(admin.page.get_by_role("link", name="Run again"))
     expect(admin.page.get_by_role("listitem").filter(has_text="Notification").filter(has_text="success")).to_have_count(
@@ -61,7 +61,7 @@ def test_denied_call_is_never_made_and_the_run_ends_without_it(admin):
     expect(notices_of(admin, session)).to_have_count(0)
 
 
-def test_accepted_proposal_adds_one_line_to_the_context_of_the_project(admin):
+def test_accepted_proposal_adds_one_line_to_the_context(admin):
     admin.open_session("supplier-contract-brightline.md")
     admin.until(admin.chip("completed"))
     before = context_lines(admin)
@@ -71,13 +71,13 @@ def test_accepted_proposal_adds_one_line_to_the_context_of_the_project(admin):
     admin.page.get_by_role("link", name="Propose for a project").click()
     admin.page.get_by_label("Project").select_option(label="Supplier contracts")
     admin.page.get_by_role("button", name="Propose for a project").click()
-    expect(admin.page.get_by_text("1 proposed for Supplier contracts.")).to_be_visible()
+    expect(admin.page.get_by_text("1 precedent proposed for Supplier contracts.")).to_be_visible()
     assert context_lines(admin) == before
 
     admin.card("Proposals").get_by_role("link", name="Governing law").click()
     admin.act("Accept")
 
-    expect(admin.page.get_by_text("1 accepted.")).to_be_visible()
+    expect(admin.page.get_by_text("1 proposal accepted.")).to_be_visible()
     after = context_lines(admin)
     assert after[:-1] == before
     assert "Governing law" in after[-1]

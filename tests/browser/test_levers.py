@@ -1,4 +1,4 @@
-"""Stopping work while a model is thinking: one session, and everything."""
+"""Halting one session, and everything, during a model call."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.lqops.processes import run
 
 pytestmark = pytest.mark.browser
 
-PAGES = ["Home", "Sessions", "Triggers", "Documents", "Health"]
+PAGES = ["Home", "Runs", "Triggers", "Documents", "Health"]
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def in_flight(room, held, document):
     room.until(room.page.get_by_role("listitem").filter(has_text="Model call").get_by_text("started"))
 
 
-def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room, held):
+def test_halt_is_confirmed_during_a_model_call(room, held):
     in_flight(room, held, "halted.md")
 
-    room.act("Halt", reason="wrong contract")
+    room.act("Halt run", reason="wrong contract")
 
     expect(room.chip("halt requested")).to_be_visible()
-    expect(room.card("What happened")).to_contain_text("Reason: wrong contract")
+    expect(room.card("Timeline")).to_contain_text("Reason: wrong contract")
     held.free.set()
     expect(room.chip("halted").first).to_be_visible()
     expect(room.chip("stopped by a person")).to_be_visible()
@@ -45,27 +45,27 @@ def test_halt_of_a_running_session_is_answered_while_the_model_still_thinks(room
     room.shoot("halted")
 
 
-def test_halt_from_the_list_stops_what_is_under_way(room, held):
+def test_halt_from_the_list_stops_a_run(room, held):
     in_flight(room, held, "listed.md")
-    room.go("Sessions")
+    room.go("Runs")
 
     room.row("listed.md").get_by_role("link", name="Halt").click()
     room.page.get_by_label("Reason").fill("seen in the list")
-    room.page.get_by_role("button", name="Halt", exact=True).click()
+    room.page.get_by_role("button", name="Halt run", exact=True).click()
 
     expect(room.chip("halt requested")).to_be_visible()
     held.free.set()
     expect(room.chip("stopped by a person")).to_be_visible()
 
 
-def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held):
+def test_halt_of_everything_is_on_every_page_until_released(room, held):
     in_flight(room, held, "everything.md")
     room.go("Home")
-    banner = room.page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = room.page.get_by_role("alert").filter(has_text="Everything is halted")
     expect(banner).to_have_count(0)
 
     room.page.get_by_role("link", name="Halt everything").click()
-    expect(room.page.get_by_text("no call of theirs starts any more")).to_be_visible()
+    expect(room.page.get_by_text("no further call starts")).to_be_visible()
     expect(banner).to_have_count(0)  # so far it was only asked for
     room.page.get_by_label("Reason").fill("incident 7")
     room.page.get_by_role("button", name="Halt everything").click()
@@ -78,24 +78,24 @@ def test_halt_of_everything_holds_on_every_page_until_it_is_released(room, held)
     room.open_session("everything.md")
     room.until(room.chip("stopped by a person"))
     room.add_document("meanwhile.md")
-    room.go("Sessions")
+    room.go("Runs")
     expect(room.row("meanwhile.md")).to_have_count(0)
 
     banner.get_by_role("link", name="Release").click()
     room.page.get_by_role("button", name="Release").click()
 
-    expect(room.page.get_by_text("Work may start again.")).to_be_visible()
+    expect(room.page.get_by_text("Released. New runs can start")).to_be_visible()
     expect(banner).to_have_count(0)
-    room.go("Sessions")
+    room.go("Runs")
     room.until(room.row("meanwhile.md").get_by_text("completed"))
     expect(room.row("everything.md")).to_contain_text("stopped by a person")
 
 
-def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alone(room):
+def test_open_home_shows_a_halt_and_keeps_typed_text(room):
     page, env = room.page, room.product.env
-    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     halt, release = (
-        page.locator("#home-lever").get_by_role("link", name=name) for name in ("Halt everything", "Release")
+        page.locator("#home-halt").get_by_role("link", name=name) for name in ("Halt everything", "Release")
     )
     expect(halt).to_be_visible()
     page.evaluate("window.stayed = true")
@@ -104,26 +104,26 @@ def test_an_open_home_follows_a_halt_from_elsewhere_and_leaves_what_is_typed_alo
     assert run("halt", "--all", "--reason", "seen elsewhere", "--user", "admin", env=env).returncode == 0
 
     expect(banner).to_contain_text("by admin. Reason: seen elsewhere.")
-    expect(page.locator("#home-standing")).to_contain_text("Halted")
+    expect(page.locator("#home-status")).to_contain_text("Halted")
     expect(release).to_be_visible()
     expect(halt).to_have_count(0)
     expect(page.get_by_label("Ask", exact=True)).to_be_focused()
     expect(page.get_by_label("Ask", exact=True)).to_have_value("half a quest")
     room.shoot("halted-elsewhere")
 
-    page.get_by_role("link", name="All sessions").focus()  # panels in use stay; the rest follows
+    page.get_by_role("link", name="All runs").focus()  # panels in use stay; the rest follows
     assert run("release", env=env).returncode == 0
 
     expect(banner).to_have_count(0)
     expect(halt).to_be_visible()
-    expect(page.get_by_role("link", name="All sessions")).to_be_focused()
+    expect(page.get_by_role("link", name="All runs")).to_be_focused()
     assert page.evaluate("window.stayed")
 
 
-@pytest.mark.parametrize("name", ["Sessions", "Health"])
-def test_any_open_page_follows_a_halt_from_elsewhere(room, name):
+@pytest.mark.parametrize("name", ["Runs", "Health"])
+def test_open_page_shows_a_halt_from_elsewhere(room, name):
     page, env = room.page, room.product.env
-    banner = page.get_by_role("alert").filter(has_text="All work is halted")
+    banner = page.get_by_role("alert").filter(has_text="Everything is halted")
     room.go(name)
     expect(page.locator("#halt-banner")).to_have_attribute("data-every", "5")
     page.evaluate("window.stayed = true")

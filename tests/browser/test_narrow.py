@@ -1,4 +1,4 @@
-"""On a narrow screen a page does not scroll sideways and cuts nothing off; lists fit a laptop's."""
+"""Pages do not scroll sideways on a narrow screen and cut nothing off."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_no_page_is_wider_than_a_phone(admin):
 def test_lists_and_home_show_all_of_each_cell(admin, width):
     admin.add_document(f"wide-{width}.md", PRIVILEGED + CONTRACT)
     admin.open_session(f"wide-{width}.md")
-    admin.until(admin.chip("waits for approval"))
+    admin.until(admin.chip("waiting for approval"))
     admin.page.set_viewport_size({"width": width, "height": 844})
     cut_off = {}
     for address in ["/admin/", *LISTS]:

@@ -1,4 +1,4 @@
-"""The first ten minutes: from the password that `manage.py up` printed to findings in a document of one's own."""
+"""The first ten minutes: from the printed password to findings in an own document."""
 
 import re
 
@@ -11,15 +11,15 @@ pytestmark = pytest.mark.browser
 PHASES = ["intake", "analysis", "drafting", "ethics review", "delivery"]
 
 
-def test_home_shows_a_newcomer_what_runs_what_waits_and_what_it_costs(enter, product):
+def test_home_shows_runs_approvals_and_cost(enter, product):
     room = enter(product)
     room.sign_in("admin")
 
     expect(room.page.get_by_role("link", name="Halt everything")).to_be_visible()
-    room.until(room.card("What waits for a person").get_by_role("link", name="Decide").first)
+    room.until(room.card("Needs attention").get_by_role("link", name="Decide").first)
     expect(room.row("policy-memo.md by Supplier contract review").first).to_contain_text("wait")
-    expect(room.card("What it cost today")).to_contain_text("of $20.00")
-    expect(room.card("Due next")).to_contain_text("Weekly scan of reports")
+    expect(room.card("Cost today")).to_contain_text("of $20.00")
+    expect(room.card("Next runs")).to_contain_text("Weekly scan of reports")
     room.shoot("home")
 
 
@@ -27,25 +27,25 @@ def test_sample_agents_are_there_and_have_reviewed_the_sample_contracts(admin):
     admin.go("Agents")
     for name in ("Contract reviewer", "Weekly scanner", "Incident clerk"):
         expect(admin.row(name)).to_be_visible()
-    admin.go("Sessions")
+    admin.go("Runs")
     for document in ("supplier-contract-brightline.md", "supplier-contract-northgate.md"):
         admin.until(admin.row(document).last.get_by_text("completed"))
-    admin.until(admin.row("policy-memo.md").last.get_by_text("waits for approval"))
+    admin.until(admin.row("policy-memo.md").last.get_by_text("waiting for approval"))
     admin.shoot("sessions")
 
 
-def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
+def test_session_page_shows_phases_calls_and_findings(admin):
     admin.open_session("supplier-contract-brightline.md")
     admin.until(admin.chip("completed"))
 
     phases = admin.page.locator(".lq-line .phase")
     expect(phases).to_have_text([re.compile(name, re.IGNORECASE) for name in PHASES])
-    calls = admin.card("What happened")
+    calls = admin.card("Timeline")
     expect(calls.get_by_role("link", name="Document search")).to_be_visible()
-    expect(calls.get_by_role("listitem").filter(has_text="Model call")).to_contain_text("charged")
+    expect(calls.get_by_role("listitem").filter(has_text="Model call")).to_contain_text("approved")
     liability = admin.page.get_by_role("article").filter(has_text="Limitation of liability: deviates")
     expect(liability.locator("blockquote")).to_contain_text("limited to 50 % of the annual fees")
-    expect(liability).to_contain_text("the quote stands in the document")
+    expect(liability).to_contain_text("Quote verified")
     admin.shoot("session")
 
     liability.get_by_role("link", name="supplier-contract-brightline.md").click()
@@ -54,7 +54,7 @@ def test_session_page_tells_phases_calls_and_findings_with_their_quotes(admin):
     admin.shoot("document")
 
 
-def test_receipt_says_that_the_record_is_whole(admin):
+def test_receipt_is_verified(admin):
     session = admin.open_session("supplier-contract-northgate.md")
     admin.until(admin.chip("completed"))
 
@@ -68,23 +68,23 @@ def test_receipt_says_that_the_record_is_whole(admin):
     admin.shoot("receipt")
 
 
-def test_document_added_to_a_watched_collection_is_reviewed_before_ones_eyes(admin):
+def test_document_in_a_watched_collection_is_reviewed(admin):
     admin.add_document("newcomer.md")
-    expect(admin.card("Documents in it")).to_contain_text("newcomer.md")
+    expect(admin.card("Documents")).to_contain_text("newcomer.md")
 
     admin.open_session("newcomer.md")
 
-    expect(admin.chip("completed")).to_be_visible()  # the page keeps itself fresh: nothing is pressed here
+    expect(admin.chip("completed")).to_be_visible()  # the page updates automatically
     payment = admin.page.get_by_role("article").filter(has_text="Payment term: deviates")
     expect(payment.locator("blockquote")).to_contain_text("within 10 days of receipt")
 
 
-def test_health_page_is_well_and_the_brakes_can_be_tested(admin):
+def test_health_passes_and_brakes_can_be_tested(admin):
     admin.go("Health")
-    expect(admin.page.get_by_text("Everything that was looked at is well.")).to_be_visible()
+    expect(admin.page.get_by_text("All checks passed.")).to_be_visible()
     admin.shoot("health")
 
-    admin.page.get_by_role("button", name="Test the brakes now").click()
+    admin.page.get_by_role("button", name="Test brakes").click()
 
     expect(admin.card("Brakes").get_by_text("✓").first).to_be_visible()
     expect(admin.card("Brakes").get_by_text("✗")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Every page loads what this site serves, and nothing else; and the watch over that sees what it is there for."""
+"""Every page loads only from its own host, and the watch detects violations."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.browser.sight import expect, sync_api
 pytestmark = pytest.mark.browser
 
 
-def test_every_page_of_the_sidebar_opens_without_a_fault(admin):
+def test_every_page_of_the_sidebar_opens(admin):
     links = admin.page.locator("#nav-sidebar").get_by_role("link")
     paths = sorted({link.get_attribute("href") for link in links.all()})
     assert len(paths) > 20
@@ -20,16 +20,16 @@ def test_every_page_of_the_sidebar_opens_without_a_fault(admin):
     assert admin.watch.requests > len(paths)
 
 
-def test_policy_keeps_a_page_from_asking_another_host_and_the_watch_notes_it(admin):
+def test_policy_blocks_other_hosts_and_the_watch_notes_it(admin):
     with admin.watch.expects("Content Security Policy"):
         admin.page.evaluate("() => fetch('http://127.0.0.2:9/').catch(() => null)")
 
 
-def test_watch_notes_what_is_asked_of_another_host(admin):
+def test_watch_notes_requests_to_other_hosts(admin):
     with admin.watch.expects("request: http://127.0.0.2:9/"), pytest.raises(sync_api.Error, match="ERR_"):
         admin.page.goto("http://127.0.0.2:9/")
 
 
-def test_watch_notes_a_page_that_breaks(admin):
+def test_watch_notes_script_errors(admin):
     with admin.watch.expects("script: broken on purpose"), admin.page.expect_event("pageerror"):
         admin.page.evaluate("() => { setTimeout(() => { throw new Error('broken on purpose') }) }")

@@ -1,4 +1,4 @@
-"""What a person sees depends on the role: a viewer, an approver, and somebody who has none."""
+"""What viewers, approvers and people without a role see."""
 
 import pytest
 
@@ -13,16 +13,16 @@ def _people(product):
     product.make_people({"vera": "viewer", "amir": "approver", "sten": ""})
 
 
-def test_viewer_sees_sessions_and_no_lever(enter, product):
+def test_viewer_sees_sessions_and_no_actions(enter, product):
     room = enter(product, "vera")
-    expect(room.card("What runs now")).to_be_visible()
+    expect(room.card("Running")).to_be_visible()
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 
     room.open_session("policy-memo.md")
-    room.until(room.chip("waits for approval"))
+    room.until(room.chip("waiting for approval"))
 
-    expect(room.card("What happened")).to_contain_text("Model call")
-    for name in ("Halt", "Run again", "Decide"):
+    expect(room.card("Timeline")).to_contain_text("Model call")
+    for name in ("Halt run", "Run again", "Decide"):
         expect(room.page.get_by_role("link", name=name, exact=True)).to_have_count(0)
     here = room.page.url.rstrip("/").removesuffix("/change")
     with room.watch.expects("403"):
@@ -33,21 +33,21 @@ def test_viewer_sees_sessions_and_no_lever(enter, product):
 def test_approver_decides_and_cannot_halt(enter, product, admin):
     admin.add_document("for-the-approver.md", PRIVILEGED + CONTRACT)
     session = admin.open_session("for-the-approver.md")
-    admin.until(admin.chip("waits for approval"))
+    admin.until(admin.chip("waiting for approval"))
     room = enter(product, "amir")
     expect(room.page.get_by_role("link", name="Halt everything")).to_have_count(0)
 
     room.open_waiting_call(session)
     room.page.get_by_role("button", name="Approve once").click()
 
-    expect(room.page.get_by_text("Approved: the call may be made once.")).to_be_visible()
+    expect(room.page.get_by_text("Approved. The call may be made once.")).to_be_visible()
     expect(room.page.locator("dt", has_text="Decided").locator("+ dd")).to_contain_text("by amir")
     admin.until(admin.chip("completed"))
     room.open_session("for-the-approver.md")
     expect(room.page.get_by_role("link", name="Run again")).to_have_count(0)
 
 
-def test_stranger_without_staff_rights_does_not_get_in(enter, product):
+def test_user_without_staff_status_cannot_sign_in(enter, product):
     room = enter(product)
 
     room.sign_in("sten")

@@ -1,4 +1,4 @@
-"""What no page may do: ask another host for anything, break in the browser's console, or answer with an error."""
+"""Detects pages that call another host, log errors to the console, or answer with an error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,5 +1,4 @@
-/* Keeps a part of a page fresh, shows what an agent writes while it writes it and what happens as it happens, and adds
-   rows to a list of forms. Everything else works without it. */
+/* Refreshes parts of a page, streams replies and activity, and adds rows to formsets. Pages work without it. */
 (function () {
   "use strict";
 
@@ -10,8 +9,7 @@
     return typed || part.querySelector("details[open]") || part.contains(document.activeElement);
   }
 
-  // What the answer for a part says of other parts of the page, those that it names in data-with. One that is as it was
-  // stays, so that nothing is read out twice.
+  // Updates the other parts of the page that data-with names. An unchanged part stays, so that nothing is read out twice.
   function bringAlong(part, page) {
     (part.dataset.with || "").split(" ").forEach(function (id) {
       var shown = document.getElementById(id);
@@ -60,11 +58,11 @@
     }, wait);
   }
 
-  // While a stream is open its part of the page is not fetched again; when it ends, or somebody is waited for, it is.
+  // While a stream is open, its part of the page is not refreshed; when the stream ends or the run waits, it is.
   function listen(place) {
     var source = new EventSource(place.dataset.stream + "?after=" + place.dataset.after);
     var part = place.closest("[data-every]");
-    var said = place.parentElement.querySelector("[data-said]").textContent;
+    var reply = place.parentElement.querySelector("[data-reply]").textContent;
     var writes = place.parentElement.querySelector(".lq-writes");
     function end() {
       source.close();
@@ -75,10 +73,10 @@
     }
     place.dataset.listening = "yes";
     source.addEventListener("text", function (event) {
-      said += JSON.parse(event.data).text;
-      place.textContent = withoutCalls(said);
+      reply += JSON.parse(event.data).text;
+      place.textContent = withoutCalls(reply);
       if (writes) {
-        writes.textContent = "at work \u2026";
+        writes.textContent = "running \u2026";
       }
     });
     source.addEventListener("status", function (event) {
@@ -95,30 +93,30 @@
     window.addEventListener("pagehide", function () { source.close(); });
   }
 
-  // What an agent asks to have done is told beside its words, as a call.
+  // Calls in a reply are listed beside it.
   function withoutCalls(text) {
     return text.replace(/<skill>[\s\S]*?(?:<\/skill>|$)|<\/?parallel>|<\/?[a-z]{0,8}$/g, "");
   }
 
-  // What cannot be seen, or turns the reading direction, is spelled out.
+  // Spells out characters that are invisible or change the reading direction.
   function visible(text) {
     return text.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, function (char) {
       return "\u27e8U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e9";
     });
   }
 
-  function happened(list, told) {
+  function addEvent(list, event) {
     var item = document.createElement("li");
     var time = document.createElement("time");
     var dot = document.createElement("span");
-    var said = document.createElement("span");
-    time.dateTime = told.created_at;
-    time.textContent = told.created_at.slice(11, 19);
-    time.title = told.created_at.slice(0, 10) + ", " + time.textContent + " UTC";
-    dot.className = "lq-dot " + (JSON.parse(list.dataset.looks)[told.kind] || "");
-    said.className = "lq-wrap lq-text";
-    said.textContent = visible(told.text);
-    item.append(time, dot, said);
+    var text = document.createElement("span");
+    time.dateTime = event.created_at;
+    time.textContent = event.created_at.slice(11, 19);
+    time.title = event.created_at.slice(0, 10) + ", " + time.textContent + " UTC";
+    dot.className = "lq-dot " + (JSON.parse(list.dataset.colors)[event.kind] || "");
+    text.className = "lq-wrap lq-text";
+    text.textContent = visible(event.text);
+    item.append(time, dot, text);
     list.prepend(item);
     while (list.children.length > 30) {
       list.lastElementChild.remove();
@@ -126,7 +124,7 @@
     list.parentElement.querySelectorAll("[data-empty]").forEach(function (hint) { hint.hidden = true; });
   }
 
-  // Events as they happen. A page that nobody looks at does not listen; it goes on behind the last event that it has.
+  // Streams activity. A hidden page does not listen; it continues after its last event.
   function follow(list) {
     var source = null;
     var pause = 0;
@@ -145,7 +143,7 @@
       source = new EventSource(list.dataset.follow + "&after=" + list.dataset.after);
       source.addEventListener("message", function (event) {
         list.dataset.after = event.lastEventId;
-        happened(list, JSON.parse(event.data));
+        addEvent(list, JSON.parse(event.data));
         var part = document.getElementById(list.dataset.refreshes);
         if (part && !part.dataset.soon) {
           part.dataset.soon = "yes";
@@ -185,7 +183,7 @@
   }
 
   document.addEventListener("DOMContentLoaded", function () {
-    // unfold would write a chosen file's name into a text field of its own widget; our file inputs show it themselves.
+    // unfold writes the file name into its own widget; plain file inputs show it themselves.
     document.querySelectorAll("input[type=file]").forEach(function (input) { input.hasChangeListener = true; });
     document.querySelectorAll("[data-every]").forEach(function (part) { refresh(part); });
     document.querySelectorAll("[data-stream]").forEach(listen);

@@ -1,4 +1,4 @@
-"""Sixty texts that would do something if a page showed them as more than text; and a reader that notices it."""
+"""Sixty texts that would be active if a page did not escape them, and a parser that finds active ones."""
 
 from html.parser import HTMLParser
 
@@ -73,12 +73,12 @@ PAYLOADS = [
         )
     )
 ]
-# Where a text that somebody gave may stand besides the text of the page: as words, never as an address or as code.
+# Attributes that may hold untrusted text.
 WORDS = frozenset({"title", "value", "placeholder", "aria-label", "data-label", "alt"})
 
 
 class Reader(HTMLParser):
-    """Collects every place where the mark stands as something else than text or words."""
+    """Collects every place where the mark is anything but text."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)

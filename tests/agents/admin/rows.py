@@ -1,4 +1,4 @@
-"""One row of everything that the control room shows, and people in each role to look at it."""
+"""One row for every admin page, and users in each role."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -153,7 +153,7 @@ def make_playbook(owner, name="Playbook"):
 
 
 def make_everything(viewer=None):
-    """At least one row for every page; the notice is the viewer's, since people see only their own."""
+    """Make at least one row for every page. The notification belongs to the viewer: users see only their own."""
     owner = make_user()
     agent, project = make_agent(owner=owner), Project.objects.create(owner=owner, name="Project")
     trigger = make_trigger(owner=owner, agent=agent)

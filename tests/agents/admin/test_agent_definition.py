@@ -1,4 +1,4 @@
-"""The definition on an agent's page: edited, brought in, taken out; what is wrong is named by line and key."""
+"""The definition on an agent's page: edit, import, export, and errors by line and key."""
 
 import html
 import re
@@ -28,7 +28,7 @@ def seen(response):
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text_of(response))).split())
 
 
-def test_the_page_shows_the_text_its_version_and_what_holds(client):
+def test_page_shows_text_version_and_settings(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
 
@@ -52,7 +52,7 @@ def test_a_definition_is_saved_from_the_page(client):
 
     assert answer.redirect_chain == [(page(Agent, "change", agent.pk), 302)]
     words = seen(answer)
-    assert "The definition of Watch is at version 1." in words
+    assert "Definition of Watch saved as version 1." in words
     assert "Trigger 'Ring' created." in words
     agent.refresh_from_db()
     assert (agent.mode, agent.definition_version) == ("manual", 1)
@@ -60,18 +60,18 @@ def test_a_definition_is_saved_from_the_page(client):
     assert kinds_since(before) == ["agent.edited", "autonomous_trigger.created", "agent.defined"]
 
 
-def test_saving_what_has_not_changed_makes_no_version(client):
+def test_saving_without_changes_makes_no_version(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": TEXT}, follow=True)
 
-    assert "nothing changed" in seen(answer)
+    assert "not changed" in seen(answer)
     agent.refresh_from_db()
     assert agent.definition_version == 1
 
 
-def test_of_two_who_edit_at_once_the_second_is_told_and_loses_nothing(client):
+def test_second_of_two_editors_is_refused_and_keeps_the_text(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
     for address in (page(Agent, "change", agent.pk), page(Agent, "definition", agent.pk)):
@@ -90,14 +90,14 @@ def test_of_two_who_edit_at_once_the_second_is_told_and_loses_nothing(client):
     assert "Asia/Tokyo" in agent.definition
 
 
-def test_what_is_wrong_is_named_by_line_and_key_beside_its_line(client):
+def test_errors_name_line_and_key(client):
     agent = make_agent(owner=sign_in(client))
     text = "mode: fast\nautonomy:\n  idle_timeout: soon\n  <b>: 1\n"
 
     answer = client.post(page(Agent, "definition", agent.pk), {"text": text})
 
     words = seen(answer)
-    assert "3 things have to be mended; nothing was changed." in words
+    assert "3 errors. Nothing was saved." in words
     assert 'Line 1 mode: expected one of auto, semi, manual; got "fast" mode: fast' in words
     assert "Line 3 autonomy.idle_timeout: expected a whole number of seconds, 0 or more" in words
     assert "<b>" not in text_of(answer)
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_named_by_line_and_key_beside_its_line(client):
     assert agent.definition_version == 0
 
 
-def test_a_file_takes_the_place_of_the_text_and_names_its_problems(client):
+def test_file_replaces_the_text(client):
     agent = make_agent(owner=sign_in(client), name="Watch")
     sent = {"text": "name: Watch\n", "file": file("mode: fast\n")}
 
@@ -121,27 +121,27 @@ def test_a_file_takes_the_place_of_the_text_and_names_its_problems(client):
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        ({"text": "  "}, "Write a definition, or choose a file."),
+        ({"text": "  "}, "Enter a definition, or choose a file."),
         ({"text": "name: a\x00"}, "Null characters are not allowed."),
-        ({"file": b"#" * (MAX_BYTES + 1)}, f"The file is longer than {MAX_BYTES} bytes."),
-        ({"file": b"name: \xe9"}, "This is not UTF-8 text: byte 6 makes no character."),
+        ({"file": b"#" * (MAX_BYTES + 1)}, f"The file is larger than {MAX_BYTES} bytes."),
+        ({"file": b"name: \xe9"}, "This is not UTF-8 text: byte 6 is invalid."),
         ({"text": "#" * (MAX_BYTES + 1)}, f"at most {MAX_BYTES} are read"),
     ],
 )
-def test_what_cannot_be_read_is_explained(client, sent, said):
+def test_unreadable_upload_is_explained(client, sent, said):
     agent = make_agent(owner=sign_in(client))
     given = {**sent, "file": file(sent["file"])} if "file" in sent else sent
     assert said in seen(client.post(page(Agent, "definition", agent.pk), given))
 
 
-def test_what_a_service_refuses_is_said_above_the_text(client):
+def test_refusal_is_shown_above_the_text(client):
     user = sign_in(client)
     agent = make_agent(owner=user, mode="manual")
     make_session(owner=user, agent=agent)
     assert "not loosened to auto" in seen(client.post(page(Agent, "definition", agent.pk), {"text": "mode: auto\n"}))
 
 
-def test_a_broken_sensor_is_told_and_shown(client):
+def test_broken_sensor_is_shown(client):
     agent = make_agent(owner=sign_in(client), name="Watch")
     text = "skills: [no_such]\nsensors: [{name: feed, type: poll, source: {tool: now}}]\n"
 
@@ -153,13 +153,13 @@ def test_a_broken_sensor_is_told_and_shown(client):
     assert Sensor.objects.get().agent == agent
 
 
-def test_what_people_set_otherwise_is_shown(client):
+def test_changes_on_the_page_are_shown(client):
     user = sign_in(client)
     agent = agent_define(agent=make_agent(owner=user, name="Watch"), text=TEXT, by=user, now=NOW)
     agent_edit(agent=agent, by=user, now=NOW, mode="semi")
 
     words = seen(client.get(page(Agent, "change", agent.pk)))
-    assert "Set otherwise here since: mode is semi here, and manual in its text." in words
+    assert "Changed on this page since: mode is semi here, and manual in its text." in words
     assert "mode semi set here" in words
 
 
@@ -172,7 +172,7 @@ def test_an_agent_is_imported_from_the_list(client):
 
     agent = Agent.objects.get()
     assert (agent.name, agent.owner) == ("night", user)
-    assert "The definition of night is at version 1." in seen(answer)
+    assert "Definition of night saved as version 1." in seen(answer)
     wrong = client.post(
         reverse(IMPORT), {"owner": user.pk, "text": "name: Other\ntriggers: [{name: a, kind: watch}]\n"}
     )
@@ -180,7 +180,7 @@ def test_an_agent_is_imported_from_the_list(client):
     assert not Trigger.objects.exists()
 
 
-def test_an_export_is_the_text_as_a_file(client):
+def test_export_is_the_text_as_a_file(client):
     user = sign_in(client, "viewer")
     agent = make_agent(owner=user, name="Wach/e\r\nX: y", definition=TEXT, definition_version=1)
 
@@ -190,7 +190,7 @@ def test_an_export_is_the_text_as_a_file(client):
     assert "\n" not in answer["Content-Disposition"]
 
 
-def test_who_may_not_change_agents_reads_and_cannot_write(client):
+def test_readers_of_definitions_cannot_write(client):
     sign_in(client, "operator")
     agent = make_agent(definition=TEXT, definition_version=1)
 
@@ -204,7 +204,7 @@ def test_who_may_not_change_agents_reads_and_cannot_write(client):
     assert client.get(page(Agent, "definition", 999_999)).status_code == 404
 
 
-def test_a_text_that_can_no_longer_be_read_can_be_mended(client):
+def test_invalid_stored_text_can_be_corrected(client):
     agent = make_agent(owner=sign_in(client), definition="mode: fast\n", definition_version=3)
 
     shown = client.get(page(Agent, "change", agent.pk))

@@ -1,4 +1,4 @@
-"""Sensors on an agent's page: where each looks, whether it rests, and what its signals say."""
+"""Sensors on an agent's page: source, state and signals."""
 
 import textwrap
 from datetime import timedelta
@@ -40,41 +40,43 @@ def sensors(client, agent):
     return shown[shown.index('id="sensors"') : shown.index('id="turns"')]
 
 
-def test_where_a_sensor_looks_is_shown_without_secrets(client, agent):
+def test_sensor_source_is_shown_without_secrets(client, agent):
     shown = sensors(client, agent)
     assert "https://prices.example.org/acme" in shown
     assert "inbox/today" in shown
     assert "a1B2c3D4e5F6" not in shown
 
 
-def test_sensor_of_an_agent_that_was_stopped_is_at_rest(client, agent):
+def test_sensor_of_a_stopped_agent_is_idle(client, agent):
     assert '<span class="lq-chip good">fine</span>' in sensors(client, agent)
     agent_stop(agent=agent, by=None, now=clock())
     shown = sensors(client, agent)
-    assert '<span class="lq-chip ">at rest</span>' in shown
+    assert '<span class="lq-chip ">idle</span>' in shown
     assert "fine" not in shown
 
 
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ({}, "not judged yet</span>"),
-        ({"score": "0.35"}, "scored 0.35</span>"),
+        ({}, "not scored yet</span>"),
+        ({"score": "0.35"}, "score 0.35</span>"),
         ({"score": None, "said": "I think so"}, 'class="lq-bad">no score: I think so</span>'),
-        ({"score": None, "said": ""}, "no score: it said nothing</span>"),
-        ({"unable": "it has no price", "waiting": WAITING, "let_go": 3},
-         'class="lq-bad">could not be judged: it has no price, 2 to be judged, 3 never judged</span>'),
-        ({"score": "0.9", "suppressed": 4}, "scored 0.9, 4 suppressed by its cooldown</span>"),
+        ({"score": None, "said": ""}, "no score: empty reply</span>"),
+        (
+            {"unable": "it has no price", "waiting": WAITING, "let_go": 3},
+            'class="lq-bad">scoring failed: it has no price, 2 to be scored, 3 never scored</span>',
+        ),
+        ({"score": "0.9", "suppressed": 4}, "score 0.9, 4 suppressed by its cooldown</span>"),
     ],
-)  # fmt: skip
-def test_signal_is_shown_with_its_last_score_or_why_there_is_none(client, agent, state, said):
+)
+def test_signal_shows_its_last_score_or_why_not(client, agent, state, said):
     Sensor.objects.filter(agent=agent, name="ticker").update(signals={"odd": state})
     shown = sensors(client, agent)
     assert said in shown
-    assert "fires from 0.7; never fired" in shown
+    assert "threshold 0.7; never fired" in shown
 
 
-def test_signal_is_shown_with_when_it_fired_last(client, agent):
+def test_signal_shows_when_it_fired_last(client, agent):
     state = {"odd": {"score": "0.9", "fired_at": (clock() - timedelta(minutes=5)).isoformat()}}
     Sensor.objects.filter(agent=agent, name="ticker").update(signals=state)
-    assert "fires from 0.7; fired 5 minutes ago" in sensors(client, agent)
+    assert "threshold 0.7; fired 5 minutes ago" in sensors(client, agent)

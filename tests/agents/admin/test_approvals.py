@@ -1,4 +1,4 @@
-"""The queue of approvals: what the approver sees, and that only the call that was seen is ever decided on."""
+"""The approval queue: what approvers see, and that only the call that was shown is decided."""
 
 from datetime import timedelta
 
@@ -40,10 +40,10 @@ def approver(client):
     return sign_in(client, "approver")
 
 
-# --- What is shown ---
+# --- Content ---
 
 
-def test_the_queue_holds_what_waits_oldest_first(client, approver):
+def test_queue_shows_pending_calls_oldest_first(client, approver):
     now = clock()
     new = make_approval(action="new_one", created_at=now)
     old = make_approval(action="old_one", created_at=now - timedelta(hours=2))
@@ -58,19 +58,22 @@ def test_the_queue_holds_what_waits_oldest_first(client, approver):
     assert old.pk > new.pk
 
 
-def test_of_calls_asked_in_the_same_moment_the_first_comes_first(client, approver):
+def test_calls_of_the_same_moment_are_in_order(client, approver):
     now = clock()
     rows = [make_approval(created_at=now) for _ in range(3)]
 
     assert list(client.get(reverse(LIST)).context["cl"].result_list) == rows
 
 
-def test_the_call_is_shown_first_in_full_with_everything_hidden_spelled_out(client, approver):
+def test_call_is_shown_in_full_with_invisible_characters(client, approver):
     arguments = {"body": "pay\u202eevil\u200b\u00a0<script>alert(1)</script>", "n": list(range(200))}
     approval = make_approval(
         waiting(agent=make_agent(name="Clerk"), max_cost_usd="2", cost_total_usd="0.5", cost_reserved_usd="0.25"),
-        arguments=arguments, level=Level.PRIVILEGED, risk_level="high", simulation="Would delete 3 rows.",
-    )  # fmt: skip
+        arguments=arguments,
+        level=Level.PRIVILEGED,
+        risk_level="high",
+        simulation="Would delete 3 rows.",
+    )
 
     found = text_of(client.get(page(Approval, "change", approval.pk)))
 
@@ -83,28 +86,28 @@ def test_the_call_is_shown_first_in_full_with_everything_hidden_spelled_out(clie
     assert f'name="digest" value="{approval.digest}"' in found
 
 
-def test_a_session_without_a_cap_says_so(client, approver):
+def test_session_without_a_cap_is_shown(client, approver):
     make_approval(waiting(max_cost_usd=None))
 
     assert "no cap" in text_of(client.get(reverse(LIST)))
 
 
-def test_the_list_shows_arguments_in_full_and_says_so_when_it_cuts(client, approver):
+def test_list_shows_arguments_and_says_when_they_are_cut(client, approver):
     make_approval(arguments={"body": "x" * 5_000})
 
     found = text_of(client.get(reverse(LIST)))
 
-    assert "more characters: open the call to see all of it." in found
+    assert "more characters. Open the call to see all." in found
 
 
 @pytest.mark.parametrize("kind", [{"level": Level.PRIVILEGED}, {"risk_level": Risk.HIGH}])
-def test_a_call_that_is_approved_one_by_one_offers_no_standing_approval(client, approver, kind):
-    assert "Approve for this session" in text_of(client.get(page(Approval, "change", make_approval().pk)))
+def test_privileged_call_offers_no_standing_approval(client, approver, kind):
+    assert "Approve for this run" in text_of(client.get(page(Approval, "change", make_approval().pk)))
     single = make_approval(**kind)
-    assert "Approve for this session" not in text_of(client.get(page(Approval, "change", single.pk)))
+    assert "Approve for this run" not in text_of(client.get(page(Approval, "change", single.pk)))
 
 
-def test_who_may_not_decide_sees_no_form(client):
+def test_readers_see_no_decision_form(client):
     sign_in(client, "operator")
     approval = make_approval()
 
@@ -116,7 +119,7 @@ def test_who_may_not_decide_sees_no_form(client):
     assert Approval.objects.get().status == ApprovalStatus.PENDING
 
 
-def test_a_look_at_somebody_elses_call_is_on_record(client, approver):
+def test_view_of_another_users_call_is_recorded(client, approver):
     client.get(page(Approval, "change", make_approval().pk))
 
     assert AuditEvent.objects.filter(kind="session.viewed", actor=f"user:{approver.pk}").count() == 1
@@ -125,7 +128,7 @@ def test_a_look_at_somebody_elses_call_is_on_record(client, approver):
 # --- Deciding on one ---
 
 
-def test_approving_resolves_the_ticket_and_wakes_the_session(client, approver):
+def test_approval_resolves_the_ticket_and_wakes_the_session(client, approver):
     approval, before = make_approval(waiting()), last_event()
 
     answer = decide(client, approval, "approve", note="fine")
@@ -138,7 +141,7 @@ def test_approving_resolves_the_ticket_and_wakes_the_session(client, approver):
     assert "Decided" in text_of(client.get(answer.url))
 
 
-def test_denying_keeps_the_note_for_the_agent(client, approver):
+def test_denial_keeps_the_note_for_the_agent(client, approver):
     approval, before = make_approval(waiting()), last_event()
 
     decide(client, approval, "deny", note="Not this customer.")
@@ -149,7 +152,7 @@ def test_denying_keeps_the_note_for_the_agent(client, approver):
 
 
 @pytest.mark.parametrize("decision", ["approve", "deny", "edit", "standing"])
-def test_another_digest_than_the_one_shown_decides_nothing(client, approver, decision):
+def test_wrong_digest_decides_nothing(client, approver, decision):
     approval = make_approval(intent=ToolIntent.NOTIFY)
     more = {"arguments": '{"to": "y"}', "seen": "1", "uses": "3"}
 
@@ -160,7 +163,7 @@ def test_another_digest_than_the_one_shown_decides_nothing(client, approver, dec
     assert Approval.objects.get().status == ApprovalStatus.PENDING
 
 
-def test_a_form_without_a_digest_decides_nothing(client, approver):
+def test_missing_digest_decides_nothing(client, approver):
     approval = make_approval()
 
     answer = client.post(reverse("admin:agents_approval_decide", args=[approval.pk]), {"decision": "approve"})
@@ -169,7 +172,7 @@ def test_a_form_without_a_digest_decides_nothing(client, approver):
     assert Approval.objects.get().status == ApprovalStatus.PENDING
 
 
-def test_a_second_click_is_told_that_it_is_decided(client, approver):
+def test_second_decision_is_refused(client, approver):
     approval = make_approval()
     decide(client, approval, "approve")
 
@@ -208,7 +211,7 @@ def test_four_eyes_keep_the_owner_from_a_privileged_call(client, settings):
 # --- Changed arguments, and approving for the session ---
 
 
-def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(client, approver):
+def test_changed_arguments_are_shown_as_a_diff_first(client, approver):
     approval = make_approval(intent=ToolIntent.NOTIFY, arguments={"to": "x@example.org", "body": "hello"})
     changed = '{"to": "y@example.org", "body": "hello"}'
 
@@ -225,24 +228,24 @@ def test_changed_arguments_are_shown_as_a_difference_before_they_are_approved(cl
     assert approval.arguments["to"] == "y@example.org"
     assert approval.original_arguments["to"] == "x@example.org"
     assert "approval.edited" in kinds_since(before)
-    assert "from what was asked for" in text_of(client.get(page(Approval, "change", approval.pk)))
+    assert "Changed by" in text_of(client.get(page(Approval, "change", approval.pk)))
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
         ("", "This field is required"),
-        ("{", "This is not JSON"),
+        ("{", "This is not valid JSON"),
         ("[1]", "one JSON object"),
-        ('{"a": 1, "a": 2}', "a name stands there twice"),
+        ('{"a": 1, "a": 2}', "a name occurs twice"),
         ('{"a": NaN}', "NaN is not a number"),
-        ("[" * 100_000, "This is not JSON"),
-        ("x" * 100_001, "100000 are the most"),
-        ('{"to": "x@example.org"}', "Nothing is changed"),
+        ("[" * 100_000, "This is not valid JSON"),
+        ("x" * 100_001, "the maximum is 100000"),
+        ('{"to": "x@example.org"}', "Nothing changed"),
         ('{"to": "y@example.org"}', "cannot be made with these arguments: &#x27;model&#x27; is missing"),
     ],
 )
-def test_arguments_that_cannot_be_used_are_explained(client, approver, arguments, complaint):
+def test_invalid_arguments_are_explained(client, approver, arguments, complaint):
     approval = make_approval()
 
     answer = decide(client, approval, "edit", arguments=arguments, seen="1")
@@ -252,7 +255,7 @@ def test_arguments_that_cannot_be_used_are_explained(client, approver, arguments
     assert Approval.objects.get().status == ApprovalStatus.PENDING
 
 
-def test_arguments_are_offered_for_editing_without_anything_hidden(client, approver):
+def test_editable_arguments_hide_nothing(client, approver):
     plain = make_approval(arguments={"name": "Käthe"})
     hidden = make_approval(arguments={"name": "K\u202ethe"})
 
@@ -260,7 +263,7 @@ def test_arguments_are_offered_for_editing_without_anything_hidden(client, appro
     assert "K\\u202ethe" in text_of(client.get(page(Approval, "change", hidden.pk)))
 
 
-def test_approving_for_the_session_leaves_the_chosen_arguments_free(client, approver):
+def test_standing_approval_frees_the_chosen_arguments(client, approver):
     approval, before = make_approval(arguments={"title": "a", "count": 1}), last_event()
 
     decide(client, approval, "standing", free=["title"], uses="3")
@@ -283,7 +286,7 @@ def test_a_standing_approval_has_limits(client, approver, free, uses):
 # --- Several at once ---
 
 
-def test_five_calls_of_one_session_are_approved_together_each_with_its_digest(client, approver):
+def test_calls_of_one_session_are_approved_together(client, approver):
     session = waiting()
     rows = [make_approval(session, key=f"k{number}", arguments={"n": number}) for number in range(5)]
 
@@ -293,44 +296,44 @@ def test_five_calls_of_one_session_are_approved_together_each_with_its_digest(cl
     before = last_event()
     done = choose(client, "approve", *rows, confirmed="1", note="all fine", **digests(*rows))
 
-    assert "5 approved." in text_of(done)
+    assert "5 approvals approved." in text_of(done)
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.APPROVED, "all fine")}
     assert kinds_since(before).count("approval.approved") == 5
 
 
-def test_several_are_denied_with_one_note(client, approver):
+def test_calls_are_denied_together_with_one_note(client, approver):
     session = waiting()
     rows = [make_approval(session, key=f"k{number}") for number in range(2)]
 
     done = choose(client, "deny", *rows, confirmed="1", note="no", **digests(*rows))
 
-    assert "2 denied." in text_of(done)
+    assert "2 approvals denied." in text_of(done)
     assert set(Approval.objects.values_list("status", "note")) == {(ApprovalStatus.REJECTED, "no")}
 
 
-def test_calls_of_several_sessions_are_never_decided_together(client, approver):
+def test_calls_of_several_sessions_are_not_decided_together(client, approver):
     rows = [make_approval(), make_approval()]
 
     for more in ({}, {"confirmed": "1", "note": "", **digests(*rows)}):
         answer = choose(client, "approve", *rows, **more)
-        assert "choose those of one session" in text_of(answer)
+        assert "Select calls of one run only" in text_of(answer)
 
     assert set(Approval.objects.values_list("status", flat=True)) == {ApprovalStatus.PENDING}
 
 
-def test_of_several_the_one_that_changed_is_left_and_named(client, approver):
+def test_changed_call_is_left_out_and_named(client, approver):
     session = waiting()
     good, changed = make_approval(session, key="a"), make_approval(session, key="b", action="other_call")
     given = {**digests(good), f"digest_{changed.pk}": "f" * 64}
 
     answer = choose(client, "approve", good, changed, confirmed="1", note="", **given)
 
-    assert "1 approved." in text_of(answer)
+    assert "1 approval approved." in text_of(answer)
     assert "other_call (pending): The call has changed since it was shown" in text_of(answer)
     assert Approval.objects.get(pk=changed.pk).status == ApprovalStatus.PENDING
 
 
-def test_a_missing_digest_approves_none(client, approver):
+def test_one_missing_digest_approves_none(client, approver):
     rows = [make_approval(waiting())]
 
     choose(client, "approve", *rows, confirmed="1", note="")
@@ -346,15 +349,15 @@ def lost():
     return make_call(session, outcome=Outcome.UNKNOWN, name="wire_money")
 
 
-def test_a_call_of_unknown_outcome_asks_what_happened(client, approver):
+def test_call_with_unknown_outcome_asks_what_happened(client, approver):
     found = text_of(client.get(page(ToolCall, "change", lost().pk)))
 
-    assert "it may have taken effect" in found
+    assert "the call may have taken effect" in found
     assert "It happened" in found
     assert "It did not happen" in found
 
 
-def test_it_happened_with_what_it_gave_back(client, approver):
+def test_happened_with_a_result(client, approver):
     call, before = lost(), last_event()
 
     client.post(act_page(call, "happened"), {"confirmed": "1", "result": '{"id": 7}'})
@@ -365,7 +368,7 @@ def test_it_happened_with_what_it_gave_back(client, approver):
     assert AgentSession.objects.get(pk=call.session_id).status == Status.QUEUED
 
 
-def test_it_happened_with_nothing_to_tell(client, approver):
+def test_happened_without_a_result(client, approver):
     call = lost()
 
     client.post(act_page(call, "happened"), {"confirmed": "1", "result": ""})
@@ -374,7 +377,7 @@ def test_it_happened_with_nothing_to_tell(client, approver):
     assert (call.outcome, call.result) == (Outcome.SUCCESS, None)
 
 
-def test_it_did_not_happen(client, approver):
+def test_did_not_happen(client, approver):
     call = lost()
 
     client.post(act_page(call, "did_not_happen"), {"confirmed": "1"})
@@ -383,7 +386,7 @@ def test_it_did_not_happen(client, approver):
     assert call.outcome == Outcome.WORKER_LOST
 
 
-def test_what_is_decided_is_not_decided_again(client, approver):
+def test_resolved_call_is_not_resolved_again(client, approver):
     call = make_call()
 
     answer = client.post(act_page(call, "did_not_happen"), {"confirmed": "1"})
@@ -391,10 +394,18 @@ def test_what_is_decided_is_not_decided_again(client, approver):
     assert "has no unknown outcome to decide on" in text_of(answer)
 
 
-def test_only_approvers_say_what_happened(client):
+def test_only_approvers_resolve_calls(client):
     sign_in(client, "operator")
     call = lost()
 
     assert client.post(act_page(call, "happened"), {"confirmed": "1"}).status_code == 403
     call.refresh_from_db()
     assert call.outcome == Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(("role", "offered"), [("approver", 1), ("viewer", 0)])
+def test_approvers_see_a_button_in_each_pending_row(client, role, offered):
+    sign_in(client, role)
+    make_approval(action="waits")
+    make_approval(action="decided", status=ApprovalStatus.REJECTED)
+    assert text_of(client.get(page(Approval, "changelist"), {"queue": "all"})).count(">Decide</span>") == offered

@@ -1,4 +1,4 @@
-"""The ask box: answers without a model at once, drafts that wait for a confirmation, sessions for the rest."""
+"""The ask box: answers without a model, drafts to confirm, runs for the rest."""
 
 import pytest
 from django.urls import reverse
@@ -28,7 +28,7 @@ def operator(client):
     return user
 
 
-def test_home_has_the_box_outside_of_what_refreshes_itself(client, operator):
+def test_ask_box_is_outside_the_refreshing_part(client, operator):
     found = text_of(client.get(reverse("admin:index")))
     assert f'action="{reverse("admin:ask")}"' in found
     assert found.index('name="text"') < found.index('id="home-live"')
@@ -62,7 +62,7 @@ def test_every_fast_path_has_a_page(ask, operator, path):
     assert "answered without a model" in text_of(answer) or answer.redirect_chain
 
 
-def test_lever_is_pulled_with_the_persons_own_right(ask, client, operator):
+def test_actions_use_the_users_permissions(ask, client, operator):
     session = make_session(owner=operator)
     assert "Halt requested" in text_of(ask(f"halt session {session.public_id}"))
     approval = make_approval(make_session(owner=operator))
@@ -74,7 +74,7 @@ def test_lever_is_pulled_with_the_persons_own_right(ask, client, operator):
     assert Approval.objects.get().status == ApprovalStatus.APPROVED
 
 
-def test_what_needs_a_model_is_a_session_with_a_way_to_it(ask, operator):
+def test_request_for_a_model_starts_a_linked_session(ask, operator):
     answer = ask("What is a break clause?")
     session = AgentSession.objects.get()
     assert (session.owner, session.status, session.mode) == (operator, Status.QUEUED, "chat")
@@ -82,7 +82,7 @@ def test_what_needs_a_model_is_a_session_with_a_way_to_it(ask, operator):
     assert page(AgentSession, "change", session.pk) in text_of(answer)
 
 
-def test_what_was_done_is_told_on_a_page_that_can_be_loaded_again(ask, client, operator):
+def test_change_redirects_to_a_reloadable_page(ask, client, operator):
     session = make_session(owner=operator)
     make_agent(owner=operator, name="Clerk")
     for text in (
@@ -102,7 +102,7 @@ def confirm(client, **given):
 
 
 def test_draft_does_nothing_until_it_is_confirmed(ask, client, operator):
-    assert "Confirm: switch it on" in text_of(ask(SCHEDULE))
+    assert "Enable trigger</button>" in text_of(ask(SCHEDULE))
     trigger = Trigger.objects.get()
     assert trigger.enabled is False
 
@@ -112,8 +112,8 @@ def test_draft_does_nothing_until_it_is_confirmed(ask, client, operator):
     assert trigger.enabled is True
 
 
-def test_draft_of_an_agent_is_confirmed_alike(ask, client, operator):
-    assert "Confirm: switch it on" in text_of(ask("create a new agent called Night Clerk that reads leases"))
+def test_draft_of_an_agent_is_confirmed(ask, client, operator):
+    assert "Enable agent</button>" in text_of(ask("create a new agent called Night Clerk that reads leases"))
     agent = Agent.objects.get()
     assert agent.enabled is False
     confirm(client, kind="agent", id=agent.public_id)
@@ -121,7 +121,7 @@ def test_draft_of_an_agent_is_confirmed_alike(ask, client, operator):
     assert agent.enabled is True
 
 
-def test_only_ones_own_drafts_are_confirmed(client, operator):
+def test_only_own_drafts_are_confirmed(client, operator):
     theirs = make_trigger(enabled=False)
     for given in (
         {"kind": "trigger", "id": theirs.public_id},
@@ -137,25 +137,25 @@ def test_only_ones_own_drafts_are_confirmed(client, operator):
     assert theirs.enabled is False
 
 
-def test_viewer_looks_and_starts_nothing(ask, client):
+def test_viewer_reads_and_starts_nothing(ask, client):
     sign_in(client, "viewer")
     assert ask("list my sessions").status_code == 200
     for text in ("What is a break clause?", "show sessions 1f2e3d4c", "list runs 0", "sessions abc12345"):
         refused = ask(text)
-        assert (refused.status_code, "that is for operators" in text_of(refused)) == (403, True), text
+        assert (refused.status_code, "operators" in text_of(refused)) == (403, True), text
     assert not AgentSession.objects.exists()
     client.force_login(make_user(is_staff=True))
     assert ask("help").status_code == 403
     assert reverse("admin:ask") not in text_of(client.get(reverse("admin:index")))
 
 
-def test_refusals_stand_beside_the_box(ask, operator):
+def test_refusals_are_shown_at_the_box(ask, operator):
     unknown = ask("show receipt 1f2e3d4c")
     assert (unknown.status_code, "You have no run 1f2e3d4c" in text_of(unknown)) == (404, True)
     assert ask(" ").status_code == 422
 
 
-def test_what_is_asked_and_answered_is_text(ask, operator):
+def test_request_and_answer_are_escaped(ask, operator):
     for payload in PAYLOADS[::6]:
         make_trigger(owner=operator, name=payload[:120])
         assert read(text_of(ask(payload))).live == [], payload

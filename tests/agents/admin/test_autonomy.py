@@ -1,4 +1,4 @@
-"""The page of an agent that works by itself: its levers, what it sees, senses and does, and what it tells."""
+"""The page of an agent with a loop: start and stop, hot state, sensors, turns, activity."""
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -34,10 +34,10 @@ def loops(agent):
     return AgentSession.objects.filter(agent=agent, mode="loop").order_by("pk")
 
 
-# --- the levers ---
+# --- Start, stop and restart ---
 
 
-def test_levers_are_asked_about_and_then_pulled(client):
+def test_start_stop_and_restart_ask_first(client):
     by = sign_in(client)
     agent = make_autonomous(owner=by)
     assert "sensors" in text_of(client.get(act_page(agent, "start")))
@@ -47,7 +47,7 @@ def test_levers_are_asked_about_and_then_pulled(client):
     assert confirm(client, agent, "start").status_code == 302
     [loop] = loops(agent)
     assert loop.metadata["asked_by"] == f"user:{by.pk}"
-    assert "Open session" in look(client, agent)
+    assert "Open run" in look(client, agent)
 
     confirm(client, agent, "restart")
     before, after = loops(agent)
@@ -59,7 +59,7 @@ def test_levers_are_asked_about_and_then_pulled(client):
     assert not Sensor.objects.filter(agent=agent, wanted=True).exists()
 
 
-def test_who_started_an_agent_is_on_record_when_it_is_taken(client):
+def test_starter_of_an_agent_is_in_the_audit_log(client):
     by = sign_in(client)
     agent = make_autonomous()
     confirm(client, agent, "start")
@@ -68,7 +68,7 @@ def test_who_started_an_agent_is_on_record_when_it_is_taken(client):
     assert (birth.details["asked_by"], birth.details["owner_id"]) == (f"user:{by.pk}", agent.owner_id)
 
 
-def test_what_cannot_be_started_says_why_on_the_page_of_the_act(client):
+def test_start_that_is_refused_says_why(client):
     sign_in(client)
     for agent, why in (
         (make_agent(), "has nothing to start"),
@@ -92,7 +92,7 @@ def test_what_cannot_be_started_says_why_on_the_page_of_the_act(client):
         ("autonomy: 7", {}, set()),
     ],
 )
-def test_levers_are_offered_where_they_make_sense(client, text, fields, offered):
+def test_actions_are_offered_by_state(client, text, fields, offered):
     sign_in(client)
     agent = make_agent(definition=text, definition_version=1, **fields)
 
@@ -106,7 +106,7 @@ def test_levers_are_offered_where_they_make_sense(client, text, fields, offered)
         assert buttons() == {"stop", "restart"}
 
 
-def test_an_agent_that_begins_anew_tomorrow_can_be_stopped_today(client):
+def test_agent_waiting_for_tomorrow_can_be_stopped(client):
     agent = make_autonomous("autonomy: {enabled: true, renew: daily}", owner=sign_in(client))
     agent_start(agent=agent, by=None, now=clock())
     loops(agent).update(status="halted", terminal_reason="cost_cap_reached", completed_at=clock())
@@ -119,14 +119,14 @@ def test_an_agent_that_begins_anew_tomorrow_can_be_stopped_today(client):
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_who_may_not_operate_pulls_no_lever(client, role):
+def test_readers_cannot_start_or_stop_agents(client, role):
     sign_in(client, role)
     agent = make_going().agent
     assert {confirm(client, agent, act).status_code for act in ("start", "stop", "restart")} == {403}
     shown = look(client, agent)
     assert act_page(agent, "stop") not in shown
     confirmed = make_autonomous()
-    assert "Somebody who operates agents can start it" in look(client, confirmed)
+    assert "An operator can start it" in look(client, confirmed)
 
 
 def test_agents_are_started_and_stopped_together_from_the_list(client):
@@ -134,27 +134,27 @@ def test_agents_are_started_and_stopped_together_from_the_list(client):
     agents = [make_autonomous(), make_autonomous(), make_agent()]
     chosen = {"action": "start", "_selected_action": [agent.pk for agent in agents], "confirmed": "1"}
     told = text_of(client.post(page(type(agents[0]), "changelist"), chosen, follow=True))
-    assert "2 started." in told
+    assert "2 agents started." in told
     assert "has nothing to start" in told
     AgentSession.objects.filter(agent=agents[0], mode="loop").update(status="sleeping", next_wake_at=NOW)
     listed = text_of(client.get(page(type(agents[0]), "changelist")))
-    assert "sleeps until 09:26:53" in listed
+    assert "sleeping until 09:26:53" in listed
     assert "queued" in listed
 
 
-def test_the_list_says_which_agents_could_work_by_themselves(client):
+def test_list_shows_which_agents_have_a_loop(client):
     sign_in(client)
-    for make, said in ((make_autonomous, "not running"), (make_agent, "no")):
+    for make, said in ((make_autonomous, "not running"), (make_agent, "none")):
         agent = make()
         listed = client.get(page(type(agent), "changelist"), {"q": agent.name}).context["cl"]
-        listed.model_admin.prepare(rows := list(listed.result_list))
-        assert [listed.model_admin.going(row)[1] for row in rows] == [said]
+        listed.model_admin.prepare_rows(rows := list(listed.result_list))
+        assert [listed.model_admin.loop(row)[1] for row in rows] == [said]
 
 
-# --- the page ---
+# --- The page ---
 
 
-def test_page_shows_the_loop_and_what_holds_it_back(client):
+def test_page_shows_the_loop_and_its_limits(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     pace = {"consecutive": 12, "idle_ms": 250_000, "actions": [clock().isoformat()]}
     AgentSession.objects.filter(pk=going.loop.pk).update(
@@ -168,7 +168,7 @@ def test_page_shows_the_loop_and_what_holds_it_back(client):
     assert "The price fell." in shown
 
 
-def test_page_says_when_there_is_no_limit_of_tokens(client):
+def test_page_shows_a_missing_token_limit(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     Agent.objects.filter(pk=going.agent.pk).update(
         definition=going.agent.definition.replace("enabled: true,", "enabled: true, token_budget_per_hour: 0,")
@@ -183,7 +183,7 @@ def test_page_shows_hot_state_with_its_staleness(client):
     assert "31.5" in hot
     assert hot.count("stale") == 1
     assert "5 min ago" in hot
-    assert "not yet loaded" in hot
+    assert "not loaded yet" in hot
 
 
 def test_page_shows_sensors_with_their_last_value_and_error(client):
@@ -194,11 +194,15 @@ def test_page_shows_sensors_with_their_last_value_and_error(client):
         assert said in sensors
 
 
-def test_page_says_when_a_sensor_reads_next():
+def test_page_shows_the_next_reading_of_a_sensor():
     now = clock()
     sensor = Sensor(kind="poll", state="fine", wanted=True, next_due_at=now)
-    for fields, said in (({}, "due"), ({"kind": "watch"}, "listens"), ({"wanted": False}, "rests"),
-                         ({"state": "unresolved"}, "skipped")):  # fmt: skip
+    for fields, said in (
+        ({}, "due"),
+        ({"kind": "watch"}, "listening"),
+        ({"wanted": False}, "idle"),
+        ({"state": "unresolved"}, "skipped"),
+    ):
         assert agent_page._next(Sensor(**{**_fields(sensor), **fields}), now) == said
 
 
@@ -206,10 +210,10 @@ def _fields(row):
     return {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields}
 
 
-def test_page_shows_turns_and_what_was_spared(client):
+def test_page_shows_turns_and_avoided_wakes(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     shown = look(client, going.agent)
-    turns = shown[shown.index('id="turns"') : shown.index('id="agent-told"')]
+    turns = shown[shown.index('id="turns"') : shown.index('id="agent-activity"')]
     for said in ("sleep 1 min", "1 action", "Nothing to do.", "1200", "$0.012", "skipped", "unchanged"):
         assert said in turns
     assert reverse("admin:agents_agentsession_change", args=[going.loop.pk]) in turns
@@ -221,19 +225,19 @@ def test_page_shows_turns_and_what_was_spared(client):
 def test_empty_parts_say_what_to_do(client):
     owner = sign_in(client)
     for text, fields, *said in [
-        ("", {}, "It does not pace itself."),
-        (TEXT, {}, "Its loop does not run."),
-        (TEXT, {"enabled": False}, "Switch it on below, then start it."),
-        ("autonomy: 7", {}, "Its definition cannot be read."),
-        ("autonomy: {enabled: true}", {}, "It has no sensors.", "No turn yet.", "Nothing yet. What the agent"),
-        ("heartbeat: {prompt: Look.}", {}, "Its heartbeat is not started."),
+        ("", {}, "No loop."),
+        (TEXT, {}, "The loop is not running."),
+        (TEXT, {"enabled": False}, "Enable it below, then start it."),
+        ("autonomy: 7", {}, "The definition has errors."),
+        ("autonomy: {enabled: true}", {}, "No sensors.", "No turns yet.", "No activity yet. Events of the agent"),
+        ("heartbeat: {prompt: Look.}", {}, "The heartbeat is not started."),
     ]:
         agent = make_agent(owner=owner, definition=text, definition_version=1, **fields)
         shown = look(client, agent)
         assert all(words in shown for words in said), (text, fields, said)
 
 
-def test_page_tells_how_the_last_loop_ended(client):
+def test_page_shows_how_the_last_loop_ended(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     AgentSession.objects.filter(pk=going.loop.pk).update(status="running")
     sessions_halt([going.loop.pk], by=None, reason="x", now=clock())
@@ -244,14 +248,14 @@ def test_page_tells_how_the_last_loop_ended(client):
     assert "idle timeout" in look(client, going.agent)
 
 
-def test_page_of_a_heartbeat_says_when_it_comes(client):
+def test_page_shows_the_next_heartbeat(client):
     agent = make_autonomous("heartbeat: {interval: 600, prompt: Look.}", owner=sign_in(client))
     agent_start(agent=agent, by=None, now=clock())
-    assert "Its heartbeat comes in 9 minutes" in look(client, agent)
+    assert "Next heartbeat in 9 minutes" in look(client, agent)
     assert "heartbeat in 9 minutes" in text_of(client.get(page(type(agent), "changelist")))
 
 
-def test_what_is_told_is_escaped_and_visible(client):
+def test_activity_is_escaped_and_invisible_characters_are_shown(client):
     going = make_going(make_autonomous(owner=sign_in(client)))
     said = "<script>alert(1)</script> \u202eabc"
     event_emit("autonomy:sensor_error", session=going.loop, now=NOW, sensor="door", error=said)
@@ -262,7 +266,7 @@ def test_what_is_told_is_escaped_and_visible(client):
     assert visible("\u202e") in shown
 
 
-def test_owner_follows_the_stream_and_others_ask_again(client):
+def test_owner_gets_the_stream_and_others_poll(client):
     by = sign_in(client)
     mine, theirs = make_going(make_autonomous(owner=by)), make_going()
     last = AgentEvent.objects.filter(agent=mine.agent).latest("id").pk
@@ -272,7 +276,7 @@ def test_owner_follows_the_stream_and_others_ask_again(client):
     assert "data-follow" not in look(client, theirs.agent)
 
 
-def test_look_at_somebody_else_s_loop_is_on_record_once_for_a_page_that_refreshes_itself(client):
+def test_refreshing_page_of_another_users_loop_is_recorded_once(client):
     by = sign_in(client)
     theirs, mine = make_going(), make_going(make_autonomous(owner=by))
     before = last_event()
@@ -283,7 +287,7 @@ def test_look_at_somebody_else_s_loop_is_on_record_once_for_a_page_that_refreshe
     assert [event.subject for event in seen] == [f"session:{theirs.loop.public_id}"]
 
 
-def test_page_takes_as_many_statements_for_many_turns_as_for_few(client, django_assert_max_num_queries):
+def test_page_queries_do_not_grow_with_turns(client, django_assert_max_num_queries):
     going = make_going(make_autonomous(owner=sign_in(client)))
     look(client, going.agent)
     with django_assert_max_num_queries(60) as few:
@@ -295,14 +299,14 @@ def test_page_takes_as_many_statements_for_many_turns_as_for_few(client, django_
         look(client, going.agent)
 
 
-# --- elsewhere ---
+# --- Home and activity ---
 
 
-def test_home_counts_loops_among_what_runs(client):
+def test_home_counts_running_loops(client):
     sign_in(client)
     going = make_going()
     shown = " ".join(text_of(client.get(reverse("admin:index"))).split())
-    assert "1 of them a loop" in shown
+    assert "1 loop" in shown
     assert going.agent.name in shown
 
 
@@ -319,7 +323,7 @@ def test_events_are_listed_by_kind_agent_and_session(client):
         assert other.agent.name not in found
 
 
-def test_look_at_an_event_of_a_run_is_a_look_at_the_run(client):
+def test_view_of_an_event_is_a_view_of_its_run(client):
     by = sign_in(client)
     going = make_going()
     event = AgentEvent.objects.filter(session=going.loop).latest("id")
@@ -328,7 +332,7 @@ def test_look_at_an_event_of_a_run_is_a_look_at_the_run(client):
     assert (seen.actor, seen.subject) == (f"user:{by.pk}", f"session:{going.loop.public_id}")
 
 
-def test_events_are_seen_by_who_may_and_changed_by_nobody(client):
+def test_events_are_read_only(client):
     user = make_user(is_staff=True)
     client.force_login(user)
     event = AgentEvent.objects.filter(session=make_going().loop).latest("id")

@@ -1,4 +1,4 @@
-"""The pages of callable skills and of their calls: what they show, who may set what, and what is kept out of them."""
+"""Pages of callable skills and their calls: content, settings and permissions."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -40,9 +40,15 @@ def buttons(answer):
 
 def note(skill="send_email", level="RESTRICTED", risk="low", output="sent", now=NOW, **fields):
     return record_skill_call(
-        skill_name=skill, arguments={"to": "<b>ann</b>"}, output=output, capability_level=level, risk_level=risk,
-        duration_ms=12, now=now, **fields,
-    )  # fmt: skip
+        skill_name=skill,
+        arguments={"to": "<b>ann</b>"},
+        output=output,
+        capability_level=level,
+        risk_level=risk,
+        duration_ms=12,
+        now=now,
+        **fields,
+    )
 
 
 # --- The list ---
@@ -58,11 +64,11 @@ def test_list_shows_every_installed_skill_and_settings_without_one(client):
 
     assert [row.name for row in rows] == [*installed_skills(), "bygone"]
     assert all(f'href="{skill_page(name)}"' in text for name in [*installed_skills(), "bygone"])
-    for words in ("declared CONTROLLED", "switched off", "not installed", ">37<", ">53<"):
+    for words in ("declared CONTROLLED", "disabled", "not installed", ">37<", ">53<"):
         assert words in text, words
 
 
-def test_list_takes_as_many_statements_whatever_is_set(client):
+def test_list_queries_do_not_grow_with_settings(client):
     sign_in(client)
     counts = []
     for names in ([], list(installed_skills())):
@@ -77,24 +83,24 @@ def test_list_takes_as_many_statements_whatever_is_set(client):
 
 
 @pytest.mark.parametrize(("words", "found"), [("EMAIL", ["send_email"]), ("no such skill", [])])
-def test_list_is_searched_by_name_and_by_what_a_skill_does(client, words, found):
+def test_list_is_searched_by_name_and_description(client, words, found):
     sign_in(client)
     assert [row.name for row in client.get(LIST, {"q": words}).context["cl"].result_list] == found
 
 
-def test_sidebar_and_page_tell_the_two_kinds_of_skills_apart(client):
+def test_page_explains_the_two_kinds_of_skills(client):
     sign_in(client, "viewer")
     text = text_of(client.get(LIST))
 
     assert f'href="{page(PromptSkill, "changelist")}"' in text
-    assert "Functions that agents call" in text
+    assert "Functions that agents can call" in text
     assert text.count("Callable skills") >= 2
 
 
 # --- The page of a skill ---
 
 
-def test_page_of_a_skill_that_nobody_has_set(client):
+def test_page_of_a_skill_without_settings(client):
     sign_in(client, "viewer")
     answer = client.get(skill_page("send_email"))
     text = text_of(answer)
@@ -106,7 +112,7 @@ def test_page_of_a_skill_that_nobody_has_set(client):
     assert not SkillSetting.objects.exists()
 
 
-def test_page_tells_who_changed_it_how_often_it_ran_and_its_calls(client):
+def test_page_shows_editor_usage_and_calls(client):
     ada = make_user(username="ada")
     SkillSetting.objects.create(name="send_email", level="PRIVILEGED", updated_by=ada, updated_at=NOW)
     hour = hour_of(clock())
@@ -126,10 +132,10 @@ def test_page_tells_who_changed_it_how_often_it_ran_and_its_calls(client):
     assert [row.skill_name for row in answer.context["calls"]] == ["send_email"]
     assert "&lt;b&gt;ann" in text
     assert reverse("audit:receipt", args=[session]) in text
-    assert "(the most for PRIVILEGED)" in text
+    assert "(maximum for PRIVILEGED)" in text
 
 
-def test_calls_are_shown_to_those_who_may_see_content(client):
+def test_calls_need_the_view_permission(client):
     user = make_user(is_staff=True)
     user.user_permissions.add(Permission.objects.get(codename="view_skillsetting"))
     client.force_login(user)
@@ -140,7 +146,7 @@ def test_calls_are_shown_to_those_who_may_see_content(client):
     assert CALLS not in text
 
 
-def test_page_of_a_skill_that_is_gone_says_so_and_offers_nothing(client):
+def test_uninstalled_skill_offers_no_actions(client):
     sign_in(client)
     row = SkillSetting.objects.create(name="bygone", enabled=False)
     answer = client.get(skill_page("bygone"))
@@ -148,7 +154,7 @@ def test_page_of_a_skill_that_is_gone_says_so_and_offers_nothing(client):
     assert "This skill is not installed" in text_of(answer)
     assert buttons(answer) == []
     assert client.get(skill_page(row.pk)).context["title"] == "bygone"
-    assert "is not installed, so there is nothing to set" in text_of(act(client, "bygone", "enable"))
+    assert "is not installed." in text_of(act(client, "bygone", "enable"))
     assert not SkillSetting.objects.get().enabled
 
 
@@ -158,22 +164,22 @@ def test_unknown_skill_has_no_page(client, name):
     assert client.get(skill_page("now").replace("now", name)).status_code == 404
 
 
-def test_page_takes_no_writing(client):
+def test_page_cannot_be_posted_to(client):
     sign_in(client)
     assert client.post(skill_page("now"), {"enabled": ""}).status_code == 403
-    assert client.post(reverse("admin:agents_skillsetting_delete", args=["now"]), {"post": "yes"}).status_code == 404
+    assert client.post(reverse("admin:agents_skillsetting_delete", args=["now"]), {"post": "yes"}).status_code == 403
     assert client.post(reverse("admin:agents_skillsetting_add"), {"name": "x"}).status_code == 403
 
 
-# --- Acts ---
+# --- Actions ---
 
 
 def test_operator_sets_everything_but_a_lower_level(client):
     operator = sign_in(client, "operator")
 
-    assert "now is switched off" in text_of(act(client, "now", "disable"))
-    assert "now counts as PRIVILEGED" in text_of(act(client, "now", "set_level", level="PRIVILEGED"))
-    assert "now may run 3 times" in text_of(act(client, "now", "set_limit", hourly_limit="3"))
+    assert "now: disabled" in text_of(act(client, "now", "disable"))
+    assert "now: level PRIVILEGED" in text_of(act(client, "now", "set_level", level="PRIVILEGED"))
+    assert "now: limit 3 per hour" in text_of(act(client, "now", "set_limit", hourly_limit="3"))
     row = SkillSetting.objects.get(name="now")
     assert (row.enabled, row.level, row.hourly_limit, row.updated_by) == (False, "PRIVILEGED", 3, operator)
 
@@ -188,18 +194,18 @@ def test_operator_sets_everything_but_a_lower_level(client):
 
 def test_superuser_lowers_a_level(client):
     sign_in(client)
-    assert "send_email counts as SAFE" in text_of(act(client, "send_email", "set_level", level="SAFE"))
-    assert "as its author declared it" in text_of(act(client, "send_email", "set_level", level=""))
+    assert "send_email: level SAFE" in text_of(act(client, "send_email", "set_level", level="SAFE"))
+    assert "level as declared" in text_of(act(client, "send_email", "set_level", level=""))
 
 
-def test_acts_that_fit_are_offered(client):
+def test_actions_are_offered_by_setting(client):
     sign_in(client, "operator")
     assert buttons(client.get(skill_page("now"))) == ["disable", "set_level", "set_limit"]
     SkillSetting.objects.create(name="now", enabled=False, hourly_limit=1)
     assert buttons(client.get(skill_page("now"))) == ["enable", "set_level", "set_limit", "clear_limit"]
 
 
-def test_an_act_asks_before_it_is_done(client):
+def test_action_asks_before_it_runs(client):
     sign_in(client, "operator")
     for name in ("enable", "disable", "set_level", "set_limit", "clear_limit"):
         asked = client.get(reverse("admin:agents_skillsetting_act", args=["now", name]))
@@ -208,7 +214,7 @@ def test_an_act_asks_before_it_is_done(client):
 
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
-def test_who_may_only_look_sets_nothing(client, role):
+def test_readers_set_nothing(client, role):
     sign_in(client, role)
     assert buttons(client.get(skill_page("now"))) == []
     for name in ("enable", "disable", "set_level", "set_limit", "clear_limit"):
@@ -222,7 +228,7 @@ def test_staff_without_a_role_sees_neither_list_nor_page(client):
         assert client.get(address).status_code == 403
 
 
-def test_the_same_act_leaves_the_same_record_by_page_api_and_command(client):
+def test_page_api_and_command_leave_the_same_events(client):
     by = sign_in(client, "operator")
     ways = {
         "calculate": lambda: act(client, "calculate", "set_limit", hourly_limit="5"),
@@ -241,10 +247,10 @@ def test_the_same_act_leaves_the_same_record_by_page_api_and_command(client):
     assert [event.details for event in events] == [{"skill": name, **set_to} for name in ways]
 
 
-# --- The calls on record ---
+# --- Skill audit ---
 
 
-def test_calls_are_listed_newest_first_and_lead_to_their_session(client):
+def test_calls_are_listed_newest_first_with_their_run(client):
     sign_in(client, "viewer")
     session = uuid4()
     recorder.append(str(session), "autonomous_session.started", now=NOW, details={"mode": "loop", "owner_id": 1})

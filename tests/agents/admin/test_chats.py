@@ -1,4 +1,4 @@
-"""Chats in the control room: a person's own, begun from the list or from an agent, and what each answer came to."""
+"""Chats on the admin pages: the list, one chat, streams, refusals."""
 
 from uuid import uuid4
 
@@ -24,7 +24,7 @@ def chat_of(session):
     return reverse("admin:chat", args=[session.params["chat"]])
 
 
-def test_list_shows_the_persons_own_newest_first(client):
+def test_list_shows_own_chats_newest_first(client):
     by = sign_in(client, "operator")
     make_chat(by, "The older one")
     make_chat(by, "The newer one", agent=make_agent(owner=by, name="Clerk"))
@@ -45,7 +45,7 @@ def test_list_comes_in_pages(client, monkeypatch):
     assert ("The older one" in second, "The newer one" in second) == (True, False)
 
 
-def test_message_begins_a_chat_with_the_agent_that_was_chosen(client):
+def test_message_starts_a_chat_with_the_chosen_agent(client):
     by = sign_in(client, "operator")
     agent = make_agent(owner=by, name="Clerk")
     begin = f"{chats()}?agent={agent.pk}"
@@ -72,7 +72,7 @@ def test_chat_goes_on_and_says_when_it_cannot(client):
     assert AgentSession.objects.count() == 2
 
 
-def test_what_a_fast_path_answers_is_there_at_once_and_what_is_at_work_is_still_watched(client):
+def test_fast_path_answers_at_once_beside_a_running_answer(client):
     by = sign_in(client, "operator")
     first = open_chat(by, "Read everything")
     assert client.post(chat_of(first), {"message": "list agents"}).headers["Location"] == f"{chat_of(first)}#say"
@@ -81,7 +81,7 @@ def test_what_a_fast_path_answers_is_there_at_once_and_what_is_at_work_is_still_
     assert 'data-every="4"' in shown
 
 
-def test_chat_shows_answers_calls_and_failures_and_what_is_being_written(client):
+def test_chat_shows_answers_calls_failures_and_streams(client):
     by = sign_in(client, "operator")
     first = make_chat(by, "What time is it?")
     make_entry(first, "assistant", "I look.", stop="tool_use", calls=[CALL])
@@ -99,7 +99,7 @@ def test_chat_shows_answers_calls_and_failures_and_what_is_being_written(client)
     assert reverse("admin:agents_agentsession_act", args=[under_way.pk, "halt"]) in shown
 
 
-def test_chat_that_waits_for_approval_leads_to_the_decision(client):
+def test_chat_waiting_for_approval_links_to_it(client):
     by = sign_in(client, "operator")
     session = open_chat(by, status=Status.WAITING, waiting_on=WaitingOn.APPROVAL)
     make_entry(session, "assistant", "I drop it.", stop="tool_use", calls=[{**CALL, "name": "drop_table"}])
@@ -107,25 +107,25 @@ def test_chat_that_waits_for_approval_leads_to_the_decision(client):
     decide = page(Approval, "change", approval.pk)
 
     shown = text_of(client.get(chat_of(session)))
-    assert "drop_table</span> waits for approval." in shown
-    assert (decide in shown, "asked for drop_table" in shown, "called" in shown) == (False, True, False)
+    assert "drop_table</span> needs approval." in shown
+    assert (decide in shown, "requested drop_table" in shown, "called" in shown) == (False, True, False)
     by.groups.add(Group.objects.get(name="approver"))
     assert f'href="{decide}">Decide</a>' in text_of(client.get(chat_of(session)))
 
 
-def test_what_is_being_written_is_shown_without_the_tags_of_calls(client):
+def test_streamed_text_hides_call_tags(client):
     by = sign_in(client, "operator")
     session = open_chat(by, status=Status.QUEUED)
-    assert "waits for a worker" in text_of(client.get(chat_of(session)))
+    assert "queued" in text_of(client.get(chat_of(session)))
     make_part(session, 'I ask. <skill>ask_person(question="Which <one>?")</skill> Then <skill>now(zo')
 
     shown = text_of(client.get(chat_of(session)))
     assert ">I ask.  Then </div>" in shown
-    assert "waits for a worker" not in shown
+    assert "queued" not in shown
     assert StreamPart.objects.get().text.startswith("I ask. <skill>")
 
 
-def test_while_an_answer_is_being_written_what_needs_no_model_is_taken_and_the_rest_is_refused_unlost(client):
+def test_second_message_is_refused_and_kept_during_an_answer(client):
     by = sign_in(client, "operator")
     session = open_chat(by)
     assert 'type="submit">Send' in text_of(client.get(chat_of(session)))
@@ -137,8 +137,8 @@ def test_while_an_answer_is_being_written_what_needs_no_model_is_taken_and_the_r
         assert words in text_of(refused), words
 
 
-@pytest.mark.parametrize(("mode", "who"), [("phased", "the run&#x27;s task"), ("loop", "lqops")])
-def test_what_a_run_was_given_is_not_said_to_come_from_its_owner(client, mode, who):
+@pytest.mark.parametrize(("mode", "who"), [("phased", "task"), ("loop", "lqops")])
+def test_task_of_a_run_is_not_attributed_to_its_owner(client, mode, who):
     by = sign_in(client, "operator")
     session = make_session(owner=by, mode=mode)
     make_entry(session, "user", "The playbook.")
@@ -146,7 +146,7 @@ def test_what_a_run_was_given_is_not_said_to_come_from_its_owner(client, mode, w
     assert f'<strong class="lq-strong">{who}</strong>'.replace("&#x27;", "'") in shown.replace("&#x27;", "'")
 
 
-def test_one_sees_no_chat_of_others_and_needs_the_right_to_speak(client):
+def test_chats_of_others_are_hidden(client):
     theirs = make_chat(make_user())
     by = sign_in(client, "viewer")
     mine = make_chat(by)
@@ -163,7 +163,7 @@ def test_one_sees_no_chat_of_others_and_needs_the_right_to_speak(client):
     assert AgentSession.objects.count() == 2
 
 
-def test_session_page_shows_who_said_what_with_what_lqops_wrote_folded(client):
+def test_transcript_folds_internal_messages(client):
     by = sign_in(client, "viewer")
     session = open_chat(by)
     make_entry(session, "user", "Hello.")
@@ -173,13 +173,13 @@ def test_session_page_shows_who_said_what_with_what_lqops_wrote_folded(client):
 
     for words in ("What time is it?", "Half past nine.", "cut off", "&quot;zone&quot;", "09:26"):
         assert words in shown, words
-    assert "<summary>earlier in this chat</summary>" in shown
+    assert "<summary>Earlier in this chat</summary>" in shown
     assert "<summary>instructions</summary>" in shown
     assert "<summary>lqops: max tokens recovery</summary>" in shown
     assert chat_of(session) in shown
 
 
-def test_what_is_said_is_text(client):
+def test_messages_are_escaped(client):
     by = sign_in(client)
     hostile = "\n".join(PAYLOADS)
     agent = make_agent(owner=by, name=PAYLOADS[0])

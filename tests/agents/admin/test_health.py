@@ -1,4 +1,4 @@
-"""The health page, and what it reads: the same for people, probes and the API."""
+"""The health page and the facts that it shares with probes and the API."""
 
 from datetime import timedelta
 
@@ -35,7 +35,7 @@ def copy_of(status, due_at):
     return OutboxMessage.objects.create(notification=notice, status=status, due_at=due_at)
 
 
-def test_an_installation_at_work_has_nothing_to_mend():
+def test_healthy_installation_has_no_red_lines():
     ticker(NOW)
 
     found = health(NOW)
@@ -44,13 +44,13 @@ def test_an_installation_at_work_has_nothing_to_mend():
     assert (found.ticker_owner, found.ticker_done_at) == ("host:1", NOW)
 
 
-def test_a_ticker_that_stopped_is_a_red_line():
+def test_stopped_ticker_is_a_red_line():
     assert any("ticker" in line for line in health(NOW).red)
     ticker(NOW - timedelta(minutes=2))
     assert any("ticker" in line for line in health(NOW).red)
 
 
-def test_the_queue_is_counted_and_a_session_that_waits_too_long_is_a_red_line():
+def test_session_queued_too_long_is_a_red_line():
     ticker(NOW)
     make_session(status=Status.QUEUED, enqueued_at=NOW)
     assert health(NOW).red == ()
@@ -62,7 +62,7 @@ def test_the_queue_is_counted_and_a_session_that_waits_too_long_is_a_red_line():
     assert any("waiting for a worker" in line for line in found.red)
 
 
-def test_workers_are_named_and_a_lost_one_is_a_red_line():
+def test_lost_worker_is_a_red_line():
     ticker(NOW)
     make_session(lease_owner="one", lease_until=NOW + timedelta(seconds=9))
     make_session(lease_owner="one", lease_until=NOW + timedelta(seconds=5))
@@ -75,7 +75,7 @@ def test_workers_are_named_and_a_lost_one_is_a_red_line():
     assert any("not been heard of" in line for line in found.red)
 
 
-def test_the_outbox_suspended_models_and_a_halt_are_told():
+def test_outbox_suspended_models_and_halt_are_shown():
     ticker(NOW)
     copy_of(OutboxStatus.PENDING, NOW)
     copy_of(OutboxStatus.FAILED, NOW)
@@ -88,7 +88,7 @@ def test_the_outbox_suspended_models_and_a_halt_are_told():
     assert len(found.red) == 2
 
 
-def test_a_record_without_a_late_checkpoint_is_a_red_line(settings):
+def test_missing_checkpoint_is_a_red_line(settings):
     ticker(NOW)
     write_checkpoint(now=NOW - timedelta(hours=1))
 
@@ -98,20 +98,20 @@ def test_a_record_without_a_late_checkpoint_is_a_red_line(settings):
     assert any("checkpoint" in line for line in found.red)
 
 
-def test_a_broker_elsewhere_is_not_counted(settings):
+def test_broker_in_redis_is_not_counted(settings):
     settings.Q_CLUSTER = {"redis": "redis://x"}
 
     assert health(NOW).broker_depth is None
 
 
-def test_without_the_row_that_every_call_needs_there_is_no_health():
+def test_missing_installation_row_is_a_red_line():
     Installation.objects.all().delete()
 
     with pytest.raises(Installation.DoesNotExist):
         health(NOW)
 
 
-def test_health_is_read_by_a_fixed_number_of_statements():
+def test_health_takes_a_fixed_number_of_queries():
     counts = []
     for _ in range(2):
         for number in range(3):
@@ -127,26 +127,26 @@ def test_health_is_read_by_a_fixed_number_of_statements():
 # --- The page ---
 
 
-def test_the_page_shows_it_and_refreshes_itself(client):
+def test_page_shows_health_and_refreshes(client):
     sign_in(client, "viewer")
     ticker(clock())
     make_session(lease_owner="worker-7", lease_until=clock() + timedelta(minutes=1))
 
     found = text_of(client.get(reverse(PAGE)))
 
-    for words in ("Everything that was looked at is well.", "host:1", "worker-7", "django-q2", "Python", "data-every"):
+    for words in ("All checks passed.", "host:1", "worker-7", "django-q2", "Python", "data-every"):
         assert words in found, words
-    assert "Test the brakes now" not in found
+    assert "Test brakes" not in found
 
 
-def test_the_page_says_what_to_mend(client):
+def test_page_shows_red_lines(client):
     sign_in(client)
 
     assert "Start `manage.py tick`" in text_of(client.get(reverse(PAGE)))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_operator_tests_the_brakes_from_the_page(client, monkeypatch):
+def test_operator_tests_the_brakes(client, monkeypatch):
     monkeypatch.setattr(home, "_TESTED", home._Tested())
     monkeypatch.setattr(home.selftest, "is_armed", lambda: False)
     sign_in(client, "operator")
@@ -157,26 +157,26 @@ def test_an_operator_tests_the_brakes_from_the_page(client, monkeypatch):
     assert "✓" in found
     assert "✗" not in found
     for answer in (found, text_of(client.get(reverse(PAGE)))):
-        assert "tested in this process" in answer
-        assert "all hold" in answer
+        assert "all checks passed" in answer
+        assert "all checks passed" in answer
 
 
-def test_a_brake_that_does_not_hold_is_counted_at_its_head(monkeypatch):
+def test_failed_brakes_are_counted(monkeypatch):
     monkeypatch.setattr(home, "_TESTED", home._Tested(at=NOW, failed=1))
-    assert home.brakes() == ("bad", f"tested {NOW:%d %b %H:%M:%S} UTC: 1 check does not hold")
+    assert home.brakes() == ("bad", f"tested {NOW:%d %b %H:%M:%S} UTC: 1 check failed")
     monkeypatch.setattr(home, "_TESTED", home._Tested())
     monkeypatch.setattr(home.selftest, "is_armed", lambda: True)
-    assert home.brakes() == ("good", "tested when this process began")
+    assert home.brakes() == ("good", "tested at the start of this process")
 
 
-def test_only_those_who_may_look_see_it_and_only_operators_test(client):
+def test_health_needs_view_and_tests_need_change(client):
     client.force_login(make_user(is_staff=True))
     assert client.get(reverse(PAGE)).status_code == 403
     sign_in(client, "viewer")
     assert client.post(reverse(PAGE)).status_code == 403
 
 
-def test_an_unknown_version_is_said_to_be_unknown(monkeypatch):
+def test_unknown_version_is_shown_as_unknown(monkeypatch):
     monkeypatch.setattr(home, "PACKAGES", ("no-such-package",))
 
     assert home.versions()["no-such-package"] == "unknown"

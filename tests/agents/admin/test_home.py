@@ -1,4 +1,4 @@
-"""The first page: what it says, to whom, by how many statements; and the lever that stops everything."""
+"""Home: its content by role, its number of queries; halt and release of everything."""
 
 import re
 from datetime import timedelta
@@ -32,19 +32,19 @@ def shown(client):
     return text_of(answer)
 
 
-def test_an_empty_installation_says_what_to_do_next(client):
+def test_empty_installation_says_what_to_do(client):
     sign_in(client)
 
     found = shown(client)
 
-    assert "Nothing has been set up yet." in found
+    assert "No triggers yet." in found
     assert reverse("admin:agents_trigger_add") in found
-    assert "No run is held up by a missing answer." in found
-    assert "No brake has acted." in found
-    assert "No schedule is set." in found
+    assert "Nothing is waiting for you." in found
+    assert "No recent problems" in found
+    assert "No schedules." in found
 
 
-def test_with_a_trigger_and_no_run_it_says_how_to_start_one(client):
+def test_installation_without_runs_says_how_to_start_one(client):
     sign_in(client)
     make_trigger()
 
@@ -52,7 +52,7 @@ def test_with_a_trigger_and_no_run_it_says_how_to_start_one(client):
     assert "to a watched collection" in shown(client)
 
 
-def test_it_shows_what_runs_what_waits_and_what_is_due(client):
+def test_home_shows_runs_approvals_and_next_runs(client):
     user = sign_in(client)
     now = clock()
     make_session(agent=make_agent(name="Reviewer"))
@@ -63,11 +63,11 @@ def test_it_shows_what_runs_what_waits_and_what_is_due(client):
 
     found = shown(client)
 
-    for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notice"):
+    for words in ("send_letter", "wire_money", "Every Monday", "in 4 hours", "2 running", "1</b>unread notification"):
         assert words in found, words
 
 
-def test_it_shows_todays_cost_against_the_caps(client):
+def test_home_shows_cost_today_and_caps(client):
     sign_in(client)
     agent = make_agent(name="Spender")
     today = clock().date()
@@ -82,7 +82,7 @@ def test_it_shows_todays_cost_against_the_caps(client):
     assert "$99" not in found
 
 
-def test_it_shows_what_the_brakes_refused(client):
+def test_home_shows_refusals(client):
     sign_in(client)
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.TOOL_NOT_GRANTED, now=clock())
@@ -95,7 +95,7 @@ def test_it_shows_what_the_brakes_refused(client):
     assert reverse("audit:receipt", args=[session.chain]) in found
 
 
-def test_a_refused_firing_names_its_trigger_and_leads_to_it(client):
+def test_refused_firing_links_to_its_trigger(client):
     sign_in(client)
     trigger = make_trigger(name="Nightly")
     for public_id in (trigger.public_id, uuid4()):
@@ -109,14 +109,14 @@ def test_a_refused_firing_names_its_trigger_and_leads_to_it(client):
     assert f"Trigger {public_id} did not start a run: halted." in found
 
 
-def test_what_was_tried_on_a_session_that_is_over_leads_to_its_receipt_too():
+def test_refusal_of_an_ended_session_links_to_its_receipt():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "turn", Outcome.DENIED, now=clock(), over=True)
 
     assert [refusal.session_id for refusal in control_room.refusals_lately()] == [session.chain]
 
 
-def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(client):
+def test_halt_of_everything_names_runs_and_notifies_owners(client):
     owner = sign_in(client)
     agent = make_agent(owner=owner, name="Inbox clerk")
     for mode in ("loop", "sensor"):
@@ -138,13 +138,13 @@ def test_a_halt_of_everything_says_of_each_run_which_it_was_and_tells_its_owner(
     assert "Inbox clerk, by itself" in text_of(client.get(reverse("admin:agents_notification_changelist")))
 
 
-def test_the_sign_in_page_says_nothing_of_what_goes_on(client):
+def test_sign_in_page_shows_no_state(client):
     Installation.objects.update(halt=Halt.objects.create(scope="organisation", reason="fire"))
 
     assert "fire" not in text_of(client.get(reverse("admin:login")))
 
 
-def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
+def test_old_refusals_are_not_shown():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
     [refusal] = control_room.refusals_lately()
@@ -156,7 +156,7 @@ def test_a_refusal_far_back_in_a_long_record_is_left_to_the_record():
     assert control_room.refusals_lately() == ()
 
 
-def test_the_number_of_statements_does_not_grow(client):
+def test_home_queries_do_not_grow(client):
     sign_in(client)
     counts = []
     for rows in (3, 30):
@@ -180,21 +180,21 @@ def test_every_role_has_a_home(client, role):
 
     found = shown(client)
 
-    assert "What runs now" in found
+    assert "Running" in found
     assert ("Halt everything" in found) == (role in {"operator", "admin"})
 
 
-def test_somebody_without_a_role_sees_nothing_of_others(client):
+def test_staff_without_a_role_sees_nothing(client):
     client.force_login(make_user(is_staff=True))
     make_session(owner=make_user(username="somebody-else"))
 
     found = shown(client)
 
-    assert "you have no role yet" in found
+    assert "You have no role yet" in found
     assert "somebody-else" not in found
 
 
-def test_what_the_panels_bring_along_when_they_are_refreshed_is_on_the_page(client):
+def test_parts_named_by_data_with_exist(client):
     sign_in(client)
 
     found = shown(client)
@@ -207,11 +207,11 @@ def test_what_the_panels_bring_along_when_they_are_refreshed_is_on_the_page(clie
 # --- Halt everything ---
 
 
-def test_halting_everything_asks_for_a_reason_and_does_nothing_before(client):
+def test_halt_everything_asks_for_a_reason(client):
     sign_in(client, "operator")
     session = make_session()
 
-    assert "1 session is under way" in text_of(client.get(reverse("admin:halt_everything")))
+    assert "Halts 1 current run" in text_of(client.get(reverse("admin:halt_everything")))
     refused = client.post(reverse("admin:halt_everything"), {"reason": ""})
 
     assert "This field is required." in text_of(refused)
@@ -219,25 +219,25 @@ def test_halting_everything_asks_for_a_reason_and_does_nothing_before(client):
     assert Installation.objects.get().halt_id is None
 
 
-def test_halting_everything_stops_it_and_every_page_says_so(client):
+def test_halt_everything_is_shown_on_every_page(client):
     user = sign_in(client, "operator")
     session, before = make_session(), last_event()
 
     answer = client.post(reverse("admin:halt_everything"), {"reason": "a <b>fire</b>"}, follow=True)
 
-    assert "All work is halted. Nothing starts until it is released." in text_of(answer)
+    assert "Everything is halted. Nothing starts until you release it." in text_of(answer)
     assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.HALT_REQUESTED
     halt = Halt.objects.get(scope="organisation")
     assert (halt.reason, halt.requested_by) == ("a <b>fire</b>", user)
     assert kinds_since(before)[0] == "organisation.halted"
     for address in (reverse(HOME), page(AgentSession, "changelist"), reverse("admin:health")):
         found = text_of(client.get(address))
-        assert "<strong>All work is halted</strong>" in found
+        assert "<strong>Everything is halted</strong>" in found
         assert "a &lt;b&gt;fire&lt;/b&gt;" in found
         assert reverse("admin:release") in found
 
 
-def test_halting_everything_again_says_by_whom_since_when_and_why_it_was(client):
+def test_second_halt_shows_author_time_and_reason(client):
     organisation_halt(by=make_user(username="ada"), reason="a <b>fire</b>\u202e", now=clock())
     sign_in(client, "operator")
     before = last_event()
@@ -248,29 +248,29 @@ def test_halting_everything_again_says_by_whom_since_when_and_why_it_was(client)
     answer = text_of(client.post(reverse("admin:halt_everything"), {"reason": "mine"}, follow=True))
 
     assert told in asked
-    assert f"{why} Halting it again stops only what the halt has missed" in asked
+    assert f"{why} Halting again halts only runs that the first halt missed" in asked
     assert told in answer
     assert f"{why} Nothing more was to be stopped. The halt keeps its reason." in answer
     assert Halt.objects.get().reason.startswith("a <b>fire")
     assert kinds_since(before) == []
 
 
-def test_releasing_lets_work_start_again_and_halted_sessions_stay_halted(client):
+def test_release_leaves_halted_sessions_halted(client):
     sign_in(client, "operator")
     session = make_session(status=Status.QUEUED)
     client.post(reverse("admin:halt_everything"), {"reason": "x"})
     before = last_event()
 
-    assert "Sessions that were halted stay halted." in text_of(client.get(reverse("admin:release")))
+    assert "Halted runs stay halted." in text_of(client.get(reverse("admin:release")))
     answer = client.post(reverse("admin:release"), {"confirmed": "1"}, follow=True)
 
-    assert "Work may start again." in text_of(answer)
+    assert "Released. New runs can start" in text_of(answer)
     assert kinds_since(before) == ["organisation.released"]
     assert AgentSession.objects.get(pk=session.pk).status == Status.HALTED
-    assert "<strong>All work is halted</strong>" not in shown(client)
+    assert "<strong>Everything is halted</strong>" not in shown(client)
 
 
-def test_releasing_what_is_not_halted_says_so(client):
+def test_release_without_a_halt_says_so(client):
     sign_in(client)
 
     answer = client.post(reverse("admin:release"), {"confirmed": "1"}, follow=True)
@@ -280,7 +280,7 @@ def test_releasing_what_is_not_halted_says_so(client):
 
 @pytest.mark.parametrize("role", ["viewer", "approver"])
 @pytest.mark.parametrize("name", ["halt_everything", "release"])
-def test_who_may_not_pull_the_lever_cannot(client, role, name):
+def test_readers_cannot_halt_or_release(client, role, name):
     sign_in(client, role)
 
     assert client.get(reverse(f"admin:{name}")).status_code == 403
@@ -291,7 +291,7 @@ def test_who_may_not_pull_the_lever_cannot(client, role, name):
 # --- The banner of a halt, on pages that stay open ---
 
 
-def test_every_page_asks_again_whether_all_work_is_halted_and_home_does_with_the_rest(client):
+def test_pages_poll_the_halt_banner(client):
     user = sign_in(client)
     address = reverse("admin:halt_bar")
     live = f'<div id="halt-banner" data-every="5" data-from="{address}"></div>'
@@ -302,12 +302,12 @@ def test_every_page_asks_again_whether_all_work_is_halted_and_home_does_with_the
     organisation_halt(by=user, reason="incident 7", now=clock())
     found = text_of(client.get(address))
 
-    assert "All work is halted" in found
+    assert "Everything is halted" in found
     assert "incident 7" in found
     assert found.strip() in text_of(client.get(page(AgentSession, "changelist")))
 
 
-def test_the_banner_by_itself_is_small_and_for_staff_alone(client, django_assert_max_num_queries):
+def test_banner_is_small_and_for_staff(client, django_assert_max_num_queries):
     address = reverse("admin:halt_bar")
     assert client.get(address).status_code == 302
     sign_in(client, "viewer")
@@ -319,5 +319,5 @@ def test_the_banner_by_itself_is_small_and_for_staff_alone(client, django_assert
     assert "<html" not in text_of(answer)
 
 
-def test_the_sign_in_page_asks_nothing(client):
+def test_sign_in_page_does_not_poll(client):
     assert "data-every" not in text_of(client.get(reverse("admin:login")))

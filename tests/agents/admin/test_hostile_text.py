@@ -1,4 +1,4 @@
-"""Text that models, documents and people give is shown as text, whatever stands in it: on every page that shows it."""
+"""Every page escapes the text of models, documents and people."""
 
 import pytest
 from django.urls import reverse
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.django_db
 ALL = "\n".join(PAYLOADS)
 
 
-def test_there_are_sixty_texts_and_the_reader_notices_each_that_is_alive():
+def test_reader_notices_live_payloads():
     assert len(set(PAYLOADS)) >= 60
     for live in (
         f"<script>{MARK}(1)</script>", f"<img onerror={MARK}()>", f"<a href='javascript:{MARK}'>", f"<!-- {MARK} -->",
@@ -85,7 +85,7 @@ def rows_with(short, long, owner, number):
 
 
 def left_behind(short, long, number, *, session, project, precedent, trigger, **_):
-    """What runs and people leave behind, hostile too."""
+    """Results of runs and people with hostile texts."""
     owner = session.owner
     return {
         "approval": make_approval(
@@ -128,7 +128,7 @@ def judge(answer, address):
     return found.seen
 
 
-def test_no_list_and_no_home_brings_any_of_them_to_life(client):
+def test_lists_and_home_escape_payloads(client):
     owner = sign_in(client)
     for number, pair in enumerate(zip(PAYLOADS[::2], PAYLOADS[1::2], strict=True)):
         rows_with(" ".join(pair), " ".join(pair), owner, number)
@@ -139,13 +139,13 @@ def test_no_list_and_no_home_brings_any_of_them_to_life(client):
     assert judge(client.get(reverse("admin:agents_document_search"), {"q": MARK}), "search") > 0
 
 
-def test_no_page_of_one_row_brings_any_of_them_to_life(client):
+def test_row_pages_escape_payloads(client):
     made = rows_with(" ".join(PAYLOADS[::24]), ALL, sign_in(client), 0)
     for name, row in made.items():
         assert judge(client.get(page(type(row), "change", row.pk)), name) > 0, name
 
 
-def test_no_page_of_an_act_brings_any_of_them_to_life(client):
+def test_action_pages_escape_payloads(client):
     owner = sign_in(client)
     made = rows_with(PAYLOADS[0], ALL, owner, 0)
     acts = {
@@ -157,7 +157,7 @@ def test_no_page_of_an_act_brings_any_of_them_to_life(client):
         judge(client.get(act_page(made[name], act)), (name, act))
 
 
-def test_what_is_told_after_an_act_is_text_too(client):
+def test_messages_after_actions_are_escaped(client):
     owner = sign_in(client)
     made = rows_with(PAYLOADS[0], ALL, owner, 0)
 
@@ -168,7 +168,7 @@ def test_what_is_told_after_an_act_is_text_too(client):
     judge(refused, "delete")
 
 
-def test_the_difference_of_changed_arguments_is_text(client):
+def test_diff_of_arguments_is_escaped(client):
     sign_in(client)
     approval = make_approval(intent="notify", arguments={"a": ALL})
     given = {
@@ -184,14 +184,14 @@ def test_the_difference_of_changed_arguments_is_text(client):
 
 
 @pytest.mark.parametrize("payloads", [PAYLOADS[:5], PAYLOADS[5:10]])
-def test_the_reason_of_a_halt_of_everything_is_text_on_every_page(client, payloads):
+def test_reason_of_a_halt_is_escaped(client, payloads):
     sign_in(client)
     client.post(reverse("admin:halt_everything"), {"reason": " ".join(payloads)})
 
     assert judge(client.get(reverse("admin:index")), "home") >= len(payloads)
 
 
-def test_names_of_people_are_text(client):
+def test_user_names_are_escaped(client):
     sign_in(client, username=f"<b>{MARK}</b>")
     make_session(owner=make_user(username=f"<img src=x onerror={MARK}()>"), started_at=NOW)
 

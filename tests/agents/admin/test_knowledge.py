@@ -1,4 +1,4 @@
-"""Collections and documents in the control room: adding several, reading with quotes marked, searching, moving."""
+"""Collections and documents on the admin pages: adding, reading, searching, attaching."""
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -29,7 +29,7 @@ def upload(client, *files, **given):
 # --- Collections ---
 
 
-def test_a_collection_is_made_renamed_and_deleted_through_the_service(client):
+def test_collection_is_added_renamed_and_deleted(client):
     user = sign_in(client, "operator")
     before = last_event()
 
@@ -44,7 +44,7 @@ def test_a_collection_is_made_renamed_and_deleted_through_the_service(client):
     assert client.post(page(Collection, "change", row.pk), {"name": "x"}).status_code == 403
 
 
-def test_a_name_that_is_taken_is_refused_at_its_field(client):
+def test_taken_name_is_refused_at_its_field(client):
     user = sign_in(client)
     Collection.objects.create(owner=user, name="Inbox")
 
@@ -53,10 +53,10 @@ def test_a_name_that_is_taken_is_refused_at_its_field(client):
     assert "already" in str(answer.context["form"].errors["name"])
 
 
-def test_a_collection_shows_its_documents_and_who_watches_it(client):
+def test_collection_shows_documents_and_triggers(client):
     owner = sign_in(client)
     row = Collection.objects.create(owner=owner, name="Inbox")
-    assert "Watch it</a>" in text_of(client.get(page(Collection, "change", row.pk)))
+    assert "Add a watch</a>" in text_of(client.get(page(Collection, "change", row.pk)))
     make_document(owner, name="acme.txt", collection=row)
     make_trigger(owner=owner, name="The watch", kind="watch", collection=row)
 
@@ -71,7 +71,7 @@ def test_a_collection_shows_its_documents_and_who_watches_it(client):
 # --- Adding documents ---
 
 
-def test_several_documents_are_added_at_once_and_belong_to_the_collections_owner(client):
+def test_added_documents_belong_to_the_collection_owner(client):
     sign_in(client, "operator")
     owner = make_user()
     row = Collection.objects.create(owner=owner, name="Inbox")
@@ -79,20 +79,20 @@ def test_several_documents_are_added_at_once_and_belong_to_the_collections_owner
 
     answer = upload(client, ("a.txt", b"First text."), ("b.txt", b"Second text."), collection=row.pk)
 
-    assert "a.txt was added." in text_of(answer)
+    assert "a.txt added." in text_of(answer)
     assert set(Document.objects.values_list("name", "owner")) == {("a.txt", owner.pk), ("b.txt", owner.pk)}
     assert Attachment.objects.filter(collection=row).count() == 2
     assert kinds_since(before) == [*["document.added", "document.attached"] * 2, "row.viewed"]  # of the collection
 
 
-def test_collections_are_offered_with_the_names_of_their_owners(client):
+def test_collections_are_offered_with_owner_names(client):
     sign_in(client, "operator")
     Collection.objects.create(owner=make_user(username="olga"), name="Inbox")
 
     assert "Inbox (olga)" in text_of(client.get(page(Document, "add")))
 
 
-def test_without_a_collection_documents_are_ones_own(client):
+def test_documents_without_a_collection_belong_to_the_user(client):
     user = sign_in(client, "operator")
 
     upload(client, ("a.txt", b"text"))
@@ -100,15 +100,15 @@ def test_without_a_collection_documents_are_ones_own(client):
     assert Document.objects.get().owner == user
 
 
-def test_the_same_bytes_again_are_the_document_that_is_there(client):
+def test_same_bytes_are_the_same_document(client):
     sign_in(client)
     upload(client, ("a.txt", b"text"))
 
-    assert "a.txt was known already." in text_of(upload(client, ("b.txt", b"text")))
+    assert "a.txt exists already." in text_of(upload(client, ("b.txt", b"text")))
     assert Document.objects.count() == 1
 
 
-def test_one_file_that_cannot_be_read_does_not_keep_the_others_out(client):
+def test_one_unreadable_file_does_not_stop_the_others(client):
     sign_in(client)
 
     answer = upload(client, ("good.txt", b"text"), ("bad.pdf", b"%PDF-not really"))
@@ -117,33 +117,33 @@ def test_one_file_that_cannot_be_read_does_not_keep_the_others_out(client):
     assert "bad.pdf: " in str(answer.context["form"].non_field_errors())
 
 
-def test_a_file_beyond_the_limit_is_not_even_read(client, monkeypatch):
+def test_file_beyond_the_limit_is_not_read(client, monkeypatch):
     sign_in(client)
     monkeypatch.setattr("agents.admin.knowledge.MAX_BYTES", 3)
 
     answer = upload(client, ("big.txt", b"text"))
 
-    assert "at most 3 are taken" in str(answer.context["form"].non_field_errors())
+    assert "the maximum is 3" in str(answer.context["form"].non_field_errors())
     assert not Document.objects.exists()
 
 
-def test_the_form_says_which_kinds_can_be_read_here(client, monkeypatch):
+def test_form_lists_the_readable_kinds(client, monkeypatch):
     sign_in(client)
     monkeypatch.setattr(knowledge, "find_spec", lambda library: library == "pypdf")
 
     found = text_of(client.get(page(Document, "add")))
 
-    assert "Text, Markdown, HTML and PDF can be read here." in found
+    assert "Text, Markdown, HTML and PDF files." in found
     assert "For Word files run .venv/bin/pip install -e &#x27;.[docs]&#x27; in the folder of lqops" in found
     monkeypatch.setattr(knowledge, "find_spec", lambda library: True)
     assert "pip install" not in text_of(client.get(page(Document, "add")))
 
 
-def test_the_libraries_that_the_form_asks_for_are_those_that_reading_needs():
+def test_form_names_the_libraries_that_reading_needs():
     assert set(knowledge.LIBRARIES.values()) == set(extraction._NEEDS.values())
 
 
-def test_no_file_is_no_document(client):
+def test_upload_without_a_file_is_refused(client):
     sign_in(client)
 
     answer = client.post(page(Document, "add"), {})
@@ -151,14 +151,14 @@ def test_no_file_is_no_document(client):
     assert answer.context["form"].errors["documents"]
 
 
-def test_a_viewer_adds_nothing(client):
+def test_viewer_cannot_add_documents(client):
     sign_in(client, "viewer")
 
     assert client.get(page(Document, "add")).status_code == 403
     assert upload(client, ("a.txt", b"text")).status_code == 403
 
 
-def test_a_new_document_in_a_watched_collection_starts_a_run(client, django_capture_on_commit_callbacks):
+def test_new_document_in_a_watched_collection_starts_a_run(client, django_capture_on_commit_callbacks):
     owner = sign_in(client)
     row = Collection.objects.create(owner=owner, name="Inbox")
     make_trigger(owner=owner, kind="watch", collection=row)
@@ -172,13 +172,18 @@ def test_a_new_document_in_a_watched_collection_starts_a_run(client, django_capt
 # --- Reading ---
 
 
-def test_quotes_of_findings_are_marked_in_the_text(client):
+def test_quotes_are_highlighted_in_the_text(client):
     owner = sign_in(client)
     document = make_document(owner, text="The term is five <years>, not two.")
     finding = Finding.objects.create(
-        session=make_session(owner=owner), title="Too long", document=document, quote="five <years>",
-        quote_start=12, quote_end=24, quote_check="verified",
-    )  # fmt: skip
+        session=make_session(owner=owner),
+        title="Too long",
+        document=document,
+        quote="five <years>",
+        quote_start=12,
+        quote_end=24,
+        quote_check="verified",
+    )
     Finding.objects.create(session=make_session(owner=owner), title="No quote", document=document)
 
     found = text_of(client.get(page(Document, "change", document.pk)))
@@ -194,7 +199,7 @@ class Span:
         self.quote_start, self.quote_end = start, end
 
 
-def test_pieces_lose_and_double_nothing():
+def test_pieces_are_the_whole_text():
     text = "abcdefghij"
     findings = [Span(2, 5), Span(4, 8), Span(0, 1), Span(None, None), Span(8, 99), Span(5, 5)]
     chunks = [Span(0, 6, 1), Span(6, 10, 2)]
@@ -208,7 +213,7 @@ def test_pieces_lose_and_double_nothing():
     assert sum(len(piece.begins) for piece in found) == 3
 
 
-def test_a_long_text_is_shown_to_a_limit_and_a_quote_across_it_is_cut():
+def test_long_text_and_its_quote_are_cut_at_the_limit():
     found = pieces("abcdefghij", [Span(8, 10)], [Span(3, 9)], limit=5)
 
     assert "".join(piece.text for piece in found) == "abcde"
@@ -216,20 +221,20 @@ def test_a_long_text_is_shown_to_a_limit_and_a_quote_across_it_is_cut():
     assert found[-1].quoted_by
 
 
-def test_an_empty_document_says_so(client):
+def test_empty_document_says_so(client):
     document = make_document(sign_in(client), text="")
 
-    assert "No text could be read from it." in text_of(client.get(page(Document, "change", document.pk)))
+    assert "No text in this file." in text_of(client.get(page(Document, "change", document.pk)))
 
 
-def test_a_long_document_says_how_much_is_left_out(client, monkeypatch):
+def test_long_document_says_how_much_is_missing(client, monkeypatch):
     document = make_document(sign_in(client), text="x" * 50)
     monkeypatch.setattr("agents.admin.knowledge.SHOWN_CHARS", 20)
 
-    assert "30 more characters are not shown" in text_of(client.get(page(Document, "change", document.pk)))
+    assert "30 more characters" in text_of(client.get(page(Document, "change", document.pk)))
 
 
-def test_the_original_is_always_a_download(client):
+def test_original_is_always_a_download(client):
     owner = sign_in(client)
     document, _ = document_add(owner=owner, name="page.html", data=b"<p>hello</p>", by=owner, now=NOW)
     address = reverse("admin:agents_document_bytes", args=[document.pk])
@@ -243,7 +248,7 @@ def test_the_original_is_always_a_download(client):
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_what_is_gone_cannot_be_downloaded(client):
+def test_deleted_document_cannot_be_downloaded(client):
     sign_in(client)
     address = reverse("admin:agents_document_bytes", args=[make_document().pk])
     assert client.get(address).status_code == 404
@@ -279,16 +284,16 @@ def test_any_text_can_be_searched_for(client, query):
     assert client.get(reverse("admin:agents_document_search"), {"q": query}).status_code == 200
 
 
-def test_search_is_for_those_who_may_look(client):
+def test_search_needs_the_view_permission(client):
     client.force_login(make_user(is_staff=True))
 
     assert client.get(reverse("admin:agents_document_search"), {"q": "x"}).status_code == 403
 
 
-# --- Moving about ---
+# --- Attaching and detaching ---
 
 
-def test_a_document_goes_only_into_collections_of_its_owner(client):
+def test_document_is_added_only_to_collections_of_its_owner(client):
     sign_in(client, "operator")
     document = make_document()
     foreign = Collection.objects.create(owner=make_user(), name="Foreign")
@@ -305,7 +310,7 @@ def test_a_document_goes_only_into_collections_of_its_owner(client):
     assert AuditEvent.objects.filter(kind="document.attached").count() == 1
 
 
-def test_a_document_is_taken_out_of_a_collection_that_it_is_in(client):
+def test_document_is_removed_from_its_collection(client):
     owner = sign_in(client)
     first = Collection.objects.create(owner=owner, name="First")
     Collection.objects.create(owner=owner, name="Second")
@@ -315,4 +320,4 @@ def test_a_document_is_taken_out_of_a_collection_that_it_is_in(client):
 
     answer = client.post(address, {"confirmed": "1", "collection": first.pk}, follow=True)
 
-    assert "1 taken out of First." in text_of(answer)
+    assert "1 document removed from First." in text_of(answer)

@@ -1,4 +1,4 @@
-"""Who may do what, written out: every page, every verb and act, the four roles."""
+"""Permissions as a table: every page, verb and row action, for the four roles."""
 
 import pytest
 from django.apps import apps
@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.test import RequestFactory
 
 from agents.accounts import role_grants, roles_sync
-from agents.admin.actions import ActingAdmin
+from agents.admin.base import DetailAdmin
 from tests.agents.admin.rows import ROLES
 from tests.factories import make_user
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 EVERYBODY, NOBODY = "viewer operator approver admin", ""
 OPERATORS, APPROVERS, ADMINS = "operator admin", "approver admin", "admin"
 
-# page → what one can do there → who may
+# page → verb or action → roles
 TABLE = {
     "agents.agent": {
         "view": EVERYBODY, "add": ADMINS, "change": ADMINS, "delete": ADMINS, "act halt": OPERATORS,
@@ -113,8 +113,8 @@ def requests_of():
 
 def verbs(page, request):
     found = {verb: getattr(page, f"has_{verb}_permission")(request) for verb in ("view", "add", "change", "delete")}
-    acts = page.acts if isinstance(page, ActingAdmin) else ()
-    return found | {f"act {act.name}": page.may(request, act) for act in acts}
+    acts = page.row_actions if isinstance(page, DetailAdmin) else ()
+    return found | {f"act {act.name}": page.may_run(request, act) for act in acts}
 
 
 def test_each_page_lets_each_role_do_what_the_table_says(requests_of):
@@ -128,7 +128,7 @@ def test_each_page_lets_each_role_do_what_the_table_says(requests_of):
     assert as_table == TABLE
 
 
-def test_nobody_else_may_anything():
+def test_staff_without_a_role_may_nothing():
     request = RequestFactory().get("/")
     request.user = make_user(is_staff=True)
 
@@ -136,7 +136,7 @@ def test_nobody_else_may_anything():
         assert not any(verbs(page, request).values()), page
 
 
-def test_what_a_role_may_not_do_is_not_offered_in_a_list(requests_of):
+def test_lists_offer_only_allowed_actions(requests_of):
     for page in admin.site._registry.values():
         table = TABLE[page.opts.label_lower]
         for role, request in requests_of.items():
@@ -144,7 +144,7 @@ def test_what_a_role_may_not_do_is_not_offered_in_a_list(requests_of):
             assert page.get_actions(request).keys() <= allowed, (page, role)
 
 
-def test_a_signed_out_visitor_has_no_person_to_act_as():
+def test_anonymous_visitor_is_refused():
     request = RequestFactory().get("/")
     request.user = AnonymousUser()
     page = next(page for page in admin.site._registry.values() if page.opts.label_lower == "agents.trigger")
@@ -153,7 +153,7 @@ def test_a_signed_out_visitor_has_no_person_to_act_as():
         page.has_add_permission(request)
 
 
-# --- The groups themselves ---
+# --- Groups ---
 
 
 def held(role):
@@ -161,11 +161,11 @@ def held(role):
     return {f"{app}.{codename}" for app, codename in rows}
 
 
-def test_the_four_roles_are_there_in_a_new_database():
+def test_new_database_has_the_four_roles():
     assert set(ROLES) <= set(Group.objects.values_list("name", flat=True))
 
 
-def test_a_viewer_views_and_does_nothing_else():
+def test_viewer_has_only_view_permissions():
     assert {name.split(".")[1].split("_")[0] for name in held("viewer")} == {"view"}
     assert held("viewer") < held("operator")
     assert held("viewer") < held("approver")
@@ -178,7 +178,7 @@ def test_operators_do_not_approve_and_approvers_do_not_operate():
     assert "agents.change_agent" not in held("operator")
 
 
-def test_making_the_roles_again_changes_nothing_and_mends_what_was_bent(django_assert_num_queries):
+def test_making_roles_again_restores_them(django_assert_num_queries):
     before = {role: held(role) for role in ROLES}
     viewer = Group.objects.get(name="viewer")
     viewer.permissions.add(Permission.objects.get(codename="resolve_approval"))
@@ -195,7 +195,7 @@ def test_making_the_roles_again_changes_nothing_and_mends_what_was_bent(django_a
         roles_sync(apps=apps, using="default")
 
 
-def test_a_permission_of_another_app_is_in_no_role():
+def test_permissions_of_other_apps_are_in_no_role():
     names = ["django_q.view_task", "sessions.change_session", "admin.view_logentry", "auth.change_permission"]
 
     assert [role_grants(role, names) for role in ROLES] == [set()] * 4

@@ -1,4 +1,4 @@
-"""People and roles: opting in, accounts and groups on record, and nobody lifts themselves above their role."""
+"""People and roles: opt-in, audited accounts and groups, no privilege escalation."""
 
 import pytest
 from django.contrib.auth.models import Group, Permission, User
@@ -17,7 +17,7 @@ def details():
     return AuditEvent.objects.latest("pk").details
 
 
-def test_people_are_listed_with_their_roles_and_whether_they_opted_in(client):
+def test_people_are_listed_with_roles_and_opt_in(client):
     sign_in(client, "admin")
     make_user(username="opted-out", opted_in=False).groups.add(Group.objects.get(name="viewer"))
     User.objects.create(username="no-profile")
@@ -28,7 +28,7 @@ def test_people_are_listed_with_their_roles_and_whether_they_opted_in(client):
         assert words in found, words
 
 
-def test_somebody_is_opted_in_and_out(client):
+def test_user_is_opted_in_and_out(client):
     admin = sign_in(client, "admin")
     user = User.objects.create(username="new")
     before = last_event()
@@ -43,7 +43,7 @@ def test_somebody_is_opted_in_and_out(client):
     assert AuditEvent.objects.latest("pk").actor == f"user:{admin.pk}"
 
 
-def test_an_account_is_added_and_on_record(client):
+def test_new_account_is_recorded(client):
     sign_in(client, "admin")
     before = last_event()
     given = {"username": "carla", "password1": "s3cret-enough", "password2": "s3cret-enough", "usable_password": "true"}
@@ -56,7 +56,7 @@ def test_an_account_is_added_and_on_record(client):
     assert not user.is_staff
 
 
-def test_a_role_is_given_and_on_record(client):
+def test_new_role_is_recorded(client):
     sign_in(client, "admin")
     user, role = make_user(), Group.objects.get(name="approver")
 
@@ -70,7 +70,7 @@ def test_a_role_is_given_and_on_record(client):
     assert {"groups", "is_staff"} <= set(details()["fields"])
 
 
-def test_a_password_is_set_and_on_record_without_being_in_it(client):
+def test_password_change_is_recorded_without_the_password(client):
     sign_in(client, "admin")
     user = make_user()
     address = page(User, "change", user.pk).replace("change/", "password/")
@@ -83,14 +83,20 @@ def test_a_password_is_set_and_on_record_without_being_in_it(client):
     assert User.objects.get(pk=user.pk).check_password("a-new-Secret-9")
 
 
-def test_an_admin_makes_no_superuser_and_touches_none(client):
+def test_admin_cannot_make_or_change_superusers(client):
     admin = sign_in(client, "admin")
     boss = make_user(is_superuser=True, is_staff=True)
     every = [Permission.objects.get(codename="change_session").pk]
 
     for user in (admin, make_user()):
-        given = {"username": user.username, "is_active": "on", "is_staff": "on", "is_superuser": "on",
-                 "user_permissions": every, **JOINED}  # fmt: skip
+        given = {
+            "username": user.username,
+            "is_active": "on",
+            "is_staff": "on",
+            "is_superuser": "on",
+            "user_permissions": every,
+            **JOINED,
+        }
         client.post(page(User, "change", user.pk), given)
         now = User.objects.get(pk=user.pk)
         assert not now.is_superuser
@@ -100,7 +106,7 @@ def test_an_admin_makes_no_superuser_and_touches_none(client):
     assert client.post(password, {"password1": "x", "password2": "x"}).status_code == 403
 
 
-def test_a_superuser_gives_only_permissions_of_lqops(client):
+def test_superuser_gives_only_lqops_permissions(client):
     sign_in(client)
     user = make_user()
     ours, foreign = (Permission.objects.get(codename=name) for name in ("resolve_approval", "change_session"))
@@ -113,7 +119,7 @@ def test_a_superuser_gives_only_permissions_of_lqops(client):
     assert list(user.user_permissions.all()) == [ours]
 
 
-def test_nobody_is_deleted(client):
+def test_users_cannot_be_deleted(client):
     sign_in(client)
     made = make_everything()
 
@@ -124,7 +130,7 @@ def test_nobody_is_deleted(client):
     assert User.objects.filter(pk=made.owner.pk).exists()
 
 
-def test_viewers_and_operators_do_not_see_people(client):
+def test_people_are_for_admins(client):
     for role in ("viewer", "operator", "approver"):
         sign_in(client, role)
         assert client.get(page(User, "changelist")).status_code == 403
@@ -134,7 +140,7 @@ def test_viewers_and_operators_do_not_see_people(client):
 # --- Groups ---
 
 
-def test_the_four_roles_can_be_read_and_neither_changed_nor_deleted(client):
+def test_built_in_roles_are_read_only(client):
     sign_in(client)
     role = Group.objects.get(name="viewer")
 
@@ -143,7 +149,7 @@ def test_the_four_roles_can_be_read_and_neither_changed_nor_deleted(client):
     assert client.post(page(Group, "delete", role.pk), {"post": "yes"}).status_code == 403
 
 
-def test_a_group_of_ones_own_holds_permissions_of_lqops_and_is_on_record(client):
+def test_own_group_is_recorded(client):
     sign_in(client, "admin")
     ours, foreign = (Permission.objects.get(codename=name) for name in ("resolve_approval", "change_session"))
     before = last_event()

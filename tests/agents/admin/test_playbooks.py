@@ -1,4 +1,4 @@
-"""Playbooks with their positions, in and out as YAML; skills that run only as accepted."""
+"""Playbooks with positions and YAML; skills that run only as accepted."""
 
 import pytest
 from django.urls import reverse
@@ -22,7 +22,7 @@ def positions(*rows, initial=0):
 # --- Playbooks ---
 
 
-def test_a_playbook_is_made_with_its_positions_in_the_order_given(client):
+def test_playbook_keeps_the_order_of_positions(client):
     user = sign_in(client, "operator")
     before = last_event()
     rows = positions(
@@ -39,7 +39,7 @@ def test_a_playbook_is_made_with_its_positions_in_the_order_given(client):
     assert kinds_since(before) == ["playbook.created"]
 
 
-def test_a_changed_playbook_is_a_new_version(client):
+def test_changed_playbook_gets_a_new_version(client):
     row = make_playbook(sign_in(client), "NDA")
 
     shown = client.get(page(Playbook, "change", row.pk))
@@ -52,7 +52,7 @@ def test_a_changed_playbook_is_a_new_version(client):
     assert positions_of(row)[0].must_contain == ("three years",)
 
 
-def test_saving_what_has_not_changed_makes_no_version(client):
+def test_saving_without_changes_makes_no_version(client):
     row, before = make_playbook(sign_in(client), "NDA"), last_event()
     rows = positions({"issue": "Term", "ORDER": "1", "must_contain": "two years"}, initial=1)
 
@@ -63,13 +63,13 @@ def test_saving_what_has_not_changed_makes_no_version(client):
     assert kinds_since(before) == []
 
 
-def test_a_position_without_an_issue_is_explained_where_it_stands(client):
+def test_position_without_an_issue_is_explained(client):
     user = sign_in(client)
     rows = positions({"issue": "", "standard": "words", "ORDER": "1"})
 
     answer = client.post(page(Playbook, "add"), {"owner": user.pk, "name": "NDA", **rows})
 
-    assert "Look at the positions below." in text_of(answer)
+    assert "Correct the positions below." in text_of(answer)
     assert answer.context["form"].positions.errors[0]["issue"]
     assert not Playbook.objects.exists()
 
@@ -82,18 +82,18 @@ def test_a_playbook_without_positions_is_refused(client):
     assert "a playbook has 1 to" in text_of(answer)
 
 
-def test_a_viewer_reads_a_playbook_and_cannot_save_it(client):
+def test_viewer_cannot_save_a_playbook(client):
     sign_in(client, "viewer")
     row = make_playbook(make_user(), "NDA")
 
     found = text_of(client.get(page(Playbook, "change", row.pk)))
 
-    assert "What a run reads" in found
-    assert "Add a position" not in found
+    assert "Text for runs" in found
+    assert "Add position" not in found
     assert client.post(page(Playbook, "change", row.pk), {"name": "x"}).status_code == 403
 
 
-def test_a_playbook_goes_out_as_yaml_and_comes_back(client):
+def test_playbook_is_exported_and_imported(client):
     user = sign_in(client, "operator")
     row = make_playbook(user, "NDA “essentials”")
 
@@ -107,12 +107,12 @@ def test_a_playbook_goes_out_as_yaml_and_comes_back(client):
     answer = client.post(reverse("admin:agents_playbook_import_yaml"), {"owner": user.pk, "text": text}, follow=True)
 
     row.refresh_from_db()
-    assert "is imported" in text_of(answer)
+    assert "imported" in text_of(answer)
     assert row.version == 2
     assert PlaybookPosition.objects.get().must_contain == ["five years"]
 
 
-def test_yaml_that_cannot_be_used_is_explained(client):
+def test_invalid_yaml_is_explained(client):
     user = sign_in(client)
 
     answer = client.post(reverse("admin:agents_playbook_import_yaml"), {"owner": user.pk, "text": "name: [oops"})
@@ -121,13 +121,13 @@ def test_yaml_that_cannot_be_used_is_explained(client):
     assert not Playbook.objects.exists()
 
 
-def test_only_those_who_may_add_import(client):
+def test_import_needs_the_add_permission(client):
     sign_in(client, "viewer")
 
     assert client.get(reverse("admin:agents_playbook_import_yaml")).status_code == 403
 
 
-def test_a_playbook_offers_to_be_run(client):
+def test_playbook_page_offers_run_now(client):
     row = make_playbook(sign_in(client), "NDA")
 
     link = f"{page(AgentSession, 'add')}?playbook={row.pk}"
@@ -150,17 +150,17 @@ def write(folder, body):
     (folder / "SKILL.md").write_text(f"---\nname: reader\ndescription: Reads.\n---\n{body}\n", encoding="utf-8")
 
 
-def test_skills_are_loaded_and_a_changed_one_is_accepted_with_its_digest_in_view(client, folder):
+def test_changed_skill_is_accepted_by_digest(client, folder):
     sign_in(client, "operator")
     write(folder, "Read it.")
     load = reverse("admin:agents_promptskill_load")
-    assert "New skills are taken" in text_of(client.get(load))
+    assert "New skills are added" in text_of(client.get(load))
     assert not PromptSkill.objects.exists()
     assert "1 loaded" in text_of(client.post(load, follow=True))
     write(folder, "Read it twice.")
     assert "1 changed" in text_of(client.post(load, follow=True))
     skill = PromptSkill.objects.get()
-    assert "changed: not accepted" in text_of(client.get(page(PromptSkill, "changelist")))
+    assert "changed, not accepted" in text_of(client.get(page(PromptSkill, "changelist")))
 
     shown = text_of(client.get(act_page(skill, "accept")))
     assert skill.digest in shown
@@ -173,7 +173,7 @@ def test_skills_are_loaded_and_a_changed_one_is_accepted_with_its_digest_in_view
     assert kinds_since(before) == ["skill.accepted"]
 
 
-def test_files_that_changed_once_more_since_the_look_are_not_accepted(client, folder):
+def test_files_changed_again_are_not_accepted(client, folder):
     sign_in(client)
     write(folder, "One.")
     skills_load(by=None, now=NOW)
@@ -186,12 +186,12 @@ def test_files_that_changed_once_more_since_the_look_are_not_accepted(client, fo
 
     answer = client.post(act_page(skill, "accept"), {"confirmed": "1", "digest": seen})
 
-    assert "have changed once more since they were shown" in text_of(answer)
+    assert "changed again after this page was opened" in text_of(answer)
     skill.refresh_from_db()
     assert skill.has_changed
 
 
-def test_a_folder_that_cannot_be_read_is_told(client, folder):
+def test_unreadable_folder_is_reported(client, folder):
     sign_in(client)
     (folder / "SKILL.md").write_text("no front matter", encoding="utf-8")
 
@@ -205,19 +205,19 @@ def test_a_folder_that_cannot_be_read_is_told(client, folder):
     ("fields", "state"),
     [
         ({}, "accepted"),
-        ({"enabled": False}, "switched off"),
-        ({"found_digest": ""}, "files are gone"),
-        ({"found_digest": "9" * 64}, "changed: not accepted"),
+        ({"enabled": False}, "disabled"),
+        ({"found_digest": ""}, "files missing"),
+        ({"found_digest": "9" * 64}, "changed, not accepted"),
     ],
 )
-def test_a_skill_says_how_it_stands(client, fields, state):
+def test_skill_shows_its_state(client, fields, state):
     sign_in(client)
     make_skill(**fields)
 
     assert state in text_of(client.get(page(PromptSkill, "changelist")))
 
 
-def test_a_viewer_loads_nothing(client):
+def test_viewer_cannot_load_skills(client):
     sign_in(client, "viewer")
 
     assert client.get(reverse("admin:agents_promptskill_load")).status_code == 403

@@ -1,4 +1,4 @@
-"""The queue of questions: what waits first, who may answer, from where, and what closed ones show."""
+"""The queue of questions: order, who may answer, from where, and closed ones."""
 
 import pytest
 from django.urls import reverse
@@ -22,7 +22,7 @@ def answer(client, question, text="The second.", **more):
     return client.post(reverse("admin:agents_question_answer", args=[question.pk]), {"answer": text, **more})
 
 
-def test_queue_shows_what_waits_oldest_first_and_the_rest_on_request(client):
+def test_queue_shows_pending_questions_oldest_first(client):
     sign_in(client, "viewer")
     make_question(open_chat(agent=make_agent(name="Clerk")), text="First?")
     waiting(text="Second?")
@@ -35,10 +35,10 @@ def test_queue_shows_what_waits_oldest_first_and_the_rest_on_request(client):
     assert "Closed?" in text_of(client.get(page(Question, "changelist"), {"queue": "all"}))
 
 
-def test_owner_answers_without_any_other_permission_and_the_run_goes_on(client):
+def test_owner_answers_without_permissions(client):
     owner = sign_in(client, "viewer")
     question = waiting(owner)
-    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "Send answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
 
     answered = answer(client, question)
     assert answered.headers["Location"] == page(Question, "change", question.pk)
@@ -47,21 +47,21 @@ def test_owner_answers_without_any_other_permission_and_the_run_goes_on(client):
     assert AgentSession.objects.get().status == Status.QUEUED
     shown = text_of(client.get(page(Question, "change", question.pk)))
     assert "The second." in shown
-    assert "Answer</button>" not in shown
+    assert "Send answer</button>" not in shown
 
 
-def test_who_decides_answers_too_and_the_look_is_on_record(client):
+def test_approver_answers_and_the_view_is_recorded(client):
     by = sign_in(client, "approver")
     question = waiting()
-    assert "Answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "Send answer</button>" in text_of(client.get(page(Question, "change", question.pk)))
     assert AuditEvent.objects.get(kind="session.viewed").actor == f"user:{by.pk}"
     assert answer(client, question).status_code == 302
 
 
-def test_others_look_and_do_not_answer(client):
+def test_others_read_and_cannot_answer(client):
     sign_in(client, "operator")
     question = waiting()
-    assert "for approvers to answer" in text_of(client.get(page(Question, "change", question.pk)))
+    assert "an approver can answer" in text_of(client.get(page(Question, "change", question.pk)))
     assert answer(client, question).status_code == 403
     client.force_login(make_user(is_staff=True))
     assert client.get(page(Question, "changelist")).status_code == 403
@@ -81,7 +81,7 @@ def test_refusals_are_shown_beside_the_form(client):
     assert Question.objects.get().answer == "The second."
 
 
-def test_answer_leads_back_to_where_the_form_stood(client):
+def test_answer_redirects_to_the_page_of_its_form(client):
     owner = sign_in(client, "operator")
     session = open_chat(owner)
     places = {
@@ -96,17 +96,17 @@ def test_answer_leads_back_to_where_the_form_stood(client):
     assert odd.headers["Location"].startswith("/admin/agents/question/")
 
 
-def test_session_page_shows_the_question_to_all_and_the_form_to_those_who_may(client):
+def test_session_page_shows_the_form_to_those_who_may_answer(client):
     question = waiting(text="Which draft?")
     for role, may in (("approver", True), ("viewer", False)):
         sign_in(client, role)
         shown = text_of(client.get(page(AgentSession, "change", question.session_id)))
         assert "Which draft?" in shown
-        assert ("Answer</button>" in shown) == may
+        assert ("Send answer</button>" in shown) == may
 
 
 @pytest.mark.parametrize(("role", "badge"), [("approver", "2"), ("viewer", "1")])
-def test_home_and_sidebar_count_what_waits(client, role, badge):
+def test_home_and_sidebar_count_questions(client, role, badge):
     user = sign_in(client, role)
     waiting(user, text="Mine?")
     waiting(text="Theirs?")
@@ -118,7 +118,7 @@ def test_home_and_sidebar_count_what_waits(client, role, badge):
     assert {item["title"]: item.get("badge") for item in items}["Questions"] == badge
 
 
-def test_what_agents_ask_and_people_answer_is_text(client):
+def test_questions_and_answers_are_escaped(client):
     owner = sign_in(client)
     hostile = "\n".join(PAYLOADS)
     question = waiting(owner, text=hostile)

@@ -1,4 +1,4 @@
-"""What runs leave behind, and what people make of it: precedents, proposals, notes, notices, projects."""
+"""Precedents, proposals, memories, notifications, findings and projects on the admin pages."""
 
 import pytest
 from django.urls import reverse
@@ -30,7 +30,7 @@ def make_precedent(owner=None, **fields):
 # --- Precedents and proposals ---
 
 
-def test_a_precedent_is_proposed_for_a_project_that_one_owns_and_the_context_waits(client):
+def test_precedent_is_proposed_for_an_own_project(client):
     user = sign_in(client, "operator")
     mine = Project.objects.create(owner=user, name="Mine")
     Project.objects.create(owner=make_user(), name="Somebody else's")
@@ -69,7 +69,7 @@ def test_accept_reject_accept_leaves_one_copy(client):
     ("act", "fields"),
     [("accept", {}), ("reject", {}), ("retire", {"status": ProposalStatus.ACCEPTED, "applied_version": 1})],
 )
-def test_a_decision_on_a_proposal_shows_the_very_line_that_it_is_about(client, act, fields):
+def test_decision_on_a_proposal_shows_its_line(client, act, fields):
     user = sign_in(client)
     project = Project.objects.create(owner=user, name="Mine", context_version=4)
     row = ContextProposal.objects.create(owner=user, project=project, text="A <b>line</b>.", **fields)
@@ -77,10 +77,10 @@ def test_a_decision_on_a_proposal_shows_the_very_line_that_it_is_about(client, a
     found = text_of(client.get(act_page(row, act)))
 
     assert "A &lt;b&gt;line&lt;/b&gt;.</pre>" in found
-    assert "For Mine, whose context is at version 4" in found
+    assert "For Mine, context version 4" in found
 
 
-def test_a_pattern_that_was_seen_once_is_told_in_the_singular(client):
+def test_precedent_seen_once_is_in_the_singular(client):
     row = make_precedent(sign_in(client), pattern_kind="playbook_deviation", observed_count=1)
 
     assert "Playbook deviation, seen 1 time<" in text_of(client.get(act_page(row, "dismiss")))
@@ -88,7 +88,7 @@ def test_a_pattern_that_was_seen_once_is_told_in_the_singular(client):
     assert str(row) == "playbook_deviation: seen 1 time"
 
 
-def test_only_the_owner_of_the_project_decides(client):
+def test_only_the_project_owner_decides(client):
     sign_in(client)
     project = Project.objects.create(owner=make_user(), name="Theirs")
     row = ContextProposal.objects.create(owner=project.owner, project=project, text="A line.")
@@ -100,7 +100,7 @@ def test_only_the_owner_of_the_project_decides(client):
     assert project.context_md == ""
 
 
-def test_a_dismissed_precedent_leaves_the_board(client):
+def test_dismissed_precedent_leaves_the_list(client):
     row = make_precedent(sign_in(client))
     client.post(act_page(row, "dismiss"), {"confirmed": "1"})
 
@@ -108,7 +108,7 @@ def test_a_dismissed_precedent_leaves_the_board(client):
     assert "Five-year terms." in text_of(client.get(page(Precedent, "changelist"), {"board": "filled"}))
 
 
-def test_the_page_of_a_proposal_traces_the_runs_that_read_it(client):
+def test_proposal_lists_the_runs_that_read_it(client):
     user = sign_in(client)
     project = Project.objects.create(owner=user, name="Mine")
     row = ContextProposal.objects.create(owner=user, project=project, text="x", applied_version=2)
@@ -122,7 +122,7 @@ def test_the_page_of_a_proposal_traces_the_runs_that_read_it(client):
     assert str(read.pk) in found
 
 
-def test_the_page_of_a_precedent_names_the_runs_in_which_it_was_seen(client):
+def test_precedent_lists_the_runs_that_saw_it(client):
     user = sign_in(client)
     row = make_precedent(user)
     session = make_session(owner=user, params={"query": "seen here"})
@@ -139,7 +139,7 @@ def test_the_page_of_a_precedent_names_the_runs_in_which_it_was_seen(client):
 # --- Memories ---
 
 
-def test_a_note_is_kept_in_other_words(client):
+def test_memory_is_kept_with_edited_text(client):
     user = sign_in(client)
     row = Memory.objects.create(owner=user, content="old words")
     assert "old words" in text_of(client.get(act_page(row, "keep")))
@@ -151,7 +151,7 @@ def test_a_note_is_kept_in_other_words(client):
     assert AuditEvent.objects.get(kind="autonomous_memory.keep").details["edited"] is True
 
 
-def test_a_deleted_note_is_out_of_the_list(client):
+def test_deleted_memory_leaves_the_list(client):
     row = Memory.objects.create(owner=sign_in(client), content="old words")
 
     client.post(page(Memory, "delete", row.pk), {"confirmed": "1"})
@@ -159,10 +159,10 @@ def test_a_deleted_note_is_out_of_the_list(client):
     assert "old words" not in text_of(client.get(page(Memory, "changelist")))
 
 
-# --- Notices and findings ---
+# --- Notifications and findings ---
 
 
-def test_notices_are_ones_own_and_can_be_marked_as_read(client):
+def test_own_notifications_can_be_marked_as_read(client):
     user = sign_in(client, "viewer")
     mine = Notification.objects.create(owner=user, title="for me")
     theirs = Notification.objects.create(owner=make_user(), title="for somebody else")
@@ -182,7 +182,7 @@ def test_notices_are_ones_own_and_can_be_marked_as_read(client):
     assert "for me" in text_of(client.get(page(Notification, "changelist"), {"read": "yes"}))
 
 
-def test_opening_a_notice_is_reading_it_once(client):
+def test_opening_a_notification_marks_it_as_read_once(client):
     mine = Notification.objects.create(owner=sign_in(client, "viewer"), title="for me", body="1 call, 0.500000 USD.")
     before = last_event()
 
@@ -195,7 +195,7 @@ def test_opening_a_notice_is_reading_it_once(client):
     assert mine.read_at is not None
 
 
-def test_notices_are_told_apart_by_what_their_runs_are_about_and_lead_there(client):
+def test_notifications_show_and_link_their_runs(client):
     user = sign_in(client)
     given = {"params": {"document": str(make_document(user).public_id)}, "started_at": NOW}
     session = make_session(owner=user, trigger=make_trigger(name="Watch it"), **given)
@@ -208,25 +208,25 @@ def test_notices_are_told_apart_by_what_their_runs_are_about_and_lead_there(clie
 
     assert "nda.txt</span>" in listed
     assert "Watch it" in listed
-    assert f'href="{receipt}">Receipt</a>' in found
+    assert f'href="{receipt}">Open receipt</a>' in found
     assert "Receipt: /" not in found
-    assert f'href="{page(AgentSession, "change", session.pk)}">Open the session' in found
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open run' in found
 
 
-def test_a_notice_of_a_call_that_waited_is_settled_once_the_call_is_decided(client):
+def test_notification_of_a_decided_call_is_settled(client):
     user = sign_in(client)
     approval = make_approval()
     row = Notification.objects.create(owner=user, session=approval.session, title="t", kind="approval_waiting")
 
-    assert "waits for approval" in text_of(client.get(page(Notification, "changelist")))
+    assert "waiting for approval" in text_of(client.get(page(Notification, "changelist")))
     Approval.objects.update(status=ApprovalStatus.REJECTED)
     assert "approval, decided" in text_of(client.get(page(Notification, "changelist")))
-    assert "settled: it was decided" in text_of(client.get(page(Notification, "change", row.pk)))
+    assert "decided" in text_of(client.get(page(Notification, "change", row.pk)))
     Approval.objects.update(status=ApprovalStatus.PENDING)
     assert page(Approval, "change", approval.pk) in text_of(client.get(page(Notification, "change", row.pk)))
 
 
-def test_a_look_at_somebody_elses_finding_is_a_look_at_the_session(client):
+def test_view_of_another_users_finding_is_a_view_of_its_run(client):
     sign_in(client, "viewer")
     row = Finding.objects.create(session=make_session(), title="t")
 
@@ -235,7 +235,7 @@ def test_a_look_at_somebody_elses_finding_is_a_look_at_the_session(client):
     assert AuditEvent.objects.filter(kind="session.viewed").count() == 1
 
 
-def test_findings_are_listed_run_by_run_in_the_order_of_each(client):
+def test_findings_are_listed_by_run_in_order(client):
     sign_in(client, "viewer")
     older, newer = make_session(), make_session()
     for session, title in ((newer, "newer, first"), (older, "older, first"), (newer, "newer, second")):
@@ -248,7 +248,7 @@ def test_findings_are_listed_run_by_run_in_the_order_of_each(client):
 # --- Projects ---
 
 
-def test_a_project_is_made_and_its_context_edited_version_by_version(client):
+def test_project_context_gets_a_version_per_edit(client):
     user = sign_in(client, "operator")
     before = last_event()
 
@@ -265,7 +265,7 @@ def test_a_project_is_made_and_its_context_edited_version_by_version(client):
     assert "Version 2," in found
 
 
-def test_an_older_form_overwrites_nothing(client):
+def test_outdated_form_overwrites_nothing(client):
     user = sign_in(client)
     row = Project.objects.create(owner=user, name="P", context_md="Newer.", context_version=5)
 
@@ -277,10 +277,10 @@ def test_an_older_form_overwrites_nothing(client):
     assert row.context_md == "Newer."
 
 
-def test_the_context_of_somebody_else_is_read_and_not_changed(client):
+def test_context_of_another_user_is_read_only(client):
     sign_in(client, "operator")
     row = Project.objects.create(owner=make_user(), name="P", context_md="Theirs.", context_version=1)
-    assert "can change its context" in text_of(client.get(page(Project, "change", row.pk)))
+    assert "can change the context" in text_of(client.get(page(Project, "change", row.pk)))
 
     client.post(page(Project, "change", row.pk), {"name": "Q", "context_md": "Mine.", "seen_version": "1"})
 

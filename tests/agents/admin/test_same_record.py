@@ -1,4 +1,4 @@
-"""An act on a page leaves the same rows in the record as the service that it calls: nothing more, nothing less."""
+"""A row action leaves exactly the audit events of the function that it calls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ import pytest
 from django.contrib import admin
 
 from agents.accounts import profile_set
-from agents.admin.actions import ActingAdmin
+from agents.admin.base import DetailAdmin
 from agents.conf import clock
 from agents.enums import BudgetScope, Outcome, ProposalStatus, Status, TriggerKind, WaitingOn
 from agents.knowledge.documents import collection_delete, document_attach, document_delete, document_detach
@@ -77,7 +77,7 @@ OVER = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_a
 
 @dataclass(frozen=True)
 class Case:
-    """How a row is made that the act fits, what the form is given, and the service that does the same."""
+    """A row for the action, the data of its form, and the call that does the same."""
 
     make: Callable[[Any], Any]
     service: Callable[[Any, Any, Any], Any]
@@ -141,7 +141,7 @@ def paused(by):
 
 
 def callable_skill(by, **fields):
-    """The setting of an installed skill that none was made for yet."""
+    """The setting of an installed skill, not saved yet."""
     name = next(name for name in installed_skills() if not SkillSetting.objects.filter(name=name).exists())
     return SkillSetting.objects.create(name=name, **fields)
 
@@ -311,20 +311,20 @@ CASES = {
 ELSEWHERE = {("promptskill", "accept")}
 
 
-def test_every_act_of_every_page_has_a_case():
-    pages = [page for page in admin.site._registry.values() if isinstance(page, ActingAdmin)]
-    acts = {(page.opts.model_name, act.name) for page in pages for act in page.acts}
+def test_every_row_action_has_a_case():
+    pages = [page for page in admin.site._registry.values() if isinstance(page, DetailAdmin)]
+    acts = {(page.opts.model_name, act.name) for page in pages for act in page.row_actions}
 
     assert acts == CASES.keys() | ELSEWHERE
 
 
 def record_since(pk):
-    """What was done; looks at what is somebody else's are told in test_looks.py."""
+    """The events since then, without views, which test_view_audit.py covers."""
     events = AuditEvent.objects.filter(pk__gt=pk).exclude(kind__in=("session.viewed", "row.viewed")).order_by("pk")
     return [(event.kind, event.actor, event.subject.partition(":")[0], sorted(event.details)) for event in events]
 
 
-def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_nothing(client):
+def test_page_leaves_the_same_events_as_the_function(client):
     by = sign_in(client)
     for name, case in CASES.items():
         client.cookies.pop("messages", None)  # what was told of the act before
@@ -333,7 +333,7 @@ def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_not
 
         look = client.get(act_page(for_page, name[1]))
         assert look.status_code == 200, name
-        assert look.context["act"].title in look.content.decode(), name
+        assert look.context["action"].title in look.content.decode(), name
         assert record_since(before) == [], name
 
         answer = client.post(act_page(for_page, name[1]), {"confirmed": "1", "note": "", **case.given(for_page)})
@@ -346,7 +346,7 @@ def test_a_page_leaves_the_same_record_as_the_service_and_looking_at_it_does_not
         assert by_page == record_since(before), name
 
 
-def test_the_record_names_the_request(client):
+def test_audit_event_names_the_request(client):
     by = sign_in(client)
     row = make_trigger(owner=by)
 
@@ -356,7 +356,7 @@ def test_the_record_names_the_request(client):
     assert AuditEvent.objects.get(kind="autonomous_trigger.paused").request_id == "req-41"
 
 
-def test_a_person_who_loses_a_permission_between_look_and_click_is_refused(client):
+def test_permission_lost_before_the_post_is_refused(client):
     by = sign_in(client, "operator")
     row = make_trigger()
     assert client.get(act_page(row, "pause")).status_code == 200

@@ -1,4 +1,4 @@
-"""Lists that are searched by a session's id: typed as the pages show it, and as some databases keep it."""
+"""Searching lists by the id of a session, with or without hyphens."""
 
 import pytest
 from django.urls import reverse
@@ -30,7 +30,7 @@ def session_of(row):
     return row.chain if isinstance(row, AuditEvent) else row.session.chain
 
 
-def test_a_list_finds_a_session_by_its_id_with_hyphens_and_without(client):
+def test_session_is_found_by_id_with_or_without_hyphens(client):
     sign_in(client)
     wanted = make_run()
     make_run()
@@ -41,7 +41,7 @@ def test_a_list_finds_a_session_by_its_id_with_hyphens_and_without(client):
             assert [session_of(row) for row in rows] == [wanted.chain], (model, typed)
 
 
-def test_sessions_are_found_by_what_they_are_for(client):
+def test_sessions_are_found_by_purpose(client):
     sign_in(client)
     owner = make_user()
     document = make_document(owner, name="northgate.md")
@@ -57,10 +57,10 @@ def test_sessions_are_found_by_what_they_are_for(client):
     for typed, wanted in rows.items():
         found = client.get(page(AgentSession, "changelist"), {"q": typed})
         assert list(found.context["cl"].result_list) == [wanted], typed
-    assert "Words of what it is for, the name of its agent" in text_of(found)
+    assert "Words of its purpose, the name of its agent" in text_of(found)
 
 
-def test_words_are_searched_for_as_before(client):
+def test_other_words_are_searched_as_usual(client):
     sign_in(client)
     make_run()
     recorder.append("system", "people.opted_in", now=NOW, details={"user_id": 1})
@@ -73,7 +73,7 @@ def test_words_are_searched_for_as_before(client):
 
 
 @pytest.mark.parametrize("model", LISTS[1:], ids=[model.__name__ for model in LISTS[1:]])
-def test_a_list_shows_a_short_id_that_leads_to_the_session_or_its_receipt(client, model):
+def test_short_id_links_to_the_session_or_its_receipt(client, model):
     sign_in(client)
     session = make_run()
     receipt = model is AuditEvent

@@ -1,4 +1,4 @@
-"""Sessions in the control room: the list, the page of one, halting, running again, starting by hand."""
+"""Sessions on the admin pages: the list, the page of one, halt, run again, run now."""
 
 from datetime import timedelta
 
@@ -10,7 +10,7 @@ from agents.admin import base
 from agents.enums import HaltState, Outcome, Phase, Status, ToolIntent
 from agents.guard.refusals import refuse_call
 from agents.ledger.journal import journal_record
-from agents.models import Agent, AgentSession, Finding, Halt, Project
+from agents.models import Agent, AgentSession, Finding, Halt, Message, Project
 from agents.sessions.halts import session_halt
 from agents.sessions.lifecycle import session_enter_phase
 from audit import recorder
@@ -47,7 +47,7 @@ def choose(client, model, act, *rows, **more):
 # --- The list ---
 
 
-def test_the_list_shows_what_for_where_it_stands_and_money_against_its_cap(client):
+def test_list_shows_purpose_status_and_cost(client):
     owner = sign_in(client)
     document, playbook = make_document(owner, name="acme.txt"), make_playbook(owner, "NDA")
     make_session(max_cost_usd=None)
@@ -59,14 +59,14 @@ def test_the_list_shows_what_for_where_it_stands_and_money_against_its_cap(clien
 
     found = text_of(client.get(reverse(LIST)))
 
-    for words in ("acme.txt by NDA", "waits for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
+    for words in ("acme.txt by NDA", "waiting for approval", "Nightly", "halt requested", "not started", "receipt</a>"):
         assert words in found, words
-    assert '$0.24 <span class="lq-faint">charged of $0.25' in found
-    assert '$0.00 <span class="lq-faint">charged, no cap' in found
+    assert '$0.24 <span class="lq-faint">of $0.25' in found
+    assert '$0.00 <span class="lq-faint">no cap' in found
     assert 'class="lq-bar warn"' in found
 
 
-def test_params_that_name_nothing_do_no_harm(client):
+def test_unknown_params_do_not_break_the_list(client):
     sign_in(client)
     make_session(params={"document": "no-id", "playbook": "x", "query": "late fees", "skill": "summarise"})
 
@@ -76,25 +76,25 @@ def test_params_that_name_nothing_do_no_harm(client):
 # --- Halting ---
 
 
-def test_halting_asks_first_then_counts_what_it_did(client):
+def test_halt_asks_first_and_counts_runs(client):
     user = sign_in(client, "operator")
     running, halted = make_session(), make_session(halt_state=HaltState.HALT_REQUESTED)
     over = make_session(**OVER)
 
     asked = choose(client, AgentSession, "halt", running, halted, over)
-    assert "Kept with the halt" in text_of(asked)
+    assert "Stored with the halt" in text_of(asked)
     assert not Halt.objects.exists()
 
     done = choose(client, AgentSession, "halt", running, halted, over, confirmed="1", reason="wrong folder")
 
-    assert "1 asked to halt, 1 halted before, 1 over." in text_of(done)
+    assert "Halt requested for 1 run. 1 run was halted already. 1 run has ended already." in text_of(done)
     halt = Halt.objects.get()
     assert (halt.requested_by, halt.reason, halt.session) == (user, "wrong folder", running)
     running.refresh_from_db()
     assert running.halt_state == HaltState.HALT_REQUESTED
 
 
-def test_a_halt_without_a_reason_is_not_made(client):
+def test_halt_without_a_reason_is_refused(client):
     sign_in(client)
     session = make_session()
 
@@ -104,7 +104,7 @@ def test_a_halt_without_a_reason_is_not_made(client):
     assert not Halt.objects.exists()
 
 
-def test_a_session_that_cannot_be_halted_is_told(client, monkeypatch):
+def test_failed_halt_is_reported(client, monkeypatch):
     sign_in(client)
     session = make_session()
 
@@ -114,10 +114,10 @@ def test_a_session_that_cannot_be_halted_is_told(client, monkeypatch):
     monkeypatch.setattr("agents.sessions.halts.session_halt", refuse)
     answer = choose(client, AgentSession, "halt", session, confirmed="1", reason="x")
 
-    assert "1 could not be halted" in text_of(answer)
+    assert "1 run not halted" in text_of(answer)
 
 
-def test_one_session_is_halted_from_its_row_and_its_page(client):
+def test_session_is_halted_from_row_and_page(client):
     sign_in(client, "operator")
     session, before = make_session(), last_event()
     address = act_page(session, "halt")
@@ -131,7 +131,7 @@ def test_one_session_is_halted_from_its_row_and_its_page(client):
     assert set(kinds_since(before)[1:]) == {"audit.chain_opened", "autonomous_session.halt_requested"}
 
 
-def test_all_sessions_of_an_agent_are_halted_on_its_page(client):
+def test_sessions_of_an_agent_are_halted_on_its_page(client):
     sign_in(client, "operator")
     agent = make_agent()
     mine, other = make_session(agent=agent), make_session()
@@ -139,7 +139,7 @@ def test_all_sessions_of_an_agent_are_halted_on_its_page(client):
 
     answer = client.post(act_page(agent, "halt"), {"confirmed": "1", "reason": "x"}, follow=True)
 
-    assert "1 asked to halt, 0 halted before, 0 over." in text_of(answer)
+    assert "Halt requested for 1 run." in text_of(answer)
     assert AgentSession.objects.get(pk=mine.pk).halt_state == HaltState.HALT_REQUESTED
     assert AgentSession.objects.get(pk=other.pk).halt_state == HaltState.RUNNING
 
@@ -152,10 +152,10 @@ def test_several_agents_are_halted_from_the_list(client):
 
     answer = choose(client, Agent, "halt", *agents, confirmed="1", reason="x")
 
-    assert "2 asked to halt" in text_of(answer)
+    assert "Halt requested for 2 runs" in text_of(answer)
 
 
-def test_who_may_only_look_cannot_halt(client):
+def test_readers_cannot_halt(client):
     sign_in(client, "viewer")
     session = make_session()
 
@@ -166,20 +166,20 @@ def test_who_may_only_look_cannot_halt(client):
     assert AgentSession.objects.get(pk=session.pk).halt_state == HaltState.RUNNING
 
 
-def test_an_act_that_does_not_exist_is_not_found(client):
+def test_unknown_action_is_not_found(client):
     sign_in(client)
 
     assert client.get(act_page(make_session(), "launch")).status_code == 404
     assert client.get(page(AgentSession, "act", 999_999, "halt")).status_code == 404
 
 
-def test_more_rows_than_can_be_looked_at_are_not_acted_on(client, monkeypatch):
+def test_too_many_rows_are_refused(client, monkeypatch):
     sign_in(client)
-    monkeypatch.setattr("agents.admin.actions.MOST_ROWS", 1)
+    monkeypatch.setattr("agents.admin.base.MAX_ROWS", 1)
 
     answer = choose(client, AgentSession, "halt", make_session(), make_session(), confirmed="1", reason="x")
 
-    assert "At most 1 rows at a time" in text_of(answer)
+    assert "Select at most 1 rows." in text_of(answer)
     assert not Halt.objects.exists()
 
 
@@ -198,29 +198,47 @@ def full_session(owner):
     session_halt(session.pk, by=owner, reason="reads <i>too</i> much", now=NOW + timedelta(seconds=4))
     document = make_document(owner)
     Finding.objects.create(
-        session=session, severity="critical", title="Too long", document=document, quote="five years",
-        quote_start=12, quote_end=22, quote_check="verified", judges_for=2, judges_asked=3,
-    )  # fmt: skip
+        session=session,
+        severity="critical",
+        title="Too long",
+        document=document,
+        quote="five years",
+        quote_start=12,
+        quote_end=22,
+        quote_check="verified",
+        judges_for=2,
+        judges_asked=3,
+    )
     Finding.objects.create(session=session, title="Made up", quote="nowhere", quote_check="unverified")
     return session
 
 
-def test_the_page_tells_phases_calls_money_halts_and_findings(client):
+def test_page_shows_phases_calls_cost_halts_and_findings(client):
     session = full_session(sign_in(client))
 
     found = text_of(show(client, session))
 
     for words in (
-        "analysis", "Model call to test-model", "2.0 s", "slow", "denied", "budget spent",
-        "A halt was requested.", "Reason: reads &lt;i&gt;too&lt;/i&gt; much", "Too long",
-        "the quote stands in the document", "characters 12", "2 of 3 judges agree",
-        "the quote was not found in the document", f"{reverse('audit:receipt', args=[session.chain])}",
+        "analysis",
+        "Model call to test-model",
+        "2.0 s",
+        "slow",
+        "denied",
+        "budget spent",
+        "A halt was requested.",
+        "Reason: reads &lt;i&gt;too&lt;/i&gt; much",
+        "Too long",
+        "Quote verified",
+        "characters 12",
+        "2 of 3 judges agree",
+        "Quote not found in the document",
+        f"{reverse('audit:receipt', args=[session.chain])}",
         f"#finding-{session.findings.first().pk}",
-    ):  # fmt: skip
+    ):
         assert words in found, words
 
 
-def test_the_page_tells_the_end_and_who_stopped_it(client):
+def test_page_shows_the_end_and_who_halted_it(client):
     owner = sign_in(client)
     session = make_session(owner=owner, status=Status.QUEUED)
     session_halt(session.pk, by=owner, reason="enough", now=NOW)
@@ -231,24 +249,27 @@ def test_the_page_tells_the_end_and_who_stopped_it(client):
     assert "The run was halted: requested by a person." in found
     assert f'<span class="lq-faint">{owner.username}</span>' in found
     assert "Halted by a person." in found
-    assert "This run waits for a person" in found
+    assert "Needs attention" in found
 
 
-def test_a_note_in_the_record_is_a_line_of_the_timeline(client):
+def test_logged_note_is_in_the_timeline(client):
     session = make_session(owner=sign_in(client))
     recorder.append(session.chain, "session.paused", now=NOW, details={"idle_seconds": 301})
 
     assert "idle for 301 seconds" in text_of(show(client, session))
 
 
-def test_the_page_names_what_went_into_the_run_by_version(client):
+def test_page_shows_inputs_with_versions(client):
     owner = sign_in(client)
     playbook, document = make_playbook(owner, "NDA"), make_document(owner)
     noted = {"playbook_id": str(playbook.public_id), "playbook_version": 7, "memories": 2}
     session = make_session(
-        owner=owner, project=Project.objects.create(owner=owner, name="Acme"), context_version=4,
-        metadata={"inputs": noted}, params={"document": str(document.public_id), "skill": "summarise", "query": "q"},
-    )  # fmt: skip
+        owner=owner,
+        project=Project.objects.create(owner=owner, name="Acme"),
+        context_version=4,
+        metadata={"inputs": noted},
+        params={"document": str(document.public_id), "skill": "summarise", "query": "q"},
+    )
 
     found = text_of(show(client, session))
 
@@ -258,7 +279,7 @@ def test_the_page_names_what_went_into_the_run_by_version(client):
     assert "summarise" in found
 
 
-def test_what_is_gone_is_shown_by_its_id(client):
+def test_deleted_input_is_shown_by_id(client):
     owner = sign_in(client)
     gone = "0b2d1c9e-0000-4000-8000-000000000000"
     session = make_session(owner=owner, params={"playbook": gone, "document": "nonsense"})
@@ -269,14 +290,14 @@ def test_what_is_gone_is_shown_by_its_id(client):
     assert "nonsense" in found
 
 
-def test_a_running_page_refreshes_itself_and_a_finished_one_does_not(client):
+def test_only_the_page_of_an_active_run_refreshes(client):
     owner = sign_in(client)
 
     assert 'class="lq-stack" data-every="4"' in text_of(show(client, make_session(owner=owner)))
     assert '<div id="session-live" class="lq-stack">' in text_of(show(client, make_session(owner=owner, **OVER)))
 
 
-def test_a_long_session_shows_its_latest_part(client, monkeypatch):
+def test_long_session_shows_its_latest_part(client, monkeypatch):
     owner = sign_in(client)
     monkeypatch.setattr("agents.sessions.reads.SHOWN_EVENTS", 3)
     session = make_session(owner=owner)
@@ -285,7 +306,7 @@ def test_a_long_session_shows_its_latest_part(client, monkeypatch):
 
     found = text_of(show(client, session))
 
-    assert "the latest part" in found
+    assert "latest part" in found
     assert "said4" in found
     assert "said1" not in found
 
@@ -294,7 +315,7 @@ def viewed():
     return AuditEvent.objects.filter(kind="session.viewed")
 
 
-def test_the_owners_own_look_leaves_nothing(client):
+def test_view_by_the_owner_is_not_recorded(client):
     session = make_session(owner=sign_in(client))
 
     show(client, session)
@@ -302,7 +323,7 @@ def test_the_owners_own_look_leaves_nothing(client):
     assert not viewed().exists()
 
 
-def test_a_look_by_somebody_else_is_on_record_once_per_look(client):
+def test_view_by_others_is_recorded_once_per_view(client):
     user = sign_in(client, "viewer")
     session = make_session()
 
@@ -315,12 +336,12 @@ def test_a_look_by_somebody_else_is_on_record_once_per_look(client):
     assert event.request_id == answer.headers["X-Request-ID"]
 
 
-def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(client, monkeypatch):
+def test_foreign_or_expired_token_is_a_new_view(client, monkeypatch):
     user = sign_in(client, "viewer")
     session, other = make_session(), make_session()
     marks = [
-        base.look_token(user, other),
-        base.look_token(make_user(), session),
+        base.view_token(user, other),
+        base.view_token(make_user(), session),
         f"{session.pk}:{user.pk}",
         "x",
     ]
@@ -328,15 +349,15 @@ def test_a_mark_for_another_session_another_person_or_out_of_date_is_a_new_look(
         show(client, session, look=mark)
     assert viewed().count() == len(marks)
 
-    monkeypatch.setattr(base, "LASTS", timedelta(seconds=-1))
-    show(client, session, look=base.look_token(user, session))
+    monkeypatch.setattr(base, "VIEW_LASTS", timedelta(seconds=-1))
+    show(client, session, look=base.view_token(user, session))
     assert viewed().count() == len(marks) + 1
 
 
-# --- Running again, and by hand ---
+# --- Run again and run now ---
 
 
-def test_a_session_that_is_over_is_run_again(client):
+def test_ended_session_is_run_again(client):
     user = sign_in(client, "operator")
     playbook = make_playbook(user)
     session = make_session(owner=user, params={"playbook": str(playbook.public_id), "query": "late fees"}, **OVER)
@@ -345,12 +366,12 @@ def test_a_session_that_is_over_is_run_again(client):
     answer = client.post(act_page(session, "restart"), {"confirmed": "1"}, follow=True)
 
     again = AgentSession.objects.get(restarted_from=session)
-    assert "1 started again." in text_of(answer)
+    assert "1 run started again." in text_of(answer)
     assert kinds_since(before) == ["autonomous_trigger.run_now"]
-    assert f'href="{page(AgentSession, "change", again.pk)}">Open session {str(again.public_id)[:8]}' in text_of(answer)
+    assert f'href="{page(AgentSession, "change", again.pk)}">Open run {str(again.public_id)[:8]}' in text_of(answer)
 
 
-def test_a_session_that_cannot_be_run_again_says_why(client):
+def test_refused_restart_says_why(client):
     user = sign_in(client)
     session = make_session(owner=user, params={"playbook": "0b2d1c9e-0000-4000-8000-000000000000"}, **OVER)
 
@@ -360,7 +381,7 @@ def test_a_session_that_cannot_be_run_again_says_why(client):
     assert not AgentSession.objects.filter(restarted_from=session).exists()
 
 
-def test_a_run_is_started_by_hand_with_what_is_ones_own(client):
+def test_run_is_started_with_own_inputs(client):
     user = sign_in(client, "operator")
     mine, other = make_playbook(user, "Mine"), make_playbook(make_user(), "Somebody else's")
     address = page(AgentSession, "add")
@@ -377,7 +398,7 @@ def test_a_run_is_started_by_hand_with_what_is_ones_own(client):
     assert (session.owner, str(session.max_cost_usd)) == (user, "0.500000")
 
 
-def test_a_run_by_hand_needs_no_more_than_a_playbook(client):
+def test_run_needs_only_a_playbook(client):
     mine = make_playbook(sign_in(client, "operator"))
 
     client.post(page(AgentSession, "add"), {"playbook": mine.pk})
@@ -385,9 +406,20 @@ def test_a_run_by_hand_needs_no_more_than_a_playbook(client):
     assert AgentSession.objects.get().params == {"playbook": str(mine.public_id)}
 
 
-def test_a_run_by_hand_that_makes_no_sense_is_explained_at_its_field(client):
+def test_invalid_run_is_explained_at_its_field(client):
     sign_in(client)
 
     answer = client.post(page(AgentSession, "add"), {})
 
     assert "exactly one playbook or skill, or a goal" in str(answer.context["form"].errors["playbook"])
+
+
+def test_findings_and_timeline_come_before_the_transcript(client):
+    session = make_session(owner=sign_in(client), params={"goal": "Find every lease"})
+    Message.objects.create(session=session, seq=1, role="assistant", content="A long thought.", created_at=NOW)
+
+    found = text_of(client.get(page(AgentSession, "change", session.pk)))
+
+    places = [found.index(words) for words in ("lq-spent", "<h2>Findings", "<h2>Timeline", "A long thought.")]
+    assert places == sorted(places)
+    assert "<details" in found[places[2] : places[3]]

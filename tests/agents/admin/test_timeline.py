@@ -1,4 +1,4 @@
-"""What the page of a session tells of approvals, of calls, and of an end for want of money."""
+"""The timeline of a session: approvals, calls, and an end by budget."""
 
 from decimal import Decimal
 
@@ -22,7 +22,7 @@ def show(client, session):
     return client.get(page(AgentSession, "change", session.pk))
 
 
-def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
+def test_timeline_names_approvals_and_approvers(client):
     owner = sign_in(client)
     session = make_session(owner=owner)
     about = {"approval_id": str(make_approval(session, action="send_email").public_id), "digest": "d"}
@@ -46,14 +46,17 @@ def test_the_timeline_says_what_each_approval_is_about_and_who_gave_it(client):
     found = text_of(show(client, session))
 
     for words in (
-        f"Approved: send_email, by {owner.username} (standing approval).", "Approval used: send_email.",
-        "Approval request cancelled: send_email.", "Skill drop_table", "success",
-    ):  # fmt: skip
+        f"Approved: send_email, by {owner.username} (standing approval).",
+        "Approval used: send_email.",
+        "Approval request cancelled: send_email.",
+        "Skill drop_table",
+        "success",
+    ):
         assert words in found, words
     assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
 
 
-def test_a_skill_that_only_asked_for_leave_is_named_and_one_of_several_refused_is_not(client):
+def test_timeline_names_skills_that_requested_approval(client):
     owner = sign_in(client)
     session = make_session(owner=owner)
     asked = make_approval(session, action="send_email", intent=ToolIntent.RUN_SKILL, status="rejected")
@@ -68,7 +71,7 @@ def test_a_skill_that_only_asked_for_leave_is_named_and_one_of_several_refused_i
     assert (found.count("Skill send_email"), found.count("Skill or model call")) == (1, 1)
 
 
-def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
+def test_timeline_quotes_questions_and_shows_costs(client):
     session = make_session(owner=sign_in(client))
     question = make_question(session, text="Which of the two leases?")
     about = {"question_id": str(question.public_id)}
@@ -80,11 +83,11 @@ def test_a_question_is_told_by_its_words_and_a_cost_ends_without_a_dot(client):
     found = text_of(show(client, session))
 
     assert found.count('<div class="lq-faint">“Which of the two leases?”</div>') == 2
-    for words in ("The run asked a person.", "Its question was answered.", "$0.005 charged · $0.00018 booked</div>"):
+    for words in ("The run asked a person.", "Its question was answered.", "$0.005 approved · $0.00018 reported</div>"):
         assert words in found, words
 
 
-def test_the_end_for_want_of_money_says_how_much_was_missing(client):
+def test_budget_end_says_how_much_was_missing(client):
     owner = sign_in(client)
     session = make_session(owner=owner, max_cost_usd=Decimal("0.005"))
     verdict = SpentUp("cost", Decimal("0.02"), Decimal("0.005"))

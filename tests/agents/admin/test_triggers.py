@@ -1,4 +1,4 @@
-"""Triggers in the control room: caps in the list, forms by kind, secrets shown once."""
+"""Triggers on the admin pages: caps in the list, forms by kind, secrets shown once."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -41,13 +41,17 @@ def save_list(client, rows, caps):
 # --- The list ---
 
 
-def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
+def test_list_shows_cost_next_run_and_pause_reason(client):
     owner = sign_in(client)
     now = clock()
     trigger = make_trigger(
-        owner=owner, name="Nightly", kind=TriggerKind.SCHEDULE, next_run_at=now + timedelta(hours=3, minutes=1),
-        playbook=make_playbook(owner, "NDA"), collection=Collection.objects.create(owner=owner, name="Inbox"),
-    )  # fmt: skip
+        owner=owner,
+        name="Nightly",
+        kind=TriggerKind.SCHEDULE,
+        next_run_at=now + timedelta(hours=3, minutes=1),
+        playbook=make_playbook(owner, "NDA"),
+        collection=Collection.objects.create(owner=owner, name="Inbox"),
+    )
     make_session(owner=owner, trigger=trigger, cost_total_usd="0.75")
     Budget.objects.create(scope=BudgetScope.TRIGGER, subject_id=trigger.pk, day=now.date(), charged_usd="0.25")
     later = {"kind": TriggerKind.SCHEDULE, "next_run_at": now + timedelta(days=4, minutes=1)}
@@ -57,16 +61,21 @@ def test_the_list_shows_spend_next_run_and_why_it_is_paused(client):
     found = text_of(client.get(reverse(LIST)))
 
     for words in (
-        "NDA on Inbox", "$0.25 today", "$0.75 to date, 1 session<", "next: in 3 hours", "paused: failing runs",
-        "switched off", "$5.00 (default)",
-    ):  # fmt: skip
+        "NDA on Inbox",
+        "$0.25 today",
+        "$0.75 in total, 1 run<",
+        "next: in 3 hours",
+        "paused: failing runs",
+        "disabled",
+        "$5.00 (default)",
+    ):
         assert words in found, words
     assert "in 4 days" not in found
     assert "Next run" not in text_of(client.get(page(Trigger, "change", off.pk)))
     assert "Next run" in text_of(client.get(page(Trigger, "change", trigger.pk)))
 
 
-def test_a_cap_is_set_in_the_list_through_the_service(client):
+def test_cap_is_set_in_the_list(client):
     user = sign_in(client, "operator")
     rows = [make_trigger(name="a", max_cost_usd="1"), make_trigger(name="b")]
     before = last_event()
@@ -79,7 +88,7 @@ def test_a_cap_is_set_in_the_list_through_the_service(client):
     assert AuditEvent.objects.latest("pk").details["cap_usd"] == "2.5"
 
 
-def test_an_empty_cap_in_the_list_is_the_default(client):
+def test_empty_cap_in_the_list_is_the_default(client):
     sign_in(client)
     row = make_trigger(max_cost_usd="1")
 
@@ -90,7 +99,7 @@ def test_an_empty_cap_in_the_list_is_the_default(client):
 
 
 @pytest.mark.parametrize("cap", ["-1", "NaN", "1.23456", "many"])
-def test_a_cap_that_is_no_amount_is_refused_in_the_list(client, cap):
+def test_invalid_cap_is_refused_in_the_list(client, cap):
     sign_in(client)
     row = make_trigger(max_cost_usd="1")
 
@@ -101,7 +110,7 @@ def test_a_cap_that_is_no_amount_is_refused_in_the_list(client, cap):
     assert row.max_cost_usd == 1
 
 
-def test_what_the_service_refuses_in_the_list_is_told(client):
+def test_refused_cap_in_the_list_is_reported(client):
     sign_in(client)
     row = make_trigger(max_cost_usd="1", deleted_at=clock())
     given = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 1, "_save": "Save", "form-0-id": row.pk}
@@ -113,7 +122,7 @@ def test_what_the_service_refuses_in_the_list_is_told(client):
     assert row.max_cost_usd == 1
 
 
-def test_a_viewer_sees_caps_and_cannot_set_them(client):
+def test_viewer_cannot_set_caps(client):
     sign_in(client, "viewer")
     row = make_trigger(max_cost_usd="1")
 
@@ -121,21 +130,21 @@ def test_a_viewer_sees_caps_and_cannot_set_them(client):
     assert save_list(client, [row], ["9"]).status_code == 403
 
 
-def test_the_cap_of_three_triggers_is_set_at_once(client):
+def test_cap_of_several_triggers_is_set_at_once(client):
     sign_in(client, "operator")
     rows = [make_trigger(), make_trigger(), make_trigger(max_cost_usd="9")]
     chosen = {"action": "set_cap", "_selected_action": [row.pk for row in rows]}
     before = last_event()
 
-    assert "The cap holds for each session to come" in text_of(client.post(reverse(LIST), chosen))
+    assert "Applies to new runs." in text_of(client.post(reverse(LIST), chosen))
     answer = client.post(reverse(LIST), {**chosen, "confirmed": "1", "cap": "0.75"}, follow=True)
 
-    assert "3 capped at $0.75 per session." in text_of(answer)
+    assert "Cap of 3 triggers set to $0.75 per run." in text_of(answer)
     assert {row.max_cost_usd for row in Trigger.objects.all()} == {Decimal("0.75")}
     assert kinds_since(before) == ["autonomous_trigger.cap_set"] * 3
 
 
-def test_deleted_triggers_are_out_of_the_way_and_still_to_be_found(client):
+def test_deleted_triggers_are_hidden_and_can_be_found(client):
     sign_in(client)
     row = make_trigger(name="Long gone", deleted_at=clock())
 
@@ -159,7 +168,7 @@ def test_adding_asks_first_for_kind_and_owner(client):
     assert "suggestion" not in found
 
 
-def test_a_viewer_is_not_even_asked(client):
+def test_viewer_cannot_add_triggers(client):
     sign_in(client, "viewer")
 
     assert client.get(page(Trigger, "add")).status_code == 403
@@ -182,7 +191,7 @@ def test_each_kind_has_its_own_fields_and_choices_of_its_owner(client):
     assert "source" in fields["event"]
 
 
-def test_a_watch_is_made_for_its_owner(client):
+def test_watch_is_added_for_its_owner(client):
     user = sign_in(client, "operator")
     owner = make_user()
     collection, playbook = Collection.objects.create(owner=owner, name="Inbox"), make_playbook(owner)
@@ -196,7 +205,7 @@ def test_a_watch_is_made_for_its_owner(client):
     assert kinds_since(before) == ["autonomous_trigger.created"]
 
 
-def test_a_schedule_knows_its_next_run(client):
+def test_schedule_has_a_next_run(client):
     owner = sign_in(client)
 
     given = {"playbook": make_playbook(owner).pk, "query": "late fees"}
@@ -219,7 +228,7 @@ def test_a_schedule_knows_its_next_run(client):
         ("manual", {"max_cost_usd": "-1"}, "max_cost_usd"),
     ],
 )
-def test_what_is_refused_stands_beside_its_field(client, kind, given, field):
+def test_refusal_is_shown_at_its_field(client, kind, given, field):
     owner = sign_in(client)
 
     answer = add(client, kind, owner, **given)
@@ -228,7 +237,7 @@ def test_what_is_refused_stands_beside_its_field(client, kind, given, field):
     assert not Trigger.objects.exists()
 
 
-def test_faults_of_the_times_and_of_the_zone_are_shown_together(client):
+def test_errors_of_cron_and_zone_are_shown_together(client):
     answer = add(client, "schedule", sign_in(client), cron="every day", zone="Mars/Base", catch_up_minutes="0")
 
     faults = answer.context["form"].errors
@@ -236,7 +245,7 @@ def test_faults_of_the_times_and_of_the_zone_are_shown_together(client):
     assert "is no time zone" in str(faults["zone"])
 
 
-def test_a_change_is_made_and_recorded_by_the_service(client):
+def test_change_is_recorded(client):
     owner = sign_in(client)
     row = make_trigger(owner=owner, name="old")
     before = last_event()
@@ -249,7 +258,7 @@ def test_a_change_is_made_and_recorded_by_the_service(client):
     assert AuditEvent.objects.latest("pk").details["fields"] == ["agent", "name"]
 
 
-def test_how_its_runs_think_is_set_in_the_form(client):
+def test_analysis_is_set_in_the_form(client):
     owner = sign_in(client)
     think = {"analysis_mode": "agentic", "loop": '{"max_steps": 9}', "guardrails": '{"reserve_tokens": 64}'}
 
@@ -262,7 +271,7 @@ def test_how_its_runs_think_is_set_in_the_form(client):
     assert (row.loop, row.guardrails) == ({}, {"reserve_tokens": 64})
 
 
-def test_a_watch_keeps_its_collection(client):
+def test_watch_keeps_its_collection(client):
     owner = sign_in(client)
     first, second = (Collection.objects.create(owner=owner, name=name) for name in "ab")
     row = make_trigger(owner=owner, kind=TriggerKind.WATCH, collection=first)
@@ -273,7 +282,7 @@ def test_a_watch_keeps_its_collection(client):
     assert (row.collection, row.name) == (first, "n")
 
 
-def test_an_agent_of_somebody_else_cannot_be_chosen(client):
+def test_agent_of_another_user_cannot_be_chosen(client):
     owner = sign_in(client)
 
     answer = add(client, "manual", owner, agent=make_agent().pk)
@@ -284,7 +293,7 @@ def test_an_agent_of_somebody_else_cannot_be_chosen(client):
 # --- Secrets ---
 
 
-def test_the_secret_of_an_event_trigger_is_shown_once_when_it_is_made(client):
+def test_secret_is_shown_once_when_added(client):
     owner = sign_in(client)
 
     answer = add(client, "event", owner, min_severity="info")
@@ -302,7 +311,7 @@ def test_the_secret_of_an_event_trigger_is_shown_once_when_it_is_made(client):
     assert all("whsec_" not in str(cookie.value) for cookie in client.cookies.values())
 
 
-def test_a_new_secret_is_shown_once_and_on_record(client):
+def test_rotated_secret_is_shown_once_and_recorded(client):
     owner = sign_in(client)
     row = make_trigger(owner=owner, kind=TriggerKind.EVENT)
     old = trigger_secret(row)
@@ -312,10 +321,10 @@ def test_a_new_secret_is_shown_once_and_on_record(client):
     row.refresh_from_db()
     assert trigger_secret(row) in text_of(answer)
     assert old not in text_of(answer)
-    assert "the one before counts until" in text_of(client.get(page(Trigger, "change", row.pk)))
+    assert "the old secret is valid until" in text_of(client.get(page(Trigger, "change", row.pk)))
 
 
-def test_a_trigger_that_takes_no_messages_has_no_secret(client):
+def test_only_event_triggers_have_a_secret(client):
     sign_in(client)
     row = make_trigger()
 
@@ -328,7 +337,7 @@ def test_a_trigger_that_takes_no_messages_has_no_secret(client):
 # --- Running now ---
 
 
-def test_a_paused_trigger_is_run_by_hand(client):
+def test_paused_trigger_can_run_now(client):
     sign_in(client, "operator")
     owner = make_user()
     paused = {"paused_at": clock(), "pause_reason": "by_hand"}
@@ -336,22 +345,30 @@ def test_a_paused_trigger_is_run_by_hand(client):
 
     answer = client.post(act_page(row, "run_now"), {"confirmed": "1"}, follow=True)
 
-    assert "1 started." in text_of(answer)
+    assert "1 trigger started." in text_of(answer)
     session = AgentSession.objects.get()
     assert session.trigger == row
-    assert f'href="{page(AgentSession, "change", session.pk)}">Open session' in text_of(answer)
+    assert f'href="{page(AgentSession, "change", session.pk)}">Open run' in text_of(answer)
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
-        ("schedule", {"collection": True}, "all documents of the collection Inbox. By itself it reads only what came"),
-        ("watch", {"collection": True}, "all documents of the collection Inbox. By itself it reads only the document"),
-        ("manual", {"collection": True, "query": "fees"}, "the passages in the collection Inbox that fit “fees”"),
-        ("event", {}, "it has nothing to read"),
+        (
+            "schedule",
+            {"collection": True},
+            "all documents of the collection Inbox. When it fires, it reads only the documents added",
+        ),
+        (
+            "watch",
+            {"collection": True},
+            "all documents of the collection Inbox. When it fires, it reads only the new document",
+        ),
+        ("manual", {"collection": True, "query": "fees"}, "the passages of the collection Inbox that match “fees”"),
+        ("event", {}, "there is nothing to read"),
     ],
 )
-def test_running_now_says_beforehand_what_will_be_read(client, kind, fields, words):
+def test_run_now_says_what_it_reads(client, kind, fields, words):
     owner = sign_in(client)
     if fields.get("collection"):
         fields = {**fields, "collection": Collection.objects.create(owner=owner, name="Inbox")}
@@ -360,7 +377,7 @@ def test_running_now_says_beforehand_what_will_be_read(client, kind, fields, wor
     assert words in text_of(client.get(act_page(row, "run_now")))
 
 
-def test_a_run_by_hand_can_think_in_steps(client):
+def test_run_now_can_be_agentic(client):
     given = {"playbook": make_playbook(sign_in(client, "operator")).pk, "query": "late fees"}
 
     client.post(page(AgentSession, "add"), {**given, "analysis_mode": "agentic"})
@@ -368,7 +385,7 @@ def test_a_run_by_hand_can_think_in_steps(client):
     assert AgentSession.objects.get().params["analysis_mode"] == "agentic"
 
 
-def test_a_run_for_somebody_who_has_opted_out_is_refused_with_the_reason(client):
+def test_run_for_an_opted_out_user_is_refused(client):
     sign_in(client)
     row = make_trigger(owner=make_user(opted_in=False), query="late fees")
 

@@ -1,4 +1,4 @@
-"""Whose rows somebody looks at: staff may, and every look at what is somebody else's leaves one row of the record."""
+"""Each view of another user's rows leaves one audit event."""
 
 import pytest
 from django.contrib import admin
@@ -21,16 +21,16 @@ from agents.models import (
     Question,
 )
 from audit.models import AuditEvent
-from tests.agents.admin.rows import act_page, kinds_since, last_event, make_everything, page, sign_in, text_of
+from tests.agents.admin.rows import act_page, kinds_since, last_event, page, sign_in, text_of
 from tests.factories import NOW, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.usefixtures("shared_rows")
 
 LOOKS = {"session.viewed", "row.viewed"}
 
 
 def is_owned(model):
-    """By the schema alone: its rows go when a user goes."""
+    """Whether deleting a user deletes its rows, by the schema."""
     owners = [field.related_model for field in model._meta.concrete_fields if _cascades(field)]
     return any(owner is User or (owner is not model and is_owned(owner)) for owner in owners)
 
@@ -46,7 +46,7 @@ def looks_since(pk):
     return [kind for kind in kinds_since(pk) if kind in LOOKS]
 
 
-def test_the_schema_says_what_is_owned():
+def test_owned_models_follow_from_the_schema():
     names = {model.__name__ for model in OWNED}
 
     assert {"AgentSession", "Memory", "Precedent", "Notification", "ContextProposal", "Approval", "ToolCall"} <= names
@@ -55,8 +55,7 @@ def test_the_schema_says_what_is_owned():
 
 
 @pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
-def test_a_look_at_a_row_of_somebody_else_s_is_on_record_once(client, model):
-    make_everything()
+def test_view_of_another_users_row_is_recorded_once(client, model):
     by = sign_in(client, "viewer")
     row = model._meta.default_manager.order_by("pk").first()
     before = last_event()
@@ -68,8 +67,8 @@ def test_a_look_at_a_row_of_somebody_else_s_is_on_record_once(client, model):
 
 
 @pytest.mark.parametrize("model", OWNED, ids=lambda model: model.__name__)
-def test_the_owner_s_own_look_leaves_nothing(client, model):
-    owner = make_everything().owner
+def test_view_of_an_own_row_is_not_recorded(client, shared_rows, model):
+    owner = shared_rows.owner
     User.objects.filter(pk=owner.pk).update(is_staff=True, is_superuser=True)
     client.force_login(owner)
     row = model._meta.default_manager.order_by("pk").first()
@@ -80,98 +79,93 @@ def test_the_owner_s_own_look_leaves_nothing(client, model):
     assert looks_since(before) == []
 
 
-def test_a_part_of_a_run_is_looked_at_as_the_run_and_anything_else_by_its_name(client):
-    made = make_everything()
+def test_view_of_a_part_of_a_run_is_a_view_of_the_run(client, shared_rows):
     sign_in(client, "viewer")
 
-    client.get(page(Memory, "change", made.memory.pk))
+    client.get(page(Memory, "change", shared_rows.memory.pk))
     client.get(page(Approval, "change", Approval.objects.get().pk))
 
     of_memory, of_run = AuditEvent.objects.filter(kind__in=LOOKS).order_by("pk")
-    assert (of_memory.subject, of_run.subject) == (f"memory:{made.memory.public_id}", f"session:{made.session.chain}")
-    assert of_memory.details == {"resource": "memory", "resource_id": str(made.memory.public_id)}
+    assert (of_memory.subject, of_run.subject) == (
+        f"memory:{shared_rows.memory.public_id}",
+        f"session:{shared_rows.session.chain}",
+    )
+    assert of_memory.details == {"resource": "memory", "resource_id": str(shared_rows.memory.public_id)}
 
 
 @pytest.mark.parametrize(
     ("address", "made_as"),
     [("agents_playbook_export", "playbook"), ("agents_agent_export", "agent"), ("agents_agent_definition", "agent")],
 )
-def test_what_is_taken_away_as_a_file_was_looked_at(client, address, made_as):
-    made = make_everything()
+def test_export_is_recorded_as_a_view(client, shared_rows, address, made_as):
     sign_in(client)
     before = last_event()
 
-    assert client.get(reverse(f"admin:{address}", args=[getattr(made, made_as).pk])).status_code == 200
+    assert client.get(reverse(f"admin:{address}", args=[getattr(shared_rows, made_as).pk])).status_code == 200
 
     assert looks_since(before) == ["row.viewed"]
 
 
-def test_the_bytes_of_a_document_were_looked_at(client, settings, tmp_path):
+def test_download_is_recorded_as_a_view(client, shared_rows, settings, tmp_path):
     settings.MEDIA_ROOT = tmp_path
-    made = make_everything()
     sign_in(client, "viewer")
     before = last_event()
 
-    client.get(reverse("admin:agents_document_bytes", args=[made.document.pk]))
+    client.get(reverse("admin:agents_document_bytes", args=[shared_rows.document.pk]))
 
     assert looks_since(before) == ["row.viewed"]
 
 
 @pytest.mark.parametrize("name", ["keep", "dismiss", "delete"])
-def test_an_act_whose_page_shows_a_row_is_a_look_at_it(client, name):
-    made = make_everything()
+def test_confirm_page_with_content_is_a_view(client, shared_rows, name):
     sign_in(client)
     before = last_event()
 
-    assert "note" in text_of(client.get(act_page(made.memory, name)))
+    assert "note" in text_of(client.get(act_page(shared_rows.memory, name)))
 
     assert looks_since(before) == ["row.viewed"]
 
 
-def test_an_act_from_a_list_that_shows_rows_is_a_look_at_each(client):
-    made = make_everything()
+def test_bulk_confirm_page_is_a_view_of_each_row(client, shared_rows):
     other = Memory.objects.create(owner=make_user(), content="another note")
     sign_in(client)
     before = last_event()
 
-    chosen = {"action": "dismiss", "_selected_action": [made.memory.pk, other.pk]}
+    chosen = {"action": "dismiss", "_selected_action": [shared_rows.memory.pk, other.pk]}
     assert "another note" in text_of(client.post(page(Memory, "changelist"), chosen))
 
     assert looks_since(before) == ["row.viewed"] * 2
 
 
-def test_halting_from_a_list_is_no_look(client):
-    made = make_everything()
+def test_confirm_page_without_content_is_no_view(client, shared_rows):
     sign_in(client)
     before = last_event()
 
-    client.post(page(AgentSession, "changelist"), {"action": "halt", "_selected_action": [made.session.pk]})
+    client.post(page(AgentSession, "changelist"), {"action": "halt", "_selected_action": [shared_rows.session.pk]})
 
     assert looks_since(before) == []
 
 
-def test_a_form_that_comes_back_with_errors_was_looked_at(client):
-    made = make_everything()
+def test_form_with_errors_is_a_view(client, shared_rows):
     sign_in(client)
     before = last_event()
 
-    answer = client.post(page(Playbook, "change", made.playbook.pk), {"name": ""})
+    answer = client.post(page(Playbook, "change", shared_rows.playbook.pk), {"name": ""})
 
     assert answer.status_code == 200
     assert looks_since(before) == ["row.viewed"]
 
 
-def test_a_token_of_one_s_own_look_covers_its_row_and_its_person_alone(client):
-    made = make_everything()
+def test_token_covers_one_row_and_one_user(client, shared_rows):
     sign_in(client)
-    token = client.get(page(AgentSession, "change", made.session.pk)).context["token"]
+    token = client.get(page(AgentSession, "change", shared_rows.session.pk)).context["token"]
     before = last_event()
 
-    client.get(page(AgentSession, "change", made.session.pk), {"look": token})
+    client.get(page(AgentSession, "change", shared_rows.session.pk), {"look": token})
     assert looks_since(before) == []
-    client.get(page(Agent, "change", made.agent.pk), {"look": token})
+    client.get(page(Agent, "change", shared_rows.agent.pk), {"look": token})
     sign_in(client)
-    client.get(page(AgentSession, "change", made.session.pk), {"look": token})
+    client.get(page(AgentSession, "change", shared_rows.session.pk), {"look": token})
 
     assert looks_since(before) == ["row.viewed", "session.viewed"]
 
@@ -179,28 +173,30 @@ def test_a_token_of_one_s_own_look_covers_its_row_and_its_person_alone(client):
 # --- Searching and listing ---
 
 
-def test_a_search_in_somebody_else_s_documents_is_on_record(client):
-    made = make_everything()
+def test_search_in_documents_of_others_is_recorded(client, shared_rows):
     by = sign_in(client, "viewer")
     address = reverse("admin:agents_document_search")
     before = last_event()
 
     client.get(address, {"q": "five", "owner": by.pk})
-    client.get(address, {"q": "", "owner": made.owner.pk})
+    client.get(address, {"q": "", "owner": shared_rows.owner.pk})
     assert kinds_since(before) == []
-    client.get(address, {"q": "nothing of the kind", "owner": made.owner.pk})
-    assert "five" in text_of(client.get(address, {"q": "five", "owner": made.owner.pk}))
+    client.get(address, {"q": "nothing of the kind", "owner": shared_rows.owner.pk})
+    assert "five" in text_of(client.get(address, {"q": "five", "owner": shared_rows.owner.pk}))
 
     for listed in AuditEvent.objects.filter(pk__gt=before):
-        assert (listed.kind, listed.details) == ("row.listed", {"resource": "document", "owner_id": made.owner.pk})
+        assert (listed.kind, listed.details) == (
+            "row.listed",
+            {"resource": "document", "owner_id": shared_rows.owner.pk},
+        )
     assert len(kinds_since(before)) == 2, "that there is nothing of the kind is an answer, too"
 
 
 @pytest.mark.parametrize(
     "model", [Memory, Precedent, ContextProposal, Question, Finding], ids=lambda model: model.__name__
 )
-def test_a_list_that_tells_what_others_rows_hold_is_on_record_once(client, model):
-    owner = make_everything().owner
+def test_list_with_content_of_others_is_recorded_once(client, shared_rows, model):
+    owner = shared_rows.owner
     sign_in(client, "viewer")
     before = last_event()
 
@@ -214,8 +210,7 @@ def test_a_list_that_tells_what_others_rows_hold_is_on_record_once(client, model
     assert kinds_since(before) == ["row.listed"], "one's own rows"
 
 
-def test_a_row_s_history_is_a_look_at_it(client):
-    make_everything()
+def test_history_page_is_a_view(client):
     sign_in(client, "viewer")
     before = last_event()
 
@@ -223,14 +218,14 @@ def test_a_row_s_history_is_a_look_at_it(client):
     assert kinds_since(before) == ["session.viewed"]
 
 
-# --- Notices ---
+# --- Notifications ---
 
 
 def make_notice(owner, title):
     return Notification.objects.create(owner=owner, title=title, created_at=NOW)
 
 
-def test_notices_are_one_s_own_until_everybody_s_are_asked_for(client):
+def test_own_notifications_are_listed_by_default(client):
     by = sign_in(client, "viewer")
     make_notice(by, "for me")
     make_notice(make_user(username="somebody"), "for somebody")
@@ -246,7 +241,7 @@ def test_notices_are_one_s_own_until_everybody_s_are_asked_for(client):
     assert kinds_since(before) == ["row.listed"]
 
 
-def test_everybody_s_notices_need_the_permission(client):
+def test_notifications_of_others_need_the_permission(client):
     notice = make_notice(make_user(), "for somebody")
     client.force_login(make_user(is_staff=True))
 
@@ -254,7 +249,7 @@ def test_everybody_s_notices_need_the_permission(client):
     assert client.get(page(Notification, "change", notice.pk)).status_code == 403
 
 
-def test_a_look_at_somebody_else_s_notice_does_not_read_it(client):
+def test_view_by_others_does_not_mark_as_read(client):
     notice = make_notice(make_user(), "for somebody")
     sign_in(client)
     before = last_event()
@@ -268,7 +263,7 @@ def test_a_look_at_somebody_else_s_notice_does_not_read_it(client):
     assert kinds_since(before) == ["row.viewed"]
 
 
-def test_nobody_marks_somebody_else_s_notice_as_read(client):
+def test_notification_of_another_user_cannot_be_marked(client):
     notice = make_notice(make_user(), "for somebody")
     sign_in(client)
     listed = f"{page(Notification, 'changelist')}?whose=everybody"
@@ -281,13 +276,12 @@ def test_nobody_marks_somebody_else_s_notice_as_read(client):
     assert notice.read_at is None
 
 
-def test_a_document_s_page_is_looked_at_and_its_list_is_not(client):
-    made = make_everything()
+def test_document_page_is_a_view_and_its_list_is_not(client, shared_rows):
     sign_in(client, "viewer")
     before = last_event()
 
     client.get(page(Document, "changelist"))
     assert kinds_since(before) == []
-    client.get(page(Document, "change", made.document.pk))
+    client.get(page(Document, "change", shared_rows.document.pk))
 
     assert kinds_since(before) == ["row.viewed"]

@@ -1,4 +1,4 @@
-"""Why a call asks, and about what: two calls that wait are told apart without opening their arguments."""
+"""The context of an approval: reason, level, risk, documents and recipient."""
 
 import pytest
 from django.urls import reverse
@@ -42,14 +42,14 @@ def shown(client, approval):
 @pytest.mark.parametrize(
     ("fields", "words", "chip"),
     [
-        ({}, "The call, exactly as it will be made.", "pending"),
-        ({"status": "approved"}, "The call, exactly as it will be made.", "approved"),
-        ({"status": "approved", "consumed_at": NOW}, "The call, exactly as it was made.", "approved"),
-        ({"status": "rejected"}, "The call as it was asked for. It was not made.", "denied"),
-        ({"status": "expired"}, "The call as it was asked for. It was not made.", "expired"),
+        ({}, "The call exactly as it will be made.", "pending"),
+        ({"status": "approved"}, "The call exactly as it will be made.", "approved"),
+        ({"status": "approved", "consumed_at": NOW}, "The call exactly as it was made.", "approved"),
+        ({"status": "rejected"}, "The call as requested. It was not made.", "denied"),
+        ({"status": "expired"}, "The call as requested. It was not made.", "expired"),
     ],
 )
-def test_the_page_says_whether_the_call_was_made(client, fields, words, chip):
+def test_page_says_whether_the_call_was_made(client, fields, words, chip):
     sign_in(client, "viewer")
     found = shown(client, make_approval(waiting(), **fields))
     assert words in found
@@ -57,18 +57,18 @@ def test_the_page_says_whether_the_call_was_made(client, fields, words, chip):
     assert "rejected" not in found
 
 
-def test_a_prediction_is_told_as_the_guess_of_a_model(client):
+def test_prediction_names_its_model(client):
     sign_in(client, "viewer")
     session = waiting()
     approval = make_approval(session, simulation=f"{PREFIX}The table will be gone.")
-    assert "A guess by a model, before the call: it may be wrong." in shown(client, approval)
+    assert "Predicted by a model before the call. It may be wrong." in shown(client, approval)
     InferenceLog.objects.create(session=session, model="small-one", purpose="simulation", outcome="success")
     found = shown(client, approval)
-    assert "A guess by small-one" in found
+    assert "Predicted by small-one" in found
     assert ("The table will be gone." in found, "ANTICIPATORY" in found) == (True, False)
 
 
-def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
+def test_flagged_run_shows_concerns_documents_and_recipient(client):
     owner = make_user(username="olga")
     document = make_document(owner, name="memo.md")
     session = waiting(owner=owner, params={"document": str(document.public_id)}, trigger=make_trigger(name="Watch it"))
@@ -78,14 +78,18 @@ def test_a_flagged_run_shows_its_concerns_its_documents_and_who_is_told(client):
     found = shown(client, notice_of(session))
 
     for words in (
-        "The review of this run flagged concerns", "Counsel&#x27;s &lt;b&gt;advice&lt;/b&gt;", "memo.md", "Watch it",
-        "olga, who owns the run: a notice in this application", "a call of this kind does no harm by itself",
-        "this one was marked as risky",
-    ):  # fmt: skip
+        "The review of this run flagged concerns",
+        "Counsel&#x27;s &lt;b&gt;advice&lt;/b&gt;",
+        "memo.md",
+        "Watch it",
+        "olga, the owner of the run: a notification",
+        "calls of this level do no harm",
+        "this call was rated high risk",
+    ):
         assert words in found, words
 
 
-def test_the_copy_by_mail_is_named_where_one_is_sent(client, settings):
+def test_email_copy_is_named(client, settings):
     settings.EMAIL_HOST = "mail.example.org"
     session = waiting(owner=make_user(email="olga@example.org"))
     sign_in(client, "approver")
@@ -93,7 +97,7 @@ def test_the_copy_by_mail_is_named_where_one_is_sent(client, settings):
     assert "a copy by e-mail to olga@example.org" in shown(client, notice_of(session))
 
 
-def test_a_run_whose_review_flagged_nothing_shows_no_concern(client):
+def test_unflagged_run_shows_no_concern(client):
     session = waiting()
     make_call(session, key="ethics", arguments={"severity": "info", "content": "none of that"})
     sign_in(client, "approver")
@@ -101,27 +105,31 @@ def test_a_run_whose_review_flagged_nothing_shows_no_concern(client):
     found = shown(client, notice_of(session))
 
     assert "none of that" not in found
-    assert "It was marked as a call of high risk" in found
+    assert "Calls rated high risk always need approval" in found
 
 
 @pytest.mark.parametrize(
     ("agent", "words"),
-    [("semi", "The agent Clerk works in mode semi"), ("auto", "Calls of level RESTRICTED ask"), (None, "ask a person")],
+    [
+        ("semi", "The agent Clerk is in mode semi"),
+        ("auto", "Calls of level RESTRICTED need approval"),
+        (None, "need approval"),
+    ],
 )
-def test_a_call_that_asks_by_its_level_says_so(client, agent, words):
+def test_level_is_given_as_the_reason(client, agent, words):
     session = waiting(agent=make_agent(name="Clerk", mode=agent) if agent else None)
     sign_in(client, "approver")
 
     found = shown(client, make_approval(session))
 
     assert words in found
-    assert "Who is told" not in found
+    assert "Recipient" not in found
 
 
 # --- The queue ---
 
 
-def test_two_calls_of_one_name_are_told_apart_by_document_and_trigger(client):
+def test_calls_of_one_name_show_document_and_trigger(client):
     owner = sign_in(client)
     names = ("first.md", "second.md")
     for name in names:
@@ -137,22 +145,22 @@ def test_two_calls_of_one_name_are_told_apart_by_document_and_trigger(client):
         assert "run by hand" in found
 
 
-def test_the_list_says_that_it_shows_what_waits_and_how_to_see_the_rest(client):
+def test_list_says_that_it_shows_pending_calls(client):
     sign_in(client)
     address = page(Approval, "changelist")
 
-    assert "calls that wait for a decision" in text_of(client.get(address))
-    assert "Nothing waits for a decision." in text_of(client.get(address))
-    assert "all calls that were ever asked for" in text_of(client.get(address, {"queue": "all"}))
+    assert "Pending approvals" in text_of(client.get(address))
+    assert "No pending approvals." in text_of(client.get(address))
+    assert "All approvals" in text_of(client.get(address, {"queue": "all"}))
     denied = text_of(client.get(address, {"queue": "rejected"}))
-    assert "calls that are denied" in denied
-    assert "Nothing fits what was searched for." in denied
+    assert "Approvals: denied" in denied
+    assert "No matches." in denied
 
 
-# --- What a run read ---
+# --- Documents of a run ---
 
 
-def test_a_run_over_a_collection_shows_what_it_read_by_name(client):
+def test_run_over_a_collection_names_its_documents(client):
     owner = sign_in(client)
     inbox = Collection.objects.create(owner=owner, name="Inbox")
     documents = [make_document(owner, name=f"{number}.md") for number in range(SHOWN_DOCUMENTS + 2)]
@@ -166,10 +174,10 @@ def test_a_run_over_a_collection_shows_what_it_read_by_name(client):
         assert f">{document.name}</a>" in found
     assert f">{documents[-1].name}</a>" not in found
     assert "and 2 more" in found
-    assert "3 too long to be read with the others" in found
+    assert "3 too long to read together with the others" in found
 
 
-def test_what_a_retrieval_that_failed_asked_for_was_not_read():
+def test_failed_retrieval_read_nothing():
     session = make_session()
     call = read(session, make_document())
     call.outcome = Outcome.ERROR

@@ -1,4 +1,4 @@
-"""How pages speak: heads of sessions, names of pages, empty lists, and what stands at the top of a page."""
+"""Texts of pages: status of a run, headings, empty lists."""
 
 import pytest
 from django.contrib import admin
@@ -13,6 +13,7 @@ from tests.factories import NOW, make_session, make_trigger
 pytestmark = pytest.mark.django_db
 
 STOPPED = {"status": Status.HALTED, "halt_state": HaltState.HALTED, "completed_at": NOW}
+HALTED = {**STOPPED, "terminal_reason": "external_halt"}
 DONE = {"status": Status.COMPLETED, "terminal_reason": "completed", "completed_at": NOW}
 
 
@@ -20,21 +21,21 @@ def shown(client, row):
     return text_of(client.get(page(type(row), "change", row.pk)))
 
 
-# --- The head of a session ---
+# --- Status of a session ---
 
 
 @pytest.mark.parametrize(
     ("fields", "chips"),
     [
         ({**STOPPED, "terminal_reason": "cost_cap_reached"}, ["halted", "cost cap reached"]),
-        ({**STOPPED, "terminal_reason": "external_halt"}, ["halted", "stopped by a person"]),
+        (HALTED, ["halted", "stopped by a person"]),
         (DONE, ["completed"]),
         ({"status": Status.RUNNING}, ["running"]),
         ({"status": Status.RUNNING, "halt_state": HaltState.HALT_REQUESTED}, ["running", "halt requested"]),
-        ({"status": Status.WAITING, "waiting_on": "approval"}, ["waits for approval"]),
+        ({"status": Status.WAITING, "waiting_on": "approval"}, ["waiting for approval"]),
     ],
 )
-def test_a_session_says_each_thing_about_its_standing_once(client, fields, chips):
+def test_status_chips_say_each_fact_once(client, fields, chips):
     session = make_session(owner=sign_in(client), **fields)
 
     answer = client.get(page(AgentSession, "change", session.pk))
@@ -45,17 +46,23 @@ def test_a_session_says_each_thing_about_its_standing_once(client, fields, chips
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.INTAKE}, "stopped before it looked"),
-        ({**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.DRAFTING}, "found nothing until then"),
-        ({**DONE, "current_phase": Phase.DELIVERY}, "This run found nothing."),
-        ({}, "None so far."),
+        (
+            {**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.INTAKE},
+            "stopped before it read anything",
+        ),
+        (
+            {**STOPPED, "terminal_reason": "external_halt", "current_phase": Phase.DRAFTING},
+            "No findings before the run was stopped",
+        ),
+        ({**DONE, "current_phase": Phase.DELIVERY}, "No findings."),
+        ({}, "No findings so far."),
     ],
 )
-def test_a_run_without_findings_says_whether_it_looked(client, fields, words):
+def test_run_without_findings_says_why(client, fields, words):
     assert words in shown(client, make_session(owner=sign_in(client), **fields))
 
 
-def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
+def test_denied_notification_is_shown_in_the_ending(client):
     owner = sign_in(client, username="ada")
     session = make_session(owner=owner, **DONE)
     told = {"intent": ToolIntent.NOTIFY, "resolved_at": NOW}
@@ -65,12 +72,12 @@ def test_a_run_whose_notice_was_not_allowed_says_so_in_its_head(client):
 
     found = shown(client, session)
 
-    assert "Completed. Its notice was denied by ada." in found
-    assert "Its notice was not sent: nobody decided on it in time." in found
+    assert "Completed. Its notification was denied by ada." in found
+    assert "Its notification was not sent: the approval expired." in found
     assert "Its call send_letter was denied by a person." in found
 
 
-def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
+def test_timeline_has_no_blanks_and_no_raw_values(client):
     session = make_session(owner=sign_in(client), error="CostCapReached: above 0.500000 USD.")
     started = {"mode": "phased", "owner_id": 1, "max_cost_usd": "0.500000"}
     for kind, details in (
@@ -85,26 +92,30 @@ def test_the_timeline_leaves_no_blanks_and_no_raw_words(client):
     found = shown(client, session)
 
     for words in (
-        "cost cap $0.50.", "no project context, 1 memory.", "project context version 3, 0 memories.",
-        "Run picked up by a worker.", "Run resumed after 2 lost workers.", ">above $0.50.<",
-    ):  # fmt: skip
+        "cost cap $0.50.",
+        "no project context, 1 memory.",
+        "project context version 3, 0 memories.",
+        "Run picked up by a worker.",
+        "Run resumed after 2 lost workers.",
+        ">above $0.50.<",
+    ):
         assert words in found, words
 
 
-def test_both_ledgers_stand_beside_the_cap(client):
+def test_both_costs_are_shown_with_the_cap(client):
     session = make_session(owner=sign_in(client), max_cost_usd="1", cost_total_usd="0.1", cost_actual_usd="0.85")
 
     for found in (shown(client, session), text_of(client.get(reverse("admin:index")))):
         assert "$0.10" in found
-        assert "$0.85 booked for providers" in found
-        assert "Charged is what was approved before each call" in found
+        assert "$0.85 reported by providers" in found
+        assert "The cap applies to approved cost" in found
         assert 'class="lq-bar warn"><span style="width: 85%"' in found
 
 
 # --- Names of pages ---
 
 
-def test_ids_and_file_names_at_the_head_of_a_page_keep_their_letters(client):
+def test_headings_keep_the_case_of_names(client):
     owner = sign_in(client)
     document = make_document(owner, name="memo.md")
     session = make_session(owner=owner, params={"document": str(document.public_id)})
@@ -119,16 +130,16 @@ def test_ids_and_file_names_at_the_head_of_a_page_keep_their_letters(client):
 # --- Words of lists ---
 
 
-def test_lists_say_what_to_do_when_there_is_nothing_in_them(client):
+def test_empty_lists_say_what_to_do(client):
     sign_in(client)
-    silent = [model for model in admin.site._registry if not getattr(admin.site._registry[model], "empty", "")]
+    silent = [model for model in admin.site._registry if not getattr(admin.site._registry[model], "empty_text", "")]
 
     assert {model._meta.model_name for model in silent} == {"installation", "user", "group"}
     for model in (Trigger, Halt, Document, InboundEvent, PromptSkill, ApiKey, Budget):
         found = text_of(client.get(page(model, "changelist")))
-        assert admin.site._registry[model].empty.partition("LQOPS")[0] in found
+        assert admin.site._registry[model].empty_text.partition("LQOPS")[0] in found
         assert "yielded" not in found
-    assert "Nothing fits" in text_of(client.get(page(Trigger, "changelist"), {"q": "no such thing"}))
+    assert "No matches." in text_of(client.get(page(Trigger, "changelist"), {"q": "no such thing"}))
 
 
 def test_values_of_enums_are_words_in_lists_and_their_filters(client):
@@ -141,23 +152,23 @@ def test_values_of_enums_are_words_in_lists_and_their_filters(client):
     assert "whole installation" in halts
     assert "Whole installation" in halts
     assert "Organisation" not in halts
-    assert "work of a run" in asked
+    assert "run" in asked
     assert "Autonomous" not in asked
 
 
-def test_a_cap_is_typed_and_shown_with_two_places_unless_more_say_something(client):
+def test_cap_has_two_places_or_more_if_needed(client):
     sign_in(client)
     make_trigger(name="a", max_cost_usd="0.5")
     make_trigger(name="b", max_cost_usd="0.0025")
 
     found = text_of(client.get(page(Trigger, "changelist")))
 
-    assert "Cap per session (USD)" in found
+    assert "Cap per run (USD)" in found
     for value in ("0.50", "0.0025"):
         assert f'value="{value}"' in found
 
 
-def test_the_secret_of_a_sample_trigger_is_spoken_of_truly(client):
+def test_trigger_page_says_that_the_secret_is_shown_once(client):
     row = make_trigger(owner=sign_in(client), kind="event")
 
-    assert "The secret is shown once, when it is made or rotated" in shown(client, row)
+    assert "The secret is shown only once." in shown(client, row)

@@ -1,4 +1,4 @@
-"""How values look to people."""
+"""Formatting of values: money, times, bars, texts, form fields."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -7,7 +7,6 @@ import pytest
 from django import forms
 
 from agents.admin import tags
-from agents.admin.actions import ArgumentsField, DressedForm, usd_field
 from agents.admin.display import (
     Bar,
     ago,
@@ -16,14 +15,15 @@ from agents.admin.display import (
     difference,
     moment,
     plain_error,
+    plain_sentence,
     pretty,
     session_bar,
     span,
-    told,
     usd,
     visible,
     words,
 )
+from agents.admin.forms import ArgumentsField, StyledForm, usd_field
 from agents.admin.playbooks import LinesField
 from agents.models import AgentSession
 from tests.factories import NOW
@@ -40,25 +40,64 @@ from tests.factories import NOW
         (None, "—"),
     ],
 )
-def test_money_has_two_places_or_as_many_as_say_something(amount, text):
+def test_money_has_two_places_or_more_if_needed(amount, text):
     assert usd(amount) == tags.usd(amount) == text
 
 
 @pytest.mark.parametrize(
     "char",
     [
-        "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069", "\u200e", "\u200f",
-        "\u061c", "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e", "\u2028", "\u2029", "\u00a0",
-        "\u2003", "\u3000", "\u3164", "\uffa0", "\u115f", "\u1160", "\u2800", "\ufe0f", "\U000e0100", "\U000e0041",
-        "\u034f", "\x00", "\x07", "\x1b", "\r", "\x7f", "\x85", "\ue000", "\ud800", "\uffff", "\u180b",
+        "\u202a",
+        "\u202b",
+        "\u202c",
+        "\u202d",
+        "\u202e",
+        "\u2066",
+        "\u2067",
+        "\u2068",
+        "\u2069",
+        "\u200e",
+        "\u200f",
+        "\u061c",
+        "\u200b",
+        "\u200c",
+        "\u200d",
+        "\u2060",
+        "\ufeff",
+        "\u00ad",
+        "\u180e",
+        "\u2028",
+        "\u2029",
+        "\u00a0",
+        "\u2003",
+        "\u3000",
+        "\u3164",
+        "\uffa0",
+        "\u115f",
+        "\u1160",
+        "\u2800",
+        "\ufe0f",
+        "\U000e0100",
+        "\U000e0041",
+        "\u034f",
+        "\x00",
+        "\x07",
+        "\x1b",
+        "\r",
+        "\x7f",
+        "\x85",
+        "\ue000",
+        "\ud800",
+        "\uffff",
+        "\u180b",
     ],
-)  # fmt: skip
-def test_what_cannot_be_seen_is_spelled_out(char):
+)
+def test_invisible_characters_are_spelled_out(char):
     assert visible(f"a{char}b") == f"a⟨U+{ord(char):04X}⟩b"
 
 
 @pytest.mark.parametrize("text", ["plain text", "Käthe, 東京, Ελλάδα, नमस्ते", "tabs\tand\nlines", "🙂", "e\u0301"])
-def test_what_can_be_seen_stays_as_it_is(text):
+def test_visible_characters_stay(text):
     assert visible(text) == text
 
 
@@ -66,18 +105,21 @@ def test_json_is_readable_and_hides_nothing():
     assert pretty({"b": "ü\u202e", "a": [1]}) == '{\n  "a": [\n    1\n  ],\n  "b": "ü⟨U+202E⟩"\n}'
 
 
-def test_an_amount_of_the_record_is_shown_like_any_other_and_an_unreadable_one_as_it_is():
+def test_logged_amount_is_formatted_unless_unreadable():
     assert [tags.usd(amount) for amount in ("0.500000", "", "lots")] == ["$0.50", "", "lots"]
 
 
-def test_a_sentence_of_the_record_has_the_money_and_the_words_of_the_pages():
-    assert told("Halted: external_halt, 0.500000 USD of 20 USD.") == "Halted: stopped by a person, $0.50 of $20.00."
-    assert told("Call run_playbook: tool_not_granted.") == "Call run_playbook: tool not granted."
+def test_logged_sentence_gets_the_pages_amounts_and_words():
+    assert (
+        plain_sentence("Halted: external_halt, 0.500000 USD of 20 USD.")
+        == "Halted: stopped by a person, $0.50 of $20.00."
+    )
+    assert plain_sentence("Call run_playbook: tool_not_granted.") == "Call run_playbook: tool not granted."
     assert plain_error("CostCapReached: above 1.000000 USD.") == "above $1.00."
     assert [plain_error(text) for text in ("Note: x", "no colon", "")] == ["x", "no colon", ""]
 
 
-def test_words_counts_and_cuts():
+def test_words_counts_and_cut_texts():
     assert [words(value) for value in ("budget_exceeded", "organisation")] == ["budget exceeded", "whole installation"]
     assert [counted(1, "call"), counted(2, "call"), counted(0, "is", "are")] == ["1 call", "2 calls", "0 are"]
     assert [cut("abc", 3), cut("abc d", 5), cut("abc de", 5)] == ["abc", "abc d", "abc…"]
@@ -93,11 +135,11 @@ def test_words_counts_and_cuts():
         (timedelta(days=-2), "2 days"),
     ],
 )
-def test_a_length_of_time_is_told_in_its_largest_unit(length, text):
+def test_duration_is_shown_in_its_largest_unit(length, text):
     assert span(length) == text
 
 
-def test_a_time_is_told_from_now():
+def test_time_is_shown_relative_to_now():
     assert ago(NOW - timedelta(hours=2), NOW) == "2 hours ago"
     assert ago(NOW + timedelta(minutes=3), NOW) == "in 3 minutes"
     assert ago(None, NOW) == "never"
@@ -105,7 +147,7 @@ def test_a_time_is_told_from_now():
     assert moment(None) == "—"
     assert tags.took(999) == "999 ms"
     assert tags.took(1_500) == "1.5 s"
-    assert tags.words("budget_exceeded") == "budget exceeded"
+    assert words("budget_exceeded") == "budget exceeded"
 
 
 @pytest.mark.parametrize(
@@ -124,12 +166,12 @@ def test_a_bar_is_full_at_the_cap_and_warns_before(spent, cap, bar):
     assert Bar.of(Decimal(spent), None) is None
 
 
-def test_a_session_with_a_cap_of_nothing_has_no_bar():
+def test_session_with_a_zero_cap_has_no_bar():
     assert session_bar(AgentSession(max_cost_usd=Decimal(0))) is None
     assert session_bar(AgentSession(max_cost_usd=Decimal(1))) == Bar(0, "fine")
 
 
-def test_a_difference_names_what_was_and_what_is():
+def test_difference_names_old_and_new():
     lines = [(line.kind, line.text.strip()) for line in difference({"a": 1, "b": 2}, {"a": 1, "b": 3})]
 
     assert ("same", '"a": 1,') in lines
@@ -140,7 +182,7 @@ def test_a_difference_names_what_was_and_what_is():
 # --- Fields ---
 
 
-class Sample(DressedForm):
+class Sample(StyledForm):
     text = forms.CharField()
     long = forms.CharField(widget=forms.Textarea)
     choice = forms.ChoiceField(choices=[("a", "A")])
@@ -149,7 +191,7 @@ class Sample(DressedForm):
     hidden = forms.CharField(widget=forms.HiddenInput)
 
 
-def test_every_kind_of_field_is_dressed():
+def test_every_kind_of_field_is_styled():
     form = Sample()
 
     assert all("class" in field.widget.attrs for field in form.fields.values())
@@ -157,7 +199,7 @@ def test_every_kind_of_field_is_dressed():
 
 
 @pytest.mark.parametrize("given", ["-0.01", "1.00001", "NaN", "Infinity", "1e99", "abc", "99999999999999"])
-def test_an_amount_that_is_none_is_refused(given):
+def test_invalid_amount_is_refused(given):
     with pytest.raises(forms.ValidationError):
         usd_field().clean(given)
 
@@ -172,7 +214,7 @@ def test_arguments_are_one_object():
     assert ArgumentsField(required=False).clean("") is None
 
 
-def test_lines_are_short_texts_one_a_line():
+def test_lines_field_splits_lines():
     field = LinesField()
 
     assert field.clean(" a \n\n b\r\n") == ("a", "b")

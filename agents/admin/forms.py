@@ -1,0 +1,167 @@
+"""Forms of the admin pages: unfold's styling, shared fields, choices limited to one owner, errors beside their field.
+
+A form is never saved. Its cleaned values go to one function of the subject, which checks them again.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from django import forms
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.forms import ModelChoiceField
+from django.forms.models import ModelChoiceIterator
+from unfold import widgets
+
+from agents.exceptions import LqopsError
+from agents.models import PromptSkill
+from agents.models.fields import FORM_PLACES, USDFormField
+from agents.policy.costs import MOST_USD
+
+ARGUMENT_CHARS: Final = 100_000
+MAX_CHOICES: Final = 1_000
+# What a subject raises when it refuses a change.
+REFUSALS: Final = (LqopsError, ValidationError, ValueError)
+_CLASSES: Final = (
+    (forms.Textarea, widgets.TEXTAREA_CLASSES),
+    (forms.RadioSelect, ()),  # also the base of lists of checkboxes; the style sheet covers both
+    (forms.Select, widgets.SELECT_CLASSES),
+    (forms.CheckboxInput, widgets.SWITCH_CLASSES),
+    (forms.FileInput, widgets.INPUT_CLASSES),
+    (forms.widgets.Input, widgets.INPUT_CLASSES),
+)
+
+
+class StyledFields:
+    """Mixin for forms: gives every widget unfold's classes for its kind."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():  # type: ignore[attr-defined]
+            classes = next((names for kind, names in _CLASSES if isinstance(field.widget, kind)), ())
+            field.widget.attrs.setdefault("class", " ".join(classes))
+            if isinstance(field.widget, forms.Textarea):
+                field.widget.attrs.setdefault("rows", 4)
+            if type(field.widget) is forms.Select:
+                field.widget.template_name = "unfold/widgets/select.html"
+
+
+class StyledForm(StyledFields, forms.Form):
+    pass
+
+
+class StyledModelForm(StyledFields, forms.ModelForm):  # type: ignore[type-arg]
+    """Fields as the model declares them."""
+
+    def changes(self) -> dict[str, Any]:
+        return {name: self.cleaned_data[name] for name in self.changed_data}
+
+
+class OwnerForm(StyledModelForm):
+    """A new row has an owner to choose; the owner of an existing row never changes."""
+
+    owner = forms.ModelChoiceField(User.objects.filter(is_active=True).order_by("username"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            del self.fields["owner"]
+
+
+# --- Errors ---
+
+
+def error_text(error: Exception) -> str:
+    return " ".join(error.messages) if isinstance(error, ValidationError) else str(error)
+
+
+def add_refusal(form: forms.BaseForm, error: Exception) -> None:
+    """Put a refusal beside the field that its text names first, or on top of the form."""
+    text = error_text(error)
+    places = {name: found.start() for name in form.fields if (found := re.search(rf"\b{re.escape(name)}\b", text))}
+    form.add_error(min(places, key=lambda name: places[name], default=None), text)
+
+
+# --- Shared fields ---
+
+
+def usd_field(**more: Any) -> USDFormField:
+    limits = {"min_value": 0, "max_value": MOST_USD, "max_digits": 13, "decimal_places": FORM_PLACES}
+    return USDFormField(**{**limits, **more})
+
+
+class ArgumentsField(forms.CharField):
+    """Arguments of a call as JSON: one object, no name twice, no NaN."""
+
+    def __init__(self, **more: Any) -> None:
+        widget = forms.Textarea(attrs={"rows": 12, "spellcheck": "false"})
+        super().__init__(**{"max_length": ARGUMENT_CHARS, "widget": widget, **more})
+
+    def to_python(self, value: Any) -> Any:
+        text = super().to_python(value)
+        if not text:
+            return None
+        try:
+            given = json.loads(text, object_pairs_hook=_unique_names, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise forms.ValidationError(f"This is not valid JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise forms.ValidationError('The arguments must be one JSON object, such as {"to": "…"}.')
+        return given
+
+    def run_validators(self, value: Any) -> None:
+        """Skip the validators of text: the value is a dict; `clean` checks the length."""
+
+    def clean(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > ARGUMENT_CHARS:
+            raise forms.ValidationError(f"The arguments have {len(value)} characters; the maximum is {ARGUMENT_CHARS}.")
+        return super().clean(value)
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number")
+
+
+# --- Choices of one owner ---
+
+
+class OwnedChoices:
+    """Mixin for forms: offers only rows of the owner that are in use. The subject checks the choice again."""
+
+    def __init__(self, *args: Any, owner: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():  # type: ignore[attr-defined]
+            if isinstance(field, ModelChoiceField):
+                rows: Any = field.queryset
+                field.iterator = _LimitedChoices  # before the rows: assigning those builds the list of choices
+                field.queryset = _in_use(rows.model, owner)
+
+
+def _in_use(model: Any, owner: User) -> Any:
+    rows = model._meta.default_manager.all()
+    names = {field.name for field in model._meta.fields}
+    if model is PromptSkill:
+        rows = rows.filter(enabled=True)
+    if "owner" in names:
+        rows = rows.filter(owner=owner)
+    if "deleted_at" in names:
+        rows = rows.filter(deleted_at__isnull=True)
+    if "text" in names:
+        rows = rows.defer("text")
+    return rows.order_by("name")
+
+
+class _LimitedChoices(ModelChoiceIterator):  # type: ignore[type-arg]
+    """Lists a limited number of choices; the field accepts any row of its queryset."""
+
+    def __init__(self, field: Any) -> None:
+        super().__init__(field)
+        self.queryset = field.queryset[:MAX_CHOICES]

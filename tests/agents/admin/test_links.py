@@ -1,0 +1,49 @@
+"""No page breaks for any role, and no page offers a link that its reader may not follow."""
+
+import pytest
+from django.db import transaction
+from django.test import Client
+from django.urls import reverse
+
+from agents.models import AgentSession, Notification
+from agents.sessions.halts import organisation_halt
+from tests.agents.admin.links import closed_links, pages_for
+from tests.agents.admin.rows import ROLES, page, sign_in
+from tests.factories import NOW
+
+
+@pytest.fixture(scope="module")
+def readers(everything):
+    """A signed-in client for a user of each role, who has a notification."""
+    found = {}
+    for role in ROLES:
+        client = Client()
+        user = sign_in(client, role)
+        Notification.objects.create(owner=user, session=everything.session, title="notice")
+        found[role] = user, client
+    return found
+
+
+@pytest.fixture(scope="module")
+def rendered():
+    """The addresses that were rendered for somebody."""
+    return set()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_page_opens_and_every_link_on_it(readers, rendered, role):
+    user, client = readers[role]
+
+    assert closed_links(client, pages_for(user), rendered) == {}
+
+
+def test_links_open_while_everything_is_halted(readers, rendered, everything):
+    """The banner is the same on every page."""
+    user, client = readers["operator"]
+    saved = transaction.savepoint()
+    organisation_halt(by=user, reason="incident", now=NOW)
+    run = page(AgentSession, "change", everything.session.pk)
+
+    assert closed_links(client, [reverse("admin:index"), reverse("admin:health"), run], rendered) == {}
+    assert reverse("admin:release") in rendered
+    transaction.savepoint_rollback(saved)
