@@ -4,7 +4,7 @@ import os
 import socket
 
 from agents import runner
-from agents.ask.chat_engine import chat
+from agents.ask.chats import chat
 from agents.enums import Mode
 from agents.loop.cycle import loop
 from agents.loop.heartbeat import heartbeat

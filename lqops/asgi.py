@@ -5,7 +5,7 @@ import warnings
 
 from django.core.asgi import get_asgi_application
 
-from lqops.private_files import private_process
+from lqops.env import private_process
 
 # Static files are small and read at once; the warning is meant for streams of unknown length.
 warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")

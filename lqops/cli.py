@@ -13,7 +13,7 @@ from django.core.management import execute_from_command_line
 from django.db import DatabaseError
 
 from agents.management.summary import summary_line
-from lqops.private_files import private_process
+from lqops.env import private_process
 
 
 def main() -> None:

@@ -7,9 +7,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from lqops.env import Env, masked_forms
+from lqops.env import Env, masked_forms, private_database, private_folder
 from lqops.model_catalogue import configured_models
-from lqops.private_files import private_database, private_folder
 
 env = Env()
 

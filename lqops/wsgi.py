@@ -4,7 +4,7 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-from lqops.private_files import private_process
+from lqops.env import private_process
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "lqops.settings")
 private_process()

@@ -29,10 +29,10 @@ from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sen
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
 from agents.admin.questions import AnswerForm
 from agents.admin.sessions import CHANGE, status_text
-from agents.ask.answers import Answer, Kind
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, say
 from agents.ask.fast_paths import scope_of
+from agents.ask.naming import Answer, Kind
 from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.models import (

@@ -7,7 +7,7 @@ form, a bounded number of words each.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agents.anonymize import tables
+from agents.anonymize import reading as tables
 from agents.anonymize.reading import Kind, Known, Leaf, Reading
 
 MOST_WORDS = 8

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span
-from agents.anonymize.tables import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS
+from agents.anonymize.reading import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS, Kind, Known, Leaf, Reading, Span
 
 # --- E-mail and IP addresses ---
 

@@ -273,3 +273,132 @@ class Known:
             node = node.next.get((reading.gap(at), words[at]))
             at += 1
         return best
+
+
+# The words that names and numbers are known by: titles, legal forms, account words, and words that are no name.
+#
+# Data only, in lower case without accents, as `reading.fold` gives them, except where a comment says otherwise.
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Before the name of a person. Written with a capital in the text, with or without a dot.
+TITLES = _words("""
+    mr mrs ms mx miss dr prof professor sir dame lord lady hon honourable honorable judge justice attorney rev
+    reverend herr herrn frau hr rechtsanwalt rechtsanwaltin m mme mlle mm monsieur madame mademoiselle maitre sr sra
+    srta senor senora senorita dona sig signor signora signorina dott dottoressa dottore avv dhr mevr mevrouw mw
+    meneer fru pani doctor
+""")
+# Titles that mean something else in capitals (MS Office, DR plan, MX record), unless the name shouts as well.
+QUIET_TITLES = frozenset({"ms", "mx", "dr", "sr", "hr", "mm", "m", "hon", "rev", "mw"})
+# Between a title and the name: Dr. med. Anna Weber, Sig.ra Rossi, Dott.ssa Bianchi.
+DEGREES = _words("""
+    med jur iur phil rer nat hc h c dent vet ing habil mult oec pol theol ra ssa dipl
+""")
+# After a title these make an office or a thing, not a name: Attorney General, Sr. Partner, Judge President.
+NO_NAME = _words("""
+    general fees costs partner partners manager engineer developer analyst consultant secretary director president
+    chairman advocate chancellor counsel district federal supreme high or and client vice
+""")
+# Small words inside a name, always followed by a capital: Ludwig van der Rohe, María de la Cruz.
+PARTICLES = _words("""
+    van von der den de del della di da dos das do du la le les ten ter te zu zum zur vom al el bin ibn ben y af av
+""")
+
+# After the name of a firm; here as written, and only those that begin in lower case may do so in a text.
+LEGAL_FORMS = """Ltd; Limited; LLC; L.L.C; LLP; L.L.P; LP; L.P; Inc; Incorporated; Corp; Corporation; PLC; plc; P.L.C;
+GmbH; gGmbH; mbH; G.m.b.H; Ges.m.b.H; AG; A.G; KG; K.G; KGaA; OHG; UG; GbR; e.V; e.K; e.U; SE; S.E; SA; S.A; SAS;
+S.A.S; SARL; S.A.R.L; S.à r.l; Sàrl; SCA; SNC; EURL; SpA; S.p.A; Srl; S.r.l; S.n.c; SL; S.L; S.L.U; S.A.U; Lda; Ltda;
+S.A. de C.V; B.V; BV; N.V; NV; V.O.F; C.V; BVBA; Oy; Oyj; AB; A/S; ApS; ASA; I/S; ehf; UAB; SIA; Pty; Pte; Pvt;
+Proprietary; Bhd; Sdn; Sp. z o.o; sp. z o.o; Sp. j; S.K.A; s.r.o; a.s; S.R.O; A.S; Kft; Zrt; Nyrt; Bt; d.o.o; D.O.O;
+d.d; j.d.o.o; K.K; KK; G.K; A.Ş; Ltd. Şti; Co; Cie; Holdings; Holding; Public Limited Company; Private Limited; EOOD;
+OOD; EAD"""
+# Between two legal forms of one firm: GmbH & Co. KG, Holdings Pty Ltd, Co., Ltd.
+FORM_GAPS = frozenset({" ", ", ", " & ", ". ", "., ", ".& ", ". & ", " + "})
+# Small words inside the name of a firm: Bank of Scotland plc, Marks and Spencer plc, Banco de Chile S.A.
+FIRM_PARTICLES = PARTICLES | _words("""
+    of and the for et und e i og och en fur pour per d l s
+""")
+JOINING = _words("""
+    and et und y e i og och en
+""")
+
+# Not the beginning of a firm's name, though a sentence begins with it.
+LEADING = _words("""
+    the a an this that these those in on at by between among with for from to of and or but as if when while where
+    whereas since after before under pursuant subject our your their its his her my we you it he she they dear both
+    neither either each every all any no not per via re also yesterday today tomorrow meanwhile however therefore
+    der die das den dem des ein eine zwischen mit fur bei von und oder sowie die le la les un une des entre avec par
+    pour chez et ou el los las una con por para y o il lo gli tra fra e con een het de tussen met en
+""")
+# What a contract calls its parties and its parts: a name ends here.
+TERMS = _words("""
+    supplier customer client buyer seller purchaser vendor licensor licensee landlord tenant lessor lessee lender
+    borrower employer employee contractor subcontractor consultant agent principal guarantor company parties party
+    agreement contract section sections clause clauses schedule schedules annex article articles part exhibit
+    appendix table figure page paragraph chapter recital recitals definition definitions term terms payment payments
+    services products product notice notices invoice invoices director directors chairman chairwoman chief president
+    secretary treasurer partner partners manager officer counsel solicitor barrister engineer developer shareholder
+    shareholders board court tribunal fees costs or monday tuesday wednesday thursday friday saturday sunday january
+    february march april june july august september october november december vertrag kunde kundin lieferant
+    auftragnehmer auftraggeber mieter vermieter verkaufer kaufer geschaftsfuhrer vorstand client fournisseur
+    acheteur vendeur gerant cliente proveedor comprador vendedor signed witness executed dated date name title
+    address attn attention tel phone fax email
+""")
+# Of these, the ones that people are called as well.
+ALSO_NAMES = _words("""page march april june august court may""")
+# A run of nothing but these is a description, not a firm: a Private Limited Company.
+GENERIC = _words("""
+    private public company general liability partnership joint stock unlimited type group
+""")
+# A listed name that holds one of these names a firm or a body, not a person.
+FIRM_WORDS = _words("""
+    group bank university college council institute institution trust fund foundation partners partnership services
+    solutions systems technologies technology traders trading industries international global consulting insurance
+    company ministry department agency authority association society club church hospital school union federation
+    networks network media studio studios labs laboratories software capital ventures bros brothers sons stiftung
+    verein gesellschaft banque banco banca groupe grupo gruppo werke stadtwerke
+""")
+# Surnames and short names of firms that are also words: alone they are hidden only after a title, or as listed.
+COMMON = TERMS | _words("""
+    may will mark bill grant price law young long court judge bishop cook baker carpenter mason miller hunter fisher
+    walker king queen prince knight white black brown green gray grey gold silver rose stone wood woods field fields
+    hill hills lake rivers banks marsh moore park parks church temple hall house street lane west north south east
+    summer winter spring day days weeks frost snow rain storm power best good bright sharp strong swift wise rich
+    poor small little short high low major minor case cases page pages bond bonds cash money penny pound mills ford
+    bridge gates wall bell ball cross love joy hope faith grace chance chase dean chancellor pope abbot page reed
+    rice lamb wolf fox bird fish bush branch root berry apple orange target shell gap visa next first second third
+    national united american british german french european global general standard universal central royal premier
+    advanced digital smart new old big data open free sun star moon world home family people group trade market
+    capital union trust fund bank insurance energy health care food water air land sea systems services solutions
+    international legal english welsh irish scott french german holland israel jordan paris london
+""")
+
+# The length of an IBAN by country; a country that is not here has none.
+IBAN_LENGTHS = {
+    entry[:2]: int(entry[2:])
+    for entry in _words("""
+    AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29
+    ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20
+    LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29
+    PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20
+    YE30
+""")
+}
+
+# What a number is called that is hidden on that word alone; acronyms count in capitals only.
+ACCOUNT_WORDS = """account; accounts; acct; a/c; bank details; konto; kontonummer; kontonr; konto-nr; ktonr; kto;
+compte; cuenta; conto; rekening; rekeningnummer; iban; sort code; bankleitzahl; blz; routing; ssn; social security;
+sozialversicherungsnummer; securite sociale; seguridad social; national insurance; nino; tax id; tax identification;
+tax no; tax number; tax reference; tax file; taxpayer; vat; ust-id; ust-idnr; ustid; ustidnr; steuernummer; steuer-nr;
+steuernr; steuer-id; steuer-idnr; steuerid; steueridentifikationsnummer; passport; reisepass; reisepassnummer;
+passeport; pasaporte; passaporto; ausweis; ausweisnummer; personalausweis; id card; identity card; driving licence;
+driving license; driver's license; driver's licence; drivers license; fuhrerschein; medicare; customer no;
+customer number; customer id; client no; client number; client id; kundennummer; policy no; policy number;
+personnummer; codice fiscale; partita iva; company no; company number; registration no; registration number;
+registered number; handelsregister; kvk; TIN; EIN; ITIN; NHS; DNI; NIF; NIE; CIF; CPF; CNPJ; SIREN; SIRET; BSN; PESEL;
+NIP; REGON; AHV; HRB"""
+PHONE_WORDS = """tel; telephone; telefon; telefono; telefoon; telf; telefonnummer; phone; mobile; mob; cell;
+cellphone; fax; telefax; handy; mobil; mobilnummer; whatsapp; portable; movil; movel; cellulare; puhelin"""

@@ -17,11 +17,11 @@ from agents.api.access import require_chat_scope, require_opt_in, require_scope
 from agents.api.base import BaseView, SingleView
 from agents.api.fields import Body, OwnedRowField, UsdField
 from agents.api.schema import describe
-from agents.ask.answers import Answer, Kind
 from agents.ask.chats import MAX_CHARS, chat_answer
 from agents.ask.entry import ask, ask_within, route, say
 from agents.ask.fast_paths import Scope, scope_of
-from agents.ask.strategies import Strategy
+from agents.ask.language import Strategy
+from agents.ask.naming import Answer, Kind
 from agents.enums import Status, TerminalReason
 from agents.exceptions import NotFound
 from agents.models import Agent, AgentSession

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agents.ask.answers import Answer, AskContext, Kind, done, drafted, lines, listing, message, started
-from agents.ask.language import words
+from agents.ask.language import When, words
 from agents.ask.lookups import (
     MAX_SHOWN,
     approval_data,
@@ -21,9 +20,25 @@ from agents.ask.lookups import (
     session_rows,
     under_way,
 )
-from agents.ask.matching import Match
-from agents.ask.naming import INSTRUCTIONS, SOURCES, Names, kind_of, rows_by_id, rows_of, short
-from agents.ask.times import When
+from agents.ask.naming import (
+    INSTRUCTIONS,
+    SOURCES,
+    Answer,
+    AskContext,
+    Kind,
+    Match,
+    Names,
+    done,
+    drafted,
+    kind_of,
+    lines,
+    listing,
+    message,
+    rows_by_id,
+    rows_of,
+    short,
+    started,
+)
 from agents.exceptions import NotFound
 from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
 from agents.models import Agent, AgentSession, Approval, Collection, Trigger

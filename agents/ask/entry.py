@@ -21,14 +21,10 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 
 from agents.ask.actions import draft, run_goal, which_is_meant
-from agents.ask.answers import Answer, AskContext, Kind, done, drafted, started
 from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_say, chat_store_answer, require_can_send
-from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of
-from agents.ask.language import read_names
-from agents.ask.naming import INSTRUCTIONS, SOURCES, names_in
-from agents.ask.strategies import Strategy, classify
-from agents.ask.suggestions import suggestion
-from agents.ask.times import when_of
+from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of, suggestion
+from agents.ask.language import Strategy, classify, read_names, when_of
+from agents.ask.naming import INSTRUCTIONS, SOURCES, Answer, AskContext, Kind, done, drafted, names_in, started
 from agents.definitions.loader import write_definition
 from agents.enums import ApprovalMode
 from agents.exceptions import Invalid, LqopsError, NotAllowed

@@ -8,11 +8,9 @@ from typing import Any, Final
 
 from django.db.models import Count, QuerySet, Sum
 
-from agents.ask.answers import Answer, AskContext, lines, listing, message
 from agents.ask.chats import ANSWERED_AT_ONCE
 from agents.ask.language import Request
-from agents.ask.matching import Match
-from agents.ask.naming import rows_by_id, short
+from agents.ask.naming import Answer, AskContext, Match, lines, listing, message, rows_by_id, short
 from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.projects import precedents_board

@@ -4,8 +4,11 @@ However many rows a person has, one query per kind finds those whose names are i
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -14,8 +17,85 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
-from agents.ask.language import Request, Word, words
-from agents.models import Agent, Collection, Document, Playbook, PromptSkill, Trigger
+from agents.ask.language import Pattern, Request, Strategy, When, Word, when_of, words
+from agents.ask.phrases import PATTERNS
+from agents.models import Agent, AgentSession, Collection, Document, Playbook, PromptSkill, Trigger
+
+# --- The answer to a request, and the context in which it was made ---
+
+
+class Kind(StrEnum):
+    """`answer`: complete. `session`: a run works on it. `draft`: something was created that is switched off."""
+
+    ANSWER = "answer"
+    SESSION = "session"
+    DRAFT = "draft"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`path` is the fast path that answered; without one, `strategy` says how the request is handled.
+
+    `changed`: the request acted on something. Sent again, it would act again.
+    """
+
+    kind: Kind
+    text: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    session: AgentSession | None = None
+    strategy: Strategy | None = None
+    path: str = ""
+    changed: bool = False
+
+
+@dataclass(frozen=True)
+class AskContext:
+    """Who sent the request, when, for which agent, with which API key, and what it may cost.
+
+    `running` is the message of the chat that is being answered. In a `dry_run` nothing is done.
+    """
+
+    user: User
+    now: datetime
+    text: str
+    agent: Agent | None = None
+    key_id: str = ""
+    max_cost_usd: Decimal | None = None
+    in_chat: bool = False
+    running: AgentSession | None = None
+    dry_run: bool = False
+
+
+def message(text: str, **data: Any) -> Answer:
+    """An answer to a request that changed nothing."""
+    return Answer(Kind.ANSWER, text, data)
+
+
+def done(text: str, kind: Kind = Kind.ANSWER, **data: Any) -> Answer:
+    """An answer to a request that acted; in a dry run, what it would do."""
+    return Answer(kind, text, data, changed=True)
+
+
+def drafted(text: str, **data: Any) -> Answer:
+    return Answer(Kind.DRAFT, text, data)
+
+
+def started(session: AgentSession, text: str) -> Answer:
+    chat = session.params.get("chat")
+    data = {"session": str(session.public_id), **({"chat": chat} if chat else {})}
+    return Answer(Kind.SESSION, text, data, session)
+
+
+def lines(head: str, rows: Sequence[str]) -> str:
+    """A heading and one line for each row."""
+    return "\n".join([head, *(f"- {row}" for row in rows)])
+
+
+def listing(head: str, rows: Sequence[tuple[str, Any]], key: str, *, empty: str, **data: Any) -> Answer:
+    """A list of rows, each given as its line and its data."""
+    text = lines(head, [line for line, _ in rows]) if rows else empty
+    return message(text, **data, **{key: [row for _, row in rows]})
+
 
 # --- Rows by id ---
 
@@ -202,3 +282,47 @@ def _meant(request: Request, start: int, end: int, rows: list[tuple[str, Any]]) 
         elif before in _BEFORE_INSTRUCTIONS:
             kinds = KINDS.keys() - set(SOURCES)
     return tuple([pair for pair in rows if pair[0] in kinds] or rows)
+
+
+# --- A request that matches the phrases of a fast path, with the rows that it names and how often ---
+
+
+_NO_NAMES: Final = Names()
+
+
+@dataclass(frozen=True)
+class Match:
+    """`action` is the one that was asked for where a path has several."""
+
+    request: Request
+    action: str = ""
+    names: Names = _NO_NAMES
+    when: When | None = None
+
+
+def _by_path() -> Mapping[str, dict[str, Pattern]]:
+    found: dict[str, dict[str, Pattern]] = {}
+    for key, pattern in PATTERNS.items():
+        path, _, action = key.partition(":")
+        found.setdefault(path, {})[action] = pattern
+    return found
+
+
+_PATTERNS: Final = _by_path()
+
+
+def match_path(path: str, request: Request, user: User | None, kinds: tuple[str, ...], *, timed: bool) -> Match | None:
+    """Match a request with the phrases of a path. Names are those of the user's rows of these kinds."""
+    when = when_of(request.text) if timed else None
+    if when is not None:
+        request = request.without(when.places(request))
+    elif timed:
+        return None
+    for action, pattern in _PATTERNS[path].items():
+        if pattern.matches(request):
+            return Match(request, action, when=when)
+        if kinds and user is not None and pattern.may_match(request):
+            names = names_in(request, user, kinds)
+            if pattern.matches(names.as_slots(request)):
+                return Match(request, action, names, when)
+    return None

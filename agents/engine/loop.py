@@ -12,9 +12,8 @@ from typing import Final
 from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
-from agents.engine.claim_check import honest
 from agents.engine.prompting import SYNTAX, Brief, Prompter
-from agents.engine.replies import Reply, final_words, read_reply, stored_calls
+from agents.engine.replies import Reply, final_words, honest, read_reply, stored_calls
 from agents.engine.skills import SkillExecutor, anticipate
 from agents.enums import EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater

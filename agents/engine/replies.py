@@ -4,13 +4,17 @@ Pure: it runs nothing and stores nothing.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from agents.enums import Mode, Outcome
+from agents.models import AgentSession, Message, ToolCall
 from agents.policy import guardrails
 from agents.policy.guardrails import Stop, read_stop
 from agents.skills.parsing import SkillCall, SkillSyntaxError, calls_from_native, parse_skill_calls
+from agents.skills.skill import Skill
 from agents.types import RequestedCall
 from audit.redaction import redact, redact_data
 
@@ -113,3 +117,215 @@ def _stored(call_id: str, call: SkillCall, *, native: bool) -> dict[str, Any]:
     arguments = json.dumps(call.arguments, ensure_ascii=False)
     stored = {"id": call_id, "name": call.name, "arguments": arguments, "native": native}
     return stored if call.parallel_group is None else {**stored, "group": call.parallel_group}
+
+
+# Checks what an answer claims to have done against the calls that were made, and corrects false claims (R-235).
+#
+# A sentence is a claim when it starts by saying, in the first person and past tense, that something was done which a
+# skill with side effects does: "I have sent it". The passive, "The mail has been sent", is a claim only if a skill
+# that could do it was called and failed. Questions, quotations, code, letters and reports about others claim nothing.
+
+
+CORRECTED: Final = "Corrected by lqops: this answer claimed something that was not done."
+NOT_CALLED: Final = "No skill that could have done it was called."
+MESSAGE_CHARS: Final = 200
+
+# --- Words: the verb of a claim, and the words in the names of skills that do it ---
+
+_SENDING: Final = frozenset({
+    "send", "mail", "email", "message", "notify", "post", "http", "request", "deliver", "publish", "submit", "forward",
+})  # fmt: skip
+_MAILING: Final = frozenset({"send", "mail", "email", "forward"})
+_PAYING: Final = frozenset({"pay", "payment", "transfer", "order", "buy", "purchase", "book", "checkout"})
+_SAVING: Final = frozenset({"save", "store", "write", "set", "keep", "record", "upload", "create", "add", "update"})
+_SCHEDULING: Final = frozenset({
+    "schedule", "reschedule", "calendar", "appointment", "event", "meeting", "remind", "reminder", "book",
+})  # fmt: skip
+_REMOVING: Final = frozenset({"delete", "remove", "erase", "drop", "clear", "cancel"})
+_TELLING: Final = frozenset({"tell"})
+_KNOWN: Final = _SENDING | _TELLING | _PAYING | _SAVING | _SCHEDULING | _REMOVING
+# Verbs that are not said of a text: the claim is false unless a skill that does it succeeded.
+_ACTIONS: Final = {
+    **dict.fromkeys(("sent", "submitted", "posted", "published", "delivered", "notified", "messaged"), _SENDING),
+    **dict.fromkeys(("emailed", "e-mailed", "mailed", "forwarded"), _MAILING),
+    **dict.fromkeys(("paid", "transferred", "ordered", "purchased", "bought", "booked"), _PAYING),
+}
+# Verbs that can be said of a text ("I updated my estimate"): the claim is false only if such a skill failed.
+_EDITS: Final = {
+    **dict.fromkeys(("saved", "stored", "uploaded", "recorded", "created", "added", "updated", "changed"), _SAVING),
+    **dict.fromkeys(("deleted", "removed", "erased", "cleared", "cancelled", "canceled"), _REMOVING),
+    **dict.fromkeys(("scheduled", "rescheduled"), _SCHEDULING),
+}
+# tell_owner sends a message, but no mail.
+_MESSAGE_VERBS: Final = frozenset({"sent", "notified", "messaged", "delivered"})
+_NOT_A_MESSAGE: Final = re.compile(r"(?i)\b(?:e-?mails?|mails?|letters?|requests?|posts?|invoices?|payments?)\b")
+
+# --- Sentences ---
+
+_VERB: Final = rf"({'|'.join(sorted({**_ACTIONS, **_EDITS}, key=len, reverse=True))})\b"
+_OPENING: Final = (
+    r"(?:(?:done|ok|okay|yes|sure|great|alright|certainly|finally|then|also|next|first|now|as (?:you )?asked"
+    r"|as requested)[,.!:;]?\s+){0,2}"
+)
+_CLAIM: Final = re.compile(
+    rf"(?:^|\band |, (?:so |then )?){_OPENING}"
+    r"i(?:['\u2019]ve| have)?(?: (?:already|just|also|now|then|successfully|gone ahead and)){0,2} "
+    r"(?:(?:drafted|wrote|written|prepared|composed|checked|reviewed)(?: [^ ,;]+){0,5} and (?:then )?)?"
+    rf"{_VERB}(?! (?:nothing|no|nobody|none|neither)\b)",
+    re.IGNORECASE,
+)
+_PASSIVE_CLAIM: Final = re.compile(
+    rf"{_OPENING}(?:(?:the|your|this|that) )?"
+    r"(?:e-?mail|mail|message|notification|reminder|request|post|file|record|entry|event|meeting|ticket|payment|order)s?"
+    r"(?: (?:has|have) been| was| were| is| are)?(?: (?:already|just|now|successfully)){0,2} "
+    rf"{_VERB}(?!.*(?:\bby\b|\b\d{{4}}\b|\byesterday\b|\blast\b))",
+    re.IGNORECASE,
+)
+_REPORTED_SPEECH: Final = re.compile(
+    r"(?i)(?<!\bi )(?<!\byou )"
+    r"\b(?:says|said|writes|wrote|tells|told|claims|claimed|states|stated|reports|reported|according)\b"
+)
+_QUOTES: Final = '"\u201c\u201d\u201e\u00ab\u00bb'
+# Between two quotation marks; 5" is a measure.
+_QUOTATION: Final = re.compile(rf"(?<!\d)[{_QUOTES}][^{_QUOTES}]*[{_QUOTES}]")
+_SENTENCE: Final = re.compile(r"[^.!?\n]*(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*[ \t]*")
+_LETTER: Final = re.compile(r"(?:subject\s*:|(?:dear|hi|hello)\b[^.!?\n]{0,60},\s*$)", re.IGNORECASE)
+_BULLETS: Final = " -*•\t"
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """The outcome of a skill's calls: whether one succeeded, else the message of the last one."""
+
+    succeeded: bool
+    message: str = ""
+
+
+def honest(text: str, *, session: AgentSession, transcript: Iterable[Message], skills: Mapping[str, Skill]) -> str:
+    """Return the answer without claims that the run's calls contradict. The journal keeps the original."""
+    candidates = [name for name, skill in skills.items() if skill.side_effects and name != "ask_person"]
+    return correct_claims(
+        text,
+        candidates=candidates,
+        outcomes=_outcomes(transcript),
+        done_before=lambda: _done_in_chat(session),
+    )
+
+
+def correct_claims(
+    text: str,
+    *,
+    candidates: Iterable[str],
+    outcomes: Mapping[str, CallOutcome],
+    done_before: Callable[[], frozenset[str]],
+) -> str:
+    """Return the text without its false claims, followed by what really happened.
+
+    `candidates` are the skills with side effects that could have been called, `outcomes` those that were called in
+    this run. `done_before` names skills that succeeded earlier in the conversation; it is called only if needed.
+    """
+    names = sorted(candidates)
+    if not _without_false_claims(text, names, outcomes)[1]:
+        return text
+    known = {**outcomes, **{name: CallOutcome(succeeded=True) for name in done_before()}}
+    kept, failed = _without_false_claims(text, names, known)
+    if not failed:
+        return text
+    facts = [
+        f"{name} did not succeed: {outcomes[name].message[:MESSAGE_CHARS]}" if name else NOT_CALLED for name in failed
+    ]
+    return "\n".join([f"{kept}\n\n{CORRECTED}", *(f"- {fact}" for fact in facts)]).strip()
+
+
+# --- Finding false claims ---
+
+
+def _without_false_claims(
+    text: str, candidates: Sequence[str], outcomes: Mapping[str, CallOutcome]
+) -> tuple[str, list[str]]:
+    """Return the remaining text, and the skills that the false claims are about: "" where none was called."""
+    failed: dict[str, None] = {}
+    kept_lines = []
+    for line, is_own in _lines(text):
+        kept = []
+        for sentence, masked in _sentences(line) if is_own else [(line, "")]:
+            false = _failed_skills(sentence, masked, candidates, outcomes)
+            if false is None:
+                kept.append(sentence)
+            else:
+                failed.update(dict.fromkeys(false or [""]))
+        kept_line = "".join(kept)
+        if kept_line.strip(_BULLETS) or kept_line == line:
+            kept_lines.append(kept_line)
+    return "\n".join(kept_lines).strip(), list(failed)
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each line, and whether it is the speaker's own: no code, no quotation, no part of a letter."""
+    in_code = in_letter = False
+    for line in text.split("\n"):
+        is_fence = line.lstrip().startswith("```")
+        in_code ^= is_fence
+        in_letter = in_letter or bool(_LETTER.match(line.strip(" *_#>")))
+        yield line, not (is_fence or in_code or in_letter or line.lstrip().startswith(">"))
+
+
+def _sentences(line: str) -> Iterator[tuple[str, str]]:
+    """Yield each sentence, and the same with its quotations masked."""
+    masked = _QUOTATION.sub(lambda quotation: "_" * len(quotation[0]), line)
+    for found in _SENTENCE.finditer(masked):
+        yield line[found.start() : found.end()], found[0]
+
+
+def _failed_skills(
+    sentence: str, masked: str, candidates: Sequence[str], outcomes: Mapping[str, CallOutcome]
+) -> list[str] | None:
+    """Return the skills that were called and did not do what is claimed; None if this is no false claim.
+
+    What a skill does cannot always be told from its name: the success of such a skill may be what is meant.
+    """
+    said = masked.strip(_BULLETS)
+    found = _CLAIM.search(said) or _PASSIVE_CLAIM.match(said)
+    if found is None or said.endswith("?") or _REPORTED_SPEECH.search(said[: found.start()]):
+        return None
+    verb = found[1].lower()
+    words = _ACTIONS.get(verb) or _EDITS[verb]
+    if verb in _MESSAGE_VERBS and not _NOT_A_MESSAGE.search(sentence):
+        words |= _TELLING
+    capable = [name for name in candidates if set(name.split("_")) & words]
+    unclear = [name for name in candidates if not set(name.split("_")) & _KNOWN]
+    if any(name in outcomes and outcomes[name].succeeded for name in (*capable, *unclear)):
+        return None
+    called = [name for name in capable if name in outcomes]
+    if verb in _ACTIONS and found.re is _CLAIM and (capable or words <= _SENDING | _TELLING):
+        return called or [name for name in unclear if name in outcomes]
+    return called or None
+
+
+# --- What was done ---
+
+
+def _outcomes(transcript: Iterable[Message]) -> dict[str, CallOutcome]:
+    """Return the outcome of each skill that was called. One success counts, whatever else failed."""
+    names: dict[str, str] = {}
+    outcomes: dict[str, CallOutcome] = {}
+    for entry in transcript:
+        names.update({call["id"]: call["name"] for call in entry.calls})
+        name = names.get(entry.call_id, "")
+        if entry.role == "tool" and name and not (name in outcomes and outcomes[name].succeeded):
+            outcomes[name] = CallOutcome(succeeded=not entry.failed, message=entry.content.removeprefix("error: "))
+    return outcomes
+
+
+def _done_in_chat(session: AgentSession) -> frozenset[str]:
+    """Return the skills that succeeded for earlier messages of the same chat."""
+    chat = session.params.get("chat") if session.mode == Mode.CHAT else None
+    if not chat:
+        return frozenset()
+    calls = ToolCall.objects.filter(
+        session__owner_id=session.owner_id,
+        session__mode=Mode.CHAT,
+        session__params__chat=chat,
+        outcome=Outcome.SUCCESS,
+    )
+    return frozenset(calls.values_list("name", flat=True))

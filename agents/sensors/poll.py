@@ -9,9 +9,9 @@ from typing import Any, Final
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
-from agents.sensors.calls import CallFailed
 from agents.sensors.rows import Held
 from agents.sensors.sensing import Failed, Sensing, SensorServices
+from agents.sensors.signals import CallFailed
 
 LIMITS: Final = Limits(deadline=15.0, max_bytes=MEBIBYTE)
 NOT_MODIFIED: Final = 304

@@ -24,8 +24,6 @@ from agents.enums import SensorKind
 from agents.loop.pacing import next_day
 from agents.models import AgentSession
 from agents.net.streams import StreamingClient
-from agents.sensors.calls import SensorCalls
-from agents.sensors.file_change_watcher import FileChangeWatcher
 from agents.sensors.poll import Poll
 from agents.sensors.rows import (
     DAY,
@@ -43,7 +41,8 @@ from agents.sensors.rows import (
     sensors_lease,
     sensors_release,
 )
-from agents.sensors.sensing import Sensing, SensorServices
+from agents.sensors.sensing import FileChangeWatcher, Sensing, SensorServices
+from agents.sensors.signals import SensorCalls
 from agents.sensors.stream import Stream
 from agents.sensors.validation import runnable
 from agents.sensors.watch import Watch

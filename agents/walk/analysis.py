@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from agents.conf import clock, judges
 from agents.definitions.in_force import loop_of
-from agents.engine.claim_check import honest
 from agents.engine.loop import Answered
 from agents.engine.prompting import asked_before, call, model_of, skills_of
-from agents.engine.replies import Words, final_words
+from agents.engine.replies import Words, final_words, honest
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged

@@ -31,7 +31,7 @@ LISTED: dict[str, dict[str, str]] = {
     "agents/people/notifications.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
-    "agents/builtin_skills/mail.py": {
+    "agents/builtin_skills/outside.py": {
         "django.core.mail": "the mail server is the operator's setting, never a user's or a model's"
     },
     "agents/tasks.py": {"socket": "asks for the name of this machine"},

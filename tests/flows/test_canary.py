@@ -10,8 +10,7 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_say
+from agents.ask.chats import chat, chat_say
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import Approval, Message, Notification, Question, ToolCall
 from agents.people.activity import event_emit

@@ -6,8 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_say
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,

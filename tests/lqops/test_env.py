@@ -8,8 +8,7 @@ from decimal import Decimal
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from lqops.env import Env, masked_forms, parse_database_url
-from lqops.private_files import make_secret
+from lqops.env import Env, make_secret, masked_forms, parse_database_url
 
 from .processes import ROOT
 
@@ -249,7 +248,7 @@ def test_two_installations_have_different_secrets(tmp_path):
 
 def test_processes_that_start_together_agree_on_one_secret(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from lqops.private_files import make_secret\n"
+        "import sys; from pathlib import Path; from lqops.env import make_secret\n"
         "path = Path(sys.argv[1]); print('ready', flush=True); sys.stdin.readline()\n"
         "make_secret(path); print(path.read_text())"
     )

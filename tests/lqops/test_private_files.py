@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from lqops.private_files import private_database, private_folder, private_process
+from lqops.env import private_database, private_folder, private_process
 
 from .processes import environment, read_settings, run, run_python
 

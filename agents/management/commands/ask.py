@@ -8,10 +8,9 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.urls import reverse
 
-from agents.ask.answers import Answer
 from agents.ask.chats import chat_answer
 from agents.ask.entry import Route, ask, route
-from agents.ask.naming import short
+from agents.ask.naming import Answer, short
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
 from agents.management.base import JsonCommand, await_end, ended_as, findings_text, incomplete, named_user, wait_time

@@ -5,17 +5,120 @@ Each is a small documented rule over the request's own text (docs/offline-analys
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from agents.enums import Purpose
-from agents.providers.offline.matcher import CONFLICTS, MET, Matcher, requirements_of
-from agents.providers.offline.quantities import figure
-from agents.providers.offline.replies import DESCRIPTION, cut_to_fit, first_that_fits, shortened
-from agents.providers.offline.sentences import Document, split_sentences
-from agents.providers.offline.words import meanings_of
+from agents.policy.guardrails import YIELD
+from agents.providers.offline.text import Document, figure, meanings_of, split_sentences
+from agents.providers.offline.verdicts import CONFLICTS, MET, Matcher, requirements_of
 from agents.text.blocks import END, parse_blocks
+from agents.types import ModelRequest, RequestedCall
+
+# Replies of the offline provider: what it says of itself, and how a text is fitted into the tokens of a request.
+#
+# A token is counted as four bytes of UTF-8, rounded up.
+
+
+DESCRIPTION = "rule-based text matching; not a language model; finds only what its rules describe"
+_BYTES_PER_TOKEN = 4
+
+
+def count_tokens(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
+
+
+def cut_to_fit(text: str, max_tokens: int) -> tuple[str, bool]:
+    """Return the text, cut at the last token that fits, and whether it is whole."""
+    if count_tokens(text) <= max_tokens:
+        return text, True
+    raw = text.encode("utf-8", "surrogatepass")
+    return raw[: max(0, max_tokens) * _BYTES_PER_TOKEN].decode("utf-8", "ignore"), False
+
+
+def first_that_fits(texts: list[str], max_tokens: int) -> tuple[str, bool]:
+    """Return the fullest form that fits, and whether it is the first; part of an answer would be another answer."""
+    return next(((text, text == texts[0]) for text in texts if count_tokens(text) <= max_tokens), ("", False))
+
+
+def shortened(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+# The offline provider in a turn of a loop: it passes alerts on to the owner, and sleeps. By rule, and it says so.
+#
+# It understands neither the alerts nor the hot state. What it does follows from how the request is built: whether
+# there are alerts, whether `tell_owner` is offered, and how long the agent's own instructions say to sleep ("sleep 60
+# seconds", "wake for `spike`"). Text in marked blocks picks no call: it is passed on as text.
+
+
+_TELL: Final = "tell_owner"
+_SLEEP_SECONDS: Final = 300
+_MAX_SLEEP_SECONDS: Final = 86_400
+_TEXT_CHARS: Final = 3_000
+_MAX_WAKE_NAMES: Final = 10
+_SLEEP: Final = re.compile(r"\bsleep (?:for )?([0-9]{1,6}) seconds\b", re.IGNORECASE)
+_WAKE: Final = re.compile(r"\bwake (?:early )?for ((?:`[\w.-]{1,64}`(?:, | and )?)+)", re.IGNORECASE)
+_NAME: Final = re.compile(r"`([\w.-]{1,64})`")
+
+
+def is_loop_turn(request: ModelRequest) -> bool:
+    """Only in a turn of a loop is yield offered."""
+    return YIELD in _offered(request)
+
+
+def answer_turn(request: ModelRequest) -> tuple[str, tuple[RequestedCall, ...]]:
+    """Return the text and the calls of a reply within `max_tokens`; the last call ends the turn."""
+    rules = "\n".join(_text(message) for message in request.messages if message.get("role") == "system")
+    alerts = [] if _has_acted(request.messages) else _alerts(request.messages)
+    count = f"{len(alerts)} alerts" if len(alerts) != 1 else "1 alert"
+    sleep = (
+        min(int(found[1]), _MAX_SLEEP_SECONDS) if (found := _SLEEP.search(rules)) and int(found[1]) else _SLEEP_SECONDS
+    )
+    wakes = [name for part in _WAKE.findall(rules) for name in _NAME.findall(part)][:_MAX_WAKE_NAMES]
+    reason = f"{count}; by rule, without understanding them"
+    ending = _call(YIELD, mode="sleep", sleep=sleep, wake_early_if=wakes, reason=reason)
+    text = f"{count.capitalize()}. The rules say: sleep {sleep} seconds. ({DESCRIPTION})"
+    if not alerts or _TELL not in _offered(request):
+        return text, (ending,)
+    shown = "\n".join(alerts)[:_TEXT_CHARS]
+    while True:
+        telling = _call(_TELL, title=f"{count} for the agent", text=f"{shown}\n\nPassed on by rule ({DESCRIPTION}).")
+        if not shown or turn_tokens(text, (telling, ending)) <= request.max_tokens:
+            return text, (telling, ending)
+        shown = shown[: len(shown) // 2]
+
+
+def turn_tokens(text: str, calls: Sequence[RequestedCall]) -> int:
+    return count_tokens(text) + sum(count_tokens(call.name) + count_tokens(call.arguments) for call in calls)
+
+
+def _call(name: str, **arguments: Any) -> RequestedCall:
+    return RequestedCall(f"offline_{name}", name, json.dumps(arguments, ensure_ascii=False))
+
+
+def _offered(request: ModelRequest) -> set[str]:
+    return {str((tool.get("function") or {}).get("name")) for tool in request.tools}
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else ""
+
+
+def _alerts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The lines of the alerts that this turn is shown."""
+    blocks = [block for message in messages if message.get("role") == "user" for block in parse_blocks(_text(message))]
+    return [line for block in blocks if block.kind == "alerts" for line in block.text.splitlines() if line.strip()]
+
+
+def _has_acted(messages: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether this turn has made calls already, so that it only ends."""
+    shown = [place for place, message in enumerate(messages) if _alerts([message])]
+    return bool(shown) and any(message.get("role") == "tool" for message in messages[shown[-1] :])
+
 
 MATERIAL_CHANGE = 0.05  # a number that changes by a smaller share is unchanged
 FULL_SCORE_CHANGE = 0.5

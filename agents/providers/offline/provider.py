@@ -16,13 +16,26 @@ from typing import Any
 from agents.definitions.playbooks import Position, Rule, parse_playbook, parse_rules
 from agents.enums import Purpose
 from agents.providers.base import ProviderError
-from agents.providers.offline.loop_turn import answer_turn, is_loop_turn, turn_tokens
-from agents.providers.offline.matcher import Matcher
-from agents.providers.offline.other_purposes import OTHER_PURPOSES
-from agents.providers.offline.replies import DESCRIPTION, count_tokens, first_that_fits, shortened
-from agents.providers.offline.sentences import Document
-from agents.providers.offline.verdicts import DEVIATES, MISSING, Verdict, check_position, check_rule, is_checkable
-from agents.providers.offline.words import looks_english, words_of
+from agents.providers.offline.other_purposes import (
+    DESCRIPTION,
+    OTHER_PURPOSES,
+    answer_turn,
+    count_tokens,
+    first_that_fits,
+    is_loop_turn,
+    shortened,
+    turn_tokens,
+)
+from agents.providers.offline.text import Document, looks_english, words_of
+from agents.providers.offline.verdicts import (
+    DEVIATES,
+    MISSING,
+    Matcher,
+    Verdict,
+    check_position,
+    check_rule,
+    is_checkable,
+)
 from agents.text.blocks import Block, parse_blocks
 from agents.types import ModelReply, ModelRequest, Usage
 

@@ -5,7 +5,7 @@ import string
 from collections.abc import Callable
 
 from agents.anonymize import Anonymizer, Kind
-from agents.anonymize.tables import IBAN_LENGTHS
+from agents.anonymize.reading import IBAN_LENGTHS
 from tests.table import every_row
 
 

@@ -3,8 +3,7 @@
 import pytest
 from django.core.cache import cache
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_answer, chat_say
+from agents.ask.chats import chat, chat_answer, chat_say
 from agents.enums import Status
 from agents.models import Approval, Message, Question, ToolCall
 from agents.providers.scripted import Step

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.ask.chat_consent import asks_for, is_yes, relevant_texts
+from agents.ask.chats import asks_for, is_yes, relevant_texts
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from functools import partial
 
 import pytest
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import Way, chat_answer, chat_say, stream_events
+from agents.ask.chats import Way, chat, chat_answer, chat_say, stream_events
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart

@@ -5,11 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import entry, fast_paths, matching, strategies
-from agents.ask.answers import Kind
-from agents.ask.chat_engine import ANSWERED_BY_LQOPS, _conversation, _earlier, _user_texts
-from agents.ask.chats import chat_answer
+from agents.ask import entry, fast_paths, language, naming
+from agents.ask.chats import ANSWERED_BY_LQOPS, _conversation, _earlier, _user_texts, chat_answer
 from agents.ask.fast_paths import FAST_PATHS
+from agents.ask.naming import Kind
 from agents.enums import HaltState, Mode, Status
 from agents.exceptions import InvalidTransition, NotAllowed, NotFound
 from agents.models import Agent, AgentSession, Message, Trigger
@@ -70,7 +69,7 @@ def test_answer_of_lqops_is_data_for_the_agent(scene):
 
 
 def test_long_answer_is_shortened_for_the_agent(scene, monkeypatch):
-    monkeypatch.setattr("agents.ask.chat_engine.MAX_ANSWER_CHARS", 10)
+    monkeypatch.setattr("agents.ask.chats.MAX_ANSWER_CHARS", 10)
     first = said(scene, "help")
     turn = said(scene, "Tell me more, would you", chat=first.public_id)
     assert "\nUse your o …\n" in _conversation(turn, _earlier(turn))[1].content
@@ -188,11 +187,11 @@ def test_secret_in_a_message_is_not_stored(scene):
 BROKEN = [
     (entry, "classify"),
     (entry, "suggestion"),
-    (strategies, "_classify"),
+    (language, "_classify"),
     (fast_paths, "read"),
     (fast_paths, "corrected"),
     (fast_paths, "match_path"),
-    (matching, "when_of"),
+    (naming, "when_of"),
 ]
 
 

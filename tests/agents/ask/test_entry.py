@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from agents.ask import strategies
-from agents.ask.answers import Kind
-from agents.ask.chat_engine import chat as chat_engine
+from agents.ask import language
+from agents.ask.chats import chat as chat_engine
 from agents.ask.chats import chat_answer
 from agents.ask.entry import ask, say
-from agents.ask.strategies import Strategy
+from agents.ask.language import Strategy
+from agents.ask.naming import Kind
 from agents.definitions.in_force import definition_of
 from agents.enums import ApprovalMode, Mode, Status
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
@@ -174,7 +174,7 @@ def test_nothing_is_switched_on_without_confirmation(scene):
 
 
 def test_broken_classifier_still_answers(scene, monkeypatch):
-    monkeypatch.setattr(strategies, "_classify", lambda text: 1 / 0)
+    monkeypatch.setattr(language, "_classify", lambda text: 1 / 0)
     answer = asked(scene, "Create an agent that watches prices")
     assert (answer.kind, answer.strategy) == (Kind.SESSION, Strategy.DIRECT_RESPONSE)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.ask.answers import Kind
 from agents.ask.fast_paths import scope_of
+from agents.ask.naming import Kind
 from agents.enums import Status
 from agents.models import AgentSession, Approval
 from tests.agents.ask.rows import make_chat, make_question

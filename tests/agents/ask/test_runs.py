@@ -2,8 +2,8 @@
 
 import pytest
 
-from agents.ask.answers import Kind
 from agents.ask.entry import route
+from agents.ask.naming import Kind
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
 from agents.models import AgentSession, Playbook, PromptSkill, Trigger

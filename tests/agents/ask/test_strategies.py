@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.ask import strategies
-from agents.ask.strategies import Strategy, classify, shortened
+from agents.ask import language
+from agents.ask.language import Strategy, classify, shortened
 
 TABLE = """
 SCHEDULED_TASK  | Every Monday check the new leases against our playbook
@@ -169,7 +169,7 @@ def test_error_in_the_classifier_is_a_direct_response(monkeypatch):
     def broken(text):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(strategies, "_classify", broken)
+    monkeypatch.setattr(language, "_classify", broken)
     assert classify("Create an agent that watches prices") == Strategy.DIRECT_RESPONSE
 
 

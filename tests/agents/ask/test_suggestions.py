@@ -2,7 +2,7 @@
 
 import pytest
 
-from agents.ask.answers import Kind
+from agents.ask.naming import Kind
 from agents.models import AgentSession, Installation
 from tests.agents.ask.corpus import SUGGESTED, rows
 from tests.agents.ask.scene import asked, is_pending, last_row, make_scene, nothing_was_inferred, trail

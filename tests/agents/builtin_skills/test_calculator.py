@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.builtin_skills.calculator import MAX_CHARS, calculate
+from agents.builtin_skills.text import MAX_CHARS, calculate
 from agents.exceptions import Invalid
 from agents.skills.skill import BadArguments
 from tests.table import every_row

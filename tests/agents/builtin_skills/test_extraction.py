@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.builtin_skills.extraction import extract_fields
+from agents.builtin_skills.text import extract_fields
 from agents.enums import Outcome, Phase, Purpose, Status, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import InferenceLog

@@ -6,7 +6,7 @@ import pytest
 from django.core import mail
 from django.core.mail.backends.locmem import EmailBackend
 
-from agents.builtin_skills.mail import send_email
+from agents.builtin_skills.outside import send_email
 from agents.enums import ApprovalStatus, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.builtin_skills import web
-from agents.builtin_skills.web import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
+from agents.builtin_skills import outside
+from agents.builtin_skills.outside import PAGE_BYTES, REPLY_BYTES, fetch_url, http_request
 from agents.enums import ApprovalStatus, Level, Outcome, Phase, Status, ToolIntent
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.guard import guarded_tool_call
@@ -73,7 +73,7 @@ def test_unreadable_page_has_no_text(serve, monkeypatch):
     def give_up(data, kind):
         raise Invalid("Reading the document took too long.")
 
-    monkeypatch.setattr(web, "read_apart", give_up)
+    monkeypatch.setattr(outside, "read_apart", give_up)
     _, url = serve(answer(200, b"<p>x", "Content-Type: text/html"))
 
     assert fetch_url.run(url=url)["text"] is None

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agents.engine.claim_check import CORRECTED, NOT_CALLED, CallOutcome, correct_claims
+from agents.engine.replies import CORRECTED, NOT_CALLED, CallOutcome, correct_claims
 
 SKILLS = ["send_email", "http_request", "set_state", "delete_file"]
 FAILED = CallOutcome(succeeded=False, message="A person did not allow this call: not today")

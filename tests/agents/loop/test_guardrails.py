@@ -5,8 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_say
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.loop.guardrails import ActionRate

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agents.accounts import profile_set
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_answer, chat_say
+from agents.ask.chats import chat, chat_answer, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.models import AgentSession, Approval, InferenceLog, Message, ToolCall, Trigger

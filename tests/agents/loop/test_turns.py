@@ -2,8 +2,7 @@
 
 import pytest
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_say
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.engine import turns
 from agents.engine.turns import SessionKey
@@ -23,7 +22,7 @@ from tests.agents.walk.scene import Scene
 pytestmark = pytest.mark.django_db
 
 TEXT = "autonomy: {enabled: true}\nheartbeat: {interval: 1800, prompt: Look around.}"
-MODULES = ("agents.ask.chat_engine", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.analysis")
+MODULES = ("agents.ask.chats", "agents.loop.heartbeat", "agents.loop.cycle", "agents.walk.analysis")
 
 
 def by_chat(agent, time):

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from agents.ask.chat_engine import chat
-from agents.ask.chats import chat_say
+from agents.ask.chats import chat, chat_say
 from agents.conf import clock
 from agents.enums import EventKind, Status, TerminalReason
 from agents.models import Message

@@ -113,7 +113,7 @@ def test_new_day_starts_a_new_session_during_a_slice(scene, monkeypatch):
     sessions = AgentSession.objects.filter(agent=scene.agent, mode=Mode.SENSOR)
     with answering(Step("0.1")), running_slice(time_scale=0.2):
         asked(scene)
-        for module in ("agents.sensors.calls", "agents.sensors.rows"):
+        for module in ("agents.sensors.signals", "agents.sensors.rows"):
             monkeypatch.setattr(f"{module}.day_of", lambda now: "2999-01-01")
         until(lambda: sessions.count() == 2)
         until(lambda: ToolCall.objects.filter(session=sessions.last()).exists())

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from agents.builtin_skills.web import http_request
+from agents.builtin_skills.outside import http_request
 from agents.engine.skills import SkillExecutor
 from agents.enums import Outcome, Phase, Status, ToolIntent
 from agents.guard import guarded_tool_call

@@ -5,12 +5,9 @@ import time
 import pytest
 
 from agents.providers.offline import other_purposes, provider
-from agents.providers.offline.matcher import CLAUSE_END, names_in, requirements_of
-from agents.providers.offline.polarity import commitment_of
 from agents.providers.offline.provider import CUT_OFF, markings
-from agents.providers.offline.quantities import quantities
-from agents.providers.offline.sentences import HEADING_CHARS, Document, split_sentences
-from agents.providers.offline.words import words_of
+from agents.providers.offline.text import HEADING_CHARS, Document, quantities, split_sentences, words_of
+from agents.providers.offline.verdicts import CLAUSE_END, commitment_of, names_in, requirements_of
 from agents.walk.parsing import parse_analysis, parse_judgement
 from tests.agents.providers.offline.corpora import clauses
 from tests.agents.providers.offline.offline_calls import analysis, document, playbook

@@ -6,11 +6,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.providers.offline.matcher import names_in, requirements_of
-from agents.providers.offline.polarity import AFFIRMS, FORBIDS, RESTRICTS, commitment_of, contradiction
-from agents.providers.offline.quantities import DAY, EVERY, LEAST, MOST, PERCENT, PERCENT_A_YEAR, difference, quantities
-from agents.providers.offline.sentences import LONGEST_SENTENCE, Document, split_sentences
-from agents.providers.offline.words import GENERIC, OPPOSITE_ROLES, OPPOSITES, meaning, stem, words_of
+from agents.providers.offline.text import (
+    DAY,
+    EVERY,
+    GENERIC,
+    LEAST,
+    LONGEST_SENTENCE,
+    MOST,
+    OPPOSITE_ROLES,
+    OPPOSITES,
+    PERCENT,
+    PERCENT_A_YEAR,
+    Document,
+    difference,
+    meaning,
+    quantities,
+    split_sentences,
+    stem,
+    words_of,
+)
+from agents.providers.offline.verdicts import (
+    AFFIRMS,
+    FORBIDS,
+    RESTRICTS,
+    commitment_of,
+    contradiction,
+    names_in,
+    requirements_of,
+)
 from tests.table import every_row
 
 

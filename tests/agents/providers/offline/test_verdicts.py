@@ -1,9 +1,8 @@
 """Verdicts on the corpora, and how they change when the documents do."""
 
 from agents.definitions.playbooks import Position, Rule, render_rules
-from agents.providers.offline.matcher import Matcher
-from agents.providers.offline.sentences import Document
-from agents.providers.offline.verdicts import DEVIATES, FALLBACK, MEETS, MISSING, check_position, check_rule
+from agents.providers.offline.text import Document
+from agents.providers.offline.verdicts import DEVIATES, FALLBACK, MEETS, MISSING, Matcher, check_position, check_rule
 from tests.agents.providers.offline.corpora import clauses, contracts, leases, policies, records
 from tests.agents.providers.offline.offline_calls import analysis, document, playbook, skill
 from tests.table import every_row
