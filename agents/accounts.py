@@ -42,7 +42,7 @@ def profile_set(*, user: User, opted_in: bool, by: User | None, now: datetime, h
 
 
 @transaction.atomic
-def email_notices_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> Profile:
+def email_copies_set(*, user: User, enabled: bool, by: User | None, now: datetime) -> Profile:
     """Send a user's notifications by e-mail as well, or not."""
     _check_person(user, by)
     profile, _ = Profile.objects.update_or_create(user=user, defaults={"email_notices": enabled})
@@ -145,7 +145,7 @@ def _set_permissions(links: Any, group_pk: int, wanted: set[int]) -> None:
 # --- Audit events for changes in the admin. Called in the transaction of Django's own write ---
 
 
-def user_note_saved(*, user: User, added: bool, fields: Sequence[str], by: User | None, now: datetime) -> User:
+def user_record_saved(*, user: User, added: bool, fields: Sequence[str], by: User | None, now: datetime) -> User:
     """Record that a user was added or changed: the fields, and the groups the user is in now."""
     groups = sorted(user.groups.values_list("pk", flat=True))
     if added:
@@ -156,12 +156,12 @@ def user_note_saved(*, user: User, added: bool, fields: Sequence[str], by: User 
     return user
 
 
-def user_note_password(*, user: User, by: User | None, now: datetime) -> User:
+def user_record_password(*, user: User, by: User | None, now: datetime) -> User:
     _record("people.password_set", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
     return user
 
 
-def group_note_saved(*, group: Group, by: User | None, now: datetime) -> Group:
+def group_record_saved(*, group: Group, by: User | None, now: datetime) -> Group:
     number = group.permissions.count()
     _record("people.group_saved", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk, permissions=number)
     return group

@@ -16,9 +16,9 @@ class AgentsConfig(AppConfig):
     def ready(self) -> None:
         from agents.knowledge.documents import document_attached
         from agents.sessions.reads import receipt_names
-        from audit.kinds import name_things_by
+        from audit.kinds import register_receipt_names
 
-        name_things_by(receipt_names)
+        register_receipt_names(receipt_names)
         document_attached.connect(_fire_watches)
         post_migrate.connect(_make_installation, sender=self)
         post_migrate.connect(_make_roles, sender=self)

@@ -50,7 +50,7 @@ def approval_lifetime() -> timedelta:
     return lifetime
 
 
-def four_eyes() -> bool:
+def four_eyes_required() -> bool:
     return bool(settings.LQOPS_FOUR_EYES)
 
 

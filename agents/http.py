@@ -20,7 +20,7 @@ SERVER_ERROR = 500
 
 @csrf_exempt
 @require_POST
-def receive(request: HttpRequest, public_id: str) -> JsonResponse:
+def receive_webhook(request: HttpRequest, public_id: str) -> JsonResponse:
     body = request.read(MAX_BODY_BYTES + 1)  # one byte more than allowed shows that the body is too long
     trigger_id = _uuid(public_id)
     answer = webhook_receive(trigger_public_id=trigger_id, headers=request.headers, body=body, now=clock())
@@ -52,7 +52,7 @@ def _response_data(answer: EventAnswer, request: HttpRequest) -> dict[str, str |
     }
 
 
-def yaml_file(name: str, text: str) -> HttpResponse:
+def yaml_download(name: str, text: str) -> HttpResponse:
     """Return a text as a file that a browser saves."""
     disposition = content_disposition_header(as_attachment=True, filename=f"{name}.yaml")
     headers = {"Content-Disposition": disposition or "attachment"}

@@ -4,10 +4,10 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import Final
 
-process_ends: Final = threading.Event()
+stop_requested: Final = threading.Event()
 
 
-class Asked:
+class SignalEvent:
     """An event that a signal handler may set while the same thread waits for it.
 
     With `threading.Event`, a signal that arrives while its lock is held would wait for that lock forever.

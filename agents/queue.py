@@ -59,19 +59,19 @@ def worker_retire() -> None:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueueLength:
     """Tasks that no worker has taken. Redis does not know how long they have waited."""
 
     count: int
     oldest_at: datetime | None = None
 
 
-def waiting(now: datetime, queue: Queue = Queue.MAIN) -> Waiting:
+def queue_length(now: datetime, queue: Queue = Queue.MAIN) -> QueueLength:
     if "orm" not in settings.Q_CLUSTER:
-        return Waiting(get_broker(queue.value).queue_size())
+        return QueueLength(get_broker(queue.value).queue_size())
     free = OrmQ.objects.filter(key=queue.value, lock__lte=now)
     found = free.aggregate(count=Count("pk"), oldest=Min("lock"))
-    return Waiting(found["count"], found["oldest"])
+    return QueueLength(found["count"], found["oldest"])
 
 
 def load_tasks() -> None:
@@ -79,7 +79,7 @@ def load_tasks() -> None:
     import_module(TASKS)
 
 
-def work_on(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> None:
+def run_cluster(queue: Queue, *, workers: int, before_stop: Callable[[], None]) -> None:
     """Run a cluster for one queue until the process is asked to stop; then call `before_stop` first.
 
     Sets what django-q reads from the environment when it is imported; its processes are forked and inherit it.

@@ -6,19 +6,19 @@ import socket
 from agents import runner
 from agents.ask.chats import chat
 from agents.enums import Mode
-from agents.loop.cycle import loop
-from agents.loop.heartbeat import heartbeat
+from agents.loop.cycle import run_loop
+from agents.loop.heartbeat import run_heartbeat
 from agents.models import AgentSession
 from agents.runner import Engine
-from agents.sensors.slice import run_slice, sensor_day
+from agents.sensors.slice import run_sensor_session, run_slice
 from agents.walk.walk import walk
 
 ENGINES: dict[str, Engine] = {
     Mode.PHASED: walk,
     Mode.CHAT: chat,
-    Mode.LOOP: loop,
-    Mode.HEARTBEAT: heartbeat,
-    Mode.SENSOR: sensor_day,
+    Mode.LOOP: run_loop,
+    Mode.HEARTBEAT: run_heartbeat,
+    Mode.SENSOR: run_sensor_session,
 }
 
 

@@ -22,10 +22,10 @@ from agents.loop.state import hot_forget
 from agents.loop.turns import turns_forget
 from agents.models import Lease
 from agents.people.activity import events_trim
-from agents.people.notifications import copies_due, copy_send
-from agents.process_end import Asked
+from agents.people.notifications import email_copies_due, email_copy_send
+from agents.process_end import SignalEvent
 from agents.roster.loops import loops_renew
-from agents.sensors.rows import sensors_hand_over
+from agents.sensors.rows import sensor_slices_enqueue
 from agents.sessions.approvals import approvals_expire
 from agents.sessions.leases import idle_sweep, lost_again, queued_again, sleepers_wake
 from agents.sessions.questions import approvals_remind, questions_expire, questions_remind
@@ -104,7 +104,7 @@ DUTIES = (
     Duty("fire watches", _seconds(1), lambda now: watches_fire_unfired(now=now)),
     Duty("take over lost sessions", _seconds(1), lost_again),
     Duty("queue again", _seconds(1), queued_again),
-    Duty("hand out sensors", _seconds(1), sensors_hand_over),
+    Duty("hand out sensors", _seconds(1), sensor_slices_enqueue),
     Duty("begin loops anew", _seconds(10), loops_renew),
     Duty("expire approvals", _seconds(2), approvals_expire),
     Duty("expire questions", _seconds(2), questions_expire),
@@ -130,7 +130,7 @@ class Mailer:
         """Start sending due copies, unless it is still sending. Returns their number."""
         if self._thread is not None and self._thread.is_alive():
             return 0
-        due = copies_due(now=now, limit=COPIES_AT_ONCE)
+        due = email_copies_due(now=now, limit=COPIES_AT_ONCE)
         if due:
             self._thread = threading.Thread(target=self._send, args=(due,), daemon=True)
             self._thread.start()
@@ -151,7 +151,7 @@ class Mailer:
             for pk in pks:
                 if self._stopped.is_set():
                     return
-                copy_send(pk, now=clock())
+                email_copy_send(pk, now=clock())
         except Exception:
             logger.exception("e-mail copies could not be sent; they are retried")
         finally:
@@ -181,7 +181,7 @@ class Ticker:
         record_done(NAME, owner=self.owner, now=now)
         return {name: count for name, count in counts.items() if count}
 
-    def run(self, over: Asked, *, every: float) -> None:
+    def run(self, over: SignalEvent, *, every: float) -> None:
         """Tick until asked to stop, also through database outages."""
         try:
             while not over.is_set():

@@ -244,12 +244,12 @@ Named = Callable[[Mapping[str, Any], AbstractBaseUser | AnonymousUser], Mapping[
 _known: list[Named] = []
 
 
-def name_things_by(named: Named) -> None:
+def register_receipt_names(named: Named) -> None:
     """Register the function that names what a receipt refers to, as far as a user may see it."""
     _known[:] = [named]
 
 
-def names_of_things(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
+def receipt_names(receipt: Mapping[str, Any], user: AbstractBaseUser | AnonymousUser) -> Mapping[str, Any]:
     """Return the names that this user may see beside the receipt; none without a registered function."""
     return {name: value for named in _known for name, value in named(receipt, user).items()}
 

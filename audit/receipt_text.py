@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from audit.kinds import USER
-from audit.receipts import ENDINGS, HALT_REQUESTED, usd, worded
+from audit.receipts import ENDINGS, HALT_REQUESTED, label_of, usd
 
 COMMAND: Final = "command"  # an unnamed person at a terminal
 NAMES: Final[Mapping[str, str]] = MappingProxyType({COMMAND: "the command line"})
@@ -23,7 +23,7 @@ def receipt_text(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -
     cap = receipt["max_cost_usd"]
     cost = f"{_amount(totals['charged_usd'])} approved, {_amount(totals['actual_usd'])} reported by providers"
     lines = [
-        f"Session {receipt['session_id']}, for {names.get(owner, owner)}: {worded('mode', receipt['mode'])}",
+        f"Session {receipt['session_id']}, for {names.get(owner, owner)}: {label_of('mode', receipt['mode'])}",
         f"Trigger: {started_by(receipt, names)}",
         f"Started {_moment(receipt['started_at'])}, ended {_moment(receipt['ended_at'])}",
         outcome_sentence(receipt, names),
@@ -45,7 +45,7 @@ def started_by(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> 
     """Return the trigger and, for a manual run, who started it."""
     asked_by = receipt["asked_by"]
     person = f", by {names.get(asked_by, asked_by)}" if asked_by else ""
-    return f"{worded('trigger_kind', receipt['trigger_kind']) or 'unknown'}{person}"
+    return f"{label_of('trigger_kind', receipt['trigger_kind']) or 'unknown'}{person}"
 
 
 def outcome_sentence(receipt: Mapping[str, Any], names: Mapping[str, str] = NAMES) -> str:

@@ -66,7 +66,7 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     listed = {STARTED, PHASE, CALL, *HALTS, *TERMINAL_KINDS, *(event.kind for event in approvals)}
     others = [event for event in rows if event.kind not in listed]
     calls, notes = _calls(rows)
-    sentences = Approvals()
+    sentences = ApprovalSentences()
     for event in approvals:
         sentences.take(event.kind, event.actor, event.details)
 
@@ -78,7 +78,7 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
         return {**summary(event), "details": dict(event.details)}
 
     def what(event: Event) -> str:
-        return str(worded("action", sentences.action(event.details) or "call"))
+        return str(label_of("action", sentences.action(event.details) or "call"))
 
     return {
         **{name: start.details.get(name) if start else None for name in SCALARS},
@@ -167,7 +167,7 @@ class _Call:
         running = started is not None and any(started < halt and (ended is None or ended > halt) for halt in halts)
         return {
             **self.entry,
-            "what": called(self.entry),
+            "what": call_label(self.entry),
             "cost_usd": None if ended is None else _usd_text(self.charged),
             "actual_usd": None if ended is None else _usd_text(self.actual),
             "refused": started is None and self.entry["outcome"] != WAITING,
@@ -246,7 +246,7 @@ ENDINGS: Final = {
     "cost_cap_reached": "Stopped at its cost cap. Run again with a higher cap.",
     "refused": "Refused.",
 }
-WORDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "mode": {"phased": "five-phase run", "loop": "loop", "chat": "chat"},
         "trigger_kind": {
@@ -319,17 +319,17 @@ def usd(amount: Decimal | None, *, empty: str = "—") -> str:
     return f"${whole}.{places.ljust(2, '0')}"
 
 
-def both_usd(charged: Decimal, booked: Decimal) -> str:
+def cost_text(charged: Decimal, booked: Decimal) -> str:
     """Format the cost of a call or a run: the larger of approved estimates and reported usage."""
     return usd(max(charged, booked))
 
 
-def worded(name: str, value: Any) -> Any:
+def label_of(name: str, value: Any) -> Any:
     """Return the label for the value of a detail, or the value itself."""
-    return WORDS.get(name, {}).get(value, value) if isinstance(value, str) else value
+    return LABELS.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 
-def called(details: Mapping[str, Any]) -> str:
+def call_label(details: Mapping[str, Any]) -> str:
     """Name what was called: the skill or the model, where the row has one."""
     if details.get("model"):
         return f"model call to {details['model']}"
@@ -337,17 +337,17 @@ def called(details: Mapping[str, Any]) -> str:
         return f"skill {details['name']}"
     if details.get("tool") == "run_skill" and not details.get("budget"):
         return "skill or model call"
-    return str(worded("tool", details.get("tool")) or "call")
+    return str(label_of("tool", details.get("tool")) or "call")
 
 
-def told(kind: str, details: Mapping[str, Any]) -> str:
+def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
     """Return the sentence for an event, with labels in place of values."""
     if kind in _BY_FUNCTION:
         text = _BY_FUNCTION[kind](details)
     else:
-        labels = {name: worded(name, value) for name, value in details.items()}
+        labels = {name: label_of(name, value) for name, value in details.items()}
         if "tool" in details:
-            labels["tool"] = called(details)
+            labels["tool"] = call_label(details)
         text = sentence(kind, labels, SENTENCES.get(kind))
     return text[:1].upper() + text[1:]
 
@@ -370,7 +370,7 @@ _BY_FUNCTION: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = MappingP
 )
 
 
-class Approvals:
+class ApprovalSentences:
     """Sentences for approval events, with what earlier events said about the same approval.
 
     Only the first event names the call, and a call that a standing approval allows names no person.
@@ -392,7 +392,7 @@ class Approvals:
     def sentence(self, kind: str, details: Mapping[str, Any]) -> str:
         """Return the event's sentence, with the call it is about."""
         action = self.action(details)
-        text = told(kind, {"action": action, **details} if action else details)
+        text = event_sentence(kind, {"action": action, **details} if action else details)
         if kind != "approval.approved" or not details.get("standing_id"):
             return text
         giver = self._givers.get(details["standing_id"])

@@ -76,7 +76,7 @@ class _Seen:
     id: int
 
 
-def verify_record(*, head: Path | None = None, progress: Callable[[int], None] | None = None) -> Report:
+def verify_log(*, head: Path | None = None, progress: Callable[[int], None] | None = None) -> Report:
     """Verify every row, and every line of the checkpoint file when `head` names one."""
     report = Report()
     check = _Check(report)

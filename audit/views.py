@@ -17,10 +17,10 @@ from django.views.decorators.http import require_safe
 
 from audit import recorder
 from audit.context import utc_now
-from audit.kinds import actors_of, names_of_things, usernames
+from audit.kinds import actors_of, receipt_names, usernames
 from audit.models import SYSTEM_CHAIN
 from audit.receipt_text import NAMES, outcome_sentence, started_by, with_names
-from audit.receipts import UnknownChain, build_receipt, worded
+from audit.receipts import UnknownChain, build_receipt, label_of
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 
@@ -49,7 +49,7 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
     names = _names(receipt)
     shown = _for_template(receipt, names)
     shown |= {
-        **names_of_things(receipt, request.user),
+        **receipt_names(receipt, request.user),
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
         "outcome": outcome_sentence(receipt, names),
         "started_by": started_by(receipt, names),
@@ -116,7 +116,7 @@ def _for_template(value: Any, names: Mapping[str, str], key: str = "") -> Any:
         return datetime.fromisoformat(value)
     if key == "sentence":
         return with_names(value, names)
-    return names.get(value, value) if key in ACTORS else worded(key, value)
+    return names.get(value, value) if key in ACTORS else label_of(key, value)
 
 
 def _names(receipt: Mapping[str, Any]) -> dict[str, str]:

@@ -30,30 +30,30 @@ from agents.admin.display import (
 from agents.admin.forms import OwnerForm
 from agents.admin.sessions import CHANGE, halt_result, start_each, status_text
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
 from agents.enums import EventKind, Mode, SensorKind, SensorState, Status
 from agents.loop.alerts import alerts_pending
-from agents.loop.guardrails import RATE_WINDOW, tokens_counted
+from agents.loop.guardrails import RATE_WINDOW, count_hour_tokens
 from agents.loop.heartbeat import heartbeat_of
 from agents.loop.pacing import Pace
-from agents.loop.reads import events_lately, spared_lately, under_way_of
+from agents.loop.reads import autonomous_sessions, gate_totals, recent_events
 from agents.loop.state import FieldView, hot_snapshot
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
-from agents.people.activity import event_sentence, seconds_words
+from agents.people.activity import duration_text, event_sentence
 from agents.roster.agents import (
-    UnderWay,
+    AutonomousSessions,
+    agent_autonomous_sessions,
     agent_create,
     agent_delete,
     agent_edit,
-    agent_is_going,
+    agent_is_running,
     agent_restart,
     agent_start,
     agent_stop,
-    agent_under_way,
 )
-from agents.roster.loops import loop_is_awaited
+from agents.roster.loops import loop_awaits_renewal
 from agents.sessions.control_room import meter_today
 from agents.sessions.halts import agents_halt
 from agents.sessions.reads import purposes
@@ -185,7 +185,7 @@ def _score_text(state: Mapping[str, Any]) -> str:
 LOOP_LABELS: Final = {status: STATUS_LABELS.get(status, "") for status in Status.values}
 
 
-def _run_each(start: Callable[..., UnderWay], done: str) -> Callable[[ActionRequest], ActionResult]:
+def _run_each(start: Callable[..., AutonomousSessions], done: str) -> Callable[[ActionRequest], ActionResult]:
     """The `run` of an action that starts runs, with links to them."""
 
     def run(action: ActionRequest) -> ActionResult:
@@ -212,14 +212,14 @@ def can_start(agent: Agent) -> bool:
     if not has_own_pace(agent):
         return False
     definition = definition_of(agent)
-    going = agent_under_way(agent)
+    going = agent_autonomous_sessions(agent)
     waits = (definition.is_autonomous and not going.loop) or (heartbeat_of(definition) and not going.heartbeat)
     return agent.enabled and bool(waits)
 
 
 def can_stop(agent: Agent) -> bool:
     """Whether its loop or heartbeat runs, or starts again tomorrow."""
-    return agent_is_going(agent) or loop_is_awaited(agent)
+    return agent_is_running(agent) or loop_awaits_renewal(agent)
 
 
 def loop_text(session: AgentSession) -> tuple[str, str]:
@@ -260,13 +260,13 @@ def autonomy_context(
     request: HttpRequest, agent: Agent, definition: AgentDefinition | None, now: datetime
 ) -> dict[str, Any]:
     """What the page shows, by a fixed number of statements, also without a readable definition."""
-    going = agent_under_way(agent)
+    going = agent_autonomous_sessions(agent)
     by = current_user(request)
     last = going.loop or AgentSession.objects.filter(agent=agent, mode=Mode.LOOP).order_by("-pk").first()
     if last is not None:
         record_view(request, by, last)
     sensors = [sensor_line(row, _next(row, now), now) for row in agent.sensors.order_by("name")]
-    events = list(events_lately(agent.pk))
+    events = list(recent_events(agent.pk))
     return {
         "works": bool(last or going.heartbeat or sensors or _has_own_work(definition)),
         "is_autonomous": definition is not None and definition.is_autonomous,
@@ -277,7 +277,7 @@ def autonomy_context(
         **_loop_context(going.loop, agent, definition, now),
         "sensors": sensors,
         "turns": _turns(agent),
-        "spared": spared_lately(agent.pk, now),
+        "spared": gate_totals(agent.pk, now),
         "activity": [(one, event_sentence(one.kind, one.data), EVENT_COLORS.get(one.kind, "")) for one in events],
         "activity_after": events[0].pk if events else 0,
         "event_colors": json.dumps(EVENT_COLORS),
@@ -313,7 +313,7 @@ def _hot(loop: AgentSession, definition: AgentDefinition, now: datetime) -> list
     specs = definition.hot_state.fields
     views = hot_snapshot(loop, definition, now=now)
     return [
-        (view, specs[view.name].type, f"{seconds_words(view.age_seconds)} ago" if view.loaded else "") for view in views
+        (view, specs[view.name].type, f"{duration_text(view.age_seconds)} ago" if view.loaded else "") for view in views
     ]
 
 
@@ -336,18 +336,18 @@ def _turns(agent: Agent) -> list[tuple[Turn, str, str]]:
 
 def _ended(turn: Turn) -> str:
     if turn.yielded == "sleep":
-        return f"sleep {seconds_words(turn.sleep_seconds)}"
+        return f"sleep {duration_text(turn.sleep_seconds)}"
     return turn.yielded or str(turn.state)
 
 
 def _limits(loop: AgentSession, agent: Agent, definition: AgentDefinition, now: datetime) -> list[Limit]:
     """The guardrails of the loop, the most likely to act first."""
-    limits = pace_of(definition)
+    limits = autonomy_of(definition)
     pace = Pace.from_json(loop.metadata.get(PACE))
     acted = sum(datetime.fromisoformat(at) > now - RATE_WINDOW for at in pace.actions)
     used = (
         ("Turns without sleep", pace.consecutive, limits.max_consecutive_turns),
-        ("Tokens in this hour", tokens_counted(loop, agent, pace, now=now)[1], limits.token_budget_per_hour or None),
+        ("Tokens in this hour", count_hour_tokens(loop, agent, pace, now=now)[1], limits.token_budget_per_hour or None),
         ("Actions in the last minute", acted, limits.max_actions_per_minute),
     )
     found = [
@@ -423,7 +423,7 @@ class AgentAdmin(AgentDefinitionAdmin):
             "Restart",
             CHANGE,
             _run_each(agent_restart, "restarted"),
-            available=agent_is_going,
+            available=agent_is_running,
             description="Stops and starts it, with an empty hot state, a full cap and its current definition.",
         ),
         RowAction(
@@ -444,7 +444,7 @@ class AgentAdmin(AgentDefinitionAdmin):
     )
 
     def prepare_rows(self, rows: list[Any]) -> None:
-        known = under_way_of(row.pk for row in rows)
+        known = autonomous_sessions(row.pk for row in rows)
         for row in rows:
             row.under_way = known.get(row.pk)
 

@@ -38,7 +38,7 @@ from agents.admin.display import (
 )
 from agents.admin.forms import REFUSALS, ArgumentsField, StyledForm, error_text
 from agents.conf import clock, mail_is_configured
-from agents.engine.skills import PREFIX
+from agents.engine.skills import SIMULATION_PREFIX
 from agents.enums import ApprovalMode, ApprovalStatus, Level, Purpose, Risk, ToolIntent
 from agents.exceptions import Invalid
 from agents.guard.calls import fitting
@@ -226,7 +226,7 @@ def decision_context(approval: Approval) -> dict[str, Any]:
         "recipient": recipient(approval),
         "status_text": status_text(approval.status),
         "call_state": call_state(approval),
-        "prediction": approval.simulation.removeprefix(PREFIX),
+        "prediction": approval.simulation.removeprefix(SIMULATION_PREFIX),
         "predicted_by": predicted_by(approval) if approval.simulation else "",
     }
 

@@ -30,7 +30,7 @@ from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, u
 from agents.admin.questions import AnswerForm
 from agents.admin.sessions import CHANGE, status_text
 from agents.ask.chats import MAX_CHARS
-from agents.ask.entry import ask, say
+from agents.ask.entry import ask, send_message
 from agents.ask.fast_paths import scope_of
 from agents.ask.naming import Answer, Kind
 from agents.conf import clock
@@ -47,7 +47,7 @@ from agents.models import (
     Question,
     Trigger,
 )
-from agents.people.access import START
+from agents.people.access import START_PERMISSION
 from agents.roster.agents import agent_edit
 from agents.sessions.standing import PERMISSION as DECIDE
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
@@ -181,7 +181,7 @@ def ask_page(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         return _ask_page(request, form, status=422)
     text = form.cleaned_data["text"]
-    if scope_of(text, by) == "write" and not by.has_perm(START):
+    if scope_of(text, by) == "write" and not by.has_perm(START_PERMISSION):
         form.add_error("text", "You can view runs, but only operators can start or change something.")
         return _ask_page(request, form, status=403)
     try:
@@ -227,7 +227,7 @@ def _draft(answer: Answer) -> dict[str, Any] | None:
 
 def _draft_to_confirm(request: HttpRequest) -> dict[str, Any]:
     """The draft that the address names, while it is disabled."""
-    if "kind" not in request.GET or not current_user(request).has_perm(START):
+    if "kind" not in request.GET or not current_user(request).has_perm(START_PERMISSION):
         return {}
     row, address = _drafted(request, request.GET)
     named = {"kind": row._meta.model_name, "id": row.public_id, "name": row.name, "address": address}
@@ -239,7 +239,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     """Enable a draft. Its subject checks the permission, as on the draft's own page."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    by = require_permission(request, START)
+    by = require_permission(request, START_PERMISSION)
     draft, address = _drafted(request, request.POST)
     try:
         if isinstance(draft, Trigger):
@@ -373,7 +373,7 @@ def _say(request: HttpRequest, form: MessageForm, *, chat: UUID | None = None) -
         return None
     given = {name: form.cleaned_data[name] for name in ("agent", "max_cost_usd") if name in form.cleaned_data}
     try:
-        session = say(text=form.cleaned_data["message"], by=by, now=clock(), chat=chat, **given)
+        session = send_message(text=form.cleaned_data["message"], by=by, now=clock(), chat=chat, **given)
     except REFUSALS as error:
         form.add_error(None, error_text(error))
         return None

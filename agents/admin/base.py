@@ -31,7 +31,7 @@ from agents.admin.forms import REFUSALS, StyledModelForm, add_refusal, error_tex
 from agents.conf import clock
 from agents.models import AgentSession
 from agents.models.fields import MicroUSDField
-from agents.people.access import belonging, row_view, rows_list
+from agents.people.access import owned_row, record_list, record_row_view
 from audit.admin import BoundedList, ReadOnlyAdmin
 
 CRUMB_CHARS: Final = 80
@@ -69,8 +69,8 @@ def site_page(
 def record_view(request: HttpRequest, by: User, *rows: Any) -> None:
     """Record that a page or a download shows the content of rows; several parts of one run are one view."""
     fresh = [row for row in rows if row is not None and not _is_recorded(request, row, by)]
-    for row in {_row_key(belonging(row)[0] or row): row for row in fresh}.values():
-        row_view(row=row, by=by, now=clock())
+    for row in {_row_key(owned_row(row)[0] or row): row for row in fresh}.values():
+        record_row_view(row=row, by=by, now=clock())
 
 
 def view_token(by: User, *rows: Any) -> str:
@@ -101,7 +101,7 @@ class RowList(BoundedList):
         rows = list(self.result_list)
         self.model_admin.prepare_rows(rows)
         if self.model_admin.list_shows_content:
-            rows_list(rows, by=current_user(request), now=clock())
+            record_list(rows, by=current_user(request), now=clock())
 
 
 class DetailAdmin(ReadOnlyAdmin):

@@ -15,13 +15,13 @@ from agents.admin.base import FormAdmin, current_user, record_view
 from agents.admin.display import usd
 from agents.admin.forms import REFUSALS, StyledForm, add_refusal
 from agents.conf import clock
-from agents.definitions.in_force import DEFAULT, Setting, definition_drift, definition_of, effective_settings
+from agents.definitions.in_force import DEFAULT, ResolvedSetting, definition_drift, definition_of, resolved_settings
 from agents.definitions.schema import DefinitionError
 from agents.exceptions import Superseded
-from agents.http import yaml_file
+from agents.http import yaml_download
 from agents.models import Agent
-from agents.roster.files import Defined, agent_export, agent_import, definition_write
-from agents.skills.registry import unresolved
+from agents.roster.files import DefinitionResult, agent_export, agent_import, definition_write
+from agents.skills.registry import unresolved_names
 from agents.text.strict_yaml import MAX_BYTES
 
 ROWS: Final = 24
@@ -121,7 +121,7 @@ class AgentDefinitionAdmin(FormAdmin):
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         agent = self.get_row(request, pk)
         record_view(request, current_user(request), agent)
-        return yaml_file(agent.name, agent_export(agent))
+        return yaml_download(agent.name, agent_export(agent))
 
     def definition_context(self, agent: Agent) -> dict[str, Any]:
         """What the agent's page shows of its definition."""
@@ -130,15 +130,15 @@ class AgentDefinitionAdmin(FormAdmin):
             return {
                 "definition": definition,
                 "drift": definition_drift(agent),
-                **_settings_context(effective_settings(agent)),
-                "notes": [*definition.notes, *unresolved(definition)],
+                **_settings_context(resolved_settings(agent)),
+                "notes": [*definition.notes, *unresolved_names(definition)],
                 "editor": DefinitionForm.for_agent(agent, agent_export(agent)),
             }
         except DefinitionError as error:
             problems = _problems(error, agent.definition)
             return {"problems": problems, "editor": DefinitionForm.for_agent(agent, agent.definition)}
 
-    def _try(self, form: DefinitionForm, do: Any, **given: Any) -> tuple[Defined | None, list[dict[str, Any]]]:
+    def _try(self, form: DefinitionForm, do: Any, **given: Any) -> tuple[DefinitionResult | None, list[dict[str, Any]]]:
         try:
             return do(**given), []
         except DefinitionError as error:
@@ -157,7 +157,7 @@ class AgentDefinitionAdmin(FormAdmin):
         """The submitted data for showing again; the text of a file takes the place of the text."""
         return {**{name: form.data.get(name) for name in form.fields}, "text": given["text"], **changed}
 
-    def _saved_definition(self, request: HttpRequest, defined: Defined) -> HttpResponse:
+    def _saved_definition(self, request: HttpRequest, defined: DefinitionResult) -> HttpResponse:
         agent = defined.agent
         outcome = f"saved as version {agent.definition_version}" if defined.changed else "not changed"
         messages.success(request, f"Definition of {agent} {outcome}.")
@@ -176,7 +176,7 @@ class AgentDefinitionAdmin(FormAdmin):
         return self.render_page(request, template, title, form=form, original=agent, problems=problems, back=back)
 
 
-def _settings_context(settings: list[Setting]) -> dict[str, list[tuple[str, str, str]]]:
+def _settings_context(settings: list[ResolvedSetting]) -> dict[str, list[tuple[str, str, str]]]:
     """The settings that somebody has set, and those at their defaults."""
     rows = [(one.key, _setting_text(one.key, one.value), one.said_by) for one in settings]
     return {

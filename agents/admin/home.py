@@ -29,12 +29,12 @@ from agents.doctor import diagnose
 from agents.enums import ApprovalStatus, QuestionStatus
 from agents.guard import selftest
 from agents.guard.selftest import Check
-from agents.ledger.boundary import halt_told
+from agents.ledger.boundary import halt_message
 from agents.models import AgentSession, Approval, Notification, Question
-from agents.people.access import LEVER
+from agents.people.access import HALT_PERMISSION
 from agents.sessions import control_room
 from agents.sessions.control_room import health
-from agents.sessions.halts import AllHalted, halted_again_told, organisation_halt, organisation_release
+from agents.sessions.halts import AllHalted, already_halted_message, organisation_halt, organisation_release
 from agents.sessions.questions import may_answer
 from agents.sessions.reads import purposes
 from agents.skills.registry import skills_left_out
@@ -53,7 +53,7 @@ def banner(request: HttpRequest) -> dict[str, Any]:
         return {}
     return {
         "halt": control_room.halt_in_force(),
-        "may_halt": current_user(request).has_perm(LEVER),
+        "may_halt": current_user(request).has_perm(HALT_PERMISSION),
         "halt_address": reverse("admin:halt_bar"),
     }
 
@@ -109,7 +109,7 @@ def _rows(sessions: Sequence[AgentSession]) -> list[dict[str, Any]]:
 @never_cache
 def halt_everything(request: HttpRequest) -> HttpResponse:
     """Ask for a reason, then halt all runs. Repeated, it halts what an interrupted halt has missed."""
-    by = require_permission(request, LEVER)
+    by = require_permission(request, HALT_PERMISSION)
     form = ReasonForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         found = organisation_halt(by=by, reason=form.cleaned_data["reason"], now=clock())
@@ -121,7 +121,7 @@ def halt_everything(request: HttpRequest) -> HttpResponse:
 def _halted_message(found: AllHalted) -> str:
     message = "Everything is halted. Nothing starts until you release it."
     if found.already:
-        message = visible(halted_again_told(found))
+        message = visible(already_halted_message(found))
     failed = found.sessions.failed
     return f"{message} {counted(failed, 'run')} could not be halted. Halt again." if failed else message
 
@@ -130,7 +130,7 @@ def _halt_description() -> str:
     halt = control_room.halt_in_force()
     if halt is not None:
         text = "Halting again halts only runs that the first halt missed. Its reason and author do not change."
-        return f"{visible(halt_told(halt, already=True))} {text}"
+        return f"{visible(halt_message(halt, already=True))} {text}"
     active = control_room.sessions_running().total
     return (
         f"Halts {counted(active, 'current run')}: no further call starts and no trigger fires. Calls that were sent "
@@ -141,7 +141,7 @@ def _halt_description() -> str:
 @never_cache
 def release(request: HttpRequest) -> HttpResponse:
     """Let new runs start again."""
-    by = require_permission(request, LEVER)
+    by = require_permission(request, HALT_PERMISSION)
     form = ActionForm(request.POST or None, by=by, rows=())
     if request.method == "POST" and form.is_valid():
         try:

@@ -22,7 +22,7 @@ from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, error_text
 from agents.conf import clock
 from agents.exceptions import Invalid
 from agents.knowledge.documents import (
-    bytes_place,
+    bytes_path,
     collection_create,
     collection_delete,
     collection_rename,
@@ -33,7 +33,7 @@ from agents.knowledge.documents import (
 )
 from agents.knowledge.search import search_chunks
 from agents.models import Attachment, Collection, Document
-from agents.people.access import others_list
+from agents.people.access import record_list_of_others
 from agents.text.extraction import INSTALLING
 from agents.text.formats import MAX_BYTES
 
@@ -369,7 +369,7 @@ class DocumentAdmin(DetailAdmin):
         owner = found or current_user(request)
         hits = search_chunks(owner_id=owner.pk, query=query, limit=50)
         if query:
-            others_list(resource="document", owner_id=owner.pk, by=current_user(request), now=clock())
+            record_list_of_others(resource="document", owner_id=owner.pk, by=current_user(request), now=clock())
         people = User.objects.filter(lqops_documents__isnull=False).distinct().order_by("username")[:500]
         context: dict[str, Any] = {"query": query, "owner": owner, "hits": hits, "people": people}
         return self.render_page(request, "admin/document_search.html", "Search documents", **context)
@@ -378,7 +378,7 @@ class DocumentAdmin(DetailAdmin):
         """The original file, always as a download: a page never renders it."""
         document = self.get_row(request, pk)
         record_view(request, current_user(request), document)
-        place = bytes_place(document.digest)
+        place = bytes_path(document.digest)
         if document.deleted_at is not None or not place.is_file():
             raise Http404
         response = FileResponse(

@@ -22,10 +22,10 @@ from agents.accounts import (
     ROLES,
     VIEWED,
     group_delete,
-    group_note_saved,
+    group_record_saved,
     profile_set,
-    user_note_password,
-    user_note_saved,
+    user_record_password,
+    user_record_saved,
 )
 from agents.admin.actions import RowAction, each_row
 from agents.admin.base import DetailAdmin, FormAdmin, current_user
@@ -130,12 +130,12 @@ class PersonAdmin(DjangoUserAdmin, DetailAdmin):  # type: ignore[type-arg, misc]
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
         fields = [] if not change else form.changed_data
-        user_note_saved(user=form.instance, added=not change, fields=fields, by=current_user(request), now=clock())
+        user_record_saved(user=form.instance, added=not change, fields=fields, by=current_user(request), now=clock())
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:  # noqa: A002
         response = super().user_change_password(request, id, form_url)
         if request.method == "POST" and isinstance(response, HttpResponseRedirect):
-            user_note_password(user=User.objects.get(pk=id), by=current_user(request), now=clock())
+            user_record_password(user=User.objects.get(pk=id), by=current_user(request), now=clock())
         return response
 
 
@@ -181,7 +181,7 @@ class RoleAdmin(DjangoGroupAdmin, DetailAdmin):  # type: ignore[misc]  # Django'
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001
         super().save_related(request, form, formsets, change)
-        group_note_saved(group=form.instance, by=current_user(request), now=clock())
+        group_record_saved(group=form.instance, by=current_user(request), now=clock())
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         group_delete(group=obj, by=current_user(request), now=clock())

@@ -20,7 +20,7 @@ from agents.admin.forms import REFUSALS, OwnerForm, StyledForm, add_refusal
 from agents.conf import clock
 from agents.definitions.playbooks import Position
 from agents.exceptions import SkillChanged
-from agents.http import yaml_file
+from agents.http import yaml_download
 from agents.knowledge.playbooks import (
     MAX_POSITIONS,
     playbook_create,
@@ -147,7 +147,7 @@ class PlaybookAdmin(FormAdmin):
     def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         playbook = self.get_row(request, pk)
         record_view(request, current_user(request), playbook)
-        return yaml_file(playbook.name, playbook_export(playbook))
+        return yaml_download(playbook.name, playbook_export(playbook))
 
     @unfold_action(description="Import YAML", url_path="import", permissions=["add"])
     def import_yaml(self, request: HttpRequest) -> HttpResponse:

@@ -54,7 +54,7 @@ from agents.knowledge.projects import (
     proposal_trace,
 )
 from agents.models import Approval, ContextProposal, Finding, Memory, Notification, Precedent, Project
-from agents.people.notifications import notice_read
+from agents.people.notifications import notification_mark_read
 from agents.sessions.reads import asked_by, purposes
 
 SHOWN_RUNS = 50
@@ -110,7 +110,7 @@ class NotificationAdmin(DetailAdmin):
             "read",
             "Mark as read",
             "agents.view_notification",
-            each_row(notice_read, "notification", "marked as read"),
+            each_row(notification_mark_read, "notification", "marked as read"),
             available=lambda row: row.read_at is None,
         ),
     )
@@ -158,7 +158,7 @@ class NotificationAdmin(DetailAdmin):
     def extra_context(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The text of the notification, with buttons in place of bare addresses."""
         if row.owner_id == current_user(request).pk:
-            notice_read(notification=row, by=current_user(request), now=clock())
+            notification_mark_read(notification=row, by=current_user(request), now=clock())
         self.prepare_rows([row])
         lines = [line for line in row.body.splitlines() if not line.startswith("Receipt: /")]
         pending = row.session and row.session.approvals.filter(status=ApprovalStatus.PENDING).order_by("pk").first()

@@ -20,15 +20,15 @@ from agents.conf import clock
 from agents.enums import Level
 from agents.models import SkillSetting
 from agents.skills.registry import (
-    MOST_PER_HOUR,
-    MOST_PRIVILEGED_PER_HOUR,
+    MAX_PER_HOUR,
+    MAX_PRIVILEGED_PER_HOUR,
     PERMISSION,
-    Changes,
     ListedSkill,
+    SkillChanges,
+    installed_skill,
     skill_hours,
     skill_listed,
     skill_set,
-    skill_to_set,
     skills_left_out,
     skills_listed,
 )
@@ -57,14 +57,14 @@ class LimitForm(ActionForm):
     hourly_limit = forms.IntegerField(
         label="Calls per hour",
         min_value=0,
-        max_value=MOST_PER_HOUR,
-        help_text=f"Maximum per clock hour for all agents. A PRIVILEGED skill has at most {MOST_PRIVILEGED_PER_HOUR}.",
+        max_value=MAX_PER_HOUR,
+        help_text=f"Maximum per clock hour for all agents. A PRIVILEGED skill has at most {MAX_PRIVILEGED_PER_HOUR}.",
     )
 
 
-def _set(action: ActionRequest, done: str, **changes: Unpack[Changes]) -> ActionResult:
+def _set(action: ActionRequest, done: str, **changes: Unpack[SkillChanges]) -> ActionResult:
     [row] = action.rows
-    skill = skill_to_set(row.name)
+    skill = installed_skill(row.name)
     skill_set(name=skill.name, declared=skill.level, by=action.by, now=action.now, **changes)
     return ActionResult(f"{skill.name}: {done}.")
 
@@ -152,7 +152,7 @@ class CallableSkillAdmin(DetailAdmin):
             "clear_limit",
             "Clear hourly limit",
             lambda action: _set(action, "no limit of its own", hourly_limit=None),
-            f"A PRIVILEGED skill keeps its limit of {MOST_PRIVILEGED_PER_HOUR} per hour; any other has none.",
+            f"A PRIVILEGED skill keeps its limit of {MAX_PRIVILEGED_PER_HOUR} per hour; any other has none.",
             available=lambda row: _is_installed(row) and row.hourly_limit is not None,
         ),
     )

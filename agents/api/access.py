@@ -18,7 +18,7 @@ from agents.api.errors import NotOptedIn, ScopeMissing
 from agents.ask.fast_paths import scope_in_chat
 from agents.conf import clock
 from agents.models import ApiKey, Profile
-from agents.people.access import demand_start
+from agents.people.access import require_start_permission
 from agents.people.keys import Scope, api_key_verify
 
 SCHEME: Final = b"bearer"
@@ -73,7 +73,7 @@ class MayStart(BasePermission):
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if _act(view) in view.starts:
-            demand_start(cast("User", request.user))
+            require_start_permission(cast("User", request.user))
         return True
 
 

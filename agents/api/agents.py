@@ -27,27 +27,27 @@ from agents.api.fields import (
 from agents.api.operations import ReasonBody
 from agents.api.schema import describe, detail_action, detail_list, list_action
 from agents.api.sessions import HaltCountSerializer
-from agents.definitions.in_force import definition_drift, definition_of, effective_settings
+from agents.definitions.in_force import definition_drift, definition_of, resolved_settings
 from agents.definitions.schema import DefinitionError
 from agents.enums import ApprovalMode, HotSource, Status, WaitingOn
-from agents.http import yaml_file
+from agents.http import yaml_download
 from agents.loop.reads import loop_current, loop_facts
 from agents.loop.state import hot_snapshot
 from agents.models import Agent, Alert, GateDay, Sensor, Turn
-from agents.people.access import demand_start
+from agents.people.access import require_start_permission
 from agents.roster.agents import (
     NAME_CHARS,
+    agent_autonomous_sessions,
     agent_create,
     agent_delete,
     agent_edit,
     agent_restart,
     agent_start,
     agent_stop,
-    agent_under_way,
 )
 from agents.roster.files import agent_define, agent_export, agent_import
 from agents.sessions.halts import agents_halt
-from agents.skills.registry import unresolved
+from agents.skills.registry import unresolved_names
 from audit.redaction import redact_data
 
 VERSION_DIGITS: Final = 10
@@ -148,10 +148,10 @@ def _definition(agent: Agent) -> Response:
             "definition": agent_export(agent),
             "version": agent.definition_version,
             "digest": agent.definition_digest,
-            "effective": effective_settings(agent),
+            "effective": resolved_settings(agent),
             "drift": definition_drift(agent),
             "broken_sensors": definition.broken_sensors,
-            "notes": [note.to_json() for note in (*definition.notes, *unresolved(definition))],
+            "notes": [note.to_json() for note in (*definition.notes, *unresolved_names(definition))],
         }
     return Response(DefinitionSerializer(facts).data)
 
@@ -306,7 +306,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
         agent = self.get_object()
         data = self.body(AgentBody, partial=True)
         if data.get("enabled"):
-            demand_start(self.user)
+            require_start_permission(self.user)
         return self.respond(agent_edit(agent=agent, **self.actor, **data))
 
     @describe("agents_delete")
@@ -351,7 +351,7 @@ class AgentViewSet(OwnedViewSet[Agent]):
     @detail_action("agents_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         agent = self.get_object()
-        return yaml_file(agent.name, agent_export(agent))
+        return yaml_download(agent.name, agent_export(agent))
 
     @detail_action("agents_loop", UnderWaySerializer, method="get")
     def loop(self, request: Request, **_: Any) -> Response:
@@ -417,6 +417,6 @@ class AgentViewSet(OwnedViewSet[Agent]):
         return self._under_way(agent)
 
     def _under_way(self, agent: Agent) -> Response:
-        current = agent_under_way(agent)
+        current = agent_autonomous_sessions(agent)
         facts = {"loop": loop_facts(current.loop) if current.loop else None, "heartbeat": current.heartbeat}
         return Response(UnderWaySerializer(facts).data)

@@ -18,7 +18,7 @@ from agents.api.base import BaseView, SingleView
 from agents.api.fields import Body, OwnedRowField, UsdField
 from agents.api.schema import describe
 from agents.ask.chats import MAX_CHARS, chat_answer
-from agents.ask.entry import ask, ask_within, route, say
+from agents.ask.entry import ask, ask_within, route, send_message
 from agents.ask.fast_paths import Scope, scope_of
 from agents.ask.language import Strategy
 from agents.ask.naming import Answer, Kind
@@ -221,7 +221,7 @@ class ChatViewSet(BaseView, viewsets.GenericViewSet[AgentSession]):
         """
         data = self.body(MessageBody)
         require_chat_scope(data["message"], request)
-        session = say(text=data.pop("message"), **self.actor, key_id=self.key_id, **data)
+        session = send_message(text=data.pop("message"), **self.actor, key_id=self.key_id, **data)
         is_answered = session.status in TERMINAL
         return Response(
             SaidSerializer(session).data, status=status.HTTP_200_OK if is_answered else status.HTTP_202_ACCEPTED

@@ -20,7 +20,7 @@ from agents.api.errors import LengthMissing
 from agents.api.fields import Body, has_field
 from agents.conf import clock
 from agents.models import ApiKey
-from agents.people.access import row_view, rows_list
+from agents.people.access import record_list, record_row_view
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -133,13 +133,13 @@ class OwnedViewSet(BaseView, viewsets.GenericViewSet[Row]):
         """One row, by its id."""
         row = self.get_object()
         if self.shows_others_rows:
-            row_view(row=row, **self.actor)
+            record_row_view(row=row, **self.actor)
         return Response(self.get_serializer(row).data)
 
     def page(self, rows: Any, serializer: type[serializers.BaseSerializer[Any]]) -> Response:
         page = self.paginate_queryset(rows)
         if self.shows_others_rows:
-            rows_list(page or (), **self.actor)
+            record_list(page or (), **self.actor)
         return self.get_paginated_response(serializer(page, many=True, context=self.get_serializer_context()).data)
 
     def act(self, service: Callable[..., Row], body: type[Body] | None = None, *, partial: bool = False) -> Response:

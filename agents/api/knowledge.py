@@ -21,7 +21,7 @@ from agents.enums import DocumentOrigin, TriggerKind
 from agents.exceptions import NotFound
 from agents.knowledge.documents import (
     COLLECTION_NAME_CHARS,
-    bytes_place,
+    bytes_path,
     collection_create,
     collection_delete,
     collection_rename,
@@ -32,7 +32,7 @@ from agents.knowledge.documents import (
 )
 from agents.knowledge.search import search_chunks
 from agents.models import Collection, Document, Trigger
-from agents.people.access import demand_start
+from agents.people.access import require_start_permission
 from agents.text.formats import MAX_BYTES
 
 # --- Documents ---
@@ -140,7 +140,7 @@ class DocumentViewSet(OwnedViewSet[Document]):
         """The original bytes, as a file to save."""
         document = self.get_object()
         try:
-            data = bytes_place(document.digest).read_bytes()
+            data = bytes_path(document.digest).read_bytes()
         except OSError:
             raise NotFound(f"The bytes of document {document.public_id} are not on this machine.") from None
         response = HttpResponse(data, content_type="application/octet-stream")
@@ -155,7 +155,7 @@ class DocumentViewSet(OwnedViewSet[Document]):
         """Adding a document to a watched collection starts a session."""
         watches = Trigger.objects.live().filter(kind=TriggerKind.WATCH)
         if collection is not None and watches.filter(collection=collection).exists():
-            demand_start(self.user)
+            require_start_permission(self.user)
 
 
 # --- Collections ---

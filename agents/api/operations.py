@@ -10,7 +10,7 @@ from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.accounts import email_notices_set, profile_set
+from agents.accounts import email_copies_set, profile_set
 from agents.api.base import SingleView
 from agents.api.fields import Body, NoteField, UsdField
 from agents.api.schema import describe
@@ -29,7 +29,7 @@ from agents.models import (
     ToolCall,
     Trigger,
 )
-from agents.people.access import demand_lever
+from agents.people.access import require_halt_permission
 from agents.people.keys import Scope
 from agents.sessions.halts import halt_reach, organisation_halt, organisation_release
 from agents.sessions.standing import PERMISSION
@@ -74,7 +74,7 @@ class MeView(SingleView):
         if "opted_in" in data:
             profile_set(user=self.user, **self.actor, opted_in=data["opted_in"], halt_all=data.get("halt_all", False))
         if "email_notices" in data:
-            email_notices_set(user=self.user, **self.actor, enabled=data["email_notices"])
+            email_copies_set(user=self.user, **self.actor, enabled=data["email_notices"])
         return Response(self._me())
 
     def _me(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class HaltView(SingleView):
         A repeated request halts sessions that an interrupted halt left out. Needs the permission
         agents.halt_everything.
         """
-        demand_lever(self.user)
+        require_halt_permission(self.user)
         reason = self.body(ReasonBody)["reason"]
         return _halt_response(organisation_halt(by=self.user, reason=reason, now=self.now).halt)
 
@@ -231,7 +231,7 @@ class ReleaseView(SingleView):
 
         Needs the permission agents.halt_everything; a key also needs the scope `decide`.
         """
-        demand_lever(self.user)
+        require_halt_permission(self.user)
         return _halt_response(organisation_release(**self.actor))
 
 

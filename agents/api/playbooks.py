@@ -18,10 +18,10 @@ from agents.api.schema import describe, detail_action, list_action
 from agents.definitions.playbooks import Position
 from agents.enums import Level
 from agents.exceptions import NotFound
-from agents.http import yaml_file
+from agents.http import yaml_download
 from agents.knowledge.playbooks import playbook_create, playbook_delete, playbook_edit, playbook_export, playbook_import
 from agents.models import Playbook, PlaybookPosition, PromptSkill, SkillSetting
-from agents.skills.registry import MOST_PER_HOUR, skill_listed, skill_set, skill_to_set, skills_listed
+from agents.skills.registry import MAX_PER_HOUR, installed_skill, skill_listed, skill_set, skills_listed
 from audit.models import SkillAudit
 from audit.recorder import AUDITED_LEVELS
 
@@ -139,7 +139,7 @@ class PlaybookViewSet(OwnedViewSet[Playbook]):
     @detail_action("playbooks_export", {(200, "application/yaml"): OpenApiTypes.STR}, method="get", path="export")
     def export_yaml(self, request: Request, **_: Any) -> HttpResponse:
         playbook = self.get_object()
-        return yaml_file(playbook.name, playbook_export(playbook))
+        return yaml_download(playbook.name, playbook_export(playbook))
 
 
 def _with_positions(data: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class CallableSkillPatch(Body):
         help_text="null: as declared. Only superusers can lower it.",
     )
     hourly_limit = CountField(
-        max_value=MOST_PER_HOUR, required=False, allow_null=True, help_text="null: only the limit of its level."
+        max_value=MAX_PER_HOUR, required=False, allow_null=True, help_text="null: only the limit of its level."
     )
 
 
@@ -227,7 +227,7 @@ class CallableSkillViewSet(OwnedViewSet[SkillSetting]):
     @describe("callable_skills_edit", CallableSkillSerializer, body=CallableSkillPatch)
     def partial_update(self, request: Request, name: str, **_: Any) -> Response:
         """Change the fields that are sent, from the next call on. Needs the permission to change skill settings."""
-        skill = skill_to_set(name)
+        skill = installed_skill(name)
         data = self.body(CallableSkillPatch, partial=True)
         skill_set(name=skill.name, declared=skill.level, **self.actor, **data)
         return self.retrieve(request, name=name)

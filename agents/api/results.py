@@ -33,7 +33,7 @@ from agents.knowledge.projects import (
     proposal_trace,
 )
 from agents.models import AgentSession, ContextProposal, Memory, Notification, Precedent, Project
-from agents.people.notifications import notice_read
+from agents.people.notifications import notification_mark_read
 
 STATES = [(state, state) for state in ("proposed", "kept", "dismissed")]
 
@@ -109,7 +109,7 @@ class NotificationViewSet(OwnedViewSet[Notification]):
 
     @detail_action("notifications_read", NotificationSerializer)
     def read(self, request: Request, **_: Any) -> Response:
-        return self.act(notice_read)
+        return self.act(notification_mark_read)
 
 
 # --- Projects: context for runs ---

@@ -29,7 +29,7 @@ from rest_framework.response import Response
 from agents.api.base import SingleView
 from agents.models import AgentEvent
 from agents.people.activity import event_sentence, events_between, horizon
-from agents.process_end import process_ends
+from agents.process_end import stop_requested
 from audit.redaction import redact_data
 
 logger = logging.getLogger(__name__)
@@ -259,7 +259,7 @@ class Reader:
 
     async def _read(self) -> None:
         try:
-            while self._listeners and not process_ends.is_set():
+            while self._listeners and not stop_requested.is_set():
                 try:
                     pause = 0.0 if await self._send_new() else POLL_SECONDS
                 except DatabaseError as error:

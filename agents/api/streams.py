@@ -34,7 +34,7 @@ from agents.ask.chats import stream_events
 from agents.enums import EventKind, Status
 from agents.models import Agent, AgentEvent, AgentSession
 from agents.people.activity import events_between, horizon
-from agents.process_end import process_ends
+from agents.process_end import stop_requested
 
 POLL_SECONDS: Final = 0.4
 IDLE_POLL_SECONDS: Final = 2.0  # while no worker has the session
@@ -58,7 +58,7 @@ class SessionStream(sse.OpenStream):
         deadline = time.monotonic() + sse.LIFETIME_SECONDS
         last_sent_at = time.monotonic()
         sent_state = ("", "")
-        while time.monotonic() < deadline and not process_ends.is_set():
+        while time.monotonic() < deadline and not stop_requested.is_set():
             try:
                 events = await sync_to_async(self._read)()
             except DatabaseError:

@@ -36,19 +36,19 @@ from agents.ask.naming import (
     message,
     rows_by_id,
     rows_of,
-    short,
+    short_id,
     started,
 )
 from agents.exceptions import NotFound
-from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.models import Agent, AgentSession, Approval, Collection, Trigger
-from agents.people.access import demand_start, row_view
+from agents.people.access import record_row_view, require_start_permission
 from agents.policy.run_spec import RunSpec
-from agents.roster.agents import agent_edit, agent_is_going, agent_start, agent_stop, demand_startable
-from agents.sessions.approvals import approval_approve, approval_reject, demand_decidable
+from agents.roster.agents import agent_edit, agent_is_running, agent_start, agent_stop, require_startable
+from agents.sessions.approvals import approval_approve, approval_reject, require_decidable
 from agents.sessions.halts import HaltAnswer, session_halt
 from agents.text.clean import one_line
-from agents.triggers.firing import demand_run, run_now
+from agents.triggers.firing import require_run_allowed, run_now
 from agents.triggers.triggers import trigger_create
 from audit.redaction import redact, redact_data
 
@@ -82,10 +82,10 @@ def halt(match: Match, context: AskContext) -> Answer | None:
 
 def halt_run(session: AgentSession, context: AskContext) -> Answer:
     if context.dry_run:
-        return done(f"Halts run {short(session)}.", session=str(session.public_id))
+        return done(f"Halts run {short_id(session)}.", session=str(session.public_id))
     reason = one_line(f"Asked for: {redact(context.text)}", _REASON_CHARS)
     answer = session_halt(session.pk, by=context.user, reason=reason, now=context.now)
-    return done(_HALTED[answer].format(short(session)), session=str(session.public_id), answer=str(answer))
+    return done(_HALTED[answer].format(short_id(session)), session=str(session.public_id), answer=str(answer))
 
 
 def which_run(context: AskContext, found: list[AgentSession] | None = None) -> Answer:
@@ -99,7 +99,7 @@ def _release() -> Answer:
     halt = current_halt()
     if halt is None:
         return message("Nothing was done: nothing is halted.", halted=False)
-    return message(f"Nothing was released. {halt_told(halt)} {TO_RELEASE}", halted=True)
+    return message(f"Nothing was released. {halt_message(halt)} {TO_RELEASE}", halted=True)
 
 
 # --- Deciding on an approval ---
@@ -128,7 +128,7 @@ def _decide(approval: Approval, action: str, typed: str, context: AskContext) ->
     digest = approval.digest if approval.digest.startswith(typed) else typed
     approves = action == "approve"
     if context.dry_run:
-        demand_decidable(approval, by=context.user, digest=digest, now=context.now, own_is_fine=not approves)
+        require_decidable(approval, by=context.user, digest=digest, now=context.now, own_is_fine=not approves)
         text = f"{'Approves' if approves else 'Denies'} {approval.action}."
         return done(text, approval=str(approval.public_id))
     service = approval_approve if approves else approval_reject
@@ -145,7 +145,7 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
     """The call, and the words that decide on it. Viewing somebody else's is audited, as everywhere."""
     if context.dry_run:
         return message(f"Decides nothing: shows {approval.action} and how to decide on it.", missing=["digest"])
-    row_view(row=approval, by=context.user, now=context.now)
+    record_row_view(row=approval, by=context.user, now=context.now)
     arguments = redact_data(approval.arguments)
     repeat = f"{action} {approval.public_id} {approval.digest[:_DIGEST_CHARS]}"
     owner = approval.session.owner.get_username()
@@ -154,7 +154,7 @@ def _show_call(approval: Approval, action: str, context: AskContext) -> Answer:
         [
             f"call: {approval.action}, version {approval.version}, level {approval.level}",
             f"arguments: {one_line(json.dumps(arguments, ensure_ascii=False, sort_keys=True), 2_000)}",
-            f"for: {owner}, run {short(approval.session)}, phase {approval.phase}",
+            f"for: {owner}, run {short_id(approval.session)}, phase {approval.phase}",
             f"digest: {approval.digest}",
         ],
     )
@@ -183,11 +183,11 @@ def switch_agent(match: Match, context: AskContext) -> Answer | None:
     if len(agents) != 1 or (match.action == "start" and match.names.of("trigger")):
         return which_agent(match.action, context, agents)
     if action.starts_work:
-        demand_start(context.user)
+        require_start_permission(context.user)
     if not context.dry_run:
         return action.do(agents[0], context)
     if match.action == "start":
-        demand_startable(agents[0])
+        require_startable(agents[0])
     return done(action.preview.format(agents[0].name), agent=str(agents[0].public_id))
 
 
@@ -223,7 +223,7 @@ def _start(agent: Agent, context: AskContext) -> Answer:
 
 
 def _stop(agent: Agent, context: AskContext) -> Answer:
-    if agent_is_going(agent):
+    if agent_is_running(agent):
         agent_stop(agent=agent, by=context.user, now=context.now)
         return done(f"Stop requested for the loop of agent {agent.name}.", agent=str(agent.public_id))
     text = (
@@ -263,7 +263,7 @@ def run(match: Match, context: AskContext) -> Answer | None:
     sources = names.of(*SOURCES)
     if names.is_ambiguous or len(targets) > 1 or len(sources) > 1:
         return which_is_meant(names)
-    demand_start(context.user)
+    require_start_permission(context.user)
     is_trigger = kind_of(targets[0]) == "trigger"
     rows = targets if is_trigger else [*targets, *sources]
     if not sources and not is_trigger:
@@ -278,7 +278,7 @@ def run(match: Match, context: AskContext) -> Answer | None:
 
 def run_goal(names: Names, context: AskContext) -> Answer:
     """Start a run towards the goal in the person's own words, with what they name."""
-    demand_start(context.user)
+    require_start_permission(context.user)
     sources = names.of(*SOURCES)
     rows = [*names.of(*INSTRUCTIONS), *(sources if len(sources) == 1 else [])]
     session = _run(context, rows, goal=context.text)
@@ -296,7 +296,7 @@ def _run(context: AskContext, rows: list[Any], goal: str = "") -> AgentSession |
     """Start a run with these rows; in a dry run, check only that it may start."""
     inputs = {kind_of(row): row for row in rows}
     if context.dry_run:
-        demand_run(owner=context.user, agent=context.agent, trigger=inputs.get("trigger"))
+        require_run_allowed(owner=context.user, agent=context.agent, trigger=inputs.get("trigger"))
         return None
     trigger = inputs.pop("trigger", None)
     spec = RunSpec.of(**inputs, goal=goal, max_cost_usd=context.max_cost_usd)
@@ -356,7 +356,7 @@ def draft(when: When | None, names: Names, context: AskContext, rest: frozenset[
     missing = _missing(when, parts, context)
     if missing or when is None:
         return _incomplete(when, parts, missing)
-    demand_start(context.user)
+    require_start_permission(context.user)
     [instructions], [collection] = parts.instructions, parts.collections
     inputs = {"agent": context.agent, "collection": collection, kind_of(instructions): instructions}
     title = f"{instructions.name} on {collection.name}, {when.words}"

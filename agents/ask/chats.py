@@ -21,16 +21,16 @@ from django.db import transaction
 from django.db.models import Q
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, loop_for, loop_of, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for, loop_config_of
 from agents.definitions.schema import Autonomy
 from agents.engine.loop import Answered
-from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
+from agents.engine.turns import SessionKey, answer_at_round_limit, run_agent_turn
 from agents.enums import Mode, Phase, Purpose, QuestionStatus, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
-from agents.ledger.boundary import demand_birth, demand_on
-from agents.loop.turns import loop_hear_chat
+from agents.ledger.boundary import require_enabled, require_may_start
+from agents.loop.turns import loop_alert_chat
 from agents.models import Agent, AgentSession, Question, StreamPart
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.policy.guardrails import LoopConfig
 from agents.policy.transitions import TERMINAL
 from agents.sessions.ending import session_finish
@@ -39,7 +39,7 @@ from agents.sessions.lifecycle import by_definition, session_create, session_loc
 from agents.sessions.transcripts import Entry, answers_of, transcript_append
 from agents.skills.skill import Skill
 from agents.text.blocks import nonce_of, render_block
-from agents.triggers.triggers import checked_cap, demand_owned
+from agents.triggers.triggers import checked_cap, require_owned
 from agents.types import ZERO, End, Finished
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -62,7 +62,7 @@ class Way(StrEnum):
 
 
 @transaction.atomic
-def chat_say(
+def chat_send(
     *,
     owner: User,
     by: User | None,
@@ -74,21 +74,21 @@ def chat_say(
     way: Way = Way.ANSWER,
 ) -> AgentSession:
     """Start a session that answers a message. A chat takes one message at a time; without one, a new chat begins."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
-    demand_owned("agent", agent, owner.pk)
+    require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
+    require_owned("agent", agent, owner.pk)
     message = redact(text).strip()
     if not message or len(message) > MAX_CHARS:
         raise Invalid(f"A message has 1 to {MAX_CHARS} characters; this one has {len(message)}.")
     earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
     if chat and not earlier:
         raise NotFound(f"There is no chat {chat} of this user; leave it out to begin a new one.")
-    agent = demand_on(_agent_of(agent, earlier))
+    agent = require_enabled(_agent_of(agent, earlier))
     session = session_create(
         owner=owner,
         agent=agent,
         mode=Mode.CHAT,
         max_cost_usd=checked_cap("max_cost_usd", max_cost_usd) if max_cost_usd is not None else _cap_of(agent),
-        token_budget=loop_for(agent, {}).token_budget,
+        token_budget=loop_config_for(agent, {}).token_budget,
         params={"message": message, "way": str(way)},
         asked_by=actor_of(by),
         now=now,
@@ -113,8 +113,8 @@ def chat_say(
 def require_can_send(*, owner: User, agent: Agent | None, chat: UUID | None) -> None:
     """Refuse what `chat_say` would refuse now, in the same order. Nothing is written."""
     earlier = chat_sessions(owner_id=owner.pk, chat=chat) if chat else []
-    demand_on(_agent_of(agent, earlier))
-    demand_birth(owner.pk)
+    require_enabled(_agent_of(agent, earlier))
+    require_may_start(owner.pk)
     _check_answered(earlier)
 
 
@@ -383,21 +383,21 @@ def chat(session: AgentSession) -> End:
             listener=stream.hear if config.streaming else None,
             admit=lambda: admission(lambda: _user_texts(session, earlier)),
         )
-    end = said_at_the_limit(session, config, end)
+    end = answer_at_round_limit(session, config, end)
     if not isinstance(end, Answered):
         return end
     if not end.text.strip():
         return Finished(TerminalReason.PROVIDER_ERROR, error=EMPTY_REPLY)
-    loop_hear_chat(session, now=clock())
+    loop_alert_chat(session, now=clock())
     return Finished()
 
 
 def _config(session: AgentSession) -> LoopConfig:
     """An answer takes as many rounds of calls as a turn of the agent's loop; a goal, as many as there are steps."""
     if Way(session.params["way"]) != Way.ANSWER:
-        return loop_of(session, streaming=True)
-    pace = pace_of(definition_of(session.agent)) if session.agent else Autonomy()
-    return loop_of(session, streaming=True, max_tool_rounds=pace.max_tool_rounds)
+        return loop_config_of(session, streaming=True)
+    pace = autonomy_of(definition_of(session.agent)) if session.agent else Autonomy()
+    return loop_config_of(session, streaming=True, max_tool_rounds=pace.max_tool_rounds)
 
 
 def _system(session: AgentSession) -> str:

@@ -21,7 +21,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 
 from agents.ask.actions import draft, run_goal, which_is_meant
-from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_say, chat_store_answer, require_can_send
+from agents.ask.chats import MAX_CHARS, Way, chat_active_message, chat_send, chat_store_answer, require_can_send
 from agents.ask.fast_paths import FAST_PATHS, Scope, fast_answer, scope_of, suggestion
 from agents.ask.language import Strategy, classify, read_names, when_of
 from agents.ask.naming import INSTRUCTIONS, SOURCES, Answer, AskContext, Kind, done, drafted, names_in, started
@@ -29,11 +29,11 @@ from agents.definitions.loader import write_definition
 from agents.enums import ApprovalMode
 from agents.exceptions import Invalid, LqopsError, NotAllowed
 from agents.models import Agent, AgentSession
-from agents.people.access import demand_start
+from agents.people.access import require_start_permission
 from agents.roster.agents import NAME_CHARS, agent_create
 from agents.roster.files import agent_define
 from agents.text.clean import one_line
-from agents.triggers.triggers import demand_owned
+from agents.triggers.triggers import require_owned
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def ask_within(scope: Scope, *, text: str, by: User, now: datetime, key_id: str 
     return fast_answer(_checked(AskContext(by, now, text, key_id=key_id), None), scope)
 
 
-def say(
+def send_message(
     *,
     text: str,
     by: User,
@@ -74,13 +74,13 @@ def say(
 
     Nothing is drafted for a message: the strategy only decides how it is worked on.
     """
-    demand_start(by)
+    require_start_permission(by)
     context = _checked(AskContext(by, now, text, agent, key_id, max_cost_usd=max_cost_usd, in_chat=True), chat)
     decision = _decide(context)
     if isinstance(decision, Answer):
         return _keep(decision, context, chat)
     way = _WAYS.get(decision, Way.ANSWER)
-    return chat_say(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
+    return chat_send(owner=by, by=by, text=text, now=now, agent=agent, chat=chat, max_cost_usd=max_cost_usd, way=way)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _checked(context: AskContext, chat: Chat) -> AskContext:
         raise Invalid(f"A request has 1 to {MAX_CHARS} characters; this one has {len(context.text.strip())}.")
     if _UNSTORABLE.search(context.text):
         raise Invalid("A request with a NUL, or with half of a character, cannot be stored: leave it out.")
-    demand_owned("agent", context.agent, context.user.pk)
+    require_owned("agent", context.agent, context.user.pk)
     return replace(context, running=chat_active_message(context.user, chat)) if chat else context
 
 
@@ -187,11 +187,11 @@ def _script(context: AskContext, chat: Chat) -> Answer:
 
 def _send(context: AskContext, chat: Chat, way: Way, what: str) -> Answer:
     """Send the request as a message of a chat."""
-    demand_start(context.user)
+    require_start_permission(context.user)
     if context.dry_run:
         require_can_send(owner=context.user, agent=context.agent, chat=chat)
         return done(f"Starts a run that {what}", Kind.SESSION)
-    session = chat_say(
+    session = chat_send(
         owner=context.user,
         by=context.user,
         text=context.text,
@@ -212,7 +212,7 @@ def _schedule(context: AskContext, chat: Chat) -> Answer:
 @transaction.atomic
 def _sub_agent(context: AskContext, chat: Chat) -> Answer:
     """Draft an agent with the request as its instructions. A sentence does not say what starts it."""
-    demand_start(context.user)
+    require_start_permission(context.user)
     name = _agent_name(context)
     if context.dry_run:
         return done(f"Drafts an agent, switched off: {name}.", Kind.DRAFT, missing=_NOT_SET)

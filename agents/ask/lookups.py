@@ -10,12 +10,12 @@ from django.db.models import Count, QuerySet, Sum
 
 from agents.ask.chats import ANSWERED_AT_ONCE
 from agents.ask.language import Request
-from agents.ask.naming import Answer, AskContext, Match, lines, listing, message, rows_by_id, short
+from agents.ask.naming import Answer, AskContext, Match, lines, listing, message, rows_by_id, short_id
 from agents.enums import ApprovalStatus, BudgetScope, QuestionStatus, Status
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.projects import precedents_board
-from agents.ledger.boundary import TO_RELEASE, current_halt, halt_told
-from agents.loop.reads import under_way_of
+from agents.knowledge.projects import precedents_open
+from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
+from agents.loop.reads import autonomous_sessions
 from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Question, Trigger
 from agents.policy.transitions import TERMINAL
 from agents.sessions.control_room import HALTED, health, meter_today
@@ -25,7 +25,7 @@ from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
 from audit.receipt_text import NAMES, receipt_text
-from audit.receipts import UnknownChain, both_usd, build_receipt, usd
+from audit.receipts import UnknownChain, build_receipt, cost_text, usd
 from audit.rows import UnreadableRow
 
 MAX_SHOWN: Final = 20
@@ -84,12 +84,12 @@ def status(match: Match, context: AskContext) -> Answer:
 def _halt_text() -> str:
     """Who halted all work, why, and how to release it."""
     halt = current_halt()
-    return f"{halt_told(halt)} {TO_RELEASE}" if halt else HALTED
+    return f"{halt_message(halt)} {TO_RELEASE}" if halt else HALTED
 
 
 def _agents(context: AskContext) -> Answer:
     rows = Agent.objects.filter(owner=context.user).order_by("name", "pk")
-    active = under_way_of([row.pk for row in rows[:MAX_SHOWN]])
+    active = autonomous_sessions([row.pk for row in rows[:MAX_SHOWN]])
 
     def describe(row: Agent) -> tuple[str, Any]:
         name = one_line(row.name, _TEXT_CHARS)
@@ -117,7 +117,7 @@ def _trigger(row: Trigger) -> tuple[str, Any]:
     state = "paused" if row.paused_at else "on" if row.enabled else "off"
     due = row.next_run_at.isoformat() if row.next_run_at and state == "on" else None
     data = {"id": str(row.public_id), "name": name, "kind": row.kind, "state": state, "next_run_at": due}
-    return f"{name} ({row.kind}, {state}), {short(row)}", data
+    return f"{name} ({row.kind}, {state}), {short_id(row)}", data
 
 
 # --- Runs and receipts ---
@@ -191,7 +191,7 @@ def session_rows(rows: list[AgentSession]) -> list[tuple[str, Any]]:
             "actual_usd": str(row.cost_actual_usd),
             "created_at": row.created_at.isoformat(),
         }
-        found.append((f"{short(row)} {row.status}: {data['purpose']}, {_cost_text(data)}", data))
+        found.append((f"{short_id(row)} {row.status}: {data['purpose']}, {_cost_text(data)}", data))
     return found
 
 
@@ -219,7 +219,9 @@ def _receipt(session: AgentSession) -> Answer:
     try:
         built = build_receipt(session.chain)
     except (UnknownChain, UnreadableRow):
-        return message(f"Run {short(session)} has no receipt yet: it has not started.", session=str(session.public_id))
+        return message(
+            f"Run {short_id(session)} has no receipt yet: it has not started.", session=str(session.public_id)
+        )
     return message(receipt_text(built, {**NAMES, **usernames(actors_of(built))}), receipt=built)
 
 
@@ -286,7 +288,7 @@ def approval_data(row: Approval) -> dict[str, Any]:
 def approval_rows(rows: Iterable[Approval]) -> list[tuple[str, Any]]:
     """The line and the data of each approval."""
     return [
-        (f"{short(row)} {row.action} (level {row.level}) for {row.session.owner.get_username()}", approval_data(row))
+        (f"{short_id(row)} {row.action} (level {row.level}) for {row.session.owner.get_username()}", approval_data(row))
         for row in rows
     ]
 
@@ -302,14 +304,14 @@ def _question(row: Question, context: AskContext) -> tuple[str, Any]:
         "owner": owner,
         "expires_at": row.expires_at.isoformat(),
     }
-    return f"{short(row)} asks {owner}" + (f": {text}" if text else ""), data
+    return f"{short_id(row)} asks {owner}" + (f": {text}" if text else ""), data
 
 
 # --- Precedents ---
 
 
 def precedents(match: Match, context: AskContext) -> Answer:
-    rows = precedents_board(context.user.pk)
+    rows = precedents_open(context.user.pk)
     return _list("precedent", rows, _precedent, empty="You have no precedents.")
 
 
@@ -342,7 +344,7 @@ def costs(match: Match, context: AskContext) -> Answer | None:
     spent = {name: _sums(_started_in(own_sessions(context), span)) for name, span in spans.items()}
     cap = Installation.objects.filter(pk=1).values_list("max_cost_per_day_usd", flat=True).first()
     whole = meter_today(BudgetScope.INSTALLATION, 0, cap=cap, name="Installation", now=context.now)
-    total = both_usd(whole.charged_usd, whole.actual_usd)
+    total = cost_text(whole.charged_usd, whole.actual_usd)
     text = lines(
         "Your runs, by the day on which they started (UTC):",
         [
@@ -397,7 +399,7 @@ def _sums_data(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cost_text(row: dict[str, Any]) -> str:
-    return both_usd(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
+    return cost_text(Decimal(row["charged_usd"]), Decimal(row["actual_usd"]))
 
 
 def _spent_line(name: str, row: dict[str, Any]) -> str:

@@ -101,7 +101,7 @@ def listing(head: str, rows: Sequence[tuple[str, Any]], key: str, *, empty: str,
 
 
 Row = TypeVar("Row", bound=models.Model)
-SHORTEST: Final = 6
+MIN_ID_CHARS: Final = 6
 _LONGEST: Final = 32
 _HEX: Final = re.compile(r"[0-9a-f]+", re.ASCII)
 _HYPHENS: Final = (8, 12, 16, 20)
@@ -124,7 +124,7 @@ def rows_by_id(rows: models.QuerySet[Row], text: str) -> list[Row]:
 
 
 def _is_hex(digits: str) -> bool:
-    return SHORTEST <= len(digits) <= _LONGEST and _HEX.fullmatch(digits) is not None
+    return MIN_ID_CHARS <= len(digits) <= _LONGEST and _HEX.fullmatch(digits) is not None
 
 
 def _hyphenated(digits: str) -> str:
@@ -132,7 +132,7 @@ def _hyphenated(digits: str) -> str:
     return "-".join(part for part in parts if part)
 
 
-def short(row: Any) -> str:
+def short_id(row: Any) -> str:
     """The part of an id that people type."""
     return str(row.public_id)[:8]
 

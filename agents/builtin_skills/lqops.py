@@ -13,10 +13,10 @@ from typing_extensions import TypedDict
 
 from agents.enums import Level, NoticeKind
 from agents.exceptions import Invalid, NotFound
-from agents.knowledge.search import document_of, search_chunks
+from agents.knowledge.search import document_get, search_chunks
 from agents.loop.state import NAME_CHARS, session_set_state
 from agents.models import AgentSession
-from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notice_create
+from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create
 from agents.sessions.questions import MAX_CHARS, question_ask
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
@@ -64,7 +64,7 @@ def read_document(
     length: Annotated[int, Field(ge=1, le=MAX_READ_CHARS, description="How many characters to read.")] = 4_000,
 ) -> dict[str, Any]:
     """Reads a part of a document. `end` is where the next part starts; `chars` is the length of the whole document."""
-    found = document_of(owner_id=context.owner_id, public_id=_id(document))
+    found = document_get(owner_id=context.owner_id, public_id=_id(document))
     end = min(offset + length, len(found.text))
     return {
         "document": str(found.public_id),
@@ -93,7 +93,7 @@ def tell_owner(
     text: Annotated[str, Field(max_length=BODY_CHARS, description="The details, as plain text.")] = "",
 ) -> dict[str, Any]:
     """Sends a notification to the person this run works for, who may read it much later. Send only what matters."""
-    notice = notice_create(
+    notice = notification_create(
         owner_id=context.owner_id,
         kind=NoticeKind.AGENT,
         title=title,

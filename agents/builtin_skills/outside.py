@@ -18,12 +18,12 @@ from agents.conf import mail_is_configured, mail_sender
 from agents.enums import Level
 from agents.exceptions import Invalid, OutcomeUnknown
 from agents.net import FetchFailed, Limits, SafeClient, SafeResponse
-from agents.net.client import OWN, Options, SafeStream
+from agents.net.client import CLIENT_HEADERS, RequestOptions, SafeStream
 from agents.net.transport import MEBIBYTE
 from agents.skills.risk import host_of
 from agents.skills.skill import SkillContext, skill
 from agents.text.clean import one_line
-from agents.text.extraction import Kind, plain, read_apart
+from agents.text.extraction import Kind, normalise_text, read_in_subprocess
 
 # --- The skills `fetch_url` and `http_request`, through the URL gate ---
 #
@@ -94,7 +94,7 @@ def http_request(
         raise OutcomeUnknown(f"The {method} was sent and may have taken effect. {failed}") from None
 
 
-def _options(data: JsonValue, body: str, headers: Mapping[str, str]) -> Options:
+def _options(data: JsonValue, body: str, headers: Mapping[str, str]) -> RequestOptions:
     if data is not None and body:
         raise Invalid("A request has `data` or `body`, not both.")
     if len(headers) > MAX_HEADERS:
@@ -102,12 +102,12 @@ def _options(data: JsonValue, body: str, headers: Mapping[str, str]) -> Options:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise Invalid(f"The header {name[:64]!r} cannot be sent: one line of plain ASCII, at most 4096 characters.")
-        if name.lower() in OWN | {KEY_HEADER}:
+        if name.lower() in CLIENT_HEADERS | {KEY_HEADER}:
             raise Invalid(f"The header {name} is set by lqops; omit it.")
     if data is not None:
-        return Options(headers=headers, json=data)
+        return RequestOptions(headers=headers, json=data)
     kind = {"content-type": "text/plain; charset=utf-8"} if body else {}
-    return Options(headers=kind | {name.lower(): value for name, value in headers.items()}, content=body)
+    return RequestOptions(headers=kind | {name.lower(): value for name, value in headers.items()}, content=body)
 
 
 def _head(response: SafeStream) -> dict[str, Any]:
@@ -138,10 +138,10 @@ def _text(response: SafeResponse) -> str | None:
     if kind in _HTML and response.content:
         # Read in a process of its own, which ends a page that was made to hang its reader.
         with suppress(Invalid):
-            return plain(read_apart(response.text().encode(), Kind.HTML))
+            return normalise_text(read_in_subprocess(response.text().encode(), Kind.HTML))
         return None
     is_text = not response.content or _TEXTUAL.fullmatch(kind) or (not kind and b"\x00" not in response.content)
-    return plain(response.text()) if is_text else None
+    return normalise_text(response.text()) if is_text else None
 
 
 # --- The skill `send_email`: one plain-text mail to one address, through the configured mail server ---

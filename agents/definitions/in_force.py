@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from agents.conf import default_session_cap, guardrails_defaults, loop_defaults, model_for
-from agents.definitions.loader import in_order, read_definition
+from agents.definitions.loader import read_definition, sort_problems
 from agents.definitions.schema import AgentDefinition, Autonomy, DefinitionError, Problem
 from agents.enums import AnalysisMode, ApprovalMode
 from agents.models import Agent, AgentSession
@@ -18,23 +18,23 @@ from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from audit.redaction import redact
 
 # Settings that are columns of the agent, because people and brakes use them without reading the text.
-SETTLED: Final = ("name", "mode", "enabled", "max_cost_per_day_usd")
+COLUMN_SETTINGS: Final = ("name", "mode", "enabled", "max_cost_per_day_usd")
 CACHED_DEFINITIONS: Final = 64
 
 
 def definition_of(agent: Agent) -> AgentDefinition:
     """Return the definition in force. An agent without a text has an empty definition, which starts nothing."""
-    columns = {name: getattr(agent, name) for name in SETTLED}
-    return definition_said(agent.definition).model_copy(update={**columns, "mode": ApprovalMode(agent.mode)})
+    columns = {name: getattr(agent, name) for name in COLUMN_SETTINGS}
+    return stored_definition(agent.definition).model_copy(update={**columns, "mode": ApprovalMode(agent.mode)})
 
 
 @lru_cache(maxsize=CACHED_DEFINITIONS)
-def definition_said(text: str) -> AgentDefinition:
+def stored_definition(text: str) -> AgentDefinition:
     """Return the definition in a stored text, without later changes by people."""
     return read_definition(text)
 
 
-def definition_checked(text: str, *, file: str, name: str = "") -> AgentDefinition:
+def checked_definition(text: str, *, file: str, name: str = "") -> AgentDefinition:
     """Return the definition of a text that may be stored.
 
     What looks like a secret is refused, even in a comment, because people can read the text.
@@ -43,20 +43,22 @@ def definition_checked(text: str, *, file: str, name: str = "") -> AgentDefiniti
     try:
         definition = read_definition(text, file=file, name=name)
     except DefinitionError as error:
-        raise DefinitionError(in_order((*error.problems, *found)), rest=error.rest) from None
+        raise DefinitionError(sort_problems((*error.problems, *found)), rest=error.rest) from None
     if not definition.lines:
         found.append(Problem(file, 1, "", "the keys of an agent, such as name and instructions", "nothing"))
     if found:
         broken = [problem for sensor in definition.broken_sensors for problem in sensor.problems]
-        raise DefinitionError(in_order((*broken, *found)), rest=definition)
+        raise DefinitionError(sort_problems((*broken, *found)), rest=definition)
     return definition
 
 
 def definition_drift(agent: Agent) -> list[str]:
     """Return the settings where the agent differs from its text, one sentence each."""
-    stored = definition_said(agent.definition)
+    stored = stored_definition(agent.definition)
     drifted = [
-        name for name in SETTLED if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
+        name
+        for name in COLUMN_SETTINGS
+        if name in stored.model_fields_set and getattr(stored, name) != getattr(agent, name)
     ]
     return [
         f"{name} is {_format(getattr(agent, name))} here, and {_format(getattr(stored, name))} in its text"
@@ -98,7 +100,7 @@ _LISTED: Final = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class ResolvedSetting:
     """A resolved setting, by its key in the file, and its source. None means none, or no limit."""
 
     key: str
@@ -106,10 +108,10 @@ class Setting:
     said_by: str
 
 
-def effective_settings(agent: Agent) -> list[Setting]:
+def resolved_settings(agent: Agent) -> list[ResolvedSetting]:
     """Return the resolved settings. Raises DefinitionError for a text that can no longer be read."""
     definition = definition_of(agent)
-    stored = definition_said(agent.definition)
+    stored = stored_definition(agent.definition)
     values = definition.model_dump(mode="json", include=set(_LISTED))
     values |= {
         "model": definition.model or model_for("main"),
@@ -118,7 +120,7 @@ def effective_settings(agent: Agent) -> list[Setting]:
         "guardrails": asdict(GuardrailsConfig.merged(guardrails_defaults(), definition.guardrails)),
     }
     return [
-        Setting(key, value, _source(key, definition, stored))
+        ResolvedSetting(key, value, _source(key, definition, stored))
         for name in _LISTED
         for key, value in _flat(name, values[name])
     ]
@@ -134,7 +136,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _source(key: str, definition: AgentDefinition, stored: AgentDefinition) -> str:
     section, _, name = key.partition(".")
-    if key in SETTLED:
+    if key in COLUMN_SETTINGS:
         return _column_source(key, definition, stored)
     if definition.line_of(key):
         return TEXT
@@ -155,17 +157,17 @@ def _column_source(key: str, definition: AgentDefinition, stored: AgentDefinitio
 # A trigger's settings were copied to the session when it was created; an agent's definition is read as it is now.
 
 
-def pace_of(definition: AgentDefinition) -> Autonomy:
+def autonomy_of(definition: AgentDefinition) -> Autonomy:
     """Return the autonomy settings of a definition, or the defaults."""
     return definition.autonomy or Autonomy()
 
 
-def loop_of(session: AgentSession, **defaults: Any) -> LoopConfig:
+def loop_config_of(session: AgentSession, **defaults: Any) -> LoopConfig:
     """Return the loop settings of a session. `defaults` apply where nothing is set."""
-    return loop_for(session.agent, session.params, **defaults)
+    return loop_config_for(session.agent, session.params, **defaults)
 
 
-def loop_for(agent: Agent | None, params: Mapping[str, Any], **defaults: Any) -> LoopConfig:
+def loop_config_for(agent: Agent | None, params: Mapping[str, Any], **defaults: Any) -> LoopConfig:
     """Return the loop settings of a session that is about to be created."""
     defined = definition_of(agent).loop if agent else {}
     return LoopConfig.merged(defaults, loop_defaults(), defined, params.get("loop") or {})
@@ -173,7 +175,7 @@ def loop_for(agent: Agent | None, params: Mapping[str, Any], **defaults: Any) ->
 
 def walk_token_budget(agent: Agent | None, params: Mapping[str, Any]) -> int:
     """Return the token budget of a walk that is about to be created; 0 is no limit. Only agentic walks have one."""
-    return loop_for(agent, params).token_budget if params.get("analysis_mode") == AnalysisMode.AGENTIC else 0
+    return loop_config_for(agent, params).token_budget if params.get("analysis_mode") == AnalysisMode.AGENTIC else 0
 
 
 def guardrails_config_of(session: AgentSession) -> GuardrailsConfig:

@@ -57,7 +57,7 @@ def read_definition(text: str, *, file: str = "agent.yaml", name: str = "") -> A
     return _Reading(root, file).definition(name or PurePath(file).stem[:NAME_CHARS] or "agent")
 
 
-def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def sort_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return problems by line, each once."""
     return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.key)))
 
@@ -90,7 +90,7 @@ class _Reading:
         written = self._written(given)
         if written is not None:
             self._check_triggers(written.zone, trigger_list or [], triggers)
-        problems = in_order([*self._problems, *(problem for sensor in broken for problem in sensor.problems)])
+        problems = sort_problems([*self._problems, *(problem for sensor in broken for problem in sensor.problems)])
         if written is None:
             raise DefinitionError(problems)
         read = AgentDefinition.read(

@@ -30,7 +30,7 @@ from agents.definitions.values import (
     expected,
     listed,
     one_of,
-    steps_of,
+    path_steps,
     text,
     whole,
 )
@@ -293,7 +293,7 @@ class Update(Section):
     @classmethod
     def _check_path(cls, path: str) -> str:
         try:
-            steps_of(path)
+            path_steps(path)
         except BadPath:
             raise expected("a path such as data.items[0].price") from None
         return path

@@ -22,7 +22,7 @@ SKILL: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 SMALLEST_AMOUNT: Final = Decimal("0.0001")
 DAY: Final = 86_400
 LONGEST: Final = 365 * DAY
-MOST_STEPS: Final = 32  # of a path
+MAX_PATH_STEPS: Final = 32  # of a path
 _CLOCK: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
@@ -211,12 +211,12 @@ class BadPath(ValueError):
     """The path is not a valid path."""
 
 
-class NothingThere(LookupError):
+class PathNotFound(LookupError):
     """The reading has no such part."""
 
 
 @lru_cache(maxsize=1024)
-def steps_of(path: str) -> tuple[str | int, ...]:
+def path_steps(path: str) -> tuple[str | int, ...]:
     """Return the keys and indexes of a path, in order."""
     steps: list[str | int] = []
     end = 0
@@ -225,19 +225,21 @@ def steps_of(path: str) -> tuple[str | int, ...]:
             break
         steps.append(found["key"] if found["key"] is not None else int(found["index"]))
         end = found.end()
-    if end != len(path) or not steps or len(steps) > MOST_STEPS:
-        raise BadPath(f"{path!r} is not a path: write at most {MOST_STEPS} keys and indexes as in data.items[0].price.")
+    if end != len(path) or not steps or len(steps) > MAX_PATH_STEPS:
+        raise BadPath(
+            f"{path!r} is not a path: write at most {MAX_PATH_STEPS} keys and indexes as in data.items[0].price."
+        )
     return tuple(steps)
 
 
-def part_of(value: Any, path: str | None) -> Any:
+def value_at_path(value: Any, path: str | None) -> Any:
     """Return the part of a value that a path names; without a path, the whole value."""
     if path is None:
         return value
-    for number, step in enumerate(steps := steps_of(path), 1):
+    for number, step in enumerate(steps := path_steps(path), 1):
         value = _inside(value, step)
         if value is _NOTHING:
-            raise NothingThere(f"there is nothing at {shown(steps[:number])}")
+            raise PathNotFound(f"there is nothing at {path_text(steps[:number])}")
     return value
 
 
@@ -248,6 +250,6 @@ def _inside(value: Any, step: str | int) -> Any:
     return value[step] if exists else _NOTHING
 
 
-def shown(steps: tuple[str | int, ...]) -> str:
+def path_text(steps: tuple[str | int, ...]) -> str:
     text = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in steps)
     return text.removeprefix(".")

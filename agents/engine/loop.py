@@ -13,7 +13,7 @@ from django.db import transaction
 
 from agents.conf import clock, slice_lifetime
 from agents.engine.prompting import SYNTAX, Brief, Prompter
-from agents.engine.replies import Reply, final_words, honest, read_reply, stored_calls
+from agents.engine.replies import Reply, final_text, read_reply, stored_calls, without_false_claims
 from agents.engine.skills import SkillExecutor, anticipate
 from agents.enums import EventKind, Mode, Outcome, Purpose, Status, TerminalReason, ToolIntent, WaitingOn
 from agents.exceptions import BudgetExceeded, BudgetRefused, LeaseLost, LqopsError, OutcomeUnknown, RetryLater
@@ -220,7 +220,7 @@ class StepLoop:
     def _checked_claims(self, text: str) -> str:
         if self._brief.purpose != Purpose.CHAT:
             return text
-        return honest(text, session=self._session, transcript=self._transcript, skills=self._brief.skills)
+        return without_false_claims(text, session=self._session, transcript=self._transcript, skills=self._brief.skills)
 
     def _judge(self, reply: Reply) -> Answered | End | None:
         """Decide what follows a reply without calls, which is in the transcript already."""
@@ -269,7 +269,7 @@ class StepLoop:
         if premature_end(recent[-1].content, recent_failed=failed, counters=self._counters):
             self._instruct(TRY_OTHERWISE)
             return None
-        return Answered(final_words(self._transcript).text)
+        return Answered(final_text(self._transcript).text)
 
     # --- The calls of a step ---
 

@@ -39,14 +39,14 @@ from agents.types import ToolResult
 # uses the arguments that the journal stored.
 
 
-def call(
+def journaled_call(
     session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any], *, risk: Risk | None = None
 ) -> ToolResult:
     """Make a guarded call, with the journal's parameters if it holds this key already, else with these."""
-    return guarded_tool_call(session, intent, asked_before(session, key) or params, key=key, risk=risk)
+    return guarded_tool_call(session, intent, journaled_params(session, key) or params, key=key, risk=risk)
 
 
-def asked_before(session: AgentSession, key: str) -> Mapping[str, Any] | None:
+def journaled_params(session: AgentSession, key: str) -> Mapping[str, Any] | None:
     """Return the parameters of an earlier attempt at this key, as requested; edits by an approver do not count."""
     return arguments_asked(session, key)
 
@@ -168,7 +168,7 @@ class Prompter:
     def ask(self, transcript: Sequence[Message], brief: Brief, *, number: int) -> ToolResult:
         """Send the request of step `number`."""
         place = f"{self._key}:{number}"
-        params = asked_before(self._session, place)
+        params = journaled_params(self._session, place)
         if params is None:
             messages = self._window(_with_earlier_turns(transcript, brief.before), brief, place)
             params = {
@@ -212,7 +212,7 @@ class Prompter:
         }
         key = f"{place}:summary"
         result = guarded_tool_call(
-            self._session, ToolIntent.RUN_SKILL, asked_before(self._session, key) or params, key=key, now=clock()
+            self._session, ToolIntent.RUN_SKILL, journaled_params(self._session, key) or params, key=key, now=clock()
         )
         text = str(result.data.get("text") or "") if result.ok else ""
         if not text.strip():

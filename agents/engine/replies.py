@@ -42,18 +42,18 @@ class TranscriptEntry(guardrails.Said, Protocol):
 
 
 @dataclass(frozen=True)
-class Words:
+class FinalText:
     """The final text of a run. `cut`: the model reached its token limit."""
 
     text: str = ""
     cut: bool = False
 
 
-def final_words(transcript: Sequence[TranscriptEntry]) -> Words:
+def final_text(transcript: Sequence[TranscriptEntry]) -> FinalText:
     """Return the text of an ended run, with earlier parts that were cut off and continued."""
     if not transcript:
-        return Words()
-    return Words(guardrails.joined(transcript), cut=transcript[-1].stop == Stop.MAX_TOKENS)
+        return FinalText()
+    return FinalText(guardrails.joined(transcript), cut=transcript[-1].stop == Stop.MAX_TOKENS)
 
 
 def read_reply(data: Mapping[str, Any], *, step: int, turn: int = 0) -> Reply:
@@ -201,7 +201,9 @@ class CallOutcome:
     message: str = ""
 
 
-def honest(text: str, *, session: AgentSession, transcript: Iterable[Message], skills: Mapping[str, Skill]) -> str:
+def without_false_claims(
+    text: str, *, session: AgentSession, transcript: Iterable[Message], skills: Mapping[str, Skill]
+) -> str:
     """Return the answer without claims that the run's calls contradict. The journal keeps the original."""
     candidates = [name for name, skill in skills.items() if skill.side_effects and name != "ask_person"]
     return correct_claims(

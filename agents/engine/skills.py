@@ -16,7 +16,7 @@ from django.core.cache import cache
 from django.db import transaction
 
 from agents.conf import clock, model_for, skill_hosts
-from agents.engine.prompting import Admission, asked_before
+from agents.engine.prompting import Admission, journaled_params
 from agents.enums import Level, Outcome, Purpose, QuestionStatus, Risk, ToolIntent
 from agents.exceptions import (
     BudgetExceeded,
@@ -30,14 +30,14 @@ from agents.exceptions import (
 from agents.guard import guarded_group, guarded_tool_call
 from agents.guard.calls import Call, note_refusal, plan_call
 from agents.guard.tools import BadParams, persisting
-from agents.ledger.boundary import lock
+from agents.ledger.boundary import read_for_update
 from agents.ledger.budgets import budgets_lock
 from agents.ledger.prices import declared_price, estimate_model_call
 from agents.models import AgentSession, Question, ToolCall
 from agents.policy import brakes, costs
 from agents.sessions.reads import call_latest
 from agents.skills.parsing import SkillCall
-from agents.skills.registry import pace_of, skill_named, skill_refusal, skill_standing
+from agents.skills.registry import call_pace, skill_named, skill_refusal, skill_standing
 from agents.skills.risk import RiskAssessor, level_for
 from agents.skills.skill import BadArguments, Skill
 from agents.types import ZERO, Ledger, ModelRequest, ToolResult
@@ -50,7 +50,7 @@ from audit.rows import canonical
 # reason is a halt or a lost lease.
 
 
-PREFIX: Final = "[ANTICIPATORY SIMULATION]: "
+SIMULATION_PREFIX: Final = "[ANTICIPATORY SIMULATION]: "
 SKIPPED: Final = "simulation skipped: budget"
 CONTEXT_CHARS: Final = 500
 ARGUMENT_CHARS: Final = 4_000
@@ -87,7 +87,7 @@ def anticipate(session: AgentSession, skill: Skill, arguments: Mapping[str, Any]
         prediction = _predict(session, _question(skill, arguments, shown), key=key)
     except _SKIPS_SIMULATION:
         return ""
-    if prediction.startswith(PREFIX):
+    if prediction.startswith(SIMULATION_PREFIX):
         cache.set(cache_key, prediction, CACHE_SECONDS)
     return prediction
 
@@ -120,7 +120,7 @@ def _predict(session: AgentSession, params: Mapping[str, Any], *, key: str) -> s
 
 
 def _prediction(data: Mapping[str, Any]) -> str:
-    return f"{PREFIX}{str(data.get('text', '')).strip()}"
+    return f"{SIMULATION_PREFIX}{str(data.get('text', '')).strip()}"
 
 
 def _is_affordable(session: AgentSession, params: Mapping[str, Any]) -> bool:
@@ -131,7 +131,7 @@ def _is_affordable(session: AgentSession, params: Mapping[str, Any]) -> bool:
     model = str(params["model"])
     now = clock()
     with transaction.atomic():
-        locked = lock(session, model=model)
+        locked = read_for_update(session, model=model)
         shared = budgets_lock(agent_id=locked.agent_id, trigger_id=locked.trigger_id, now=now)
     price = declared_price(model, locked.price_row)
     estimate = estimate_model_call(model, Purpose.SIMULATION, now=now)
@@ -283,7 +283,7 @@ class SkillExecutor:
             missing = f"{skill.name} is not available: {skill.lacking}"
             return self._refused(skill, standing.level, call.arguments, missing)
         try:
-            earlier = asked_before(self._session, key)
+            earlier = journaled_params(self._session, key)
             arguments = dict(earlier["arguments"]) if earlier else skill.arguments(call.arguments)
         except BadArguments as error:
             return self._refused(skill, standing.level, call.arguments, str(error))
@@ -292,7 +292,7 @@ class SkillExecutor:
             return self._refused(skill, level, arguments, reason, outcome=str(Outcome.RATE_LIMITED))
         dangerous = level.rank >= Level.RESTRICTED.rank or self._assessor.escalates(skill, arguments)
         risk = self._assessor.assess(skill, arguments) if dangerous else None
-        pace = pace_of(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+        pace = call_pace(skill.name, level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
         simulation = ""
         predict = self._model_manager
         if dangerous and predict and earlier is None and not skill_refusal(pace, now=clock()):

@@ -75,7 +75,7 @@ def run_agent_turn(
     return _Turn(session, brief, started_at=started_at or clock(), closing=closing.name if closing else "").run()
 
 
-def said_at_the_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
+def answer_at_round_limit(session: AgentSession, config: LoopConfig, end: Answered | End) -> Answered | End:
     """Answer a turn that reached its limit of call rounds with a message that says so."""
     if end != Finished(TerminalReason.MAX_STEPS) or not 0 < config.max_tool_rounds <= config.max_steps:
         return end

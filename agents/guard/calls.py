@@ -20,7 +20,7 @@ from agents.policy.consent import call_digest
 from agents.providers.base import Chunk
 from agents.skills.risk import RiskAssessor
 from agents.skills.skill import Skill
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from agents.types import ZERO, Capability, Ledger, ModelReply, ModelRequest, Price, ToolResult
 from audit.kinds import LABEL
 from audit.recorder import Head, record_skill_call
@@ -182,7 +182,7 @@ def usable(intent: ToolIntent | str, params: Mapping[str, Any]) -> tuple[Tool, d
     """Return the tool of the intent and the parameters as they are stored, or raise BadParams."""
     if not isinstance(params, Mapping):
         raise BadParams(f"the parameters of a call are an object, not {type(params).__name__}.")
-    given = storable(dict(params))
+    given = json_safe(dict(params))
     size = len(canonical(given))
     if size > MAX_ARGUMENT_CHARS:
         raise BadParams(f"the parameters are {size} characters long; at most {MAX_ARGUMENT_CHARS} are taken.")
@@ -231,7 +231,7 @@ def note_refusal(
     """Record a skill call that never became one: not offered, not enabled or with unusable arguments."""
     record_skill_call(
         skill_name=skill.name,
-        arguments=redact_data(storable(dict(arguments))),
+        arguments=redact_data(json_safe(dict(arguments))),
         output=why,
         capability_level=level,
         risk_level=_grade(level, RiskAssessor().assess(skill, arguments)),

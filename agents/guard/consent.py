@@ -13,7 +13,7 @@ from agents.enums import ApprovalMode, ApprovalStatus, Level, Outcome
 from agents.exceptions import TicketRefused
 from agents.guard.calls import Call, note_skill
 from agents.guard.refusals import refuse_call
-from agents.ledger.boundary import lock
+from agents.ledger.boundary import read_for_update
 from agents.models import Agent, AgentSession, Approval
 from agents.policy.brakes import temporal
 from agents.policy.consent import needs_person
@@ -33,7 +33,7 @@ def denied(call: Call, detail: str, error: str, *, outcome: Outcome = Outcome.DE
     """Record a refusal that the run can go on from, and return it as the call's result."""
     result = ToolResult(ZERO, None, outcome, error=error, detail=detail)
     with transaction.atomic():
-        over = lock(call.session).boundary.status in TERMINAL
+        over = read_for_update(call.session).boundary.status in TERMINAL
         refuse_call(call.session, call.intent, call.phase, outcome, now=call.now, detail=detail, over=over, **more)
         note_skill(call, result, now=call.now)
     return result
@@ -91,7 +91,7 @@ def _mode(session: AgentSession) -> tuple[str, bool]:
 
 @transaction.atomic
 def _ask(call: Call) -> Approval | ToolResult:
-    if temporal(lock(call.session).boundary) is not None:
+    if temporal(read_for_update(call.session).boundary) is not None:
         return denied(call, "halted", "The session was halted.")
     if (ticket := approval_for(call.session, call.key)) is not None:
         if not _is_outranked(ticket, call):

@@ -27,7 +27,7 @@ from agents.guard.metering import LongWait, Meter, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
 from agents.guard.tools import CallContext, most_tries
-from agents.ledger.boundary import Locked, glance, is_halted, lock
+from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.journal import RETRY_LATER, journal_open, journal_place, journal_record
 from agents.ledger.prices import declared_price, estimate_tool_cost
@@ -36,8 +36,8 @@ from agents.policy import brakes, costs
 from agents.providers.base import ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
-from agents.skills.running import SkillTimeout, at_once, timed
-from agents.text.clean import storable
+from agents.skills.running import SkillTimeout, run_parallel, timed
+from agents.text.clean import json_safe
 from agents.types import ZERO, ToolResult
 from audit.redaction import redact, redact_data, redact_exception
 from audit.rows import canonical
@@ -86,7 +86,7 @@ def guarded_group(calls: Sequence[Call]) -> list[ToolResult]:
             if isinstance(call, Call) and call.row is not None:
                 withdraw(call)
         raise
-    return at_once([partial(timed, partial(_finished, call)) for call in ready])
+    return run_parallel([partial(timed, partial(_finished, call)) for call in ready])
 
 
 # --- R5, R6 and consent ---
@@ -96,11 +96,11 @@ def _decided(call: Call) -> Call | ToolResult:
     """Return the call that may be authorised, or what the run gets instead."""
     if call.tool.remote and in_open_transaction():
         raise OpenTransaction(f"{call.intent} does I/O and was called inside a transaction; call it outside of one.")
-    seen = glance(call.session, call.key)
+    seen = read_unlocked(call.session, call.key)
     call = replace(call, phase=seen.boundary.phase)
     if _judge(call, seen.boundary) is not None:
         with transaction.atomic():
-            refusal = _refuse_if_stopped(call, lock(call.session))
+            refusal = _refuse_if_stopped(call, read_for_update(call.session))
         if refusal is not None:
             raise refusal
     place = journal_place(seen.journal, asked_digest=call.digest)
@@ -126,7 +126,7 @@ def _judge(call: Call, boundary: brakes.Boundary) -> brakes.AlreadyStopped | bra
     return brakes.temporal(boundary) or brakes.contextual(call.intent, boundary.phase)
 
 
-def _refuse_if_stopped(call: Call, locked: Locked) -> Exception | None:
+def _refuse_if_stopped(call: Call, locked: LockedRead) -> Exception | None:
     stop = _judge(call, locked.boundary)
     if stop is None:
         return None
@@ -136,7 +136,7 @@ def _refuse_if_stopped(call: Call, locked: Locked) -> Exception | None:
 # --- R4 ---
 
 
-def _paid(call: Call, locked: Locked, sharing: int) -> Call | Refusal:
+def _paid(call: Call, locked: LockedRead, sharing: int) -> Call | Refusal:
     """Return the call with what it may spend, or the refusal. A call without a model request costs nothing."""
     if call.outgoing is None:
         return call
@@ -202,7 +202,7 @@ def _conclude(end: Refusal) -> ToolResult:
 
 def _authorised(call: Call, *, sharing: int = 1) -> Call | Refusal:
     """Decide under lock and write the intent down: reservation, journal row, audit row."""
-    locked = lock(call.session, model=call.model)
+    locked = read_for_update(call.session, model=call.model)
     if (stopped := _refuse_if_stopped(call, locked)) is not None:
         return stopped
     paid = _paid(call, locked, sharing)
@@ -260,7 +260,7 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
         else:
             with nullcontext() if call.tool.remote else transaction.atomic():
                 data = dispatch.run(_mint(row.public_id), call.tool, context, deepcopy(call.arguments))
-                data = redact_data(storable(data))
+                data = redact_data(json_safe(data))
                 canonical(data)  # what cannot be stored is the tool's fault, not the journal's
     except ProviderError:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure
@@ -287,4 +287,4 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
         outcome, error = Outcome.GATEWAY_ERROR, meter.failure  # a handler may not turn a failed inference into success
     # Charged is the very Decimal that R4 approved: once, and only when the provider was reached.
     charged = row.approved_usd if meter.contacted and detail != RETRY_LATER else ZERO
-    return ToolResult(charged, data, outcome, storable(error)[:2_000], detail, str(row.public_id)), meter
+    return ToolResult(charged, data, outcome, json_safe(error)[:2_000], detail, str(row.public_id)), meter

@@ -24,14 +24,14 @@ from agents.exceptions import IntentUnavailable, NoAnswer
 from agents.guard.retrieve import retrieve_chunks
 from agents.guard.tools import BadParams, CallContext, Params, Tool, label, listener, text
 from agents.knowledge.documents import artifact_add
-from agents.knowledge.search import collection_of
+from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Document, Finding, Memory, Precedent
-from agents.people.notifications import notice_create
-from agents.skills.registry import pace_of, skill_count_refuse, skill_count_take, skill_named, skill_standing
-from agents.skills.risk import goes_elsewhere, level_for
+from agents.people.notifications import notification_create
+from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
+from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
-from agents.skills.skill import Skill, SkillContext, holds_handle, resolved
-from agents.text.chunks import is_checkable
+from agents.skills.skill import Skill, SkillContext, has_handle, resolve_handles
+from agents.text.chunks import is_verifiable_quote
 from agents.types import Capability, ModelReply, ModelRequest
 
 # --- emit_artifact: save what a run wrote as a Markdown document in its owner's collection ---
@@ -52,7 +52,7 @@ def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, 
         raise BadParams("'content' is empty: there is nothing to save.")
     if params.get("collection") is None:
         return {"stored": False, "reason": "no_collection", "truncated": is_truncated}
-    collection = collection_of(owner_id=context.owner_id, public_id=_id(params))
+    collection = collection_get(owner_id=context.owner_id, public_id=_id(params))
     session = AgentSession.objects.get(pk=context.session_pk, owner_id=context.owner_id)
     name = text(params, "name", "draft", limit=1_000)
     document, is_new = artifact_add(session=session, collection=collection, name=name, content=content, now=context.now)
@@ -104,7 +104,7 @@ def _cited(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     start = _count(params.get("quote_start"))
     document_id, said = _look_up(context, text(params, "document", ""), start, len(quote))
     cited: dict[str, Any] = {"document_id": document_id, "quote": quote}
-    if quote and start is not None and said == quote and is_checkable(quote):
+    if quote and start is not None and said == quote and is_verifiable_quote(quote):
         end = start + len(quote)
         return {**cited, "quote_start": start, "quote_end": end, "quote_check": QuoteCheck.VERIFIED}
     return {**cited, "quote_check": QuoteCheck.UNVERIFIED if quote else ""}
@@ -176,7 +176,7 @@ def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the model said. With `must_answer` a refusal or an empty reply is a failed call."""
     reply = context.infer(listener.get())
     if params.get("must_answer") is True:
-        _demand_answer(reply)
+        _require_answer(reply)
     told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
     if reply.is_full:
         told["full"] = True
@@ -185,7 +185,7 @@ def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _demand_answer(reply: ModelReply) -> None:
+def _require_answer(reply: ModelReply) -> None:
     if reply.stop_reason == "refusal":
         raise NoAnswer("the model refused to answer")
     if not any(char.isprintable() and not char.isspace() for char in reply.text):
@@ -209,7 +209,7 @@ def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str,
 
 
 def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
-    notice = notice_create(
+    notice = notification_create(
         owner_id=context.owner_id,
         kind=NoticeKind.AGENT,
         title=text(params, "title"),
@@ -275,10 +275,10 @@ def skill_tool(params: Params) -> Tool:
     skill.arguments(arguments)
     hosts = skill_hosts()
     capability = skill.capability(level_for(skill, standing.level, arguments, hosts))
-    if holds_handle(arguments) and goes_elsewhere(skill, arguments, hosts):
+    if has_handle(arguments) and has_unlisted_address(skill, arguments, hosts):
         capability = replace(capability, requires_approval=True)  # in no mode does a secret go to a free address
     asks = skill.request
-    pace = pace_of(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
+    pace = call_pace(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
     return Tool(
         handler=lambda context, given: _run(skill, context, given),
         capability=capability,
@@ -308,7 +308,7 @@ def _run(skill: Skill, context: CallContext, params: Params) -> Any:
         now=context.now,
         infer=context.infer,
     )
-    return perform(skill, given, resolved(params["arguments"], skill.secret_arguments))
+    return perform(skill, given, resolve_handles(params["arguments"], skill.secret_arguments))
 
 
 def _local(intent: ToolIntent, handler: Callable[[CallContext, Params], Any]) -> Tool:

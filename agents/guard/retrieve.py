@@ -19,9 +19,9 @@ from agents.guard.tools import BadParams, CallContext, text
 from agents.knowledge.search import (
     RUN_CHARS,
     Hit,
-    Sized,
-    collection_of,
-    document_of,
+    SizedDocument,
+    collection_get,
+    document_get,
     documents_in,
     documents_new_in,
     documents_read,
@@ -82,12 +82,12 @@ def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str
 
 
 def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    document = document_of(owner_id=owner_id, public_id=_id(given, "document"))
+    document = document_get(owner_id=owner_id, public_id=_id(given, "document"))
     return _Found("document", [_beginning(document, limit)])
 
 
 def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    collection = collection_of(owner_id=owner_id, public_id=_id(given, "collection"))
+    collection = collection_get(owner_id=owner_id, public_id=_id(given, "collection"))
     after, until = _period(given)
     if after is not None:
         listed = documents_new_in(owner_id=owner_id, collection=collection, after=after, until=until)
@@ -95,7 +95,7 @@ def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Foun
     return _whole("collection", owner_id, documents_in(owner_id=owner_id, collection=collection), limit)
 
 
-def _whole(mode: str, owner_id: int, listed: Sequence[Sized], limit: int) -> _Found:
+def _whole(mode: str, owner_id: int, listed: Sequence[SizedDocument], limit: int) -> _Found:
     """Read the texts of documents that fit, and of the first that never would."""
     long = next((sized.pk for sized in listed if sized.chars > limit), None)
     taken, room = set(), limit
@@ -121,7 +121,7 @@ def _beginning(document: Document, limit: int) -> _Passage:
 def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     collections = None
     if "collection" in given:
-        collections = [collection_of(owner_id=owner_id, public_id=_id(given, "collection")).pk]
+        collections = [collection_get(owner_id=owner_id, public_id=_id(given, "collection")).pk]
     after, until = _period(given)
     hits = search_chunks(
         owner_id=owner_id,

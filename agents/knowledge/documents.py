@@ -20,12 +20,12 @@ from django.dispatch import Signal
 from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
 from agents.knowledge.rows import lock_row, record_change
-from agents.knowledge.search import free_moment
+from agents.knowledge.search import free_time
 from agents.models import AgentSession, Attachment, Chunk, Collection, Document
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.text.chunks import chunk_spans
 from agents.text.clean import document_name, one_line
-from agents.text.extraction import Kind, extract, plain
+from agents.text.extraction import Kind, extract, normalise_text
 from audit.redaction import redact
 
 # Sent after the commit with `attachment_pk` and `now`. agents.apps connects the watches.
@@ -43,7 +43,7 @@ _FOLDER_MODE = 0o700
 @transaction.atomic
 def collection_create(*, owner: User, name: str, by: User | None, now: datetime) -> Collection:
     """Create a collection; its name is unique among the owner's."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_collection")
+    require_access(by, owner_id=owner.pk, permission="agents.add_collection")
     collection = Collection(owner=owner, name=_collection_name(name), created_at=now)
     _save_named(collection)
     record_change(collection, "collection.created", by=by, now=now)
@@ -53,7 +53,7 @@ def collection_create(*, owner: User, name: str, by: User | None, now: datetime)
 @transaction.atomic
 def collection_rename(*, collection: Collection, name: str, by: User | None, now: datetime) -> Collection:
     """Rename a collection; the same name again changes nothing."""
-    demand_access(by, owner_id=collection.owner_id, permission="agents.change_collection")
+    require_access(by, owner_id=collection.owner_id, permission="agents.change_collection")
     row = _lock_collection(collection.pk, owner_id=collection.owner_id)
     wanted = _collection_name(name)
     if wanted != row.name:
@@ -66,7 +66,7 @@ def collection_rename(*, collection: Collection, name: str, by: User | None, now
 @transaction.atomic
 def collection_delete(*, collection: Collection, by: User | None, now: datetime) -> Collection:
     """Delete a collection for people, watches and runs. Its documents stay."""
-    demand_access(by, owner_id=collection.owner_id, permission="agents.delete_collection")
+    require_access(by, owner_id=collection.owner_id, permission="agents.delete_collection")
     row = _lock_collection(collection.pk, owner_id=collection.owner_id)
     row.deleted_at = now
     row.save(update_fields=["deleted_at"])
@@ -112,7 +112,7 @@ def document_add(
     Bytes that the owner already has return the existing document. Raises Invalid for what cannot be read, StorageFailed
     for bytes that cannot be stored; neither leaves a row.
     """
-    demand_access(by, owner_id=owner.pk, permission="agents.add_document")
+    require_access(by, owner_id=owner.pk, permission="agents.add_document")
     if collection is not None and (collection.owner_id != owner.pk or collection.deleted_at is not None):
         raise NotFound("There is no such collection.")
     digest = hashlib.sha256(data).hexdigest()
@@ -142,7 +142,7 @@ def artifact_add(
 
     The caller has read the collection as the session's owner. No watch is notified, now or later.
     """
-    text = plain(content)
+    text = normalise_text(content)
     data = text.encode()
     digest = hashlib.sha256(data).hexdigest()
     actor = f"session:{session.public_id}"
@@ -167,14 +167,14 @@ def artifact_add(
 @transaction.atomic
 def document_attach(*, document: Document, collection: Collection, by: User | None, now: datetime) -> Attachment:
     """Attach a document to a collection; one that is attached already stays as it is, and no watch is notified."""
-    demand_access(by, owner_id=document.owner_id, permission="agents.change_document")
+    require_access(by, owner_id=document.owner_id, permission="agents.change_document")
     return _attach(document, collection, by=by, actor=actor_of(by), now=now)
 
 
 @transaction.atomic
 def document_detach(*, document: Document, collection: Collection, by: User | None, now: datetime) -> Attachment:
     """Remove a document from a collection."""
-    demand_access(by, owner_id=document.owner_id, permission="agents.change_document")
+    require_access(by, owner_id=document.owner_id, permission="agents.change_document")
     row = _lock_document(document.pk)
     attachment = Attachment.objects.filter(document=row, collection=collection, detached_at__isnull=True).first()
     if attachment is None:
@@ -188,7 +188,7 @@ def document_detach(*, document: Document, collection: Collection, by: User | No
 @transaction.atomic
 def document_delete(*, document: Document, by: User | None, now: datetime) -> Document:
     """Delete a document for people, search and runs. Findings that quote it stay."""
-    demand_access(by, owner_id=document.owner_id, permission="agents.delete_document")
+    require_access(by, owner_id=document.owner_id, permission="agents.delete_document")
     row = _lock_document(document.pk)
     row.deleted_at = now
     row.save(update_fields=["deleted_at"])
@@ -250,7 +250,7 @@ def _attach(document: Document, collection: Collection, *, by: User | None, acto
         document=row,
         collection=target,
         attached_by=by,
-        attached_at=free_moment(collection=target, at=at),
+        attached_at=free_time(collection=target, at=at),
         watches_fired_at=now if is_silent else None,
     )
     attached_to = str(target.public_id)
@@ -273,14 +273,14 @@ def _lock_document(pk: int) -> Document:
 # its bytes cannot exist, a file without a row can and does no harm.
 
 
-def bytes_place(digest: str) -> Path:
+def bytes_path(digest: str) -> Path:
     """Return the path of the file for a digest."""
     return Path(settings.MEDIA_ROOT) / digest[:2] / digest[2:4] / digest
 
 
 def bytes_store(data: bytes, *, digest: str) -> Path:
     """Write the bytes so that they survive a power cut. Raises StorageFailed."""
-    place = bytes_place(digest)
+    place = bytes_path(digest)
     try:
         if place.exists() and place.stat().st_size == len(data):
             return place

@@ -29,7 +29,7 @@ from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
 from agents.knowledge.rows import lock_row, record_change
 from agents.models import Playbook, PlaybookPosition, PromptSkill
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.text.strict_yaml import UNSTORABLE
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -45,7 +45,7 @@ def playbook_create(
     *, owner: User, name: str, positions: Sequence[Position], by: User | None, now: datetime
 ) -> Playbook:
     """Create version 1 of a playbook. Names are unique per owner; the name of a deleted playbook is free again."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_playbook")
+    require_access(by, owner_id=owner.pk, permission="agents.add_playbook")
     name, positions = checked_name(name), checked_positions(positions)
     playbook = Playbook(owner=owner, name=name, digest=_digest(name, 1, positions), created_at=now, updated_at=now)
     _save(playbook)
@@ -64,7 +64,7 @@ def playbook_edit(
     positions: Sequence[Position] | None = None,
 ) -> Playbook:
     """Write the next version if anything differs; otherwise change and record nothing."""
-    demand_access(by, owner_id=playbook.owner_id, permission="agents.change_playbook")
+    require_access(by, owner_id=playbook.owner_id, permission="agents.change_playbook")
     row = _lock_playbook(Playbook.objects.filter(pk=playbook.pk))
     before = positions_of(row)
     wanted_name = row.name if name is None else checked_name(name)
@@ -86,7 +86,7 @@ def playbook_edit(
 @transaction.atomic
 def playbook_delete(playbook: Playbook, *, by: User | None, now: datetime) -> Playbook:
     """Delete a playbook. The audit events of its runs keep its id, version and digest."""
-    demand_access(by, owner_id=playbook.owner_id, permission="agents.delete_playbook")
+    require_access(by, owner_id=playbook.owner_id, permission="agents.delete_playbook")
     row = _lock_playbook(Playbook.objects.filter(pk=playbook.pk))
     row.deleted_at = row.updated_at = now
     row.save(update_fields=["deleted_at", "updated_at"])
@@ -252,7 +252,7 @@ FOLDER_CHARS: Final = 500
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSkill:
     """One skill after a load. `state`: loaded (new), unchanged, changed, accepted, or missing."""
 
     name: str
@@ -265,7 +265,7 @@ class Loaded:
 class LoadReport:
     """Result of a load. A problem names the folder or file, and why it was not loaded."""
 
-    skills: tuple[Loaded, ...] = ()
+    skills: tuple[LoadedSkill, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -358,7 +358,7 @@ def _read_again(skill: PromptSkill) -> SkillFiles:
 
 
 @transaction.atomic
-def _load(files: SkillFiles, *, accept: Collection[str], by: User | None, now: datetime) -> Loaded:
+def _load(files: SkillFiles, *, accept: Collection[str], by: User | None, now: datetime) -> LoadedSkill:
     row, created = PromptSkill.objects.get_or_create(name=files.name, defaults=_skill_columns(files, now))
     if created:
         _record_skill(row, "skill.loaded", by=by, now=now, digest=row.digest, version=row.version)
@@ -373,8 +373,8 @@ def _load(files: SkillFiles, *, accept: Collection[str], by: User | None, now: d
     return _loaded(row, "unchanged" if files.digest == row.digest else "changed")
 
 
-def _loaded(row: PromptSkill, state: str) -> Loaded:
-    return Loaded(row.name, state, row.version, row.digest)
+def _loaded(row: PromptSkill, state: str) -> LoadedSkill:
+    return LoadedSkill(row.name, state, row.version, row.digest)
 
 
 @transaction.atomic

@@ -15,7 +15,7 @@ from agents.enums import Outcome, ProposalStatus, ToolIntent
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.knowledge.rows import lock_row, record_change
 from agents.models import AgentSession, ContextProposal, ContextRevision, Memory, Precedent, Project, ToolCall
-from agents.people.access import demand_access, demand_owner
+from agents.people.access import require_access, require_owner
 from agents.text.clean import one_line
 from audit.redaction import redact
 
@@ -31,12 +31,12 @@ def project_create(
     *, owner: User, name: str, by: User | None, now: datetime, context_md: str = "", parties: str = ""
 ) -> Project:
     """Create a project. An initial context is version 1, and only the owner can give one."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_project")
+    require_access(by, owner_id=owner.pk, permission="agents.add_project")
     context = _context(context_md)
     project = Project.objects.create(owner=owner, name=_name(name), parties=_parties(parties), created_at=now)
     record_change(project, "project.created", by=by, now=now)
     if context:
-        demand_owner(by, owner_id=owner.pk)
+        require_owner(by, owner_id=owner.pk)
         context_write(project, context, by=by, now=now)
         record_change(project, "project.edited", by=by, now=now, fields=["context_md"], context_version=1)
     return project
@@ -51,7 +51,7 @@ def project_edit(
     `seen_version` is the version of the context that the person has edited: if another one was written meanwhile,
     nothing is changed, so that an older form cannot remove an accepted line.
     """
-    demand_access(by, owner_id=project.owner_id, permission="agents.change_project")
+    require_access(by, owner_id=project.owner_id, permission="agents.change_project")
     row = _lock_project(project.pk)
     checks = {"name": _name, "parties": _parties, "context_md": _context}
     if unknown := changes.keys() - checks.keys():
@@ -61,7 +61,7 @@ def project_edit(
     if not wanted:
         return row
     if "context_md" in wanted:
-        demand_owner(by, owner_id=row.owner_id)
+        require_owner(by, owner_id=row.owner_id)
         if seen_version not in {None, row.context_version}:
             raise InvalidTransition(
                 f"The context is at version {row.context_version} now, not {seen_version}: review it again."
@@ -78,7 +78,7 @@ def project_edit(
 @transaction.atomic
 def project_delete(*, project: Project, by: User | None, now: datetime) -> Project:
     """Delete the project with its proposals and revisions. Its runs and triggers stay, without a project."""
-    demand_access(by, owner_id=project.owner_id, permission="agents.delete_project")
+    require_access(by, owner_id=project.owner_id, permission="agents.delete_project")
     row = _lock_project(project.pk)
     Project.objects.filter(pk=row.pk).delete()
     record_change(row, "project.deleted", by=by, now=now)
@@ -176,7 +176,7 @@ def memory_delete(*, memory: Memory, by: User | None, now: datetime) -> Memory:
 
 
 def _lock_memory(memory: Memory, by: User | None, permission: str) -> Memory:
-    demand_access(by, owner_id=memory.owner_id, permission=permission)
+    require_access(by, owner_id=memory.owner_id, permission=permission)
     return lock_row(Memory.objects.filter(pk=memory.pk, deleted_at__isnull=True), "memory")
 
 
@@ -198,14 +198,14 @@ PERMISSION = "agents.change_precedent"
 @transaction.atomic
 def precedent_dismiss(*, precedent: Precedent, by: User | None, now: datetime) -> Precedent:
     """Dismiss a precedent; the next sighting starts a new count. Dismissing it again changes nothing."""
-    demand_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
+    require_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
     if Precedent.objects.filter(pk=precedent.pk, dismissed_at__isnull=True).update(dismissed_at=now):
         record_change(precedent, "autonomous_precedent.dismiss", by=by, now=now)
     precedent.refresh_from_db()
     return precedent
 
 
-def precedents_board(owner_id: int, pattern_kind: str = "") -> QuerySet[Precedent]:
+def precedents_open(owner_id: int, pattern_kind: str = "") -> QuerySet[Precedent]:
     """Return a user's precedents that were not dismissed, newest sighting first."""
     rows = Precedent.objects.filter(owner_id=owner_id, dismissed_at__isnull=True)
     return (rows.filter(pattern_kind=pattern_kind) if pattern_kind else rows).order_by("-last_seen_at", "-id")
@@ -228,8 +228,8 @@ def precedent_promote(*, precedent: Precedent, project: Project, by: User | None
 
     Nothing enters the context until the proposal is accepted.
     """
-    demand_owner(by, owner_id=project.owner_id)
-    demand_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
+    require_owner(by, owner_id=project.owner_id)
+    require_access(by, owner_id=precedent.owner_id, permission=PERMISSION)
     row = _lock_project(project.pk)
     precedent.refresh_from_db()
     if precedent.dismissed_at is not None:
@@ -330,7 +330,7 @@ def proposal_trace(proposal: ContextProposal) -> QuerySet[AgentSession]:
 def _lock_proposal(proposal: ContextProposal, by: User | None) -> tuple[Project, ContextProposal]:
     """Lock the project's row and read the proposal under that lock. Only the owner of the project passes."""
     project = _lock_project(proposal.project_id)
-    demand_owner(by, owner_id=project.owner_id)
+    require_owner(by, owner_id=project.owner_id)
     row = ContextProposal.objects.filter(pk=proposal.pk, project=project).first()
     if row is None:
         raise NotFound("There is no such proposal.")

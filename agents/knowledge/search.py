@@ -158,7 +158,7 @@ _SAME_MOMENT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True)
-class Sized:
+class SizedDocument:
     """A document without its text: its length, and when it was attached to the collection."""
 
     pk: int
@@ -167,7 +167,7 @@ class Sized:
     attached_at: datetime
 
 
-def collection_of(*, owner_id: int, public_id: UUID) -> Collection:
+def collection_get(*, owner_id: int, public_id: UUID) -> Collection:
     found = Collection.objects.filter(public_id=public_id, owner_id=owner_id, deleted_at__isnull=True).first()
     if found is None:
         raise NotFound(f"There is no collection {public_id}.")
@@ -178,14 +178,14 @@ def collection_named(*, owner_id: int, name: str) -> Collection | None:
     return Collection.objects.filter(name=name, owner_id=owner_id, deleted_at__isnull=True).first()
 
 
-def document_of(*, owner_id: int, public_id: UUID) -> Document:
+def document_get(*, owner_id: int, public_id: UUID) -> Document:
     found = Document.objects.filter(public_id=public_id, owner_id=owner_id, deleted_at__isnull=True).first()
     if found is None:
         raise NotFound(f"There is no document {public_id}.")
     return found
 
 
-def documents_in(*, owner_id: int, collection: Collection, **which: object) -> list[Sized]:
+def documents_in(*, owner_id: int, collection: Collection, **which: object) -> list[SizedDocument]:
     """Return the documents in the collection, in the order in which they were attached."""
     rows = Attachment.objects.filter(
         collection_id=collection.pk,
@@ -197,12 +197,14 @@ def documents_in(*, owner_id: int, collection: Collection, **which: object) -> l
         **which,
     )
     found = rows.order_by("attached_at", "pk").annotate(chars=Length("document__text"))
-    return [Sized(*row) for row in found.values_list("document_id", "document__public_id", "chars", "attached_at")]
+    return [
+        SizedDocument(*row) for row in found.values_list("document_id", "document__public_id", "chars", "attached_at")
+    ]
 
 
 def documents_new_in(
     *, owner_id: int, collection: Collection, after: datetime, until: datetime | None = None
-) -> list[Sized]:
+) -> list[SizedDocument]:
     """Return what people attached after one time and, if given, up to another; no artifacts of runs.
 
     Adjacent periods share no document: the later one begins after the time at which the earlier one ends.
@@ -212,7 +214,7 @@ def documents_new_in(
     return documents_in(owner_id=owner_id, collection=collection, **uploads)
 
 
-def fitting_until(listed: Sequence[Sized]) -> datetime | None:
+def readable_until(listed: Sequence[SizedDocument]) -> datetime | None:
     """Return the time up to which one run can read, if it cannot read all: as many as fit, at least one.
 
     Documents of the same time stay together; otherwise the later ones would never be read.
@@ -225,7 +227,7 @@ def fitting_until(listed: Sequence[Sized]) -> datetime | None:
     return None
 
 
-def free_moment(*, collection: Collection, at: datetime) -> datetime:
+def free_time(*, collection: Collection, at: datetime) -> datetime:
     """Return the first free time from `at` on, so that a period can end between any two documents."""
     near = {"attached_at__gte": at, "attached_at__lt": at + _SAME_MOMENT}
     last = Attachment.objects.filter(collection=collection, **near).aggregate(last=Max("attached_at"))["last"]

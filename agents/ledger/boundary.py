@@ -50,7 +50,7 @@ _LOCKED = (
 
 
 @dataclass(frozen=True)
-class Glance:
+class UnlockedRead:
     """The unlocked read: the session's state, and the journal entry under the call's key."""
 
     boundary: Boundary
@@ -58,7 +58,7 @@ class Glance:
 
 
 @dataclass(frozen=True)
-class Locked:
+class LockedRead:
     """The locked read: valid until the transaction commits."""
 
     boundary: Boundary
@@ -71,7 +71,7 @@ class Locked:
     price_row: tuple[Any, ...]
 
 
-def glance(session: AgentSession, key: str) -> Glance:
+def read_unlocked(session: AgentSession, key: str) -> UnlockedRead:
     """Read the session and the journal entry in one SELECT; raise LeaseLost if another worker holds it."""
     columns = [*(f"s.{name}" for name in _SEEN), "i.halt_id", *(f"c.{name}" for name in _JOURNAL)]
     rows = _select(
@@ -87,10 +87,10 @@ def glance(session: AgentSession, key: str) -> Glance:
     row, (organisation_halt, *found) = _named(AgentSession, _SEEN, values), values[len(_SEEN) :]
     _check_holder(session, row["fencing"])
     journal = _named(ToolCall, _JOURNAL, found)
-    return Glance(_boundary(row, organisation_halt), journal if journal["public_id"] else None)
+    return UnlockedRead(_boundary(row, organisation_halt), journal if journal["public_id"] else None)
 
 
-def lock(session: AgentSession, *, model: str = "") -> Locked:
+def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
     """Read the session under lock in one SELECT, with the model's price; only inside a transaction."""
     columns = [*(f"s.{name}" for name in _LOCKED), "i.halt_id", "x.model", *(f"p.{name}" for name in PRICE_COLUMNS)]
     share = "FOR NO KEY UPDATE OF s FOR SHARE OF i" if connection.vendor == "postgresql" else ""
@@ -107,7 +107,7 @@ def lock(session: AgentSession, *, model: str = "") -> Locked:
     [values] = rows
     row, (organisation_halt, suspended, *price) = _named(AgentSession, _LOCKED, values), values[len(_LOCKED) :]
     _check_holder(session, row["fencing"])
-    return Locked(
+    return LockedRead(
         boundary=_boundary(row, organisation_halt),
         ledger=Ledger(
             name="session",
@@ -192,14 +192,14 @@ def _from_db(model: type[Model], name: str, value: Any) -> Any:
 TO_RELEASE = "Release it first: *Release* in the admin, `manage.py release`, or POST /api/v1/release."
 
 
-def demand_birth(owner_pk: int) -> None:
+def require_may_start(owner_pk: int) -> None:
     """Raise unless a session may be created for this owner now."""
     if not is_opted_in(owner_pk):
         raise NotAllowed("Agents run only for users who have opted in.")
-    demand_work_goes_on()
+    require_not_halted()
 
 
-def demand_on(agent: Agent | None) -> Agent | None:
+def require_enabled(agent: Agent | None) -> Agent | None:
     """Return the agent, or raise if it is disabled."""
     if agent is not None and not agent.enabled:
         raise Invalid(f"The agent {agent.name} is switched off: switch it on, or choose another.")
@@ -222,14 +222,14 @@ def is_opted_in(user_pk: int) -> bool:
     return any(profile.opted_in for profile in rows)
 
 
-def demand_work_goes_on() -> None:
+def require_not_halted() -> None:
     """Raise while all work is halted, under a shared lock: a halt then finds this transaction's session."""
     rows = Installation.objects.raw(
         f"SELECT * FROM {Installation._meta.db_table} WHERE id = 1{_shared()}"  # noqa: S608
     )
     halt = rows[0].halt
     if halt is not None:
-        raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_told(halt)} {TO_RELEASE}")
+        raise SessionHalted(TerminalReason.EXTERNAL_HALT, f"{halt_message(halt)} {TO_RELEASE}")
 
 
 def current_halt() -> Halt | None:
@@ -237,7 +237,7 @@ def current_halt() -> Halt | None:
     return Halt.objects.select_related("requested_by").filter(pk__in=Installation.objects.values("halt_id")).first()
 
 
-def halt_told(halt: Halt, *, already: bool = False) -> str:
+def halt_message(halt: Halt, *, already: bool = False) -> str:
     """Say who halted all work, since when, and why."""
     by = halt.requested_by.get_username() if halt.requested_by else "somebody unnamed"
     why = f": {halt.reason.rstrip('.')}" if halt.reason else ""

@@ -14,7 +14,7 @@ from django.db.models import F
 
 from agents.enums import HaltState, Outcome, Purpose, Status
 from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
-from agents.ledger.boundary import holder, lock
+from agents.ledger.boundary import holder, read_for_update
 from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy.brakes import temporal
@@ -86,7 +86,7 @@ def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tok
     Return False, writing nothing, if the session is stopped, a budget has no room for both, or the attempt cost more
     than its bound.
     """
-    locked = lock(session)
+    locked = read_for_update(session)
     ledgers = (locked.ledger, *budgets_lock_again(call.budget_ids))
     room = all(ledger.cap is None or ledger.exposed + booked <= ledger.cap for ledger in ledgers)
     if temporal(locked.boundary) is not None or not room or booked > call.held_usd:

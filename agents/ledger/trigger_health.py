@@ -19,7 +19,7 @@ from django.db.models import Count, Sum
 from agents.enums import NoticeKind, Status, TerminalReason
 from agents.models import AgentSession, Trigger
 from agents.people.access import actor_of
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.policy.transitions import REASON_STATUS
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -87,7 +87,7 @@ def trigger_stop(
     row.save(update_fields=["paused_at", "pause_reason"])
     trigger_record(row, "autonomous_trigger.paused", now=now, by=by, reason=reason, runs=runs)
     if by is None:
-        notice_create(
+        notification_create(
             owner_id=row.owner_id,
             kind=NoticeKind.TRIGGER_PAUSED,
             title=f"Trigger paused: {row.name}",
@@ -98,7 +98,7 @@ def trigger_stop(
         )
 
 
-def came_to(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def notes_for_trigger(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the notes on a run that count for its trigger."""
     return {"empty": bool(metadata.get("empty")), "fault": str(metadata.get("fault") or "")}
 

@@ -17,7 +17,7 @@ from agents.models import AgentSession, Alert
 from agents.people.activity import event_emit
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_lock, session_wake, wakes_for
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from audit.redaction import redact
 
 NAME_CHARS: Final = 64
@@ -47,7 +47,7 @@ def _push(row: AgentSession, *, name: str, text: str, source_name: str, dedupe: 
     alert = Alert.objects.create(
         session=row,
         name=name[:NAME_CHARS],
-        text=redact(storable(text))[:TEXT_CHARS],
+        text=redact(json_safe(text))[:TEXT_CHARS],
         source_name=source_name[:NAME_CHARS],
         dedupe=dedupe,
         created_at=now,
@@ -71,7 +71,7 @@ def _drop(row: AgentSession, name: str, now: datetime) -> None:
     row.save(update_fields=["metadata"])
     text = f"{dropped} alerts of this run were dropped because {MOST_PENDING} were pending. The last was {name}."
     pending = Alert.objects.pending().filter(session=row, name=DROPPED, source_name="")
-    if not pending.update(text=redact(storable(text))[:TEXT_CHARS]):
+    if not pending.update(text=redact(json_safe(text))[:TEXT_CHARS]):
         _push(row, name=DROPPED, text=text, source_name="", dedupe="", now=now)
     _wake(row, name, now)
 

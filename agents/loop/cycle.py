@@ -16,10 +16,10 @@ from typing import Any, Final
 from django.db import transaction
 
 from agents.conf import clock, skill_hosts
-from agents.definitions.in_force import definition_of, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, FieldSpec
 from agents.engine.loop import Answered
-from agents.engine.prompting import call
+from agents.engine.prompting import journaled_call
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import ApprovalMode, HotSource, TerminalReason, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
@@ -32,10 +32,10 @@ from agents.loop.guardrails import (
     ActionRate,
     apply_guardrails,
     check_before_turn,
+    count_hour_tokens,
     is_action,
     renew_daily,
     report_triggered,
-    tokens_counted,
     turn_config,
 )
 from agents.loop.pacing import (
@@ -84,7 +84,7 @@ _PASSED_ON: Final = (AutonomousBrake, LeaseLost, OutcomeUnknown, RetryLater)
 _TURN_ERRORS: Final = {TerminalReason.PROVIDER_ERROR, TerminalReason.REFUSED, TerminalReason.TIMED_OUT}
 
 
-def loop(session: AgentSession) -> End:
+def run_loop(session: AgentSession) -> End:
     """Run one slice of a loop."""
     if session.agent is None:
         return Finished(TerminalReason.EXTERNAL_HALT)
@@ -104,7 +104,7 @@ class Cycle:
     def _use_definition(self, text: str) -> None:
         self._agent.definition = text
         self._definition = definition_of(self._agent)
-        self._limits = pace_of(self._definition)
+        self._limits = autonomy_of(self._definition)
 
     def run(self) -> End:
         turn = turn_latest(self._session)
@@ -205,7 +205,7 @@ class Cycle:
                 sleep_seconds=min(yielded.sleep, limits.longest_sleep) or None,
                 now=now,
             )
-            self._pace, spent = tokens_counted(self._session, self._agent, self._pace, now=now)
+            self._pace, spent = count_hour_tokens(self._session, self._agent, self._pace, now=now)
             move = next_move(
                 replace(self._pace, cut=cut),
                 yielded,
@@ -312,7 +312,7 @@ def _read_value(session: AgentSession, tool: str, params: dict[str, Any], *, key
     mode = session.agent.mode if session.agent else ApprovalMode.MANUAL
     if skill.side_effects or needs_person(skill.capability(level), mode=mode):
         raise _NotRefreshed(f"the skill {tool} has side effects or needs approval")
-    result = call(session, ToolIntent.RUN_SKILL, key, {"skill": tool, "arguments": arguments})
+    result = journaled_call(session, ToolIntent.RUN_SKILL, key, {"skill": tool, "arguments": arguments})
     if not result.ok:
         raise _NotRefreshed(result.error)
     return result.data

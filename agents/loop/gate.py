@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import F
 
 from agents.conf import clock
-from agents.engine.prompting import call
+from agents.engine.prompting import journaled_call
 from agents.enums import Purpose, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, LeaseLost, ModelSuspended, RetryLater, UnpricedModel
 from agents.ledger.budgets import micro
@@ -86,7 +86,7 @@ def _ask(session: AgentSession, lines: str, *, model: str, key: str) -> tuple[bo
         "purpose": str(Purpose.PRECHECK),
     }
     try:
-        result = call(session, ToolIntent.RUN_SKILL, key, params)
+        result = journaled_call(session, ToolIntent.RUN_SKILL, key, params)
     except (RetryLater, UnpricedModel, ModelSuspended) as error:
         logger.warning("the gate of session %s could not ask and opens: %s", session.public_id, error)
         return True, ZERO

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.db.models import F, Max, Sum
 
 from agents.conf import clock
-from agents.definitions.in_force import loop_of, pace_of
+from agents.definitions.in_force import autonomy_of, loop_config_of
 from agents.definitions.schema import AgentDefinition, Autonomy
 from agents.engine.prompting import Admission
 from agents.enums import EventKind, Mode, Outcome, Phase, TerminalReason, ToolIntent
@@ -54,7 +54,7 @@ def check_before_turn(
     session: AgentSession, agent: Agent, definition: AgentDefinition, pace: Pace, *, now: datetime
 ) -> Move | Pace:
     """Return the pace to start a turn with; or the move that happens instead of the turn."""
-    limits = pace_of(definition)
+    limits = autonomy_of(definition)
     over = _end_reason(session, agent, definition, now=now)
     if over is not None:
         return Move(Finished(over), pace)
@@ -65,7 +65,7 @@ def check_before_turn(
     if limits.active_hours and until > now:
         numbers = {**limits.active_hours.model_dump(), "zone": definition.zone, "until": until.isoformat()}
         return _forced_sleep(pace, until, limits, Triggered("active_hours", numbers), now=now)
-    pace, spent = tokens_counted(session, agent, pace, now=now)
+    pace, spent = count_hour_tokens(session, agent, pace, now=now)
     over_budget = _token_budget_spent(spent, limits, now)
     return _forced_sleep(pace, next_hour(now), limits, over_budget, now=now) if over_budget else pace
 
@@ -101,18 +101,18 @@ def report_triggered(session: AgentSession, move: Move, *, now: datetime) -> Non
 
 def within_hours(definition: AgentDefinition, at: datetime) -> datetime:
     """Return that moment, or the next start of the agent's active hours."""
-    active = pace_of(definition).active_hours
+    active = autonomy_of(definition).active_hours
     hours = Hours.of(active.start, active.end, definition.zone) if active else None
     return at if hours is None or hours.hold(at) else hours.next_start(at)
 
 
 def turn_config(session: AgentSession, limits: Autonomy) -> LoopConfig:
     """Return the limits of the steps in a turn; of two limits of rounds the smaller one counts."""
-    config = loop_of(session)
+    config = loop_config_of(session)
     return replace(config, max_tool_rounds=min(filter(None, (config.max_tool_rounds, limits.max_tool_rounds))))
 
 
-def tokens_counted(session: AgentSession, agent: Agent, pace: Pace, *, now: datetime) -> tuple[Pace, int]:
+def count_hour_tokens(session: AgentSession, agent: Agent, pace: Pace, *, now: datetime) -> tuple[Pace, int]:
     """Count the tokens of this clock hour: of the loop, and of the agent's chats and sensors.
 
     The pace remembers the last inference before the hour, so older ones are not read however long the loop has run.
@@ -135,7 +135,7 @@ def _end_reason(
         return TerminalReason.EXTERNAL_HALT
     if not may_run_for(session.owner_id):
         return TerminalReason.OPTED_OUT
-    if pace_of(definition).renew == "daily" and session.created_at < day_of(now):
+    if autonomy_of(definition).renew == "daily" and session.created_at < day_of(now):
         return TerminalReason.COMPLETED
     return None
 

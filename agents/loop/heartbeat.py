@@ -11,17 +11,17 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from agents.conf import clock
-from agents.definitions.in_force import definition_of, loop_for, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for
 from agents.definitions.schema import AgentDefinition, Heartbeat
 from agents.engine.loop import Answered
-from agents.engine.turns import SessionKey, run_agent_turn, said_at_the_limit
+from agents.engine.turns import SessionKey, answer_at_round_limit, run_agent_turn
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import Invalid
 from agents.ledger.boundary import may_run_for
 from agents.loop.guardrails import turn_config, within_hours
 from agents.loop.reads import running
 from agents.models import Agent, AgentSession, Message
-from agents.people.access import SYSTEM, actor_of, demand_access
+from agents.people.access import SYSTEM, actor_of, require_access
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import session_create
 from agents.sessions.transcripts import Entry, answers_of
@@ -50,7 +50,7 @@ def heartbeat_of(definition: AgentDefinition) -> Heartbeat | None:
 @transaction.atomic
 def heartbeat_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AgentSession:
     """Return the planned beat; plan the first one, an interval from now, if there is none."""
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     beat = heartbeat_of(definition_of(row))
     if beat is None or not row.enabled:
@@ -76,7 +76,7 @@ def heartbeat_next(session: AgentSession, agent: Agent, *, now: datetime) -> Age
 @transaction.atomic
 def heartbeat_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> HaltCount:
     """Halt the running beat and the planned one, under the agent's lock: nobody plans another meanwhile."""
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     pks = list(running(row.pk, Mode.HEARTBEAT).values_list("pk", flat=True))
     return sessions_halt(pks, by=by, reason=STOPPED, now=now, actor=actor)
@@ -92,7 +92,7 @@ def _plan(agent: Agent, at: datetime, *, asked_by: str, now: datetime) -> AgentS
         mode=Mode.HEARTBEAT,
         slot=f"heartbeat:{int(due.timestamp())}",
         max_cost_usd=definition.max_cost_usd,
-        token_budget=loop_for(agent, params).token_budget,
+        token_budget=loop_config_for(agent, params).token_budget,
         params=params,
         asked_by=asked_by,
         wake_at=due,
@@ -103,17 +103,17 @@ def _plan(agent: Agent, at: datetime, *, asked_by: str, now: datetime) -> AgentS
 # --- The engine ---
 
 
-def heartbeat(session: AgentSession) -> End:
+def run_heartbeat(session: AgentSession) -> End:
     """Run one beat: a turn with the prompt of the agent's definition."""
     agent = session.agent
     if agent is None or not agent.enabled:
         return Finished(TerminalReason.EXTERNAL_HALT)
     if not Message.objects.filter(session=session).exists() and (instead := _before(session, agent)) is not None:
         return instead
-    config = turn_config(session, pace_of(definition_of(agent)))
+    config = turn_config(session, autonomy_of(definition_of(agent)))
     system = SYSTEM_PROMPT.format(name=agent.name, owner=session.owner.get_username())
     end = run_agent_turn(agent, SessionKey(session), _messages(session, agent), system=system, config=config)
-    end = said_at_the_limit(session, config, end)
+    end = answer_at_round_limit(session, config, end)
     return Finished() if isinstance(end, Answered) else end
 
 

@@ -44,7 +44,7 @@ def loop_current(agent_id: int) -> AgentSession | None:
     return running(agent_id, Mode.LOOP).first()
 
 
-def under_way_of(agent_ids: Iterable[int]) -> dict[int, AgentSession]:
+def autonomous_sessions(agent_ids: Iterable[int]) -> dict[int, AgentSession]:
     """Return the running loop of each agent, or else its next heartbeat."""
     rows = _not_stopping().filter(agent_id__in=list(agent_ids), mode__in=AUTONOMOUS).order_by("pk")
     ranked = sorted(rows, key=lambda row: row.mode == Mode.LOOP)
@@ -93,7 +93,7 @@ def loop_facts(session: AgentSession) -> dict[str, Any]:
     }
 
 
-def spared_lately(agent_id: int, now: datetime) -> Spared:
+def gate_totals(agent_id: int, now: datetime) -> Spared:
     """Return what the gate did for an agent in the last days."""
     since = now.astimezone(UTC).date() - timedelta(days=GATE_DAYS - 1)
     days = tuple(GateDay.objects.filter(agent_id=agent_id, day__gte=since).order_by("-day"))
@@ -106,6 +106,6 @@ def spared_lately(agent_id: int, now: datetime) -> Spared:
     )
 
 
-def events_lately(agent_id: int) -> QuerySet[AgentEvent]:
+def recent_events(agent_id: int) -> QuerySet[AgentEvent]:
     """Return an agent's newest events, the newest first."""
     return AgentEvent.objects.filter(agent_id=agent_id).select_related("session").order_by("-id")[:SHOWN_EVENTS]

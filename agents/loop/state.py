@@ -20,7 +20,7 @@ from agents.exceptions import Invalid
 from agents.models import AgentSession, HotField
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_lock
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from audit.redaction import redact_data
 from audit.rows import digest
 
@@ -189,7 +189,7 @@ def hot_write(
     now: datetime,
 ) -> bool:
     """Set a field. False when the run is over or, with a warning, when the value cannot be written."""
-    given = redact_data(storable(value))
+    given = redact_data(json_safe(value))
     if problem := hot_refusal(definition, name, given):
         logger.warning("hot state of session %s: %s", session.public_id, problem)
         return False

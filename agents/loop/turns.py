@@ -13,7 +13,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from agents.definitions.in_force import definition_of, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of
 from agents.enums import EventKind, Mode, Outcome, Status, TurnState
 from agents.loop.alerts import alert_push, alerts_clear
 from agents.loop.pacing import Move, Pace, Yielded
@@ -214,16 +214,16 @@ def turns_forget(now: datetime) -> int:
 # --- Chats and events ---
 
 
-def loop_hear_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
+def loop_alert_chat(chat: AgentSession, *, now: datetime) -> Alert | None:
     """Alert the agent's loop, once, that somebody chatted with the agent: which chat, not its text."""
     loop = loop_current(chat.agent_id) if chat.agent_id else None
-    if loop is None or loop.agent is None or not pace_of(definition_of(loop.agent)).wake_on_chat:
+    if loop is None or loop.agent is None or not autonomy_of(definition_of(loop.agent)).wake_on_chat:
         return None
     chat_id = str(chat.public_id)
     return alert_push(loop, name=CHAT_MESSAGE, text=chat_id, source_name="chat", now=now, dedupe=f"chat:{chat_id}")
 
 
-def loops_hear_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
+def loops_alert_event(owner_id: int, *, name: str, text: str, source: str, now: datetime) -> int:
     """Alert the owner's loops that wake for an event; return how many.
 
     Loops that may still name it when they next go to sleep keep it until then.

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 from django.db import models
 
-from agents.ask.naming import SHORTEST, rows_by_id
+from agents.ask.naming import MIN_ID_CHARS, rows_by_id
 from agents.definitions.schema import Problem
 from agents.enums import ApprovalStatus, QuestionStatus, QuoteCheck, Status, WaitingOn
 from agents.exceptions import LqopsError
@@ -83,7 +83,7 @@ def row_named(rows: models.QuerySet[Row], text: str, kind: str, listed_by: str =
     if len(found) > 1:
         raise CommandError(f"More than one {kind} begins with {text}. Give more of the id.")
     if not found:
-        least = f" (give at least {SHORTEST} characters of its id)" if len(text) < SHORTEST else ""
+        least = f" (give at least {MIN_ID_CHARS} characters of its id)" if len(text) < MIN_ID_CHARS else ""
         listed = f" `manage.py {listed_by}` lists the pending ones." if listed_by else ""
         raise CommandError(f"There is no {kind} {text!r}{least}.{listed}")
     return found[0]

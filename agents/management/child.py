@@ -15,7 +15,7 @@ from types import FrameType
 import django
 from django.core.management import execute_from_command_line
 
-from agents.process_end import process_ends
+from agents.process_end import stop_requested
 
 GRACE_SECONDS = 15
 GRACE_FOR_REQUESTS = 5
@@ -43,7 +43,7 @@ def serve(listening: int, application: str) -> None:
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            process_ends.set()  # open streams end, and their clients reconnect
+            stop_requested.set()  # open streams end, and their clients reconnect
             super().handle_exit(sig, frame)
 
     Server(config).run(sockets=[socket.socket(fileno=listening)])

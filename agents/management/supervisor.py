@@ -23,8 +23,8 @@ from agents.enums import Mode, Status
 from agents.management.commands.sample_metrics import place, url
 from agents.management.commands.sense import WORKERS
 from agents.models import AgentSession, Sensor
-from agents.queue import waiting
-from agents.sensors.rows import sensors_unheld, sensors_wanted, slices_alive
+from agents.queue import queue_length
+from agents.sensors.rows import count_live_slices, has_unheld_sensors, has_wanted_sensors
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -235,7 +235,7 @@ class Progress:
         oldest = queued.order_by("pk").values_list("pk", flat=True).first()
         is_unchanged = oldest is not None and oldest == self._oldest
         self._oldest = oldest
-        tasks = waiting(now)
+        tasks = queue_length(now)
         is_new = tasks.oldest_at and (now - tasks.oldest_at).total_seconds() < PROGRESS_SECONDS
         if not is_unchanged and (not tasks.count or is_new):
             return False
@@ -254,7 +254,7 @@ class SensorProgress(Progress):
 
     def _is_stuck(self) -> bool:
         now = clock()
-        return sensors_unheld(now) and slices_alive(host=platform.node(), now=now) < self._workers
+        return has_unheld_sensors(now) and count_live_slices(host=platform.node(), now=now) < self._workers
 
 
 # --- All processes ---
@@ -309,8 +309,8 @@ class OnDemand:
             return self.child.pid is not None
 
 
-class Children:
-    """`with Children(…) as children:` runs them inside the block; `watch` keeps them running."""
+class Supervisor:
+    """`with Supervisor(…) as children:` runs them inside the block; `watch` keeps them running."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class Children:
         self._say = say
         self._stalled = stalled
 
-    def __enter__(self) -> "Children":
+    def __enter__(self) -> "Supervisor":
         for child in self._children:
             child.start()
         return self
@@ -364,14 +364,14 @@ class Children:
 # --- The processes of an installation ---
 
 
-def everything(web: Web, *, say: Say) -> Children:
+def everything(web: Web, *, say: Say) -> Supervisor:
     on_demand = [_sensors(_sample_host_allowed()), _sample_source()]
-    return Children([web, *_workers_and_ticker()], say=say, on_demand=on_demand, stalled=Progress().check)
+    return Supervisor([web, *_workers_and_ticker()], say=say, on_demand=on_demand, stalled=Progress().check)
 
 
-def without_web(*, say: Say, ticker: bool = True) -> Children:
+def without_web(*, say: Say, ticker: bool = True) -> Supervisor:
     children = _workers_and_ticker()
-    return Children(children if ticker else children[:1], say=say, on_demand=[_sensors({})], stalled=Progress().check)
+    return Supervisor(children if ticker else children[:1], say=say, on_demand=[_sensors({})], stalled=Progress().check)
 
 
 def _workers_and_ticker() -> list[Child]:
@@ -381,7 +381,7 @@ def _workers_and_ticker() -> list[Child]:
 
 def _sensors(environment: dict[str, str]) -> OnDemand:
     child = Child("sensors", ["sense"], environment=_persistent_connections() | environment)
-    return OnDemand(child, needed=sensors_wanted, stalled=SensorProgress(WORKERS).check, idle_seconds=IDLE_SECONDS)
+    return OnDemand(child, needed=has_wanted_sensors, stalled=SensorProgress(WORKERS).check, idle_seconds=IDLE_SECONDS)
 
 
 def _sample_source() -> OnDemand:

@@ -231,14 +231,14 @@ HARMLESS = {
     "if-none-match", "pragma", "range", "user-agent",
 }  # fmt: skip
 # Headers that the client sets itself: they say where the request goes and where it ends.
-OWN = {
+CLIENT_HEADERS = {
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te",
     "trailer", "transfer-encoding", "upgrade",
 }  # fmt: skip
 LENGTH = re.compile(r"[0-9]+", re.ASCII)
 
 
-class Options(TypedDict, total=False):
+class RequestOptions(TypedDict, total=False):
     """Options of one request."""
 
     headers: Mapping[str, str]
@@ -290,7 +290,7 @@ def _public_tls() -> SSLContext:
 class Exchange:
     """One fetch from the first request to the last redirect, without any I/O except name lookups."""
 
-    def __init__(self, gate: Gate, method: str, url: str, options: Options) -> None:
+    def __init__(self, gate: Gate, method: str, url: str, options: RequestOptions) -> None:
         self._gate = gate
         self._limits = options.get("limits", gate.limits)
         self._method = method.upper()
@@ -361,14 +361,14 @@ def _with_params(url: str, params: Mapping[str, str | int | Sequence[str | int]]
     return f"{base}{'&' if '?' in base else '?'}{urlencode(params, doseq=True)}"
 
 
-def _payload(options: Options) -> tuple[bytes, dict[str, str]]:
+def _payload(options: RequestOptions) -> tuple[bytes, dict[str, str]]:
     headers = {"user-agent": "lqops", "accept": "*/*"}
     content = options.get("content", b"")
     if "json" in options:
         content = json.dumps(options["json"], ensure_ascii=False)
         headers["content-type"] = "application/json"
     given = {name.lower(): value for name, value in options.get("headers", {}).items()}
-    headers |= {name: value for name, value in given.items() if name not in OWN}
+    headers |= {name: value for name, value in given.items() if name not in CLIENT_HEADERS}
     return content.encode() if isinstance(content, str) else content, headers
 
 
@@ -448,15 +448,15 @@ class AsyncSafeClient(_Client):
     async def __aexit__(self, *_: object) -> None:
         self._checks.shutdown(wait=False)
 
-    async def get(self, url: str, **options: Unpack[Options]) -> SafeResponse:
+    async def get(self, url: str, **options: Unpack[RequestOptions]) -> SafeResponse:
         return await self.request("GET", url, **options)
 
-    async def request(self, method: str, url: str, **options: Unpack[Options]) -> SafeResponse:
+    async def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> SafeResponse:
         async with self.stream(method, url, **options) as response:
             return await response.read()
 
     @asynccontextmanager
-    async def stream(self, method: str, url: str, **options: Unpack[Options]) -> AsyncIterator[AsyncSafeStream]:
+    async def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> AsyncIterator[AsyncSafeStream]:
         exchange = Exchange(self._gate, method, url, options)
         async with AsyncExitStack() as opened:
             yield await _open(self._gate, exchange, partial(self._check_in_thread, exchange.deadline), opened)
@@ -480,15 +480,15 @@ class SafeClient(_Client):
     def __exit__(self, *_: object) -> None:
         """Each request has closed what it opened."""
 
-    def get(self, url: str, **options: Unpack[Options]) -> SafeResponse:
+    def get(self, url: str, **options: Unpack[RequestOptions]) -> SafeResponse:
         return self.request("GET", url, **options)
 
-    def request(self, method: str, url: str, **options: Unpack[Options]) -> SafeResponse:
+    def request(self, method: str, url: str, **options: Unpack[RequestOptions]) -> SafeResponse:
         with self.stream(method, url, **options) as response:
             return response.read()
 
     @contextmanager
-    def stream(self, method: str, url: str, **options: Unpack[Options]) -> Iterator[SafeStream]:
+    def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[SafeStream]:
         exchange = Exchange(self._gate, method, url, options)
         # With a factory, the runner leaves the thread's current event loop as it is.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:

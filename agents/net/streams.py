@@ -31,7 +31,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class ServerEvent:
+class ServerSentEvent:
     """One event. `id` is where to resume after it; empty when the server has sent none.
 
     `named`: the event carries the id itself, and does not inherit it from an earlier event.
@@ -44,7 +44,7 @@ class ServerEvent:
 
 
 @dataclass(frozen=True)
-class TooLarge:
+class OversizedEvent:
     """An event that was larger than allowed; its data are lost. `id` is where to resume after it."""
 
     limit: int
@@ -71,7 +71,7 @@ class EventReader:
         self._named = False
         self._oversize = False
 
-    def feed(self, piece: bytes) -> Iterator[ServerEvent | TooLarge]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent | OversizedEvent]:
         if self._after_return and piece:
             piece = piece.removeprefix(b"\n")
             self._after_return = False
@@ -95,7 +95,7 @@ class EventReader:
         if not self._line_is_lost:
             self._line += part
 
-    def _end_of_line(self) -> ServerEvent | TooLarge | None:
+    def _end_of_line(self) -> ServerSentEvent | OversizedEvent | None:
         line = bytes(self._line)
         self._line.clear()
         if self._line_is_lost:
@@ -123,12 +123,12 @@ class EventReader:
             self._last_id = value
             self._named = bool(value)
 
-    def _event(self) -> ServerEvent | TooLarge | None:
+    def _event(self) -> ServerSentEvent | OversizedEvent | None:
         if self._oversize:
-            return TooLarge(self._max_bytes, self._last_id, self._named)
+            return OversizedEvent(self._max_bytes, self._last_id, self._named)
         if not self._data:
             return None
-        return ServerEvent("\n".join(self._data), self._last_id, self._kind or "message", self._named)
+        return ServerSentEvent("\n".join(self._data), self._last_id, self._kind or "message", self._named)
 
 
 def _can_be_header(value: str) -> bool:

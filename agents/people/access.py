@@ -16,19 +16,19 @@ from agents.models import AgentSession
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
-START = "agents.add_agentsession"
-LEVER = "agents.halt_everything"
+START_PERMISSION = "agents.add_agentsession"
+HALT_PERMISSION = "agents.halt_everything"
 NOT_FOUND: Final = "There is nothing of that kind here."
 
 
-def demand_access(by: User | None, *, owner_id: int, permission: str) -> None:
+def require_access(by: User | None, *, owner_id: int, permission: str) -> None:
     """Allow the owner, users with the permission, and the system."""
     if by is None or (by.is_active and by.pk == owner_id) or by.has_perm(permission):
         return
     raise NotFound(NOT_FOUND)
 
 
-def demand_owner(by: User | None, *, owner_id: int) -> None:
+def require_owner(by: User | None, *, owner_id: int) -> None:
     """Allow the owner alone: no permission replaces them, and neither does the system."""
     if by is None:
         raise NotAllowed("Only a person can decide this: name the user who does.")
@@ -36,16 +36,18 @@ def demand_owner(by: User | None, *, owner_id: int) -> None:
         raise NotFound(NOT_FOUND)
 
 
-def demand_start(by: User) -> None:
+def require_start_permission(by: User) -> None:
     """Allow users who may start runs, by asking or through the API: a run costs money, whoever owns it."""
-    if not by.is_active or not by.has_perm(START):
-        raise NotAllowed(f"You may view but not start runs: that is for operators ({START}).")
+    if not by.is_active or not by.has_perm(START_PERMISSION):
+        raise NotAllowed(f"You may view but not start runs: that is for operators ({START_PERMISSION}).")
 
 
-def demand_lever(by: User) -> None:
+def require_halt_permission(by: User) -> None:
     """Allow users who may halt and release all work: it affects everybody's runs."""
-    if not by.is_active or not by.has_perm(LEVER):
-        raise NotAllowed(f"Halting and releasing all work needs the permission {LEVER}. You can halt your own runs.")
+    if not by.is_active or not by.has_perm(HALT_PERMISSION):
+        raise NotAllowed(
+            f"Halting and releasing all work needs the permission {HALT_PERMISSION}. You can halt your own runs."
+        )
 
 
 # --- Actors in the audit log ---
@@ -65,12 +67,12 @@ _OWNERS: Final = ("owner", "user")
 _PARENTS: Final = ("session", "agent")
 
 
-def row_view(*, row: Model, by: User, now: datetime) -> None:
+def record_row_view(*, row: Model, by: User, now: datetime) -> None:
     """Record that somebody viewed a row of somebody else. A view of a part of a run is a view of the run.
 
     Written to the system chain: the chain of a run that has ended stays closed.
     """
-    viewed, owner_id = belonging(row)
+    viewed, owner_id = owned_row(row)
     if viewed is None or owner_id == by.pk:
         return
     name = str(viewed._meta.model_name)
@@ -81,19 +83,19 @@ def row_view(*, row: Model, by: User, now: datetime) -> None:
         _record("row.viewed", f"{name}:{public_id}", by, now, resource=name, resource_id=public_id)
 
 
-def rows_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
+def record_list(rows: Sequence[Model], *, by: User, now: datetime) -> None:
     """Record that a list showed content of others' rows: once, however many rows there were."""
-    if any(owner_id not in {None, by.pk} for _, owner_id in map(belonging, rows)):
-        others_list(resource=str(rows[0]._meta.model_name), by=by, now=now)
+    if any(owner_id not in {None, by.pk} for _, owner_id in map(owned_row, rows)):
+        record_list_of_others(resource=str(rows[0]._meta.model_name), by=by, now=now)
 
 
-def others_list(*, resource: str, by: User, now: datetime, owner_id: int | None = None) -> None:
+def record_list_of_others(*, resource: str, by: User, now: datetime, owner_id: int | None = None) -> None:
     """Record that somebody listed rows of one other user, or of everybody."""
     if owner_id != by.pk:
         _record("row.listed", "", by, now, resource=resource, owner_id=owner_id)
 
 
-def belonging(row: Any) -> tuple[Any, int | None]:
+def owned_row(row: Any) -> tuple[Any, int | None]:
     """Return the owned row that a row is a part of, and its owner's id; None for rows without an owner."""
     names = {field.name for field in row._meta.concrete_fields if field.is_relation}
     for name in _OWNERS:
@@ -101,7 +103,7 @@ def belonging(row: Any) -> tuple[Any, int | None]:
             return row, getattr(row, f"{name}_id")
     for name in _PARENTS:
         if name in names and getattr(row, f"{name}_id"):
-            return belonging(getattr(row, name))
+            return owned_row(getattr(row, name))
     return None, None
 
 

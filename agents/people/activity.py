@@ -102,7 +102,7 @@ def event_sentence(kind: str, data: Data) -> str:
     return text if len(text) <= SENTENCE_CHARS else f"{text[: SENTENCE_CHARS - 1].rstrip()}…"
 
 
-def seconds_words(seconds: object) -> str:
+def duration_text(seconds: object) -> str:
     """Format a duration, truncated: 90 is 1 min."""
     if not isinstance(seconds, int | float):
         return "a while"
@@ -121,7 +121,7 @@ def _started(data: Data) -> str:
 
 def _completed(data: Data) -> str:
     endings = {
-        "sleep": f"sleeps for {seconds_words(data.get('sleep_seconds'))}",
+        "sleep": f"sleeps for {duration_text(data.get('sleep_seconds'))}",
         "shutdown": "ends its loop",
         "continue": "continues",
     }

@@ -19,7 +19,7 @@ from agents.conf import base_url, mail_is_configured, mail_sender
 from agents.enums import NoticeKind, OutboxStatus
 from agents.exceptions import OpenTransaction
 from agents.models import AgentSession, Notification, OutboxMessage
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.queue import in_open_transaction
 from agents.text.clean import one_line
 from audit import recorder
@@ -40,7 +40,7 @@ CLAIMED_FOR: Final = timedelta(minutes=6)
 
 
 @transaction.atomic
-def notice_create(
+def notification_create(
     *, owner_id: int, kind: NoticeKind, title: str, body: str, now: datetime, session_id: int | None = None
 ) -> Notification:
     """Create a notification, and an e-mail copy for an owner who has an address and wants copies."""
@@ -58,9 +58,9 @@ def notice_create(
 
 
 @transaction.atomic
-def notice_read(*, notification: Notification, by: User | None, now: datetime) -> Notification:
+def notification_mark_read(*, notification: Notification, by: User | None, now: datetime) -> Notification:
     """Mark a notification as read. Doing it again changes nothing."""
-    demand_access(by, owner_id=notification.owner_id, permission="agents.change_notification")
+    require_access(by, owner_id=notification.owner_id, permission="agents.change_notification")
     if Notification.objects.filter(pk=notification.pk, read_at__isnull=True).update(read_at=now):
         recorder.append(
             SYSTEM_CHAIN,
@@ -74,13 +74,13 @@ def notice_read(*, notification: Notification, by: User | None, now: datetime) -
     return notification
 
 
-def copies_due(now: datetime, limit: int = 100) -> list[int]:
+def email_copies_due(now: datetime, limit: int = 100) -> list[int]:
     """Return the copies to send or to retry. A copy that is being sent is not due."""
     rows = OutboxMessage.objects.filter(status=OutboxStatus.PENDING, due_at__lte=now)
     return list(rows.order_by("due_at", "pk").values_list("pk", flat=True)[:limit])
 
 
-def copy_send(message_pk: int, *, now: datetime) -> bool:
+def email_copy_send(message_pk: int, *, now: datetime) -> bool:
     """Send one copy if it is due and not claimed. Failures of the mail server are noted, not raised."""
     if in_open_transaction():
         raise OpenTransaction("An e-mail was about to be sent inside a transaction.")

@@ -16,13 +16,13 @@ from agents.definitions.in_force import definition_of
 from agents.definitions.schema import AgentDefinition
 from agents.enums import ApprovalMode, BudgetScope, Mode
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
-from agents.ledger.boundary import demand_birth, demand_on
+from agents.ledger.boundary import require_enabled, require_may_start
 from agents.ledger.budgets import budget_set_cap
 from agents.loop.heartbeat import heartbeat_of, heartbeat_start, heartbeat_stop
 from agents.loop.reads import AUTONOMOUS, running
 from agents.models import Agent, AgentSession
-from agents.people.access import SYSTEM, actor_of, demand_access
-from agents.roster.loops import loop_is_awaited, loop_restart, loop_start, loop_stop
+from agents.people.access import SYSTEM, actor_of, require_access
+from agents.roster.loops import loop_awaits_renewal, loop_restart, loop_start, loop_stop
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
@@ -45,7 +45,7 @@ def agent_record(agent: Agent, kind: str, *, actor: str, now: datetime, **detail
 @transaction.atomic
 def agent_create(*, owner: User, name: str, by: User | None, now: datetime, **fields: Any) -> Agent:
     """Create an agent. Without a mode it is `semi`."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_agent")
+    require_access(by, owner_id=owner.pk, permission="agents.add_agent")
     given = _checked({"name": name, **fields})
     _require_superuser(given, by)
     if Agent.objects.filter(owner=owner, name=given["name"]).exists():
@@ -62,7 +62,7 @@ def agent_edit(*, agent: Agent, by: User | None, now: datetime, **changes: Any) 
 
     Disabling an agent stops its loop and heartbeat; runs of its triggers go on to their end.
     """
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
     row = _locked(agent)
     changed = {name: value for name, value in _checked(changes).items() if getattr(row, name) != value}
     if not changed:
@@ -91,7 +91,7 @@ def agent_edit(*, agent: Agent, by: User | None, now: datetime, **changes: Any) 
 @transaction.atomic
 def agent_delete(*, agent: Agent, by: User | None, now: datetime) -> None:
     """Delete an agent that has neither sessions nor triggers; any other can only be disabled."""
-    demand_access(by, owner_id=agent.owner_id, permission="agents.delete_agent")
+    require_access(by, owner_id=agent.owner_id, permission="agents.delete_agent")
     if agent.sessions.exists() or agent.triggers.exists():
         raise InvalidTransition(f"Agent {agent.name!r} has sessions or triggers; switch it off instead of deleting it.")
     agent_record(agent, "agent.deleted", actor=actor_of(by), now=now)
@@ -147,30 +147,30 @@ def _require_no_sessions(agent: Agent, consequence: str) -> None:
 
 
 @dataclass(frozen=True)
-class UnderWay:
+class AutonomousSessions:
     """An agent's running loop and its running or planned heartbeat."""
 
     loop: AgentSession | None = None
     heartbeat: AgentSession | None = None
 
 
-def agent_under_way(agent: Agent) -> UnderWay:
+def agent_autonomous_sessions(agent: Agent) -> AutonomousSessions:
     newest = {row.mode: row for row in running(agent.pk, *AUTONOMOUS).reverse()}
-    return UnderWay(newest.get(Mode.LOOP), newest.get(Mode.HEARTBEAT))
+    return AutonomousSessions(newest.get(Mode.LOOP), newest.get(Mode.HEARTBEAT))
 
 
-def agent_is_going(agent: Agent) -> bool:
+def agent_is_running(agent: Agent) -> bool:
     """Tell whether the agent has a running loop or a heartbeat."""
     return running(agent.pk, *AUTONOMOUS).exists()
 
 
 @transaction.atomic
-def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> UnderWay:
+def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AutonomousSessions:
     """Start the loop and the heartbeat of the definition, unless they are running."""
     definition = _autonomous_definition(_locked(agent))
     beats = heartbeat_of(definition) is not None
-    before = agent_under_way(agent)
-    started = UnderWay(
+    before = agent_autonomous_sessions(agent)
+    started = AutonomousSessions(
         loop=loop_start(agent=agent, by=by, now=now, actor=actor) if definition.is_autonomous else None,
         heartbeat=heartbeat_start(agent=agent, by=by, now=now, actor=actor) if beats else None,
     )
@@ -179,12 +179,12 @@ def agent_start(*, agent: Agent, by: User | None, now: datetime, actor: str = SY
     return started
 
 
-def demand_startable(agent: Agent) -> None:
+def require_startable(agent: Agent) -> None:
     """Refuse what `agent_start` would refuse now. Nothing is written."""
     _autonomous_definition(agent)
-    demand_on(agent)
-    if not agent_is_going(agent):
-        demand_birth(agent.owner_id)
+    require_enabled(agent)
+    if not agent_is_running(agent):
+        require_may_start(agent.owner_id)
 
 
 def _autonomous_definition(agent: Agent) -> AgentDefinition:
@@ -205,7 +205,7 @@ def agent_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYS
     Sessions of triggers and chats are not touched.
     """
     row = _locked(agent)
-    awaited = loop_is_awaited(row)
+    awaited = loop_awaits_renewal(row)
     loops = loop_stop(agent=row, by=by, now=now, actor=actor)
     beats = heartbeat_stop(agent=row, by=by, now=now, actor=actor)
     stopped = bool(awaited or loops.requested or beats.requested)
@@ -215,7 +215,7 @@ def agent_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYS
 
 
 @transaction.atomic
-def agent_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> UnderWay:
+def agent_restart(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> AutonomousSessions:
     """Start again, with an empty hot state and a full cap."""
     agent = _locked(agent)
     heartbeat_stop(agent=agent, by=by, now=now, actor=actor)

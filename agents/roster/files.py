@@ -15,8 +15,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from agents.definitions.in_force import SETTLED, definition_checked, definition_said
-from agents.definitions.loader import in_order, write_definition
+from agents.definitions.in_force import COLUMN_SETTINGS, checked_definition, stored_definition
+from agents.definitions.loader import sort_problems, write_definition
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem, TriggerSpec
 from agents.enums import TriggerKind
 from agents.exceptions import Superseded
@@ -24,7 +24,7 @@ from agents.knowledge.documents import collection_create
 from agents.ledger.budgets import budgets_lock
 from agents.ledger.trigger_health import trigger_lock
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.roster.agents import agent_create, agent_edit, agent_record, agent_stop_removed
 from agents.sensors.rows import sensors_sync
 from agents.triggers.triggers import trigger_create, trigger_edit
@@ -34,7 +34,7 @@ _BOUND: Final = ("playbook", "skill", "project", "collection")  # rows that a tr
 
 
 @dataclass(frozen=True)
-class Defined:
+class DefinitionResult:
     """The result of writing a text: the agent, whether anything changed, and messages about its triggers."""
 
     agent: Agent
@@ -74,24 +74,24 @@ def definition_write(
     now: datetime,
     file: str = DEFAULT_FILE,
     version: int | None = None,
-) -> Defined:
+) -> DefinitionResult:
     """Write the next version of the definition, with its triggers and sensors; the same text changes nothing.
 
     Name, mode, cap and `enabled` are changed like any edit of the agent. A loop or heartbeat that the text no longer
     has is stopped. `version` is the one that the text was made from: it is refused if there is a newer one.
     """
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agent")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     new_text = _normalized(text)
     definition = _checked(new_text, row, file=file, name=row.name)
     if new_text == row.definition:
-        return Defined(row, definition, changed=False)
+        return DefinitionResult(row, definition, changed=False)
     if version is not None and version != row.definition_version:
         raise Superseded(_newer_version(row, version))
     before = _previous(row)
     plan = _plan(row, definition, before, file=file)
     stopped = agent_stop_removed(agent=row, definition=definition, now=now, actor=actor_of(by))
-    sensors_sync(row, definition_said(new_text), now)  # problems name the file agent.yaml, as the agent's page does
+    sensors_sync(row, stored_definition(new_text), now)  # problems name the file agent.yaml, as the agent's page does
     budgets_lock(agent_id=row.pk, trigger_id=None, now=now)  # a cap may change: locks come before audit events
     row = agent_edit(agent=row, by=by, now=now, **_settings(definition, before))
     row.definition = new_text
@@ -113,11 +113,13 @@ def definition_write(
         broken_sensors=len(definition.broken_sensors),
         triggers=len(definition.triggers),
     )
-    return Defined(row, definition, changed=True, told=told)
+    return DefinitionResult(row, definition, changed=True, told=told)
 
 
 @transaction.atomic
-def agent_import(*, owner: User, text: str, by: User | None, now: datetime, file: str = DEFAULT_FILE) -> Defined:
+def agent_import(
+    *, owner: User, text: str, by: User | None, now: datetime, file: str = DEFAULT_FILE
+) -> DefinitionResult:
     """Create an agent, or write the next version of the owner's agent of that name."""
     definition = _checked(_normalized(text), Agent(owner=owner), file=file)
     agent = Agent.objects.filter(owner=owner, name=definition.name).first()
@@ -131,7 +133,7 @@ def agent_export(agent: Agent) -> str:
     """Return the agent's text; if it never had one, a text of its settings and triggers."""
     if agent.definition:
         return agent.definition
-    known: dict[str, Any] = {name: getattr(agent, name) for name in SETTLED}
+    known: dict[str, Any] = {name: getattr(agent, name) for name in COLUMN_SETTINGS}
     return write_definition({**known, "triggers": list(triggers_written(agent))})
 
 
@@ -143,10 +145,10 @@ def _normalized(text: str) -> str:
 def _checked(text: str, agent: Agent, *, file: str, name: str = "") -> AgentDefinition:
     """Parse a text. If it has problems, add the names in it that lead to nothing."""
     try:
-        return definition_checked(text, file=file, name=name)
+        return checked_definition(text, file=file, name=name)
     except DefinitionError as error:
         missing = names_missing(agent, error.rest, file=file) if error.rest else ()
-        raise DefinitionError(in_order((*error.problems, *missing)), rest=error.rest) from None
+        raise DefinitionError(sort_problems((*error.problems, *missing)), rest=error.rest) from None
 
 
 def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | None, *, file: str) -> TriggerPlan:
@@ -157,7 +159,7 @@ def _plan(row: Agent, definition: AgentDefinition, before: AgentDefinition | Non
     try:
         plan = triggers_plan(row, definition, before, file=file)
     except DefinitionError as error:
-        raise DefinitionError(in_order((*taken, *error.problems)), rest=definition) from None
+        raise DefinitionError(sort_problems((*taken, *error.problems)), rest=definition) from None
     if taken:
         raise DefinitionError(taken, rest=definition)
     return plan
@@ -174,7 +176,7 @@ def _newer_version(row: Agent, version: int) -> str:
 def _previous(row: Agent) -> AgentDefinition | None:
     """Return the present definition; None if there is none, or it can no longer be read."""
     try:
-        return definition_said(row.definition) if row.definition else None
+        return stored_definition(row.definition) if row.definition else None
     except DefinitionError:
         return None
 
@@ -184,7 +186,7 @@ def _settings(definition: AgentDefinition, before: AgentDefinition | None) -> di
 
     Settings that it never had stay as people have set them, and so do a mode or a name that it no longer has.
     """
-    given = {name: getattr(definition, name) for name in SETTLED}
+    given = {name: getattr(definition, name) for name in COLUMN_SETTINGS}
     present = definition.model_fields_set
     if before is None:
         return {name: value for name, value in given.items() if name in present}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.definitions.in_force import definition_of, loop_for, pace_of
+from agents.definitions.in_force import autonomy_of, definition_of, loop_config_for
 from agents.definitions.schema import DefinitionError
 from agents.enums import Mode, TerminalReason
 from agents.exceptions import Invalid, LqopsError
@@ -18,7 +18,7 @@ from agents.loop.pacing import Pace
 from agents.loop.reads import loop_current, loops_to_renew, running
 from agents.loop.turns import PACE
 from agents.models import Agent, AgentSession, Alert
-from agents.people.access import SYSTEM, actor_of, demand_access
+from agents.people.access import SYSTEM, actor_of, require_access
 from agents.sensors.rows import sensors_start, sensors_stop
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.lifecycle import WAKES, session_create
@@ -37,7 +37,7 @@ def loop_start(
     actor: str = SYSTEM,
 ) -> AgentSession:
     """Return the agent's running loop, or start one, with a full cap and an empty hot state."""
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     definition = definition_of(row)
     if not row.enabled:
@@ -54,7 +54,7 @@ def loop_start(
         agent=row,
         mode=Mode.LOOP,
         max_cost_usd=definition.max_cost_usd,
-        token_budget=loop_for(row, params).token_budget,
+        token_budget=loop_config_for(row, params).token_budget,
         params=params,
         restarted_from=restarted_from,
         asked_by=actor_of(by, actor),
@@ -68,7 +68,7 @@ def loop_start(
 @transaction.atomic
 def loop_stop(*, agent: Agent, by: User | None, now: datetime, actor: str = SYSTEM) -> HaltCount:
     """Halt the agent's loop, at once or at the next step of its running turn, and do not renew it."""
-    demand_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
+    require_access(by, owner_id=agent.owner_id, permission="agents.change_agentsession")
     row = Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
     Agent.objects.filter(pk=row.pk).update(wanted=False)
     pks = list(running(row.pk, Mode.LOOP).values_list("pk", flat=True))
@@ -95,14 +95,14 @@ def loops_renew(now: datetime) -> int:
     return sum(_renew_if_due(last, now) for last in loops_to_renew())
 
 
-def loop_is_awaited(agent: Agent) -> bool:
+def loop_awaits_renewal(agent: Agent) -> bool:
     """Tell whether the agent's loop has ended and starts again with the next day."""
     return _renews_daily(agent) and bool(loops_to_renew(agent.pk))
 
 
 def _renews_daily(agent: Agent) -> bool:
     try:
-        return pace_of(definition_of(agent)).renew == "daily"
+        return autonomy_of(definition_of(agent)).renew == "daily"
     except DefinitionError:
         return False
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from agents.enums import Outcome
 from agents.net import FetchFailed, Limits, SafeResponse, UrlRefused
 from agents.net.transport import MEBIBYTE
-from agents.sensors.rows import Held
+from agents.sensors.rows import LeasedSensor
 from agents.sensors.sensing import Failed, Sensing, SensorServices
 from agents.sensors.signals import CallFailed
 
@@ -21,7 +21,7 @@ _UNCHANGED: Final = object()
 
 
 class Poll(Sensing):
-    def __init__(self, held: Held, services: SensorServices) -> None:
+    def __init__(self, held: LeasedSensor, services: SensorServices) -> None:
         super().__init__(held, services)
         self._calls = 0
 

@@ -22,12 +22,12 @@ from agents.loop.pacing import next_day
 from agents.loop.reads import loop_current
 from agents.models import Agent, AgentSession, Installation, Sensor, agents_may_run
 from agents.policy.transitions import TERMINAL
-from agents.queue import Queue, TaskName, enqueue, waiting
+from agents.queue import Queue, TaskName, enqueue, queue_length
 from agents.sessions.ending import session_rest
 from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
-from agents.text.clean import storable
-from audit.receipts import worded
+from agents.text.clean import json_safe
+from audit.receipts import label_of
 from audit.redaction import redact
 
 MOST_HELD: Final = 250  # sensors of one slice
@@ -41,7 +41,7 @@ _NO_LEASE: Final[Mapping[str, Any]] = {"lease_owner": "", "lease_until": None, "
 
 
 @dataclass(frozen=True)
-class Held:
+class LeasedSensor:
     """A sensor that a slice has leased, with its row as it was at that moment."""
 
     row: Sensor
@@ -56,7 +56,7 @@ class LeaseState:
     fencing: Mapping[int, int]
     loops: Mapping[int, int]
 
-    def holds(self, held: Held) -> bool:
+    def holds(self, held: LeasedSensor) -> bool:
         return self.fencing.get(held.row.pk) == held.row.fencing and held.row.agent_id in self.loops
 
 
@@ -79,7 +79,7 @@ class Reading:
     `unchanged`: the source reports that nothing is new. `late`: no look, but scores of data handed in before.
     """
 
-    held: Held
+    held: LeasedSensor
     at: datetime
     items: tuple[Any, ...] = ()
     unchanged: bool = False
@@ -95,7 +95,7 @@ class Reading:
 class Failure:
     """A look that failed. `failures` counts them in a row; `notify` sends the owner a notification."""
 
-    held: Held
+    held: LeasedSensor
     at: datetime
     problem: str
     failures: int
@@ -110,7 +110,7 @@ class Failure:
 
 def safe_text(text: str) -> str:
     """Remove secrets and characters that a database cannot store."""
-    return redact(str(storable(text)))
+    return redact(str(json_safe(text)))
 
 
 def line_of(item: Any) -> str:
@@ -298,30 +298,30 @@ def _release(rows: QuerySet[Sensor], now: datetime) -> int:
 # --- Handing out, for the ticker and the supervisor ---
 
 
-def sensors_wanted() -> bool:
+def has_wanted_sensors() -> bool:
     """Tell whether any sensor is to run."""
     return Sensor.objects.filter(wanted=True).exists()
 
 
-def sensors_unheld(now: datetime) -> bool:
+def has_unheld_sensors(now: datetime) -> bool:
     """Tell whether a sensor that may run is held by nobody."""
     return _agents_unheld(now).exists()
 
 
-def slices_alive(*, host: str, now: datetime) -> int:
+def count_live_slices(*, host: str, now: datetime) -> int:
     """Count the slices of a host that hold sensors."""
     rows = Sensor.objects.held(now).filter(lease_owner__startswith=f"{host}:")
     return rows.values("lease_owner").distinct().count()
 
 
-def sensors_hand_over(now: datetime) -> int:
+def sensor_slices_enqueue(now: datetime) -> int:
     """Enqueue as many slices as the unheld sensors need. One statement while no sensor is wanted."""
-    if not sensors_wanted():
+    if not has_wanted_sensors():
         return 0
     _stop_orphans(now)
     unheld = sum(number for _, number in _agents_unheld(now)[: MOST_SLICES * MOST_HELD])
     needed = min(-(-unheld // MOST_HELD), MOST_SLICES)
-    missing = max(needed - waiting(now, Queue.SENSORS).count, 0) if needed else 0
+    missing = max(needed - queue_length(now, Queue.SENSORS).count, 0) if needed else 0
     for shard in range(missing):
         enqueue(TaskName.SENSOR_SLICE, shard)
     return missing
@@ -351,7 +351,7 @@ def day_of(now: datetime) -> str:
 
 
 @transaction.atomic
-def sensor_session_claim(held: Held, *, loop_pk: int, owner: str, now: datetime) -> AgentSession | str | None:
+def sensor_session_claim(held: LeasedSensor, *, loop_pk: int, owner: str, now: datetime) -> AgentSession | str | None:
     """Claim today's session of the agent for a slice; or say why there is none to claim.
 
     None while another slice holds it. One that was halted, or reached a limit, is not replaced on the same day unless
@@ -366,7 +366,7 @@ def sensor_session_claim(held: Held, *, loop_pk: int, owner: str, now: datetime)
     if row is not None and row.status in TERMINAL:
         loop_started_at = AgentSession.objects.values_list("created_at", flat=True).get(pk=loop_pk)
         if row.created_at >= loop_started_at:
-            return f"today's sensor session has ended: {worded('reason', str(row.terminal_reason))}"
+            return f"today's sensor session has ended: {label_of('reason', str(row.terminal_reason))}"
         row = None
     if row is None:
         try:

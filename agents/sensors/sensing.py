@@ -22,7 +22,7 @@ from watchfiles import awatch
 from agents.conf import clock
 from agents.net.streams import StreamingClient
 from agents.policy.backoff import backoff
-from agents.sensors.rows import Failure, FiredSignal, Held, Reading
+from agents.sensors.rows import Failure, FiredSignal, LeasedSensor, Reading
 from agents.sensors.signals import SensorCalls, SignalScoring
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Sensing:
 
     pause: ClassVar[float] = 1.0  # seconds after the first failure, for sensors without an interval
 
-    def __init__(self, held: Held, services: SensorServices) -> None:
+    def __init__(self, held: LeasedSensor, services: SensorServices) -> None:
         self.held = held
         self.spec = held.spec
         self.services = services

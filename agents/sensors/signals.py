@@ -45,7 +45,7 @@ from agents.policy.backoff import backoff
 from agents.sensors.rows import (
     DAY,
     FiredSignal,
-    Held,
+    LeasedSensor,
     day_of,
     line_of,
     safe_text,
@@ -54,7 +54,7 @@ from agents.sensors.rows import (
 )
 from agents.sessions.ending import session_finish, session_rest
 from agents.text.blocks import nonce_of, render_block
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from agents.types import ToolResult
 from audit.redaction import redact_data, redact_exception
 
@@ -104,7 +104,7 @@ class SensorCalls:
         self._locks: dict[int, asyncio.Lock] = {}
         self._closing: set[asyncio.Future[None]] = set()
 
-    async def call(self, held: Held, loop_pk: int, key: str, params: Params) -> ToolResult:
+    async def call(self, held: LeasedSensor, loop_pk: int, key: str, params: Params) -> ToolResult:
         """Make one guarded call under the agent's session; CallFailed if it could not be made."""
         try:
             claimed = await self._session_for(held, loop_pk)
@@ -148,7 +148,7 @@ class SensorCalls:
             self._closing.add(closing := asyncio.ensure_future(self._close(claimed, claimed.end)))
             closing.add_done_callback(self._closing.discard)
 
-    async def _session_for(self, held: Held, loop_pk: int) -> ClaimedSession:
+    async def _session_for(self, held: LeasedSensor, loop_pk: int) -> ClaimedSession:
         """Return the session that the slice holds for the agent, or claim today's."""
 
         def claim() -> AgentSession | str | None:
@@ -329,15 +329,15 @@ class PendingScore:
 def _masked(item: Any) -> Any:
     line = line_of(item)
     try:
-        return redact_data(storable(item if len(line) <= DATA_CHARS else line[:DATA_CHARS]))
+        return redact_data(json_safe(item if len(line) <= DATA_CHARS else line[:DATA_CHARS]))
     except ValueError:  # nested too deeply
-        return redact_data(storable(line))
+        return redact_data(json_safe(line))
 
 
 class SignalScoring:
     """The signals of one sensor: `add` takes data to score, `score_due` asks the model, `state` is what to store."""
 
-    def __init__(self, held: Held, calls: SensorCalls, time_scale: float) -> None:
+    def __init__(self, held: LeasedSensor, calls: SensorCalls, time_scale: float) -> None:
         self._held = held
         self._calls = calls
         self._time_scale = time_scale

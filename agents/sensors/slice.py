@@ -29,7 +29,7 @@ from agents.sensors.rows import (
     DAY,
     MOST_HELD,
     Failure,
-    Held,
+    LeasedSensor,
     LeaseState,
     Reading,
     day_of,
@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 _stop_requested = get_context("fork").RawValue("b", 0)
 
 
-def ask_to_stop() -> None:
+def request_stop() -> None:
     """Make the slices of all workers end early."""
     _stop_requested.value = 1
 
@@ -81,7 +81,7 @@ def asked_to_stop() -> bool:
     return bool(_stop_requested.value)
 
 
-def sensor_day(session: AgentSession) -> End:
+def run_sensor_session(session: AgentSession) -> End:
     """The engine of sensor sessions outside of slices: end when the day or the loop is over."""
     now = clock()
     needed = session.params[DAY] == day_of(now) and sensor_session_is_needed(session)
@@ -110,7 +110,7 @@ class Slice:
         self._files = ThreadPoolExecutor(SCANS_AT_ONCE, thread_name_prefix="sensor-file")
         self._running: dict[int, tuple[Sensing, asyncio.Task[None]]] = {}
         self._results: list[tuple[Reading | Failure, asyncio.Future[bool]]] = []
-        self._to_spawn: list[Held] = []
+        self._to_spawn: list[LeasedSensor] = []
         self._leases = LeaseState({}, {})
         self._renewed_at = self._checked_at = monotonic()
 
@@ -126,7 +126,7 @@ class Slice:
             for pool in (self._rows, self._threads, self._files):
                 pool.shutdown(wait=False)
 
-    async def _run_sensors(self, held: list[Held]) -> None:
+    async def _run_sensors(self, held: list[LeasedSensor]) -> None:
         watcher = FileChangeWatcher()
         watching = asyncio.create_task(watcher.run())
         calls = SensorCalls(self.owner, self._threads)
@@ -190,7 +190,7 @@ class Slice:
 
     # --- Sensors ---
 
-    def _start(self, held: list[Held], services: SensorServices) -> None:
+    def _start(self, held: list[LeasedSensor], services: SensorServices) -> None:
         for one in held:
             sensing = KINDS[one.spec.type](one, services)
             task = asyncio.create_task(_keep_working(sensing))
@@ -242,7 +242,7 @@ class Slice:
     async def _in_rows(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._rows, _with_fresh_connection, work)
 
-    def _lease(self) -> list[Held]:
+    def _lease(self) -> list[LeasedSensor]:
         """Lease sensors added to the agents at hand and, while there is room, any that nobody holds."""
         agents = self._leases.loops
         added = sensors_adopt(owner=self.owner, agent_ids=agents, now=clock()) if agents else []

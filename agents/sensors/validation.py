@@ -13,16 +13,16 @@ from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.enums import SensorState
 from agents.models import Agent, Sensor
 from agents.policy.consent import needs_person
-from agents.sensors.rows import Held, safe_text, sensor_reject
+from agents.sensors.rows import LeasedSensor, safe_text, sensor_reject
 from agents.sensors.watch import PathRefused, resolve_path
 from agents.skills.registry import skill_named, skill_standing
 from agents.skills.risk import level_for
 from agents.skills.skill import BadArguments, Skill
 
 
-def runnable(rows: list[Sensor]) -> list[Held]:
+def runnable(rows: list[Sensor]) -> list[LeasedSensor]:
     """Return the sensors that can run; set the others aside, with the reason."""
-    found: list[Held] = []
+    found: list[LeasedSensor] = []
     for agent, sensors in groupby(sorted(rows, key=lambda row: row.agent_id), key=lambda row: row.agent):
         try:
             definition = definition_of(agent)
@@ -35,7 +35,7 @@ def runnable(rows: list[Sensor]) -> list[Held]:
         for row in sensors:
             if row.name not in specs:
                 continue  # the definition has just changed; its rows follow
-            held = Held(row, specs[row.name], definition)
+            held = LeasedSensor(row, specs[row.name], definition)
             if (rejected := tool_problem(held, agent)) is not None:
                 sensor_reject(row, state=rejected[0], problem=rejected[1])
             else:
@@ -43,7 +43,7 @@ def runnable(rows: list[Sensor]) -> list[Held]:
     return found
 
 
-def tool_problem(held: Held, agent: Agent) -> tuple[SensorState, str] | None:
+def tool_problem(held: LeasedSensor, agent: Agent) -> tuple[SensorState, str] | None:
     """Return the state and problem of a sensor whose tool cannot be polled; None when it can."""
     name, given = held.spec.source.tool, held.spec.source.params
     if name is None:
@@ -60,7 +60,7 @@ def tool_problem(held: Held, agent: Agent) -> tuple[SensorState, str] | None:
     return None
 
 
-def never_fit(definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
+def sensor_problems(definition: AgentDefinition, *, file: str) -> Iterator[Problem]:
     """Yield what keeps sensors from ever running, as far as it is known without a database."""
     for spec in definition.sensors:
         skill = skill_named(spec.source.tool) if spec.source.tool else None

@@ -17,17 +17,17 @@ from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
 from agents.definitions.schema import Update
-from agents.definitions.values import NothingThere, part_of
+from agents.definitions.values import PathNotFound, value_at_path
 from agents.enums import EventKind, EventOutcome, EventSeverity, HotSource, NoticeKind, SensorKind, SensorState
 from agents.loop.alerts import alert_push
 from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
 from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
 from agents.people.activity import event_emit
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.policy.run_spec import RunSpec
-from agents.sensors.rows import PROBLEM_CHARS, Failure, Held, Reading, loops_going, preview, quote, safe_text
+from agents.sensors.rows import PROBLEM_CHARS, Failure, LeasedSensor, Reading, loops_going, preview, quote, safe_text
 from agents.sessions.lifecycle import session_lock
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from agents.triggers.firing import Fired, Refused, trigger_fire
 from audit.redaction import redact_exception
 
@@ -81,7 +81,7 @@ def _write(result: Reading | Failure, loop: AgentSession) -> bool:
         return _write_failure(failure, loop)
 
 
-def _held_row(held: Held) -> QuerySet[Sensor]:
+def _held_row(held: LeasedSensor) -> QuerySet[Sensor]:
     return Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing, wanted=True)
 
 
@@ -182,8 +182,8 @@ def _write_field(reading: Reading, items: Sequence[Any], loop: AgentSession, upd
     held, name = reading.held, update.field
     spec = held.definition.hot_state.fields.get(name)
     try:
-        value = _bounded(part_of(items[-1], update.path))
-    except (NothingThere, ValueError) as error:
+        value = _bounded(value_at_path(items[-1], update.path))
+    except (PathNotFound, ValueError) as error:
         return f"{name}: {error}"
     if held.spec.type == SensorKind.WATCH and isinstance(value, list) and spec is not None and spec.max_items:
         value = value[: spec.max_items]  # changes have the newest first, while the hot state keeps the end of arrays
@@ -196,10 +196,10 @@ def _write_field(reading: Reading, items: Sequence[Any], loop: AgentSession, upd
 def _bounded(value: Any) -> Any:
     """Refuse or cut what is far too large, before time is spent on masking and storing it."""
     if isinstance(value, str):
-        return storable(value[:VALUE_BYTES])
+        return json_safe(value[:VALUE_BYTES])
     if (size := len(json.dumps(value, default=str))) > ESCAPED * VALUE_BYTES:
         raise ValueError(f"the value is about {size} bytes long; the limit is {VALUE_BYTES}")
-    return storable(value)
+    return json_safe(value)
 
 
 def _appended(items: Sequence[Any], loop: AgentSession, update: Update) -> list[Any]:
@@ -215,8 +215,8 @@ def _appended(items: Sequence[Any], loop: AgentSession, update: Update) -> list[
 def _parts(items: Sequence[Any], path: str | None) -> Iterator[Any]:
     for item in items[-MOST_APPENDED:]:
         try:
-            yield _bounded(part_of(item, path))
-        except (NothingThere, ValueError):
+            yield _bounded(value_at_path(item, path))
+        except (PathNotFound, ValueError):
             continue
 
 
@@ -258,7 +258,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
     )
     if failure.notify:
         agent = Agent.objects.get(pk=held.row.agent_id)
-        notice_create(
+        notification_create(
             owner_id=agent.owner_id,
             kind=NoticeKind.SENSOR_FAILING,
             title=f"Sensor {held.spec.name} of {agent.name} failed {failure.failures} times in a row",
@@ -275,7 +275,7 @@ def _write_failure(failure: Failure, loop: AgentSession) -> bool:
 # that none is spawned twice.
 
 
-def sensor_spawn(held: Held, *, now: datetime) -> int:
+def sensor_spawn(held: LeasedSensor, *, now: datetime) -> int:
     """Fire the triggers that the sensor's signals asked for; return how many runs that spawned."""
     row = Sensor.objects.filter(pk=held.row.pk, fencing=held.row.fencing).first()
     if row is None:

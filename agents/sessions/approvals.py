@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from agents.conf import approval_lifetime, four_eyes
+from agents.conf import approval_lifetime, four_eyes_required
 from agents.enums import ApprovalStatus, EventKind, Level, Outcome, Risk, Status, ToolIntent, WaitingOn
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, TicketRefused
 from agents.models import AgentSession, Approval, StandingApproval, ToolCall
@@ -22,7 +22,7 @@ from agents.people.activity import event_emit
 from agents.policy.consent import call_digest, reshaped
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_lock, session_wake
-from agents.sessions.standing import PERMISSION, approvers, approvers_tell, is_single, standing_use, standing_write
+from agents.sessions.standing import PERMISSION, approvers, is_single, notify_approvers, standing_use, standing_write
 from agents.types import Capability
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -113,7 +113,7 @@ def approval_request(session: AgentSession, call: ApprovalSubject, *, now: datet
     if standing:
         _record(approval, "approval.approved", now=now, actor="system", standing_id=str(standing.public_id))
     else:
-        approvers_tell(approval, now=now)
+        notify_approvers(approval, now=now)
     return approval
 
 
@@ -124,7 +124,7 @@ def approval_approve(
     """Approve the call whose digest the person saw. `key_id` is the API key they used, if any."""
     approval = _lock_pending(approval_pk, by=by, digest=digest, now=now)
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes())
+    _decided(approval, "approval.approved", by=by, key_id=key_id, now=now, four_eyes=four_eyes_required())
     return approval
 
 
@@ -157,7 +157,7 @@ def approval_approve_edited(
     )
     approval.save(update_fields=["original_arguments", "original_digest", "arguments", "digest"])
     _resolve(approval, ApprovalStatus.APPROVED, by=by, now=now, note=note)
-    changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes()}
+    changes = {"old_digest": approval.original_digest, "four_eyes": four_eyes_required()}
     _decided(approval, "approval.edited", by=by, key_id=key_id, now=now, **changes)
     return approval
 
@@ -243,15 +243,20 @@ def _lock_pending(approval_pk: int, *, by: User, digest: str, now: datetime, own
     approval = Approval.objects.select_related("session", "session__agent").get(pk=approval_pk)
     session_lock(approval.session_id)
     approval.refresh_from_db()
-    demand_decidable(approval, by=by, digest=digest, now=now, own_is_fine=own_is_fine)
+    require_decidable(approval, by=by, digest=digest, now=now, own_is_fine=own_is_fine)
     return approval
 
 
-def demand_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
+def require_decidable(approval: Approval, *, by: User, digest: str, now: datetime, own_is_fine: bool = False) -> None:
     """Raise unless this person may decide, the ticket is pending, and the digest is the call's."""
     if not by.is_active or not by.has_perm(PERMISSION):
         raise NotAllowed(f"{by} may not decide on approvals: the permission {PERMISSION} is missing.")
-    if not own_is_fine and approval.level == Level.PRIVILEGED and four_eyes() and by.pk in _interested(approval):
+    if (
+        not own_is_fine
+        and approval.level == Level.PRIVILEGED
+        and four_eyes_required()
+        and by.pk in _interested(approval)
+    ):
         raise NotAllowed("A PRIVILEGED call needs somebody other than its owner or the agent's last editor.")
     if approval.status != ApprovalStatus.PENDING or approval.expires_at <= now:
         raise InvalidTransition(f"Approval {approval.public_id} is {approval.status}; it cannot be decided any more.")

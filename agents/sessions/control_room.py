@@ -201,7 +201,7 @@ def refusals_lately() -> tuple[Refusal, ...]:
 
 def _refusal(event: AuditEvent, session_id: str, purpose: str, fired: dict[str, Trigger]) -> Refusal:
     """Build a refusal; a trigger is shown by its name."""
-    public_id, said = str(event.details.get("trigger_id")), _told(event)
+    public_id, said = str(event.details.get("trigger_id")), _reason_text(event)
     trigger = fired.get(public_id)
     return Refusal(
         event.at, said.replace(public_id, f"“{trigger.name}”") if trigger else said, session_id, purpose, trigger
@@ -219,7 +219,7 @@ def _purposes(public_ids: set[str]) -> dict[str, str]:
     return {str(row.public_id): known[row.pk] for row in rows}
 
 
-def _told(event: AuditEvent) -> str:
+def _reason_text(event: AuditEvent) -> str:
     detail = str(event.details.get("detail") or "")
     return f"{event.sentence[:-1]} ({REASONS.get(detail, detail.replace('_', ' '))})." if detail else event.sentence
 

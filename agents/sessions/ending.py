@@ -13,19 +13,19 @@ from django.db.models import Sum
 
 from agents.enums import HaltScope, HaltState, Mode, NoticeKind, Status, TerminalReason, TurnState, WaitingOn
 from agents.ledger.journal import journal_recover
-from agents.ledger.trigger_health import came_to, trigger_note_end
+from agents.ledger.trigger_health import notes_for_trigger, trigger_note_end
 from agents.models import AgentSession, Halt, ToolCall, Turn
-from agents.people.notifications import notice_create, receipt_path
+from agents.people.notifications import notification_create, receipt_path
 from agents.policy.transitions import REASON_STATUS
 from agents.sessions.approvals import tickets_cancel
 from agents.sessions.lifecycle import (
     HEARD,
     check_move,
     halt_reason,
+    has_wake_event,
     held,
-    is_awaited,
-    is_called,
     session_enqueue,
+    still_pending,
     totals,
 )
 from agents.sessions.questions import questions_cancel
@@ -33,7 +33,7 @@ from agents.sessions.reads import by_severity, counted, purposes
 from agents.types import ZERO
 from audit import recorder
 from audit.kinds import LABEL
-from audit.receipts import both_usd, build_receipt, worded
+from audit.receipts import build_receipt, cost_text, label_of
 from audit.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 # Sensors release themselves (agents/sensors/rows.py), so whoever ends a loop waits for no writer of its hot state.
 
 
-def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
+def close_loop(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
     """Close the turn that was open, with its cost so far, and drop the events that were kept for it."""
     if row.metadata.pop(HEARD, None):
         row.save(update_fields=["metadata"])
@@ -64,20 +64,20 @@ def loop_note_end(row: AgentSession, *, reason: TerminalReason, now: datetime) -
 
 
 # Ends that somebody requested.
-_ASKED_FOR: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
+_REQUESTED: Final = frozenset({TerminalReason.EXTERNAL_HALT, TerminalReason.OPTED_OUT})
 
 
-def run_tell_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
+def notify_run_stopped(row: AgentSession, *, reason: TerminalReason, now: datetime) -> None:
     """Notify the owner of a run that was halted or failed. Not a tool call: no brake applies."""
-    if reason in _ASKED_FOR and _is_own_halt(row):
+    if reason in _REQUESTED and _is_own_halt(row):
         return
     found = by_severity(row.findings.values_list("severity", flat=True))
     lines = [f"Findings: {counted(found)}."] if row.mode == Mode.PHASED else []
-    lines += [f"Calls: {row.tool_calls.count()}. Cost: {both_usd(row.cost_total_usd, row.cost_actual_usd)}."]
-    notice_create(
+    lines += [f"Calls: {row.tool_calls.count()}. Cost: {cost_text(row.cost_total_usd, row.cost_actual_usd)}."]
+    notification_create(
         owner_id=row.owner_id,
         kind=NoticeKind.RUN_STOPPED,
-        title=f"Run {row.status}: {worded('reason', str(reason))}, {purposes([row])[row.pk]}",
+        title=f"Run {row.status}: {label_of('reason', str(reason))}, {purposes([row])[row.pk]}",
         body="\n".join([*lines, f"Receipt: {receipt_path(row)}"]),
         session_id=row.pk,
         now=now,
@@ -121,9 +121,9 @@ def session_rest(
     if row.halt_state in {HaltState.HALT_REQUESTED, HaltState.HALTED}:
         _end(row, halt_reason(row), now=now)
         return
-    if waiting_on is not None and not is_awaited(row, waiting_on):
+    if waiting_on is not None and not still_pending(row, waiting_on):
         status, waiting_on = Status.QUEUED, None  # the decision came before the session rested
-    if wake_at is not None and is_called(row):
+    if wake_at is not None and has_wake_event(row):
         status, wake_at = Status.QUEUED, None  # the alert came before the session slept
     check_move(row.status, status)
     row.status = status
@@ -194,11 +194,11 @@ def _aftermath(row: AgentSession, reason: TerminalReason, *, now: datetime) -> N
     try:
         with transaction.atomic():
             if row.status != Status.COMPLETED:
-                run_tell_stopped(row, reason=reason, now=now)
+                notify_run_stopped(row, reason=reason, now=now)
             if row.mode == Mode.LOOP:
-                loop_note_end(row, reason=reason, now=now)
+                close_loop(row, reason=reason, now=now)
             if row.trigger_id is not None:
-                trigger_note_end(row.trigger_id, reason=reason, now=now, **came_to(row.metadata))
+                trigger_note_end(row.trigger_id, reason=reason, now=now, **notes_for_trigger(row.metadata))
     except Exception:  # the session ends whether or not anybody can be notified
         logger.exception("the end of session %s could not be told", row.public_id)
 

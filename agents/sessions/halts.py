@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 
 from agents.enums import HaltScope, HaltState, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.ledger.boundary import halt_told
+from agents.ledger.boundary import halt_message
 from agents.models import AgentSession, Halt, Installation
 from agents.people.access import SYSTEM, actor_of
 from agents.policy.transitions import TERMINAL
@@ -138,11 +138,11 @@ def organisation_halt(*, by: User | None, reason: str, now: datetime, actor: str
     return AllHalted(halt, before is not None, _halt_the_rest(halt, by=by, now=now, actor=actor))
 
 
-def halted_again_told(found: AllHalted) -> str:
+def already_halted_message(found: AllHalted) -> str:
     """Return the message for whoever halts all work while it is halted."""
     told, failed = found.sessions.requested, found.sessions.failed
     more = f"Sessions told to stop only now: {told}." if told or failed else "Nothing more was to be stopped."
-    return f"{halt_told(found.halt, already=True)} {more} The halt keeps its reason."
+    return f"{halt_message(found.halt, already=True)} {more} The halt keeps its reason."
 
 
 def _halt_the_rest(halt: Halt, *, by: User | None, now: datetime, actor: str) -> HaltCount:

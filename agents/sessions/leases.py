@@ -17,8 +17,8 @@ from agents.conf import lease_lifetime, max_recoveries, max_running_per_user, re
 from agents.enums import HaltState, Mode, NoticeKind, Status, TerminalReason, WaitingOn
 from agents.ledger.journal import journal_recover
 from agents.models import AgentSession, Installation, ToolCall
-from agents.people.notifications import notice_create
-from agents.queue import TaskName, enqueue, waiting
+from agents.people.notifications import notification_create
+from agents.queue import TaskName, enqueue, queue_length
 from agents.sessions.ending import session_end_unheld
 from agents.sessions.lifecycle import halt_reason, session_enqueue, session_lock, session_wake
 from audit import recorder
@@ -105,7 +105,7 @@ def _may_go_on(row: AgentSession, *, unknown: bool, now: datetime) -> bool:
         row.lease_until = None
         row.fencing += 1
         row.save(update_fields=["status", "waiting_on", "lease_owner", "lease_until", "fencing", "recoveries"])
-        notice_create(
+        notification_create(
             owner_id=row.owner_id,
             kind=NoticeKind.OUTCOME_UNKNOWN,
             title="A run waits: nobody knows whether a call took effect",
@@ -181,7 +181,7 @@ def _passed_over(now: datetime, after: timedelta) -> datetime:
 
     While workers are away nothing is taken from the queue, and so nothing is enqueued twice.
     """
-    found = waiting(now)
+    found = queue_length(now)
     if found.count and found.oldest_at is None:
         return now - AGES * after  # Redis keeps no times; after so long it is enqueued all the same
     return min(now - after, found.oldest_at - timedelta(microseconds=1)) if found.oldest_at else now - after

@@ -25,7 +25,7 @@ from agents.enums import (
     WaitingOn,
 )
 from agents.exceptions import InvalidTransition, LeaseLost
-from agents.ledger.boundary import demand_birth
+from agents.ledger.boundary import require_may_start
 from agents.models import Agent, AgentSession, Alert, Approval, Project, Question, ToolCall, Trigger
 from agents.policy.costs import usd
 from agents.policy.transitions import STATUS_MOVES
@@ -58,7 +58,7 @@ def session_create(
 
     It is enqueued in the same transaction, unless it starts asleep.
     """
-    demand_birth(owner.pk)
+    require_may_start(owner.pk)
     cap = max_cost_usd if max_cost_usd is not None else (trigger.max_cost_usd if trigger else None)
     session = AgentSession.objects.create(
         owner_id=owner.pk,
@@ -181,7 +181,7 @@ HEARD: Final = "heard"  # key in metadata: the events since the agent last went 
 CHAT_MESSAGE: Final = "chat_message"  # the alert that a person wrote to the agent
 
 
-def is_awaited(row: AgentSession, waiting_on: WaitingOn) -> bool:
+def still_pending(row: AgentSession, waiting_on: WaitingOn) -> bool:
     """Return whether what it waits for is still pending."""
     if waiting_on == WaitingOn.APPROVAL:
         return Approval.objects.filter(session=row, status=ApprovalStatus.PENDING).exists()
@@ -194,7 +194,7 @@ def wakes_for(row: AgentSession, name: str) -> bool:
     return name in (row.metadata.get(WAKES) or ())
 
 
-def is_called(row: AgentSession) -> bool:
+def has_wake_event(row: AgentSession) -> bool:
     """Return whether an alert that ends its sleep is pending."""
     names = row.metadata.get(WAKES)
     return bool(names) and Alert.objects.pending().filter(session=row, name__in=names).exists()

@@ -18,9 +18,9 @@ from agents.enums import ApprovalStatus, NoticeKind, QuestionStatus
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
 from agents.people.access import actor_of
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.sessions.lifecycle import session_lock, session_wake
-from agents.sessions.standing import PERMISSION, approvers_tell
+from agents.sessions.standing import PERMISSION, notify_approvers
 from audit import recorder
 from audit.redaction import redact
 
@@ -65,13 +65,13 @@ def question_ask(session: AgentSession, *, key: str, text: str, now: datetime) -
         session=session, call_key=key, text=words, asked_at=now, expires_at=now + approval_lifetime()
     )
     recorder.append(session.chain, "question.asked", now=now, details={"question_id": str(question.public_id)})
-    question_tell(question, "A run asks you something", now=now)
+    notify_question(question, "A run asks you something", now=now)
     return question
 
 
-def question_tell(question: Question, title: str, *, now: datetime) -> None:
+def notify_question(question: Question, title: str, *, now: datetime) -> None:
     """Notify the run's owner, with the words of the question."""
-    notice_create(
+    notification_create(
         owner_id=question.session.owner_id,
         kind=NoticeKind.QUESTION_WAITING,
         title=title,
@@ -127,7 +127,7 @@ def _expire(question: Question, *, now: datetime) -> bool:
     session_lock(question.session_id)
     expired = question_end(question, QuestionStatus.EXPIRED, now=now, actor="system")
     if expired:
-        question_tell(question, "Nobody answered in time: the run goes on without an answer", now=now)
+        notify_question(question, "Nobody answered in time: the run goes on without an answer", now=now)
         session_wake(question.session_id, now=now)
     return expired
 
@@ -191,7 +191,7 @@ def _remind(approval: Approval, now: datetime) -> bool:
     ).update(reminders_sent=reminder)
     if not sent:
         return False
-    approvers_tell(approval, now=now)
+    notify_approvers(approval, now=now)
     recorder.append(
         session.chain,
         "approval.reminded",
@@ -211,7 +211,7 @@ def _remind_of_question(question: Question, now: datetime) -> bool:
     ).update(reminders_sent=reminder)
     if not sent:
         return False
-    question_tell(question, f"A run waits for your answer until {question.expires_at:%-d %B, %H:%M} UTC", now=now)
+    notify_question(question, f"A run waits for your answer until {question.expires_at:%-d %B, %H:%M} UTC", now=now)
     details = {"question_id": str(question.public_id), "reminder": reminder}
     recorder.append(session.chain, "question.reminded", now=now, details=details)
     return True

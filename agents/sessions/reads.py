@@ -18,7 +18,7 @@ from agents.models import AgentSession, Approval, Collection, Document, Halt, In
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
 from audit.receipt_text import with_names
-from audit.receipts import Approvals, called
+from audit.receipts import ApprovalSentences, call_label
 
 SHOWN_DOCUMENTS: Final = 20
 MESSAGE_CHARS: Final = 100
@@ -195,7 +195,7 @@ OTHER: Final = "other"
 
 
 @dataclass(frozen=True)
-class Left:
+class StoredResult:
     """A result of a run: the call, its key and, for a finding, its severity."""
 
     key: str
@@ -239,7 +239,7 @@ def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCal
     return {row.key: row for row in rows.order_by("pk")}
 
 
-def run_left(session: AgentSession) -> list[Left]:
+def stored_results(session: AgentSession) -> list[StoredResult]:
     """Return what the run has stored for its owner, in order: labels only, no content.
 
     A draft may not have been stored.
@@ -252,7 +252,7 @@ def run_left(session: AgentSession) -> list[Left]:
     )
     rows = ToolCall.objects.filter(session_id=session.pk, intent__in=intents, outcome=Outcome.SUCCESS).order_by("pk")
     return [
-        Left(key, intent, str(severity or ""))
+        StoredResult(key, intent, str(severity or ""))
         for key, intent, severity, stored in rows.values_list("key", "intent", "arguments__severity", "result__stored")
         if stored is not False
     ]
@@ -319,7 +319,7 @@ def timeline(session: AgentSession) -> Timeline:
     events = newest[:SHOWN_EVENTS][::-1]
     found = Found(_calls(session, events), _halt_reasons(session, events), _asked(session, events), _refused(session))
     names = usernames(event.actor for event in events)
-    about = Approvals(_actions(session, events))
+    about = ApprovalSentences(_actions(session, events))
     moments: list[Moment] = []
     places: dict[str, int] = {}
     for event in events:
@@ -364,7 +364,7 @@ def _call_moment(event: AuditEvent, call: ToolCall | None, skill: str) -> Moment
     outcome = str(details.get("outcome", ""))
     look = "good" if outcome in _GOOD else "warn" if outcome in _PENDING else "bad"
     nameless = details.get("tool") == ToolIntent.RUN_SKILL and not details.get("budget")
-    what = called({"name": skill, **details} if nameless else details)
+    what = call_label({"name": skill, **details} if nameless else details)
     return Moment(
         event.at,
         "call",

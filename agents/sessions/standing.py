@@ -17,10 +17,10 @@ from agents.conf import approval_lifetime
 from agents.enums import Level, NoticeKind, Risk
 from agents.exceptions import Invalid, NotAllowed
 from agents.models import AgentSession, Approval, StandingApproval
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.policy.consent import free_values_are_harmless, held_arguments, named_arguments
 from agents.types import Capability
-from audit.receipts import worded
+from audit.receipts import label_of
 from audit.rows import canonical
 
 _GRADES: Final = ("", *Risk.values)  # ascending; a harmless call has none
@@ -103,14 +103,14 @@ def approvers() -> QuerySet[User]:
     return users.with_perm(PERMISSION, backend="django.contrib.auth.backends.ModelBackend").order_by("pk")
 
 
-def approvers_tell(approval: Approval, *, now: datetime) -> None:
+def notify_approvers(approval: Approval, *, now: datetime) -> None:
     """Notify every approver with counts and labels; arguments are shown only where one decides."""
     until = f"{approval.expires_at:%-d %B, %H:%M} UTC"
     for user in approvers():
-        notice_create(
+        notification_create(
             owner_id=user.pk,
             kind=NoticeKind.APPROVAL_WAITING,
-            title=f"A call waits for approval: {worded('action', approval.action)}",
+            title=f"A call waits for approval: {label_of('action', approval.action)}",
             body=f"Level {approval.level}. Without an answer by {until} it is refused.",
             now=now,
             session_id=approval.session_id,

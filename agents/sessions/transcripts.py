@@ -139,13 +139,13 @@ class Call:
 class Transcript:
     """The latest part of a transcript, each call with its result. `earlier` is quoted from before the run."""
 
-    spoken: tuple["Spoken", ...]
+    spoken: tuple["TranscriptEntry", ...]
     earlier: tuple[Message, ...]
     more_before: bool
 
 
 @dataclass(frozen=True)
-class Spoken:
+class TranscriptEntry:
     """An entry of a transcript with the calls that it requested. `internal` entries were written by lqops."""
 
     entry: Message
@@ -250,7 +250,7 @@ def transcript_shown(session: AgentSession) -> Transcript:
     results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
     asked = {call["id"] for entry in entries for call in entry.calls}
     shown = [
-        Spoken(entry, _calls(entry, results), entry.role == "system" or bool(entry.reason))
+        TranscriptEntry(entry, _calls(entry, results), entry.role == "system" or bool(entry.reason))
         for entry in entries
         if entry not in earlier and (entry.role != "tool" or entry.call_id not in asked)
     ]
@@ -293,7 +293,7 @@ class Inputs:
 
 
 @transaction.atomic
-def session_note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
+def note_inputs(session: AgentSession, inputs: Inputs, *, now: datetime) -> AgentSession:
     """Record what the run reads before it asks; again only if a lost slice had read something else."""
     row = held(session)
     details = inputs.details()

@@ -128,12 +128,12 @@ def _imported(name: str) -> ModuleType | None:
 # --- Settings by operators ---
 
 
-MOST_PRIVILEGED_PER_HOUR: Final = 20
-MOST_PER_HOUR: Final = 1_000_000
+MAX_PRIVILEGED_PER_HOUR: Final = 20
+MAX_PER_HOUR: Final = 1_000_000
 PERMISSION: Final = "agents.change_skillsetting"
 
 
-class Changes(TypedDict, total=False):
+class SkillChanges(TypedDict, total=False):
     """The settings to change. A level of None: as declared. A limit of None: the limit of the level."""
 
     enabled: bool
@@ -152,12 +152,12 @@ def limit_of(level: Level, chosen: int | None) -> int | None:
     """Return the calls per hour: the skill's own limit, else its level's. PRIVILEGED skills also have a hard limit."""
     limit = skill_limits().get(level) if chosen is None else chosen
     if level == Level.PRIVILEGED:
-        return MOST_PRIVILEGED_PER_HOUR if limit is None else min(limit, MOST_PRIVILEGED_PER_HOUR)
+        return MAX_PRIVILEGED_PER_HOUR if limit is None else min(limit, MAX_PRIVILEGED_PER_HOUR)
     return limit
 
 
 @transaction.atomic
-def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[Changes]) -> SkillSetting:
+def skill_set(*, name: str, declared: Level, by: User, now: datetime, **changes: Unpack[SkillChanges]) -> SkillSetting:
     """Change a skill's settings. Operators may raise a level; only a superuser may lower it."""
     if not by.has_perm(PERMISSION):
         raise NotAllowed("You may not change skill settings.")
@@ -201,7 +201,7 @@ def _level(row: SkillSetting, wanted: str | None, *, declared: Level, by: User) 
 
 
 def _limit(wanted: int | None, level: Level) -> int | None:
-    highest = MOST_PRIVILEGED_PER_HOUR if level == Level.PRIVILEGED else MOST_PER_HOUR
+    highest = MAX_PRIVILEGED_PER_HOUR if level == Level.PRIVILEGED else MAX_PER_HOUR
     if wanted is not None and not 0 <= wanted <= highest:
         raise Invalid(f"The hourly limit of a {level} skill must be from 0 to {highest}, not {wanted}.")
     return wanted
@@ -219,7 +219,7 @@ class Pace:
     cooldown: timedelta
 
 
-def pace_of(name: str, level: Level, chosen: int | None, *, cooldown_seconds: float) -> Pace:
+def call_pace(name: str, level: Level, chosen: int | None, *, cooldown_seconds: float) -> Pace:
     return Pace(name, limit_of(level, chosen), timedelta(seconds=cooldown_seconds))
 
 
@@ -371,7 +371,7 @@ def skill_listed(name: str, *, now: datetime) -> ListedSkill | None:
     return next((listed for listed in skills_listed(now=now) if listed.name == name), None)
 
 
-def skill_to_set(name: str) -> Skill:
+def installed_skill(name: str) -> Skill:
     """Return the installed skill whose settings are to be changed."""
     found = installed_skills().get(name)
     if found is None:
@@ -407,13 +407,13 @@ _SET_UP: Final = "a skill that is available in this installation: "
 _MODEL: Final = "the name of a declared model"
 
 
-def unresolved(definition: AgentDefinition, *, file: str = "agent.yaml") -> list[Problem]:
+def unresolved_names(definition: AgentDefinition, *, file: str = "agent.yaml") -> list[Problem]:
     """Return the missing skills and models with their lines. They are warnings: the agent starts."""
     off = set(SkillSetting.objects.filter(enabled=False).values_list("name", flat=True))
-    return not_among(installed_skills().keys() - off, definition, file=file)
+    return missing_names(installed_skills().keys() - off, definition, file=file)
 
 
-def not_among(skills: Set[str], definition: AgentDefinition, *, file: str) -> list[Problem]:
+def missing_names(skills: Set[str], definition: AgentDefinition, *, file: str) -> list[Problem]:
     """Return the missing skills and models, given the available skills; without a database."""
     missing = [(key, name, _expected_skill(name, skills)) for key, name in _missing_skills(definition, skills)]
     missing += [(key, name, _MODEL) for key, name in _missing_models(definition)]

@@ -150,10 +150,10 @@ def level_for(skill: Skill, level: Level, arguments: Mapping[str, Any], allowed:
     """Return RESTRICTED at least if an argument names a host that is not allowed: reading can carry data out."""
     if level.rank >= Level.RESTRICTED.rank:
         return level
-    return Level.RESTRICTED if goes_elsewhere(skill, arguments, allowed) else level
+    return Level.RESTRICTED if has_unlisted_address(skill, arguments, allowed) else level
 
 
-def goes_elsewhere(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
+def has_unlisted_address(skill: Skill, arguments: Mapping[str, Any], allowed: Iterable[str]) -> bool:
     """Return whether an address argument names a host that is not allowed."""
     hosts = frozenset(host.lower() for host in allowed)
     return any(not _is_allowed(arguments.get(name), hosts) for name in skill.addresses)

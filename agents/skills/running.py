@@ -47,7 +47,7 @@ def perform(skill: Skill, context: SkillContext, arguments: Mapping[str, Any]) -
     return _in_thread(skill, context, arguments)
 
 
-def at_once(works: Sequence[Callable[[], Result]]) -> list[Result]:
+def run_parallel(works: Sequence[Callable[[], Result]]) -> list[Result]:
     """Run functions in parallel and return their results in order. An error is raised after all have ended."""
     if len(works) == 1:
         return [works[0]()]

@@ -237,10 +237,10 @@ def _untitled(schema: Any) -> Any:
 # agents.guard.intents puts the value in its place when the skill runs, and it is masked wherever it appears later.
 
 
-def holds_handle(value: Any) -> bool:
+def has_handle(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return HANDLE in value or any(map(holds_handle, value.values()))
-    return isinstance(value, list | tuple) and any(map(holds_handle, value))
+        return HANDLE in value or any(map(has_handle, value.values()))
+    return isinstance(value, list | tuple) and any(map(has_handle, value))
 
 
 def _with_placeholders(given: Mapping[str, Any], allowed: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -263,7 +263,7 @@ def _with_handles_again(value: Any, handles: Mapping[str, Any]) -> Any:
     return handles.get(value, value) if isinstance(value, str) else value
 
 
-def resolved(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
+def resolve_handles(given: Mapping[str, Any], allowed: Iterable[str]) -> dict[str, Any]:
     """Return the arguments with the secrets themselves, for the skill only."""
     return _replace_handles(given, allowed, lambda name: named_secrets()[name])
 
@@ -300,7 +300,7 @@ def _replace_handles(
 ) -> dict[str, Any]:
     names = frozenset(allowed)
     for name, value in given.items():
-        if name not in names and holds_handle(value):
+        if name not in names and has_handle(value):
             where = f"a handle is allowed in {', '.join(sorted(names))}" if names else "no argument of this skill does"
             raise BadHandle(f"{name} takes no secret; {where}")
     return {name: _replace_inside(value, replacement) if name in names else value for name, value in given.items()}

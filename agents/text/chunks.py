@@ -55,17 +55,17 @@ def _end_of_chunk(text: str, start: int) -> int:
 SHORTEST_QUOTE = 4
 
 
-def is_checkable(quote: str) -> bool:
+def is_verifiable_quote(quote: str) -> bool:
     """Return False for a quote that is too short to prove anything or that holds a masked secret."""
     return len(quote.strip()) >= SHORTEST_QUOTE and not contains_marker(quote)
 
 
-def verify(quote: str, source: str, hint_start: int = 0) -> tuple[int, int] | None:
+def find_quote(quote: str, source: str, hint_start: int = 0) -> tuple[int, int] | None:
     """Return where the quote stands: `source[start:end] == quote`; None if it does not.
 
     A model's offsets are only a hint: of several places, the nearest one counts.
     """
-    if not is_checkable(quote):
+    if not is_verifiable_quote(quote):
         return None
     hint = min(max(hint_start, 0), len(source))
     after = source.find(quote, hint)

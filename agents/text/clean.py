@@ -16,16 +16,16 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 MAX_DEPTH = 100
 
 
-def storable(value: Any, depth: int = 0) -> Any:
+def json_safe(value: Any, depth: int = 0) -> Any:
     """Make a value fit for JSON and both databases: NUL, lone surrogates and NaN are replaced."""
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep.")
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {storable(str(name)): storable(item, depth + 1) for name, item in value.items()}
+        return {json_safe(str(name)): json_safe(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [storable(item, depth + 1) for item in value]
+        return [json_safe(item, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -136,7 +136,7 @@ def extract(data: bytes, *, name: str = "", media_type: str = "") -> Extracted:
     if len(data) > MAX_BYTES:
         raise Invalid(f"The document is {len(data):,} bytes long; at most {MAX_BYTES:,} are read. Split it.")
     kind = kind_of(data, name=name, media_type=media_type)
-    text = plain(_read(data, kind))
+    text = normalise_text(_read(data, kind))
     if len(text) > MAX_CHARS:
         raise Invalid(f"The document has {len(text):,} characters of text; at most {MAX_CHARS:,} are read. Split it.")
     if not text.strip():
@@ -144,7 +144,7 @@ def extract(data: bytes, *, name: str = "", media_type: str = "") -> Extracted:
     return Extracted(text, kind.media_type)
 
 
-def plain(text: str) -> str:
+def normalise_text(text: str) -> str:
     """Return the text as it is stored: one kind of line end, and no character that a database refuses."""
     return _UNSTORABLE.sub("\ufffd", _LINE_END.sub("\n", text))
 
@@ -158,7 +158,7 @@ def _read(data: bytes, kind: Kind) -> str:
     if kind == Kind.DOCX:
         check_archive(data)
     if kind in {Kind.PDF, Kind.DOCX, Kind.HTML}:
-        return read_apart(data, kind)
+        return read_in_subprocess(data, kind)
     return decode(data)
 
 
@@ -241,7 +241,7 @@ _START = "from agents.text.extraction import main; main()"
 _slots = threading.BoundedSemaphore(MAX_READERS)
 
 
-def read_apart(data: bytes, kind: Kind) -> str:
+def read_in_subprocess(data: bytes, kind: Kind) -> str:
     if not _slots.acquire(timeout=MAX_WAIT_SECONDS):
         raise Invalid(f"Other documents have been read for {MAX_WAIT_SECONDS} seconds. Add this one again later.")
     try:

@@ -19,7 +19,7 @@ from agents.enums import EventOutcome, EventSeverity, TriggerKind
 from agents.exceptions import Invalid, NotFound
 from agents.ledger.boundary import may_run_for
 from agents.ledger.trigger_health import STORM, trigger_lock
-from agents.loop.turns import loops_hear_event
+from agents.loop.turns import loops_alert_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
 from agents.policy import event_match
 from agents.policy.run_spec import RunSpec
@@ -101,7 +101,7 @@ def event_receive(*, owner: User, event: EventIn, now: datetime, dry_run: bool =
         return _told(chosen)
     if not may_run_for(owner.pk):
         return _refused(Refused(Reason.OPTED_OUT))
-    _tell_loops(owner.pk, fit, now=now)
+    _wake_loops(owner.pk, fit, now=now)
     if chosen is None:
         return _no_match(owner, fit, now=now)
     return _take(chosen.trigger, fit, now=now, score=chosen.score)
@@ -195,20 +195,20 @@ def _taken(trigger: Trigger, webhook_id: str, body: bytes, *, now: datetime) -> 
     if trigger.pause_reason == STORM:  # no transaction, no parsing: a storm should cost as little as possible
         return _refused(Refused(Reason.STORM, int(HOUR.total_seconds())))
     try:
-        event = _said(signing.parsed(body))
+        event = _known_fields(signing.parsed(body))
     except Invalid as error:
         return EventAnswer(422, error.code, str(error))
-    _tell_loops(trigger.owner_id, event, now=now)
+    _wake_loops(trigger.owner_id, event, now=now)
     return _take(trigger, event, now=now, webhook_id=webhook_id)
 
 
-def _tell_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
+def _wake_loops(owner_id: int, event: EventIn, *, now: datetime) -> None:
     """Wake the agents that wait for an event of this type, whatever else comes of it."""
     source = event.source or "event"
-    loops_hear_event(owner_id, name=event.event_type, text=event.title, source=source, now=now)
+    loops_alert_event(owner_id, name=event.event_type, text=event.title, source=source, now=now)
 
 
-def _said(body: dict[str, Any]) -> EventIn:
+def _known_fields(body: dict[str, Any]) -> EventIn:
     """Read the known fields of a message; the rest is data."""
     kept = signing.kept(body)
     said = {name: _word(kept.get(name), WORD_CHARS) for name in ("source", "event_type", "category")}

@@ -17,7 +17,7 @@ from django.db import models, transaction
 from agents.definitions.in_force import definition_of, walk_token_budget
 from agents.enums import AnalysisMode, EventOutcome, Mode, TriggerKind
 from agents.exceptions import Invalid, InvalidTransition, NotAllowed, NotFound, SessionHalted
-from agents.ledger.boundary import demand_birth, demand_on, may_run_for
+from agents.ledger.boundary import may_run_for, require_enabled, require_may_start
 from agents.ledger.trigger_health import STORM, subject_of, trigger_lock, trigger_record, trigger_stop
 from agents.models import (
     Agent,
@@ -31,13 +31,13 @@ from agents.models import (
     PromptSkill,
     Trigger,
 )
-from agents.people.access import SYSTEM, actor_of, demand_access
+from agents.people.access import SYSTEM, actor_of, require_access
 from agents.policy.run_spec import GOAL_CHARS, OPTION_NAMES, QUERY_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.lifecycle import session_create
 from agents.sessions.reads import as_uuid
-from agents.text.clean import storable
-from agents.triggers.triggers import checked_cap, demand_owned, demand_skill, plain
+from agents.text.clean import json_safe
+from agents.triggers.triggers import checked_cap, plain, require_owned, require_skill_enabled
 from audit import recorder
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.redaction import redact
@@ -251,14 +251,14 @@ def run_now(
     A paused or disabled trigger can be run like this: a person has decided it. The audit log names `actor` if `by` is
     nobody.
     """
-    demand_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
+    require_access(by, owner_id=owner.pk, permission="agents.add_agentsession")
     for name, row in {"project": project, "agent": agent, "trigger": trigger, "session": restarted_from}.items():
-        demand_owned(name, row, owner.pk)
+        require_owned(name, row, owner.pk)
     asked = whole = _checked(spec, owner, trigger)
     if trigger is not None:
         whole = asked.over(_trigger_spec_by_hand(trigger))
         _demand_inputs(whole, trigger)
-    worker = demand_on(agent or (trigger.agent if trigger else None))
+    worker = require_enabled(agent or (trigger.agent if trigger else None))
     asked_by = actor_of(by, actor)
     session = session_create(
         owner=owner,
@@ -277,12 +277,12 @@ def run_now(
     return session
 
 
-def demand_run(*, owner: User, agent: Agent | None, trigger: Trigger | None = None) -> None:
+def require_run_allowed(*, owner: User, agent: Agent | None, trigger: Trigger | None = None) -> None:
     """Refuse what `run_now` would refuse as things stand. Writes nothing."""
-    demand_on(agent or (trigger.agent if trigger else None))
+    require_enabled(agent or (trigger.agent if trigger else None))
     if trigger is not None:
         _demand_inputs(_trigger_spec_by_hand(trigger), trigger)
-    demand_birth(owner.pk)
+    require_may_start(owner.pk)
 
 
 def _trigger_spec_by_hand(trigger: Trigger) -> RunSpec:
@@ -305,7 +305,7 @@ def _checked(spec: RunSpec, owner: User, trigger: Trigger | None) -> RunSpec:
         if getattr(spec, name) and not _row_exists(model, getattr(spec, name), owner.pk):
             raise NotFound(f"There is no such {name}.")
     targets = bool(spec.playbook) + bool(spec.skill)
-    goal = redact(storable(spec.goal)).strip()
+    goal = redact(json_safe(spec.goal)).strip()
     if trigger is None and (targets > 1 or not (targets or goal)):
         raise Invalid(f"A run needs exactly one playbook or skill, or a goal; {targets} were given.")
     if trigger is not None and (targets or goal):
@@ -313,7 +313,7 @@ def _checked(spec: RunSpec, owner: User, trigger: Trigger | None) -> RunSpec:
     if len(goal) > GOAL_CHARS:
         raise Invalid(f"A goal has at most {GOAL_CHARS} characters; this one has {len(goal)}.")
     if spec.skill:
-        demand_skill("skill", _skill_row(spec.skill))
+        require_skill_enabled("skill", _skill_row(spec.skill))
     checked_cap("max_cost_usd", spec.max_cost_usd)
     mode = _checked_mode(spec.analysis_mode, goal, trigger)
     return replace(spec, goal=goal, query=plain("query", spec.query, QUERY_CHARS), analysis_mode=mode)
@@ -368,7 +368,7 @@ def session_restart(
     A trigger that still exists brings its spec of today and its cap. Without one, the session's own spec and cap count;
     the cap that is given goes before both, since the one that stopped a run would stop it again.
     """
-    demand_access(by, owner_id=session.owner_id, permission="agents.change_agentsession")
+    require_access(by, owner_id=session.owner_id, permission="agents.change_agentsession")
     if session.status not in TERMINAL:
         raise InvalidTransition(f"Session {session.public_id} is {session.status}; halt it, or wait until it is over.")
     if session.mode != Mode.PHASED:

@@ -19,7 +19,7 @@ from django.db.models import Q
 
 from agents.enums import TriggerKind
 from agents.exceptions import Invalid
-from agents.knowledge.search import documents_new_in, fitting_until
+from agents.knowledge.search import documents_new_in, readable_until
 from agents.ledger.trigger_health import BAD_CRON, trigger_lock, trigger_record, trigger_stop
 from agents.models import AgentSession, Collection, Trigger
 from agents.policy import schedule
@@ -128,7 +128,7 @@ def _period(row: Trigger, *, now: datetime) -> tuple[datetime | None, datetime, 
     if since is None or row.collection is None or row.query:
         return since, now, 0
     listed = documents_new_in(owner_id=row.owner_id, collection=row.collection, after=since, until=now)
-    until = fitting_until(listed) or now
+    until = readable_until(listed) or now
     return since, until, sum(sized.attached_at > until for sized in listed)
 
 

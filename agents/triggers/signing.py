@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 
 from agents.exceptions import Invalid
 from agents.models import Trigger
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from audit.redaction import redact_data
 
 TOLERANCE: Final = timedelta(minutes=5)
@@ -96,8 +96,8 @@ def _no_number(name: str) -> NoReturn:
 
 def kept(data: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with credentials masked and unstorable characters replaced."""
-    _demand_shallow(data)
-    cleaned: dict[str, Any] = storable(redact_data(data))
+    _require_shallow(data)
+    cleaned: dict[str, Any] = json_safe(redact_data(data))
     return cleaned
 
 
@@ -117,7 +117,7 @@ def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def _demand_shallow(data: Any) -> None:
+def _require_shallow(data: Any) -> None:
     """Refuse deep nesting, level by level: recursion could exhaust the stack."""
     level = [data]
     for _ in range(MAX_DEPTH):

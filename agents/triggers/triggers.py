@@ -18,7 +18,7 @@ from agents.exceptions import Invalid, NotFound
 from agents.ledger.budgets import budget_set_cap
 from agents.ledger.trigger_health import BY_HAND, trigger_lock, trigger_record, trigger_stop
 from agents.models import Agent, Collection, Playbook, Project, PromptSkill, Trigger
-from agents.people.access import actor_of, demand_access
+from agents.people.access import actor_of, require_access
 from agents.policy import schedule
 from agents.policy.costs import MOST_USD
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
@@ -64,7 +64,7 @@ def checked_cap(name: str, value: object, owner_id: int = 0) -> Decimal | None:
     return cap
 
 
-def demand_owned(name: str, row: Row | None, owner_id: int) -> Row | None:
+def require_owned(name: str, row: Row | None, owner_id: int) -> Row | None:
     """Return the row if it exists and is the owner's. A stranger's row counts as not found."""
     if row is None:
         return None
@@ -76,7 +76,7 @@ def demand_owned(name: str, row: Row | None, owner_id: int) -> Row | None:
     return row
 
 
-def demand_skill(name: str, skill: PromptSkill | None, owner_id: int = 0) -> PromptSkill | None:
+def require_skill_enabled(name: str, skill: PromptSkill | None, owner_id: int = 0) -> PromptSkill | None:
     if skill is not None and not skill.enabled:
         raise Invalid(f"The {name} {skill.name} is switched off: switch it on, or choose another.")
     return skill
@@ -136,7 +136,7 @@ def _owned(model: type[models.Model]) -> Check:
     def check(name: str, value: Any, owner_id: int) -> Any:
         if value is not None and not isinstance(value, model):
             raise Invalid(f"{name} is {value!r}; it must be one of the owner's.")
-        return demand_owned(name, value, owner_id)
+        return require_owned(name, value, owner_id)
 
     return check
 
@@ -144,7 +144,7 @@ def _owned(model: type[models.Model]) -> Check:
 def _skill(name: str, value: Any, owner_id: int) -> PromptSkill | None:
     if value is not None and not isinstance(value, PromptSkill):
         raise Invalid(f"{name} is {value!r}; it must be a skill that is loaded.")
-    return demand_skill(name, value)
+    return require_skill_enabled(name, value)
 
 
 def _option(each: Field[Any]) -> Check:
@@ -204,7 +204,7 @@ def checked_fields(kind: str, given: Mapping[str, Any], *, owner_id: int) -> dic
     return {name: checks[name](name, value, owner_id) for name, value in given.items() if name in checks}
 
 
-def demand_whole(trigger: Trigger) -> None:
+def require_complete(trigger: Trigger) -> None:
     """Raise unless the trigger has what its kind needs.
 
     A watch needs a collection; a schedule needs a time, something to read and something to check it against.
@@ -227,10 +227,10 @@ _WHEN: Final = frozenset({"cron", "zone", "enabled"})
 @transaction.atomic
 def trigger_create(*, owner: User, kind: str, name: str, by: User | None, now: datetime, **fields: Any) -> Trigger:
     """Create a trigger. Everything it binds to has to be its owner's."""
-    demand_access(by, owner_id=owner.pk, permission="agents.add_trigger")
+    require_access(by, owner_id=owner.pk, permission="agents.add_trigger")
     given = checked_fields(kind, {"name": name, **fields}, owner_id=owner.pk)
     trigger = Trigger(owner=owner, kind=kind, edited_by=by, created_at=now, **given)
-    demand_whole(trigger)
+    require_complete(trigger)
     trigger.next_run_at = _next_run(trigger, now)
     trigger.save()
     agent_id = str(trigger.agent.public_id) if trigger.agent else None
@@ -255,7 +255,7 @@ def trigger_edit(*, trigger: Trigger, by: User | None, now: datetime, **changes:
     row.edited_by = by
     for name, value in changed.items():
         setattr(row, name, value)
-    demand_whole(row)
+    require_complete(row)
     if changed.keys() & _WHEN:
         row.next_run_at = _next_run(row, now)
     row.save(update_fields=[*(changed.keys() - {_DAY_CAP}), "next_run_at", "edited_by"])
@@ -315,7 +315,7 @@ def trigger_resume(*, trigger: Trigger, by: User | None, now: datetime) -> Trigg
     row = _own(trigger.pk, by)
     if row.paused_at is None:
         return row
-    demand_whole(row)
+    require_complete(row)
     row.paused_at = None
     row.pause_reason = ""
     row.failed_in_a_row = row.empty_in_a_row = 0
@@ -355,7 +355,7 @@ def _own(trigger_pk: int, by: User | None, *, verb: str = "change") -> Trigger:
     row = trigger_lock(trigger_pk)
     if row is None or row.deleted_at is not None:
         raise NotFound("There is no such trigger.")
-    demand_access(by, owner_id=row.owner_id, permission=f"agents.{verb}_trigger")
+    require_access(by, owner_id=row.owner_id, permission=f"agents.{verb}_trigger")
     return row
 
 

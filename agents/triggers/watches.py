@@ -18,7 +18,7 @@ from django.db.models.functions import RowNumber
 from agents.enums import DocumentOrigin, NoticeKind, TriggerKind
 from agents.ledger.trigger_health import trigger_record
 from agents.models import AgentSession, Attachment, Notification, Postponement, Trigger
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.policy.run_spec import RunSpec
 from agents.triggers.firing import HOUR, Fired, Reason, Refused, all_work_halted, trigger_fire
 
@@ -48,10 +48,10 @@ def watches_fire(attachment_pk: int, *, now: datetime) -> list[Fired | Refused]:
     # A watch with a queue takes nothing past it.
     answers: list[tuple[Trigger, Answer]] = [
         (watch, Refused(Reason.RATE) if is_behind else _fire(watch, attachment, now=now))
-        for watch, is_behind in _untold(attachment)
+        for watch, is_behind in _watches_to_fire(attachment)
     ]
     if not any(_is_refused(answer, Reason.HALTED) for _, answer in answers):
-        _mark_told(attachment, answers, now=now)
+        _mark_fired(attachment, answers, now=now)
     return [answer for _, answer in answers if answer is not None]
 
 
@@ -67,14 +67,14 @@ def watches_fire_unfired(*, now: datetime, limit: int = 100) -> int:
     unfired = Attachment.objects.filter(watches_fired_at__isnull=True).annotate(turn=turn)
     pks = list(unfired.order_by("turn", "pk").values_list("pk", flat=True)[:limit])
     answers: list[Answer] = [answer for pk in pks for answer in watches_fire(pk, now=now)]
-    answers += _tell_postponed(now=now, limit=limit)
+    answers += _fire_postponed(now=now, limit=limit)
     return sum(isinstance(answer, Fired) and answer.first for answer in answers)
 
 
 # --- New attachments ---
 
 
-def _untold(attachment: Attachment) -> list[tuple[Trigger, bool]]:
+def _watches_to_fire(attachment: Attachment) -> list[tuple[Trigger, bool]]:
     """Return the watches to fire, and whether they have a queue.
 
     Documents written by runs, and documents that were removed, fire nothing. A watch that is paused, or whose owner has
@@ -93,7 +93,7 @@ def _untold(attachment: Attachment) -> list[tuple[Trigger, bool]]:
 
 
 @transaction.atomic
-def _mark_told(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *, now: datetime) -> None:
+def _mark_fired(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *, now: datetime) -> None:
     """Mark the attachment after the last watch. A crash before this fires nothing twice: the slots are taken."""
     if not Attachment.objects.filter(pk=attachment.pk, watches_fired_at__isnull=True).update(watches_fired_at=now):
         return
@@ -101,13 +101,13 @@ def _mark_told(attachment: Attachment, answers: list[tuple[Trigger, Answer]], *,
         if answer is None or _is_refused(answer, Reason.RATE):
             again = {"due_at": _again_at(answer, now), "failures": int(answer is None)}
             Postponement.objects.get_or_create(trigger=watch, attachment=attachment, defaults=again)
-            _tell_owner_if_behind(watch, now=now)
+            _notify_if_behind(watch, now=now)
 
 
 # --- Postponed ---
 
 
-def _tell_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
+def _fire_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
     """Fire one of each owner's queue, then the next of each, until all are empty, blocked or `limit` is reached."""
     Postponement.objects.filter(trigger__in=Trigger.objects.filter(deleted_at__isnull=False)).delete()
     owners: dict[int, deque[Trigger]] = {}
@@ -117,7 +117,7 @@ def _tell_postponed(*, now: datetime, limit: int) -> Iterator[Answer]:
     while owners and left > 0:
         for owner_id, watches in list(owners.items())[:left]:
             watch = watches.popleft()
-            answer, moved_on = _tell_next(watch, now=now)
+            answer, moved_on = _fire_next(watch, now=now)
             if moved_on:
                 watches.append(watch)
             if not watches:
@@ -139,7 +139,7 @@ def _due_again(now: datetime) -> QuerySet[Trigger]:
     return due.annotate(turn=turn).order_by("turn", "head")
 
 
-def _tell_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
+def _fire_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
     """Return the outcome for the first in the queue, and whether it left the queue."""
     queue = Postponement.objects.select_related("attachment__document", "attachment__collection")
     row = queue.defer("attachment__document__text").filter(trigger=watch).order_by("pk").first()
@@ -152,14 +152,14 @@ def _tell_next(watch: Trigger, *, now: datetime) -> tuple[Answer, bool]:
     if isinstance(answer, Fired):
         row.delete()
     elif answer is None:
-        _put_back(row, watch, now=now)
+        _postpone_again(row, watch, now=now)
     else:
         Postponement.objects.filter(pk=row.pk).update(due_at=_again_at(answer, now))
     return answer, isinstance(answer, Fired)
 
 
 @transaction.atomic
-def _put_back(row: Postponement, watch: Trigger, *, now: datetime) -> None:
+def _postpone_again(row: Postponement, watch: Trigger, *, now: datetime) -> None:
     """Move it to the end of the queue, so that it blocks no other; give it up after a day."""
     row.delete()
     failures = row.failures + 1
@@ -170,7 +170,7 @@ def _put_back(row: Postponement, watch: Trigger, *, now: datetime) -> None:
     slot = _slot(row.attachment)
     trigger_record(watch, "autonomous_trigger.refused", now=now, reason=Reason.GAVE_UP, slot=slot)
     body = f"{row.attachment.document.name} was put into its collection, and no run could be started for it."
-    _tell_owner(watch, f"Watch has given up a document: {watch.name}", body, now=now)
+    _notify_owner(watch, f"Watch has given up a document: {watch.name}", body, now=now)
 
 
 # --- Common to both ---
@@ -191,7 +191,7 @@ def _again_at(answer: Answer, now: datetime) -> datetime:
     return now + PAUSE
 
 
-def _tell_owner_if_behind(watch: Trigger, *, now: datetime) -> None:
+def _notify_if_behind(watch: Trigger, *, now: datetime) -> None:
     """Notify the owner when more waits than the watch can take in a day; at most once a day."""
     in_a_day = HOURS * watch.max_runs_per_hour
     if len(watch.postponements.order_by("pk")[in_a_day : in_a_day + 2]) != 1:
@@ -200,11 +200,11 @@ def _tell_owner_if_behind(watch: Trigger, *, now: datetime) -> None:
     said = Notification.objects.filter(owner_id=watch.owner_id, title=title, created_at__gt=now - DAY)
     if not said.exists():
         body = f"It may start {watch.max_runs_per_hour} runs per hour. Nothing is lost; a higher limit catches up."
-        _tell_owner(watch, title, body, now=now)
+        _notify_owner(watch, title, body, now=now)
 
 
-def _tell_owner(watch: Trigger, title: str, body: str, *, now: datetime) -> None:
-    notice_create(owner_id=watch.owner_id, kind=NoticeKind.WATCH_BEHIND, title=title, body=body, now=now)
+def _notify_owner(watch: Trigger, title: str, body: str, *, now: datetime) -> None:
+    notification_create(owner_id=watch.owner_id, kind=NoticeKind.WATCH_BEHIND, title=title, body=body, now=now)
 
 
 def _is_gone(attachment: Attachment) -> bool:

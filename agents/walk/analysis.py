@@ -12,10 +12,10 @@ from hashlib import sha256
 from typing import Any, Final
 
 from agents.conf import clock, judges
-from agents.definitions.in_force import loop_of
+from agents.definitions.in_force import loop_config_of
 from agents.engine.loop import Answered
-from agents.engine.prompting import asked_before, call, model_of, skills_of
-from agents.engine.replies import Words, final_words, honest
+from agents.engine.prompting import journaled_call, journaled_params, model_of, skills_of
+from agents.engine.replies import FinalText, final_text, without_false_claims
 from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import Outcome, TerminalReason, ToolIntent
 from agents.exceptions import NotFound, SkillChanged
@@ -25,13 +25,13 @@ from agents.sessions.reads import call_latest, calls_latest
 from agents.sessions.transcripts import (
     Entry,
     Inputs,
-    session_note_inputs,
+    note_inputs,
     session_note_judges,
     session_note_wait,
     transcript_of,
 )
 from agents.text.blocks import neutralised, nonce_of
-from agents.text.chunks import verify
+from agents.text.chunks import find_quote
 from agents.types import Asleep, End, Finished, SliceOver, ToolResult
 from agents.walk.intake import Passage, Reading, Slice, event_of, reading_of
 from agents.walk.parsing import Analysis, ParsedFinding, parse_analysis, parse_judgement
@@ -94,7 +94,7 @@ def _located(finding: ParsedFinding, passages: Mapping[str, list[Passage]], text
     for document_id in [named] if named else texts:
         text = texts.get(document_id, "")
         hint = _hint(finding, passages.get(document_id, ()))
-        place = verify(finding.quote, text, hint) or verify(
+        place = find_quote(finding.quote, text, hint) or find_quote(
             finding.quote, neutralised(text), hint
         )  # as it was shown to the model
         if place is not None:
@@ -118,7 +118,7 @@ def ask_judges(work: Slice, analysis: Analysis, reading: Reading) -> End | None:
     for number, one in verified:
         for place, model in enumerate(chosen):
             question = _question(work.session, number, one, model)
-            asked = call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
+            asked = journaled_call(work.session, ToolIntent.RUN_SKILL, f"{UNDER}{number}:{place}", question)
             if work.is_over and not asked.replayed:  # a replayed call is no progress
                 return SliceOver()
     return None
@@ -224,7 +224,7 @@ def is_agentic(work: Slice) -> bool:
     return work.spec.is_agentic
 
 
-def think(work: Slice) -> Answered | End:
+def run_steps(work: Slice) -> Answered | End:
     """Run steps until the model answers, or something ends or interrupts them."""
     session = work.session
     system, said = ("", ()) if transcript_of(session) else _opening(work)
@@ -233,25 +233,25 @@ def think(work: Slice) -> Answered | End:
         SessionKey(session, calls=STEPS_KEY),
         said,
         system=system,
-        config=loop_of(session),
+        config=loop_config_of(session),
         instructed=bool(work.spec.goal),  # runs of triggers go by playbook or skill alone
         max_tokens=ANSWER_TOKENS,
         started_at=work.started_at,
     )
 
 
-def thought(work: Slice) -> Words:
+def steps_result(work: Slice) -> FinalText:
     """Return what the steps came to, for a run that is past its analysis."""
-    return final_words(transcript_of(work.session))
+    return final_text(transcript_of(work.session))
 
 
-def honest_analysis(work: Slice, said: Analysis) -> Analysis:
+def checked_analysis(work: Slice, said: Analysis) -> Analysis:
     """Remove claims about calls that the run never made. Its parts are checked one by one: they are prose."""
     transcript = transcript_of(work.session)
     skills = skills_of(work.session.agent)
 
     def told(text: str) -> str:
-        return honest(text, session=work.session, transcript=transcript, skills=skills)
+        return without_false_claims(text, session=work.session, transcript=transcript, skills=skills)
 
     findings = tuple(replace(finding, content=told(finding.content)) for finding in said.findings)
     return replace(said, findings=findings, raw=told(said.raw))
@@ -260,7 +260,7 @@ def honest_analysis(work: Slice, said: Analysis) -> Analysis:
 def _opening(work: Slice) -> tuple[str, tuple[Entry, ...]]:
     """Return the system message and the task."""
     parts, inputs = assembled(work)
-    session_note_inputs(work.session, inputs, now=clock())
+    note_inputs(work.session, inputs, now=clock())
     system, *said = agentic_opening(parts, nonce=nonce_of(work.session.public_id, STEPS_KEY))
     return system["content"], tuple(Entry(one["role"], one["content"]) for one in said)
 
@@ -311,9 +311,9 @@ def has_something_to_read(work: Slice, reading: Reading) -> bool:
 def reply_of(work: Slice) -> Reply:
     """Return the model's answer from the transcript of its steps, or from the journal."""
     if is_agentic(work) and is_due(work):
-        words = thought(work)
+        words = steps_result(work)
         reply = _answer(words.text, cut=words.cut)
-        return replace(reply, analysis=honest_analysis(work, reply.analysis)) if reply.analysis else reply
+        return replace(reply, analysis=checked_analysis(work, reply.analysis)) if reply.analysis else reply
     made = call_latest(work.session, ANALYSIS_KEY)
     if made is None:
         return Reply(failed="the question was refused before it went out") if is_due(work) else Reply()
@@ -333,7 +333,7 @@ def _answer(text: str, *, cut: bool) -> Reply:
 
 
 def _think(work: Slice) -> End | None:
-    end = think(work)
+    end = run_steps(work)
     return None if isinstance(end, Answered) else end
 
 
@@ -349,9 +349,9 @@ def _ask_once(work: Slice) -> End | None:
 def _ask(work: Slice) -> ToolResult:
     session = work.session
     intent = ToolIntent.RUN_SKILL if work.spec.skill else ToolIntent.RUN_PLAYBOOK
-    params = asked_before(session, ANALYSIS_KEY)
+    params = journaled_params(session, ANALYSIS_KEY)
     if params is None:
         parts, inputs = assembled(work)
-        session_note_inputs(session, inputs, now=clock())
+        note_inputs(session, inputs, now=clock())
         params = analysis_question(parts, nonce=nonce_of(session.public_id, "analysis"), model=model_of(session.agent))
-    return call(session, intent, ANALYSIS_KEY, params)
+    return journaled_call(session, intent, ANALYSIS_KEY, params)

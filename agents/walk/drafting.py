@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agents.engine.prompting import call
+from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, Risk, ToolIntent, WaitingOn
 from agents.ledger.trigger_health import UNANSWERED_RUN, UNREAD_RUN
 from agents.models import Collection
 from agents.people.notifications import receipt_path
-from agents.sessions.reads import by_severity, counted, purposes, run_left
+from agents.sessions.reads import by_severity, counted, purposes, stored_results
 from agents.sessions.transcripts import session_note_empty, session_note_purpose
 from agents.text.clean import one_line
 from agents.types import End, ToolResult, Waiting
@@ -113,7 +113,7 @@ def _save_drafts(work: Slice, artifacts: tuple[ParsedArtifact, ...]) -> list[Not
     results = []
     for number, draft in enumerate(artifacts):
         params = {"collection": collection, "name": draft.name, "content": draft.content}
-        results.append(call(work.session, ToolIntent.EMIT_ARTIFACT, f"artifact:{number}", params))
+        results.append(journaled_call(work.session, ToolIntent.EMIT_ARTIFACT, f"artifact:{number}", params))
     return list(_about_drafts(results))
 
 
@@ -148,7 +148,7 @@ def _notes(work: Slice, reading: Reading, reply: Reply) -> Iterator[Note]:
         yield Note(FAILED, "warn", "Analysis failed: nothing was produced", f"{said}\n\nNothing was checked.")
         return
     if reply.analysis is None:
-        yield _why_nothing(work, reading)
+        yield _reason_not_asked(work, reading)
     else:
         yield from _about(reply, reply.analysis)
     if reading.left_out:
@@ -173,7 +173,7 @@ def _left_out(reading: Reading) -> Note:
     return Note("note:left_out", "warn", f"{reading.left_out} of {total} documents were not read", said)
 
 
-def _why_nothing(work: Slice, reading: Reading) -> Note:
+def _reason_not_asked(work: Slice, reading: Reading) -> Note:
     """Return why there was no model request."""
     if work.spec.baseline:
         said = f"This first run sets the baseline: the next one reads {_new_to(work)} from now on."
@@ -256,7 +256,7 @@ def delivery(work: Slice) -> End | None:
     if tally.is_quiet:
         return None
     risk = Risk.HIGH if tally.concerns and work.spec.review_flagged else None
-    told = call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notice(work, tally), risk=risk)
+    told = journaled_call(work.session, ToolIntent.NOTIFY, NOTIFY_KEY, _notice(work, tally), risk=risk)
     if told.outcome == Outcome.APPROVAL_PENDING:
         return Waiting(WaitingOn.APPROVAL)
     if told.outcome not in {Outcome.SUCCESS, Outcome.DENIED}:
@@ -265,7 +265,7 @@ def delivery(work: Slice) -> End | None:
 
 
 def _tally(work: Slice) -> Tally:
-    left = run_left(work.session)
+    left = stored_results(work.session)
     listed = [one for one in left if one.intent == ToolIntent.EMIT_FINDING]
     said = reply_of(work).analysis
     return Tally(

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from agents.conf import clock, slice_lifetime
-from agents.engine.prompting import call
+from agents.engine.prompting import journaled_call
 from agents.enums import Outcome, ToolIntent
 from agents.exceptions import LqopsError
 from agents.models import AgentSession, InboundEvent
@@ -46,7 +46,7 @@ class Slice:
 
 def store(session: AgentSession, intent: ToolIntent, key: str, params: Mapping[str, Any]) -> None:
     """Make a call whose whole effect is a row of ours; only a fault makes it fail."""
-    result = call(session, intent, key, params)
+    result = journaled_call(session, intent, key, params)
     if not result.ok:
         raise NotStored(f"{intent} at {key} was not stored ({result.outcome}): {result.error}")
 
@@ -92,7 +92,7 @@ class Reading:
 def intake(work: Slice) -> End | None:
     asked = _asked(work)
     if asked:
-        call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
+        journaled_call(work.session, ToolIntent.RETRIEVE_CHUNKS, KEY, asked)
     return None
 
 

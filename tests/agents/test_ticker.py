@@ -15,8 +15,8 @@ from django.db import connection
 from agents import ticker
 from agents.enums import NoticeKind, OutboxStatus, Status, TriggerKind
 from agents.models import AgentSession, Lease, OutboxMessage, Trigger
-from agents.people.notifications import notice_create
-from agents.process_end import Asked
+from agents.people.notifications import notification_create
+from agents.process_end import SignalEvent
 from agents.ticker import DUTIES, LEASE, Duty, Ticker
 from tests.agents.people.mail_server import mail_server
 from tests.factories import NOW, make_session, make_trigger, make_user
@@ -121,7 +121,7 @@ def test_invalid_schedule_does_not_stop_replanning():
 def write_copies(number):
     owner = make_user(email="ada@example.org")
     for _ in range(number):
-        notice_create(owner_id=owner.pk, kind=NoticeKind.AGENT, title="Done", body="", now=NOW)
+        notification_create(owner_id=owner.pk, kind=NoticeKind.AGENT, title="Done", body="", now=NOW)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -161,7 +161,7 @@ def test_failed_copies_are_retried(settings, monkeypatch, caplog):
     with mail_server(settings) as server:
         write_copies(1)
         with monkeypatch.context() as patch:
-            patch.setattr(ticker, "copy_send", lambda pk, now: 1 // 0)
+            patch.setattr(ticker, "email_copy_send", lambda pk, now: 1 // 0)
             broken = Ticker(())
             broken.tick(NOW)
             broken.leave()
@@ -199,7 +199,7 @@ def test_second_ticker_waits_until_the_lease_expires():
 @pytest.mark.django_db(transaction=True)
 def test_stopped_ticker_releases_the_lease():
     seen, duty = counting()
-    over = Asked()
+    over = SignalEvent()
 
     def run():
         try:
@@ -217,7 +217,7 @@ def test_stopped_ticker_releases_the_lease():
 
 
 def test_signal_during_a_wait_is_handled():
-    over, stopped, heard = Asked(), Asked(), []
+    over, stopped, heard = SignalEvent(), SignalEvent(), []
     before = signal.signal(signal.SIGUSR1, lambda *_: (heard.append(1), stopped.set()))
 
     def knock():
@@ -238,7 +238,7 @@ def test_signal_during_a_wait_is_handled():
 
 @pytest.mark.django_db
 def test_failed_tick_is_followed_by_another(monkeypatch, caplog):
-    over = Asked()
+    over = SignalEvent()
     tries = []
 
     def broken(*_, **__):

@@ -11,7 +11,7 @@ from audit.checkpoints import EVERY, checkpoint_due, last_checkpoint, write_chec
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import chain_head, close_chain
 from audit.rows import GENESIS, canonical
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.audit.samples import NOW, RUN, call, edit, later, record_session, remove, start
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +42,7 @@ def test_names_the_heads_of_system_and_of_open_chains(checkpoint_file):
 
 def test_empty_audit_log_has_a_checkpoint(checkpoint_file):
     assert write_checkpoint(now=NOW)["system"] == {"seq": 0, "hash": GENESIS}
-    assert verify_record(head=checkpoint_file).verified
+    assert verify_log(head=checkpoint_file).verified
 
 
 def test_only_the_owner_can_read_the_file_and_its_folder(checkpoint_file):
@@ -125,7 +125,7 @@ def test_genuine_line_without_its_newline_counts(checkpoint_file):
     checkpoint_file.write_bytes(checkpoint_file.read_bytes().removesuffix(b"\n"))
     second = write_checkpoint(now=later(1))
     assert (second["n"], len(lines(checkpoint_file)), "damaged" in second) == (2, 2, False)
-    assert verify_record(head=checkpoint_file).verified
+    assert verify_log(head=checkpoint_file).verified
 
 
 def test_two_crashes_in_a_row_are_confirmed(checkpoint_file):
@@ -133,7 +133,7 @@ def test_two_crashes_in_a_row_are_confirmed(checkpoint_file):
     with checkpoint_file.open("ab") as file:
         file.write(b'{"at":"20\n\0\0\0')
     write_checkpoint(now=later(1))
-    report = verify_record(head=checkpoint_file)
+    report = verify_log(head=checkpoint_file)
     assert report.verified
     assert len(report.warnings) == 1
 
@@ -153,7 +153,7 @@ def test_partial_write_is_reported(monkeypatch, checkpoint_file):
         write_checkpoint(now=later(1))
     monkeypatch.undo()
     assert write_checkpoint(now=later(2), path=checkpoint_file)["n"] == 2
-    assert verify_record(head=checkpoint_file).verified
+    assert verify_log(head=checkpoint_file).verified
 
 
 def test_last_checkpoint_of_no_file_is_none():
@@ -214,5 +214,5 @@ def test_writers_do_not_interleave(checkpoint_file):
         writer.start()
     for writer in writers:
         writer.join()
-    report = verify_record(head=checkpoint_file)
+    report = verify_log(head=checkpoint_file)
     assert (report.verified, report.checkpoints, report.warnings) == (True, 60, [])

@@ -104,7 +104,7 @@ def test_verify_cannot_read_a_broken_database(monkeypatch):
     def broken(**_):
         raise DatabaseError("no such table")
 
-    monkeypatch.setattr("audit.management.commands.verify_audit.verify_record", broken)
+    monkeypatch.setattr("audit.management.commands.verify_audit.verify_log", broken)
     assert run("verify_audit") == (2, "", "The audit log cannot be read: no such table")
 
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.audit.samples import NOW, RUN
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,7 +49,7 @@ def test_eight_writers_keep_one_chain_without_a_gap():
     write_together(8, 50, lambda number: RUN)
     assert numbers(RUN) == list(range(1, 401))
     assert numbers(SYSTEM_CHAIN) == [1]
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 def test_writers_in_transactions_of_their_own_keep_one_chain():
@@ -63,14 +63,14 @@ def test_writers_in_transactions_of_their_own_keep_one_chain():
 
     write_together(8, 10, lambda number: RUN, append_thrice)
     assert numbers(RUN) == list(range(1, 241))
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 def test_writers_that_open_their_own_chains_share_system():
     write_together(8, 5, lambda number: f"run-{number}")
     assert numbers(SYSTEM_CHAIN) == list(range(1, 9))
-    assert verify_record().chains == 9
-    assert verify_record().verified
+    assert verify_log().chains == 9
+    assert verify_log().verified
 
 
 @pytest.mark.stress
@@ -81,5 +81,5 @@ def test_32_writers_of_1000_rows_keep_one_chain(capsys):
     with capsys.disabled():
         sys.stdout.write(f"\n{connection.vendor}: 32 writers on one chain {speed:.0f} rows/s, one alone {alone:.0f}\n")
     assert numbers(RUN) == list(range(1, 32_001))
-    assert verify_record().verified
+    assert verify_log().verified
     assert speed >= min(300, alone / 2) or connection.vendor != "sqlite"

@@ -9,7 +9,18 @@ from hypothesis import strategies as st
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
 from audit.receipt_text import outcome_sentence, receipt_text
-from audit.receipts import ENDINGS, SENTENCES, WORDS, Event, UnknownChain, both_usd, build_receipt, fold, told, usd
+from audit.receipts import (
+    ENDINGS,
+    LABELS,
+    SENTENCES,
+    Event,
+    UnknownChain,
+    build_receipt,
+    cost_text,
+    event_sentence,
+    fold,
+    usd,
+)
 from audit.recorder import append, chain_head
 from audit.rows import GENESIS, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
@@ -289,7 +300,7 @@ def test_outcome_of_a_halt_names_who_halted(scope, actor, outcome):
 
 
 def test_labels_and_sentences_are_for_known_details_and_kinds():
-    assert set(WORDS) <= {name for kind in KINDS.values() for name in kind.details}
+    assert set(LABELS) <= {name for kind in KINDS.values() for name in kind.details}
     assert set(SENTENCES) <= set(KINDS)
     receipt = fold(events(called("danced", tool="sing")))
     assert [found["sentence"] for found in receipt["events"]] == ["Sing: danced."]
@@ -324,12 +335,12 @@ def test_call_is_named_by_its_skill_or_model(details, what):
     ],
 )
 def test_sentence_leaves_out_missing_details(kind, details, sentence):
-    assert told(kind, details) == sentence
+    assert event_sentence(kind, details) == sentence
 
 
 def test_amounts_have_two_to_six_places_and_cost_is_the_larger_ledger():
     assert [usd(None), usd(Decimal(2)), usd(Decimal("0.000161"))] == ["—", "$2.00", "$0.000161"]
-    assert both_usd(Decimal("0.1"), Decimal("0.85")) == both_usd(Decimal("0.85"), Decimal("0.1")) == "$0.85"
+    assert cost_text(Decimal("0.1"), Decimal("0.85")) == cost_text(Decimal("0.85"), Decimal("0.1")) == "$0.85"
 
 
 def test_call_under_a_standing_approval_names_who_gave_it():

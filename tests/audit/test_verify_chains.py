@@ -7,7 +7,7 @@ from django.db import connection, transaction
 
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import append, close_chain
-from audit.verify import verify_chain, verify_record
+from audit.verify import verify_chain, verify_log
 from tests.audit.samples import (
     NOW,
     RUN,
@@ -55,19 +55,19 @@ def record(unguarded):
 
 
 def first_problem():
-    report = verify_record()
+    report = verify_log()
     assert not report.verified
     return report.problems[0]
 
 
 @pytest.mark.django_db
 def test_empty_audit_log_is_verified():
-    report = verify_record()
+    report = verify_log()
     assert (report.verified, report.rows, report.chains, report.checkpoints) == (True, 0, 0, None)
 
 
 def test_untouched_audit_log_is_verified(record):
-    report = verify_record()
+    report = verify_log()
     assert (report.problems, report.further, report.rows, report.chains) == ([], 0, 20, 3)
 
 
@@ -76,10 +76,10 @@ def test_edit_of_any_column_of_any_row_is_found(record, column):
     for found in AuditEvent.objects.all():
         with transaction.atomic():
             AuditEvent.objects.filter(pk=found.pk).update(**EDITS[column](found))
-            problems = verify_record().problems
+            problems = verify_log().problems
             assert any(problem.id == found.pk or problem.chain == found.chain for problem in problems), found
             transaction.set_rollback(True)
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 @pytest.mark.stress
@@ -90,13 +90,13 @@ def test_edit_of_any_column_of_100_random_rows_is_found(unguarded, column):
     for found in random.sample(list(AuditEvent.objects.all()), 100):
         with transaction.atomic():
             AuditEvent.objects.filter(pk=found.pk).update(**EDITS[column](found))
-            assert not verify_record().verified, found
+            assert not verify_log().verified, found
             transaction.set_rollback(True)
 
 
 def test_database_id_of_a_row_is_not_hashed(record):
     edit(RUN, 3, id=1_000_000)
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 def test_edit_names_the_row(record):
@@ -136,7 +136,7 @@ def test_first_bad_row_of_each_chain_is_named_and_the_rest_counted(record):
     for seq in (2, 4, 5):
         edit(RUN, seq, actor="user:666")
     edit(OTHER, 6, actor="user:666")
-    report = verify_record()
+    report = verify_log()
     assert {(problem.chain, problem.seq) for problem in report.problems} == {(RUN, 2), (OTHER, 6)}
     assert report.further == 2
 
@@ -218,14 +218,14 @@ def test_row_after_the_end_of_its_chain_is_found(record):
 
 def test_dropped_chain_is_found(record):
     remove(chain=RUN)
-    report = verify_record()
+    report = verify_log()
     assert str(report.problems[0]) == (f"chain {RUN}: row 3 of `system` opens it, but it has no rows: it was dropped")
     assert len(report.problems) == 1
 
 
 def test_chain_without_an_opening_is_found(record):
     remove(chain=SYSTEM_CHAIN)
-    report = verify_record()
+    report = verify_log()
     assert {problem.chain for problem in report.problems} == {RUN, OTHER}
     assert "no row in `system`" in report.problems[0].what
 
@@ -263,7 +263,7 @@ def test_details_that_are_no_object_are_found(record):
 
 def test_unreadable_row_of_system_is_found(record):
     edit(SYSTEM_CHAIN, 3, details=[])
-    report = verify_record()
+    report = verify_log()
     assert {(problem.chain, problem.seq) for problem in report.problems} == {(SYSTEM_CHAIN, 3), (RUN, 1)}
 
 
@@ -286,19 +286,19 @@ if connection.vendor == "sqlite":  # PostgreSQL refuses to store such values
         sql("PRAGMA ignore_check_constraints = ON")
         sql(f"UPDATE audit_auditevent SET {column} = %s WHERE chain = %s AND seq = 2", value, RUN)
         sql("PRAGMA ignore_check_constraints = OFF")  # the connection serves the tests that come after
-        assert any(words in problem.what for problem in verify_record().problems)
+        assert any(words in problem.what for problem in verify_log().problems)
 
 
 def test_progress_is_reported(record, monkeypatch):
     told = []
     monkeypatch.setattr("audit.verify.PROGRESS_ROWS", 8)
-    verify_record(progress=told.append)
+    verify_log(progress=told.append)
     assert told == [8, 16]
 
 
 def test_verification_is_one_query(record, django_assert_num_queries):
     with django_assert_num_queries(1):
-        verify_record()
+        verify_log()
 
 
 def test_one_chain_is_verified_with_its_opening_and_closing(record, django_assert_num_queries):
@@ -338,4 +338,4 @@ def test_running_chain_is_verified(unguarded):
     start(RUN)
     call(RUN, "started", second=5)
     assert verify_chain(RUN).verified
-    assert verify_record().verified
+    assert verify_log().verified

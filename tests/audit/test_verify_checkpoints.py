@@ -6,7 +6,7 @@ import pytest
 
 from audit.checkpoints import write_checkpoint
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.audit.samples import RUN, call, edit, hash_chain_again, later, record_session, remove, row, start
 
 OTHER = "other-run"
@@ -27,7 +27,7 @@ def head(unguarded, checkpoint_file):
 
 
 def problems(head):
-    return verify_record(head=head).problems
+    return verify_log(head=head).problems
 
 
 def rewrite(head, change):
@@ -38,13 +38,13 @@ def rewrite(head, change):
 
 def test_untouched_audit_log_is_verified(head):
     call(RUN, "success")
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert (report.problems, report.warnings, report.checkpoints) == ([], [], 3)
 
 
 def test_cut_tail_is_found(head):
     remove(chain=RUN, seq=4)
-    assert verify_record().verified
+    assert verify_log().verified
     found = problems(head)
     assert (found[0].chain, found[0].seq, found[0].line) == (RUN, 4, 3)
     assert "the checkpoint in line 3 signed it" in str(found[0])
@@ -55,7 +55,7 @@ def test_cut_tail_of_system_is_found(head):
     write_checkpoint(now=later(9))
     remove(chain="newest")
     remove(chain=SYSTEM_CHAIN, seq=4)
-    assert verify_record().verified
+    assert verify_log().verified
     assert {(problem.chain, problem.line) for problem in problems(head)} == {
         ("newest", 4),
         (SYSTEM_CHAIN, 4),
@@ -65,7 +65,7 @@ def test_cut_tail_of_system_is_found(head):
 
 def test_dropped_chain_is_found(head):
     remove(chain=RUN)
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert [problem.chain for problem in report.problems] == [RUN, None]
     assert "it has no rows" in report.problems[0].what
 
@@ -74,7 +74,7 @@ def test_chain_dropped_with_its_rows_in_system_is_found(head):
     remove(chain=OTHER)
     remove(chain=SYSTEM_CHAIN, subject=f"session:{OTHER}")
     hash_chain_again(SYSTEM_CHAIN)
-    assert verify_record().verified
+    assert verify_log().verified
     assert SYSTEM_CHAIN in {problem.chain for problem in problems(head)}
 
 
@@ -83,7 +83,7 @@ def test_chain_rehashed_from_the_start_is_found(head):
     hash_chain_again(RUN)
     edit(SYSTEM_CHAIN, 3, details={"opened": RUN, "first_hash": row(RUN, 1).hash})
     hash_chain_again(SYSTEM_CHAIN)
-    assert verify_record().verified
+    assert verify_log().verified
     assert {problem.chain for problem in problems(head)} == {RUN, SYSTEM_CHAIN}
 
 
@@ -96,7 +96,7 @@ def test_rewrite_before_a_later_checkpoint_is_found(head):
 
 def test_fewer_rows_than_counted_are_found(head):
     remove(chain=OTHER)
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert str(report.problems[-1]) == "checkpoint file, line 3: it counted 14 rows, now there are 7"
 
 
@@ -120,7 +120,7 @@ def test_unchanged_head_is_looked_up_once(head, django_assert_num_queries):
     for number in range(20):
         write_checkpoint(now=later(10 + number))
     with django_assert_num_queries(2):  # the walk, the heads
-        assert verify_record(head=head).checkpoints == 23
+        assert verify_log(head=head).checkpoints == 23
 
 
 @pytest.mark.parametrize("name", ["at", "n", "rows", "last_id", "system", "open", "prev", "signature"])
@@ -133,12 +133,12 @@ def test_edit_of_any_field_of_a_line_is_found(head, name):
     assert str(found[0]) == (
         "checkpoint file, line 2: its signature is wrong: it was changed, or signed with another key"
     )
-    assert verify_record(head=head).further == 0
+    assert verify_log(head=head).further == 0
 
 
 def test_line_signed_with_another_key_is_found(head, settings):
     settings.LQOPS_AUDIT_KEY = "another key"
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert (report.problems[0].line, report.further, report.checkpoints) == (1, 2, 0)
 
 
@@ -174,7 +174,7 @@ def test_damaged_last_line_is_reported(head):
 def test_damaged_line_confirmed_by_the_next_checkpoint_is_a_note(head):
     head.write_bytes(head.read_bytes()[:-50])
     write_checkpoint(now=later(9))
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert (report.verified, report.checkpoints) == (True, 3)
     assert report.warnings == [
         "checkpoint file, line 4: a crash left the line before it half-written; this checkpoint confirms it"
@@ -196,5 +196,5 @@ def test_removed_damaged_line_is_found(head):
 
 def test_forged_last_line_is_seen_once(head):
     rewrite(head, lambda lines: lines.append("{}"))
-    report = verify_record(head=head)
+    report = verify_log(head=head)
     assert ([problem.line for problem in report.problems], report.further) == ([4], 0)

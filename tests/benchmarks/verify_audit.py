@@ -20,7 +20,7 @@ from django.db import connection, transaction  # noqa: E402
 
 from audit.models import AuditEvent  # noqa: E402
 from audit.recorder import append  # noqa: E402
-from audit.verify import verify_record  # noqa: E402
+from audit.verify import verify_log  # noqa: E402
 
 LIMIT = 3.0
 ROUNDS = 3
@@ -52,7 +52,7 @@ def read() -> int:
 
 
 def verify() -> int:
-    report = verify_record()
+    report = verify_log()
     assert report.verified, report.problems
     return report.rows
 

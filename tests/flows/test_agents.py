@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 
-from agents.ask.chats import chat_answer, chat_say
+from agents.ask.chats import chat_answer, chat_send
 from agents.enums import Mode, Status
 from agents.models import AgentEvent, AgentSession, Alert, Message, Sensor, Turn
 from agents.roster.agents import agent_start, agent_stop
@@ -103,7 +103,7 @@ def begin(text):
 
 
 def chat(loop, text):
-    return chat_say(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
+    return chat_send(owner=loop.owner, by=loop.owner, text=text, agent=loop.agent, now=now())
 
 
 def said_in(session):

@@ -10,11 +10,11 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chats import chat, chat_send
 from agents.enums import NoticeKind, Status, WaitingOn
 from agents.models import Approval, Message, Notification, Question, ToolCall
 from agents.people.activity import event_emit
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
 from agents.roster.agents import agent_create
@@ -65,7 +65,7 @@ def work_on(session):
 
 def conversation(owner):
     """Every way in: message, words of the model, arguments, output, error, simulation, approval, question, failure."""
-    session = chat_say(
+    session = chat_send(
         owner=owner,
         by=owner,
         agent=agent_create(owner=owner, by=owner, name=f"Clerk {CANARY}", now=NOW),
@@ -93,7 +93,7 @@ def conversation(owner):
         approval_approve(ticket.pk, by=owner, digest=ticket.digest, now=NOW, note=f"fine, with {CANARY}")
         assert work_on(session).status == Status.COMPLETED, session.error
     event_emit("session:error", session=session, now=NOW, message=f"it broke with {CANARY}")
-    notice_create(
+    notification_create(
         owner_id=owner.pk, kind=NoticeKind.AGENT, title=f"Key {CANARY}", body=CANARY, session_id=session.pk, now=NOW
     )
     return session

@@ -12,7 +12,7 @@ from agents.models import AgentSession, Budget, Finding, ToolCall
 from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.leases import lease_claim
 from audit.receipts import build_receipt
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.factories import make_price, make_session, make_user
 from tests.flows.processes import Worker, until
 from tests.flows.workers import MODEL
@@ -51,7 +51,7 @@ def test_a_worker_killed_after_the_effect_and_before_it_was_noted_leaves_an_unkn
     assert (session.status, session.terminal_reason) == (Status.COMPLETED, TerminalReason.COMPLETED)
     assert effects(done) == ["1", "2", "3"]
     assert session.result == build_receipt(session.chain)
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_a_killed_worker_s_call_that_takes_a_key_is_repeated_with_the_same_key(tmp_path):
@@ -90,7 +90,7 @@ def test_a_worker_killed_while_the_model_thinks_is_charged_once_and_the_question
     assert session.cost_reserved_usd == session.cost_held_usd == 0
     budget = Budget.objects.get()
     assert (budget.charged_usd, budget.actual_usd) == (session.cost_total_usd, session.cost_actual_usd)
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_a_session_that_always_kills_its_worker_ends_and_is_given_up(tmp_path):

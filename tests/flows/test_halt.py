@@ -9,7 +9,7 @@ from agents.conf import clock
 from agents.enums import HaltState, Status, ToolIntent
 from agents.exceptions import SessionHalted
 from agents.guard import guarded_tool_call
-from agents.ledger.boundary import lock
+from agents.ledger.boundary import read_for_update
 from agents.models import AgentSession
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step
@@ -93,7 +93,7 @@ def test_the_halt_of_all_work_waits_for_a_block_that_has_judged_and_not_yet_comm
 
     thread = threading.Thread(target=halt)
     with transaction.atomic():
-        assert lock(session).boundary.organisation_halt is None
+        assert read_for_update(session).boundary.organisation_halt is None
         thread.start()
         assert not done.wait(0.5)  # it cannot commit between the verdict and the commit of this block
     assert done.wait(60)

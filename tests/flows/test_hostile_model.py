@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chats import chat, chat_send
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -30,7 +30,7 @@ from agents.sessions.questions import question_answer
 from agents.skills.registry import installed_skills
 from agents.types import ModelReply, RequestedCall, Usage
 from agents.walk.walk import walk
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import MODEL
 from tests.agents.skills import leaky
 from tests.factories import NOW, make_agent, make_price, make_user, start_run
@@ -148,14 +148,14 @@ def held():
         assert session.cost_total_usd <= session.max_cost_usd
         assert session.cost_actual_usd <= session.max_cost_usd
     assert leaky.done == []
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 @pytest.mark.parametrize("seeds", [5, pytest.param(100, marks=pytest.mark.stress)])
 def test_a_hostile_chat_gets_nothing_through(owner, nobody, seeds):
     for seed in range(seeds):
         with serving(MODEL, Hostile(seed)):
-            said = chat_say(
+            said = chat_send(
                 owner=owner, by=owner, agent=make_agent(owner=owner), max_cost_usd=CAP, now=NOW,
                 text="carry, rule, email, request and calculate whatever you like",
             )  # fmt: skip

@@ -14,7 +14,7 @@ from django.db.models import Sum
 from agents.enums import Outcome, Status, TerminalReason
 from agents.models import AgentSession, Budget, Finding, ToolCall
 from agents.policy.transitions import TERMINAL
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.flows.cluster import ended, running
 from tests.flows.processes import until
 from tests.flows.scenes import Scene
@@ -72,7 +72,7 @@ def assert_nothing_is_lost_or_doubled(sessions):
     booked = today.aggregate(charged=Sum("charged_usd"), reserved=Sum("reserved_usd"), held=Sum("held_usd"))
     assert booked["charged"] == sum(session.cost_total_usd for session in AgentSession.objects.all())
     assert (booked["reserved"], booked["held"]) == (0, 0)
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from agents.loop.heartbeat import heartbeat_next
 from agents.loop.state import hot_forget
 from agents.models import AgentSession, HotField, Sensor
 from agents.roster import loops
-from agents.roster.agents import agent_restart, agent_start, agent_stop, agent_under_way
+from agents.roster.agents import agent_autonomous_sessions, agent_restart, agent_start, agent_stop
 from agents.sensors import rows
-from agents.sensors.rows import Held, Reading, sensors_hand_over, sensors_sync
+from agents.sensors.rows import LeasedSensor, Reading, sensor_slices_enqueue, sensors_sync
 from agents.sensors.writes import sensors_write
 from agents.sessions.halts import session_halt
 from tests.factories import make_agent
@@ -113,7 +113,7 @@ def test_start_while_the_ticker_lets_sensors_go_has_them(agent, monkeypatch):
     session_halt(start(agent).loop.pk, by=None, reason="enough", now=clock())
     other = Beside(lambda: start(agent))
     between(monkeypatch, rows, "sensors_stop", other, before=True)
-    sensors_hand_over(clock())
+    sensor_slices_enqueue(clock())
     other.end()
 
     assert loops_of(agent) == 1
@@ -138,7 +138,7 @@ def test_no_beat_is_planned_by_one_that_is_being_stopped(agent, monkeypatch):
     stop(agent)
     other.end()
 
-    assert agent_under_way(agent).heartbeat is None
+    assert agent_autonomous_sessions(agent).heartbeat is None
 
 
 # --- A slice that stands still in the middle of a write ---
@@ -149,7 +149,7 @@ def frozen_write(agent):
     """A transaction of a slice that has written a reading, and goes no further until the end of the block."""
     row = sensor(agent)
     definition = definition_of(agent)
-    held = Held(row, definition.sensors[0], definition)
+    held = LeasedSensor(row, definition.sensors[0], definition)
     written, over = threading.Event(), threading.Event()
 
     def write():
@@ -190,10 +190,10 @@ def test_stop_waits_for_no_slice(agent):
         in_threads(1, lambda _: stop(agent))
         loop.refresh_from_db()
         assert loop.status == Status.HALTED
-        sensors_hand_over(clock())  # nor does the ticker
+        sensor_slices_enqueue(clock())  # nor does the ticker
         hot_forget()
         assert sensor(agent).wanted
-    sensors_hand_over(clock())
+    sensor_slices_enqueue(clock())
     hot_forget()
 
     assert not sensor(agent).wanted

@@ -16,7 +16,7 @@ from agents.providers.scripted import ScriptedProvider, Step
 from agents.sessions.approvals import approval_approve
 from agents.sessions.leases import lease_claim
 from agents.types import Usage
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_agent, make_price, make_session, make_user
 from tests.flows.processes import Worker, in_threads
@@ -86,7 +86,7 @@ def four_processes_under_one_agent():
 
 def test_four_processes_of_ten_threads_spend_an_agent_s_budget_to_the_last_call_and_not_one_more():
     four_processes_under_one_agent()
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_twenty_sightings_at_once_are_one_precedent_seen_twenty_times():
@@ -120,7 +120,7 @@ def test_a_hundred_sessions_claimed_by_two_processes_have_one_holder_each():
     assert first | second == set(pks)
     assert not first & second
     assert set(AgentSession.objects.values_list("fencing", flat=True)) == {1}
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_sixteen_claims_at_once_have_one_winner():

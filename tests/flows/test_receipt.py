@@ -20,7 +20,7 @@ from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_enter_phase
 from agents.types import Usage
 from audit.receipts import build_receipt
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_agent, make_price, make_session, make_user
 from tests.flows.workers import ASK, MODEL
@@ -82,5 +82,5 @@ def test_a_receipt_is_built_again_from_the_record_alone():
                 cursor.execute(f'DROP TABLE IF EXISTS "{table}" {cascade}')
         assert set(connection.introspection.table_names(cursor)) == {"audit_auditevent", "audit_skillaudit"}
         assert build_receipt(session.chain) == stored
-        assert verify_record().problems == []
+        assert verify_log().problems == []
         raise Undo

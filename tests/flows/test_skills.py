@@ -18,7 +18,7 @@ from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
 from agents.skills.running import MAX_PARALLEL
 from audit.models import SkillAudit
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import MODEL, script
 from tests.agents.skills import samples
 from tests.factories import NOW, make_agent, make_price, make_session
@@ -57,7 +57,7 @@ def test_forty_calls_at_once_over_two_workers_run_twenty_times():
     assert SkillCount.objects.values_list("used", "refused").get() == (20, 20)
     assert ToolCall.objects.filter(name="reign", outcome=Outcome.SUCCESS).count() == 20
     assert SkillAudit.objects.filter(skill_name="reign").count() == 40
-    assert verify_record().verified
+    assert verify_log().verified
 
 
 def test_skills_of_a_group_run_at_once():

@@ -12,7 +12,7 @@ from agents.sessions.ending import session_finish
 from agents.triggers.firing import Fired, trigger_fire
 from agents.triggers.triggers import trigger_edit
 from audit.models import AuditEvent
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.triggers.messages import make_hook, receive, signed
 from tests.agents.triggers.rows import attach, make_collection
 from tests.factories import NOW, make_session, make_trigger, make_user
@@ -45,7 +45,7 @@ def two_processes_fire(schedules):
     assert AuditEvent.objects.filter(kind="autonomous_trigger.fired").count() == schedules
     assert AuditEvent.objects.filter(kind="autonomous_schedule.skipped").count() == schedules
     assert not Trigger.objects.filter(next_run_at__lte=NOW).exists()
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_two_processes_fire_fifty_schedules_once_each_after_a_week_of_downtime():
@@ -121,4 +121,4 @@ def test_runs_that_end_while_their_trigger_fires_and_is_edited_keep_nobody_waiti
     trigger.refresh_from_db()
     assert trigger.failed_in_a_row == 30
     assert AgentSession.objects.filter(status=Status.QUEUED).count() == 30
-    assert verify_record().problems == []
+    assert verify_log().problems == []

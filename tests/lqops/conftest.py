@@ -5,7 +5,7 @@ import os
 import httpx
 import pytest
 
-from agents.management.supervisor import Children, Web, open_socket
+from agents.management.supervisor import Supervisor, Web, open_socket
 from tests.flows.processes import database_url
 
 
@@ -16,7 +16,7 @@ def web(django_db_setup, django_db_blocker):
             patch.setenv("LQOPS_TEST_DATABASE_URL", database_url())
         patch.setenv("DJANGO_SETTINGS_MODULE", os.environ["DJANGO_SETTINGS_MODULE"])
         served = Web(listening, "tests.lqops.hasty:application")
-        with Children([served], say=print):
+        with Supervisor([served], say=print):
             served.wait_until_it_answers()
             yield served
 

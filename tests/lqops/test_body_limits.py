@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from agents.management.supervisor import Children, Web, open_socket
+from agents.management.supervisor import Supervisor, Web, open_socket
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
 from lqops.web import body_limit, wsgi_body_limit
@@ -23,7 +23,7 @@ def server():
     """A real web process with lqops in it."""
     with open_socket("127.0.0.1", 0) as listening:
         web = Web(listening)
-        with Children([web], say=lambda _: None):
+        with Supervisor([web], say=lambda _: None):
             web.wait_until_it_answers()
             yield web
 

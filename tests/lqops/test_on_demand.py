@@ -10,8 +10,8 @@ from django.db import DatabaseError
 from agents.conf import clock
 from agents.enums import Mode, Status
 from agents.management import supervisor
-from agents.management.supervisor import Children, OnDemand, Progress, SensorProgress, everything, without_web
-from agents.queue import Waiting
+from agents.management.supervisor import OnDemand, Progress, SensorProgress, Supervisor, everything, without_web
+from agents.queue import QueueLength
 from tests.factories import make_session
 from tests.flows.processes import is_alive, until
 from tests.lqops.test_supervisor import python
@@ -27,7 +27,7 @@ def _ask_at_once(monkeypatch):
 def test_child_starts_and_stops_with_its_need():
     needed, lines = [False], []
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0])
-    with Children([], say=lines.append, on_demand=[part]) as group:
+    with Supervisor([], say=lines.append, on_demand=[part]) as group:
         group.check()
         assert part.child.pid is None
         needed[0] = True
@@ -44,7 +44,7 @@ def test_child_starts_and_stops_with_its_need():
 def test_ended_child_is_restarted():
     lines = []
     part = OnDemand(python("pass", "extra"), needed=lambda: True)
-    with Children([], say=lines.append, on_demand=[part]) as group:
+    with Supervisor([], say=lines.append, on_demand=[part]) as group:
         until(lambda: group.check() or len(lines) >= 3)
 
     assert lines[:3] == ["extra: started", "extra: ended with code 0", "extra: started"]
@@ -53,7 +53,7 @@ def test_ended_child_is_restarted():
 def test_child_stays_for_its_idle_time(monkeypatch):
     needed = [True]
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: needed[0], idle_seconds=60)
-    with Children([], say=print, on_demand=[part]) as group:
+    with Supervisor([], say=print, on_demand=[part]) as group:
         group.check()
         pid = part.child.pid
         needed[0] = False
@@ -66,7 +66,7 @@ def test_child_stays_for_its_idle_time(monkeypatch):
 def test_stuck_child_is_restarted():
     lines, reasons = [], ["", "no task was taken", ""]
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: True, stalled=lambda: reasons.pop(0))
-    with Children([], say=lines.append, on_demand=[part]) as group:
+    with Supervisor([], say=lines.append, on_demand=[part]) as group:
         group.check()
         group.check()
         first = part.child.pid
@@ -88,7 +88,7 @@ def test_unreachable_database_starts_and_stops_nothing(monkeypatch):
 
     monkeypatch.setattr(supervisor.connection, "close", lambda: None)
     part, other = (OnDemand(python(FOREVER, name), needed=needed) for name in ("extra", "other"))
-    with Children([], say=print, on_demand=[part, other]) as group:
+    with Supervisor([], say=print, on_demand=[part, other]) as group:
         group.check()
         pid = part.child.pid
         group.check()
@@ -98,7 +98,7 @@ def test_unreachable_database_starts_and_stops_nothing(monkeypatch):
 
 def test_all_children_end_with_the_block():
     part = OnDemand(python(FOREVER, "extra"), needed=lambda: True)
-    with Children([python(FOREVER)], say=print, on_demand=[part]) as group:
+    with Supervisor([python(FOREVER)], say=print, on_demand=[part]) as group:
         group.check()
         pid = part.child.pid
 
@@ -109,8 +109,8 @@ def test_all_children_end_with_the_block():
 def test_unheld_sensors_with_free_workers_are_a_stall(monkeypatch, settings, unheld, alive, stalled):
     settings.LQOPS_STALL_SECONDS = 0.05
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0)
-    monkeypatch.setattr(supervisor, "sensors_unheld", lambda now: unheld)
-    monkeypatch.setattr(supervisor, "slices_alive", lambda host, now: alive)
+    monkeypatch.setattr(supervisor, "has_unheld_sensors", lambda now: unheld)
+    monkeypatch.setattr(supervisor, "count_live_slices", lambda host, now: alive)
     progress = SensorProgress(2)
     progress.check()
     time.sleep(0.1)
@@ -123,7 +123,7 @@ def test_sensor_sessions_do_not_count_as_busy_workers(monkeypatch, settings):
     settings.LQOPS_STALL_SECONDS = 0.05
     settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0)
-    monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
+    monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
     until_later = {"lease_owner": f"{platform.node()}:7", "lease_until": clock() + timedelta(hours=1)}
     make_session(Status.RUNNING, mode=Mode.SENSOR, **until_later)
     progress = Progress()

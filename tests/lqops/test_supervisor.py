@@ -13,8 +13,8 @@ from django.conf import settings
 from agents.conf import clock
 from agents.enums import Status
 from agents.management import supervisor
-from agents.management.supervisor import Child, Children, Progress
-from agents.queue import Waiting
+from agents.management.supervisor import Child, Progress, Supervisor
+from agents.queue import QueueLength
 from tests.factories import NOW, make_session
 from tests.flows.processes import is_alive, until
 
@@ -28,7 +28,7 @@ def python(code, name="part"):
 
 def test_ended_child_is_restarted_whatever_its_code():
     lines = []
-    with Children([python("pass")], say=lines.append) as group:
+    with Supervisor([python("pass")], say=lines.append) as group:
         until(lambda: group.check() or len(lines) >= 2)
 
     assert lines[0].startswith("part: ended with code 0; restarting")
@@ -67,7 +67,7 @@ def test_stop_ends_everything_a_child_started(tmp_path, monkeypatch):
         f"open({str(note)!r}, 'w').write(str(below.pid))\n"
         "below.wait()\n"
     )
-    with Children([python(code)], say=print):
+    with Supervisor([python(code)], say=print):
         until(lambda: note.exists() and note.read_text())
 
     until(lambda: not is_alive(int(note.read_text())))
@@ -77,7 +77,7 @@ def test_stuck_workers_are_restarted_alone():
     lines, reasons = [], ["no task was taken", "", ""]
     forever = "import time; time.sleep(600)"
     workers, ticker = python(forever, "workers"), python(forever, "ticker")
-    with Children([workers, ticker], say=lines.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
+    with Supervisor([workers, ticker], say=lines.append, stalled=lambda: reasons.pop(0) if reasons else "") as group:
         first, other = workers.pid, ticker.pid
         group.check()
         assert not is_alive(first)
@@ -136,13 +136,13 @@ class TestProgress:
         return self.check_after(11, progress)
 
     def test_waiting_tasks_with_free_workers_are_a_stall(self, monkeypatch):
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
 
         assert "no task was taken" in self.checked()
 
     def test_patience_grows_until_a_task_is_taken(self, monkeypatch):
-        found = [Waiting(1)]
-        monkeypatch.setattr(supervisor, "waiting", lambda now: found[0])
+        found = [QueueLength(1)]
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: found[0])
         progress = Progress()
 
         def seconds_until_said():
@@ -152,13 +152,13 @@ class TestProgress:
             return self.seconds - started
 
         assert [seconds_until_said() for _ in range(5)] == [12, 20, 40, 80, 80]
-        found[0] = Waiting(0)
+        found[0] = QueueLength(0)
         assert self.check_after(2, progress) == ""
-        found[0] = Waiting(1)
+        found[0] = QueueLength(1)
         assert seconds_until_said() == 12
 
     def test_queued_session_with_empty_queue_is_a_stall(self, monkeypatch):
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(0))
         make_session(Status.QUEUED, enqueued_at=NOW)
         progress = Progress()
 
@@ -167,31 +167,31 @@ class TestProgress:
         assert [bool(text) for text in lines] == [False] * 6 + [True], "the first look only sees it"
 
     def test_session_waiting_for_a_slot_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(0))
         make_session(Status.QUEUED, enqueued_at=None)
 
         assert self.checked() == ""
 
     def test_empty_queue_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(0))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(0))
 
         assert self.checked() == ""
 
     def test_new_task_is_no_stall(self, monkeypatch):
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1, oldest_at=now))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1, oldest_at=now))
 
         assert self.checked() == ""
 
     def test_busy_workers_are_no_stall(self, monkeypatch, settings):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 0}
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
 
         assert self.checked() == ""
 
     @pytest.mark.parametrize(("host", "stalled"), [(socket.gethostname(), False), ("elsewhere", True)])
     def test_only_workers_of_this_machine_are_busy_here(self, monkeypatch, settings, host, stalled):
         settings.Q_CLUSTER = {**settings.Q_CLUSTER, "workers": 1}
-        monkeypatch.setattr(supervisor, "waiting", lambda now: Waiting(1))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: QueueLength(1))
         make_session(Status.RUNNING, lease_owner=f"{host}:7", lease_until=clock() + timedelta(hours=1))
 
         assert bool(self.checked()) == stalled
@@ -200,14 +200,14 @@ class TestProgress:
         def away(now):
             raise supervisor.DatabaseError
 
-        monkeypatch.setattr(supervisor, "waiting", away)
+        monkeypatch.setattr(supervisor, "queue_length", away)
         monkeypatch.setattr(supervisor.connection, "close", lambda: None)
 
         assert self.checked() == ""
 
     def test_checks_are_rate_limited(self, monkeypatch):
         looks = []
-        monkeypatch.setattr(supervisor, "waiting", lambda now: looks.append(self.seconds) or Waiting(0))
+        monkeypatch.setattr(supervisor, "queue_length", lambda now: looks.append(self.seconds) or QueueLength(0))
         progress = Progress()
 
         for _ in range(5):

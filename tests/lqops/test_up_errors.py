@@ -13,7 +13,7 @@ from django.db import ConnectionHandler, OperationalError
 
 from agents.management.commands import up
 from agents.management.summary import fault_of
-from agents.management.supervisor import Children
+from agents.management.supervisor import Supervisor
 from agents.policy import brakes
 from tests.factories import make_user
 
@@ -64,7 +64,7 @@ def test_up_does_not_start_with_a_failing_brake(monkeypatch, nothing_starts):
 def test_web_process_that_cannot_start_is_an_error(monkeypatch, settings):
     settings.ASGI_APPLICATION = "lqops.absent.application"
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "")
-    monkeypatch.setattr(up, "everything", lambda web, say: Children([web], say=say))
+    monkeypatch.setattr(up, "everything", lambda web, say: Supervisor([web], say=say))
     output = StringIO()
 
     with pytest.raises(CommandError, match="The web process ended with code"):
@@ -103,7 +103,7 @@ def test_check_prints_no_password(monkeypatch):
         raise CommandError("Not today.")
 
     monkeypatch.setattr(up.Command, "_prepare", lambda self: "secret-word")
-    monkeypatch.setattr(up, "everything", lambda web, say: Children([], say=say))
+    monkeypatch.setattr(up, "everything", lambda web, say: Supervisor([], say=say))
     monkeypatch.setattr(up.Web, "wait_until_it_answers", fail)
     output = StringIO()
 

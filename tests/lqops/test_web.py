@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from agents.management import supervisor
-from agents.management.supervisor import ChildError, Children, Web, open_socket
+from agents.management.supervisor import ChildError, Supervisor, Web, open_socket
 from lqops.wsgi import application
 from tests.flows.processes import is_alive, until
 
@@ -18,7 +18,7 @@ class Serving:
         self._listening = open_socket(host, 0)
         self.web = Web(self._listening, f"tests.lqops.applications:{name}")
         self.said = []
-        self.children = Children([self.web], say=self.said.append)
+        self.children = Supervisor([self.web], say=self.said.append)
 
     def __enter__(self):
         self.children.__enter__()

@@ -9,9 +9,9 @@ from agents.loop.reads import loop_facts
 from agents.management.base import AGENT_HELP, JsonCommand, acting_user, add_acting_user, agent_named
 from agents.models import Agent, AgentSession
 from agents.people.access import COMMAND
-from agents.roster.agents import UnderWay, agent_restart, agent_start, agent_stop, agent_under_way
-from agents.roster.loops import loop_is_awaited
-from audit.receipts import worded
+from agents.roster.agents import AutonomousSessions, agent_autonomous_sessions, agent_restart, agent_start, agent_stop
+from agents.roster.loops import loop_awaits_renewal
+from audit.receipts import label_of
 
 
 class Command(JsonCommand):
@@ -42,11 +42,11 @@ class Command(JsonCommand):
         elif options["act"] == "restart":
             agent_restart(**arguments)
         agent.refresh_from_db()
-        current = agent_under_way(agent)
+        current = agent_autonomous_sessions(agent)
         self.print(_facts(agent, current, stopped), _text(agent, current, stopped), options)
 
 
-def _text(agent: Agent, current: UnderWay, stopped: bool | None) -> str:  # noqa: FBT001 None: no stop was requested
+def _text(agent: Agent, current: AutonomousSessions, stopped: bool | None) -> str:  # noqa: FBT001 None: no stop was requested
     lines = []
     if stopped is not None:
         lines.append("Stopped." if stopped else "There was nothing to stop.")
@@ -57,7 +57,7 @@ def _text(agent: Agent, current: UnderWay, stopped: bool | None) -> str:  # noqa
     if loop is None and (last := _last_loop(agent)) is not None:
         why = f" ({last['error']})" if last["error"] else ""
         lines.append(f"Its last loop, {last['session']}, ended at {last['ended_at']}: {last['reason']}{why}.")
-    if loop is None and loop_is_awaited(agent):
+    if loop is None and loop_awaits_renewal(agent):
         lines.append("It starts again at 00:00 UTC.")
     if loop is not None:
         until = f" until {loop['next_wake_at']}" if loop["next_wake_at"] else ""
@@ -68,7 +68,7 @@ def _text(agent: Agent, current: UnderWay, stopped: bool | None) -> str:  # noqa
     return "\n".join(lines)
 
 
-def _facts(agent: Agent, current: UnderWay, stopped: bool | None) -> dict[str, Any]:  # noqa: FBT001 as above
+def _facts(agent: Agent, current: AutonomousSessions, stopped: bool | None) -> dict[str, Any]:  # noqa: FBT001 as above
     return {
         "agent": str(agent.public_id),
         "name": agent.name,
@@ -85,7 +85,7 @@ def _last_loop(agent: Agent) -> dict[str, Any] | None:
     if row is None or row.completed_at is None:
         return None
     ended = {"session": str(row.public_id), "status": row.status, "ended_at": row.completed_at.isoformat()}
-    return {**ended, "reason": worded("reason", str(row.terminal_reason)), "error": row.error}
+    return {**ended, "reason": label_of("reason", str(row.terminal_reason)), "error": row.error}
 
 
 def _heartbeat(session: AgentSession | None) -> dict[str, Any] | None:

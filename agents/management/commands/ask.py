@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from agents.ask.chats import chat_answer
 from agents.ask.entry import Route, ask, route
-from agents.ask.naming import Answer, short
+from agents.ask.naming import Answer, short_id
 from agents.conf import base_url, clock
 from agents.enums import Mode, Status
 from agents.management.base import JsonCommand, await_end, ended_as, findings_text, incomplete, named_user, wait_time
@@ -87,7 +87,7 @@ def _where(session: AgentSession) -> str:
         page = reverse("admin:chat", args=[session.params["chat"]])
     else:
         page = reverse("admin:agents_agentsession_change", args=[session.pk])
-    receipt = f'manage.py ask "show receipt {short(session)}" --user {session.owner.get_username()}'
+    receipt = f'manage.py ask "show receipt {short_id(session)}" --user {session.owner.get_username()}'
     where = f"See it at {base_url()}{page}; `{receipt}` prints its receipt."
     return f"{where} With --wait SECONDS the answer is printed here."
 

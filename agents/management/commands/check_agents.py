@@ -6,12 +6,12 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agents.definitions.in_force import definition_checked
-from agents.definitions.loader import in_order
+from agents.definitions.in_force import checked_definition
+from agents.definitions.loader import sort_problems
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.management.base import JsonCommand, agent_paths, agent_text, counted
-from agents.sensors.validation import never_fit
-from agents.skills.registry import installed_skills, not_among
+from agents.sensors.validation import sensor_problems
+from agents.skills.registry import installed_skills, missing_names
 
 
 class Command(JsonCommand):
@@ -34,11 +34,11 @@ class Command(JsonCommand):
             if definition is not None:
                 is_named = all(problem.key != "name" for problem in found)
                 found += [*_doubtful(definition, names if is_named else set(), str(path))]
-                found += never_fit(definition, file=str(path))
-                named = not_among(installed_skills().keys(), definition, file=str(path))
-                notes += in_order([*definition.notes, *named])
+                found += sensor_problems(definition, file=str(path))
+                named = missing_names(installed_skills().keys(), definition, file=str(path))
+                notes += sort_problems([*definition.notes, *named])
                 names |= {definition.name} if is_named else set()
-            problems += in_order(found)
+            problems += sort_problems(found)
         self.print(_facts(paths, problems, notes), _text(paths, problems, notes), options)
         if problems:
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}.")
@@ -50,7 +50,7 @@ def _read(path: Path) -> tuple[list[Problem], AgentDefinition | None]:
     if isinstance(text, Problem):
         return [text], None
     try:
-        return [], definition_checked(text, file=str(path))
+        return [], checked_definition(text, file=str(path))
     except DefinitionError as error:
         return list(error.problems), error.rest
 

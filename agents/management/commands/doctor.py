@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.doctor import diagnose
-from agents.ledger.boundary import halt_told
+from agents.ledger.boundary import halt_message
 from agents.models import Installation
 from audit.management.base import BriefCommand
 
@@ -42,4 +42,4 @@ class Command(BriefCommand):
 
 def _halted() -> str:
     installation = Installation.objects.select_related("halt__requested_by").filter(pk=1).first()
-    return halt_told(installation.halt) if installation and installation.halt else ""
+    return halt_message(installation.halt) if installation and installation.halt else ""

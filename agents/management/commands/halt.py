@@ -9,7 +9,14 @@ from agents.conf import clock
 from agents.management.base import AGENT_HELP, JsonCommand, acting_user, add_acting_user, agent_named, row_named
 from agents.models import AgentSession
 from agents.people.access import COMMAND
-from agents.sessions.halts import AllHalted, HaltCount, agents_halt, halted_again_told, organisation_halt, sessions_halt
+from agents.sessions.halts import (
+    AllHalted,
+    HaltCount,
+    agents_halt,
+    already_halted_message,
+    organisation_halt,
+    sessions_halt,
+)
 
 USAGE = 2
 
@@ -61,7 +68,7 @@ class Command(JsonCommand):
 
 def _text(halted: AllHalted) -> str:
     if halted.already:
-        return f"{halted_again_told(halted)} `manage.py release` lets work start again."
+        return f"{already_halted_message(halted)} `manage.py release` lets work start again."
     return f"All work is halted until `release`. Halt requested for sessions: {halted.sessions.requested}."
 
 

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from agents.conf import clock
-from agents.definitions.loader import in_order
+from agents.definitions.loader import sort_problems
 from agents.definitions.schema import AgentDefinition, DefinitionError, Problem
 from agents.exceptions import LqopsError
 from agents.management.base import (
@@ -21,9 +21,9 @@ from agents.management.base import (
     counted,
     named_user,
 )
-from agents.roster.files import Defined, agent_import
-from agents.sensors.validation import never_fit
-from agents.skills.registry import unresolved
+from agents.roster.files import DefinitionResult, agent_import
+from agents.sensors.validation import sensor_problems
+from agents.skills.registry import unresolved_names
 
 
 class Command(JsonCommand):
@@ -51,7 +51,7 @@ class Command(JsonCommand):
         dry = options["dry_run"]
         problems: list[Problem] = []
         notes: list[Problem] = []  # of files that have problems
-        loaded: list[tuple[Path, Defined]] = []
+        loaded: list[tuple[Path, DefinitionResult]] = []
         with transaction.atomic():
             for path in paths:
                 try:
@@ -69,7 +69,7 @@ class Command(JsonCommand):
             raise CommandError(f"{counted(problems, 'problem')} in {counted(paths, 'file')}. Nothing was loaded.")
 
 
-def _load(path: Path, owner: User, by: User | None) -> Defined:
+def _load(path: Path, owner: User, by: User | None) -> DefinitionResult:
     text = agent_text(path)
     if isinstance(text, Problem):
         raise DefinitionError((text,))
@@ -86,7 +86,7 @@ def _only_user() -> User:
 
 
 def _facts(
-    loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool
+    loaded: list[tuple[Path, DefinitionResult]], problems: list[Problem], notes: list[Problem], *, dry: bool
 ) -> dict[str, Any]:
     agents = [
         {
@@ -112,7 +112,9 @@ def _facts(
     }
 
 
-def _text(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: list[Problem], *, dry: bool) -> str:
+def _text(
+    loaded: list[tuple[Path, DefinitionResult]], problems: list[Problem], notes: list[Problem], *, dry: bool
+) -> str:
     lines = [*(f"PROBLEM {problem}" for problem in problems), *(f"NOTE {note}" for note in notes)]
     if dry and not problems:
         lines.append("Dry run. This would be done:")
@@ -130,4 +132,6 @@ def _text(loaded: list[tuple[Path, Defined]], problems: list[Problem], notes: li
 
 def _notes(path: Path, definition: AgentDefinition) -> tuple[Problem, ...]:
     file = str(path)
-    return in_order([*definition.notes, *unresolved(definition, file=file), *never_fit(definition, file=file)])
+    return sort_problems(
+        [*definition.notes, *unresolved_names(definition, file=file), *sensor_problems(definition, file=file)]
+    )

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agents.conf import clock
-from agents.knowledge.playbooks import Loaded, LoadReport, skills_load
+from agents.knowledge.playbooks import LoadedSkill, LoadReport, skills_load
 from agents.management.base import JsonCommand, acting_user, add_acting_user
 
 STATES = {
@@ -45,7 +45,7 @@ def _text(report: LoadReport, accept: list[str]) -> str:
     return "\n".join([*lines, *(f"PROBLEM {problem}" for problem in report.problems)]) or "There are no skills."
 
 
-def _state(skill: Loaded, accept: list[str]) -> str:
+def _state(skill: LoadedSkill, accept: list[str]) -> str:
     if skill.state == "unchanged" and skill.name in accept:
         return "nothing to accept: unchanged"
     return STATES[skill.state].format(name=skill.name)

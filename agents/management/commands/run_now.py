@@ -32,7 +32,7 @@ from agents.policy.transitions import TERMINAL
 from agents.triggers.firing import run_now
 from audit.management.base import ActingCommand, not_empty
 from audit.receipt_text import outcome_sentence
-from audit.receipts import both_usd
+from audit.receipts import cost_text
 
 Row = TypeVar("Row", bound=models.Model)
 # Options of a run that have a flag on the command line.
@@ -96,7 +96,7 @@ class Command(ActingCommand):
             "max_cost_usd": str(session.max_cost_usd),
             "findings": findings_facts(session),
         }
-        cost = both_usd(session.cost_total_usd, session.cost_actual_usd)
+        cost = cost_text(session.cost_total_usd, session.cost_actual_usd)
         line = f"Session {session.public_id}: {ended_as(session)}, {cost}."
         if session.result and session.status != Status.COMPLETED:
             line = f"{line} {outcome_sentence(session.result)}"

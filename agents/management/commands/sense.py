@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from agents.queue import Queue, work_on
-from agents.sensors.slice import ask_to_stop
+from agents.queue import Queue, run_cluster
+from agents.sensors.slice import request_stop
 from audit.management.base import ActingCommand
 
 WORKERS = 2
@@ -16,4 +16,4 @@ class Command(ActingCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        work_on(Queue.SENSORS, workers=WORKERS, before_stop=ask_to_stop)
+        run_cluster(Queue.SENSORS, workers=WORKERS, before_stop=request_stop)

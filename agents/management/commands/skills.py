@@ -11,11 +11,11 @@ from agents.conf import clock
 from agents.enums import Level
 from agents.management.base import JsonCommand, named_user
 from agents.skills.registry import (
-    Changes,
     ListedSkill,
+    SkillChanges,
+    installed_skill,
     skill_listed,
     skill_set,
-    skill_to_set,
     skills_left_out,
     skills_listed,
 )
@@ -68,14 +68,14 @@ class Command(JsonCommand):
             )
         by = named_user(options["user"])
         now = clock()
-        skill = skill_to_set(options["name"])
+        skill = installed_skill(options["name"])
         skill_set(name=skill.name, declared=skill.level, by=by, now=now, **changes)
         listed = skill_listed(skill.name, now=now)
         return [listed] if listed else []
 
 
-def _changes(options: dict[str, Any]) -> Changes:
-    changes = Changes()
+def _changes(options: dict[str, Any]) -> SkillChanges:
+    changes = SkillChanges()
     if options["enabled"] is not None:
         changes["enabled"] = options["enabled"]
     if options["level"] is not None:

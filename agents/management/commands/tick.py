@@ -8,7 +8,7 @@ from django.conf import settings
 
 from agents.conf import clock
 from agents.management.base import JsonCommand
-from agents.process_end import Asked
+from agents.process_end import SignalEvent
 from agents.ticker import Ticker
 
 
@@ -27,7 +27,7 @@ class Command(JsonCommand):
         if options["once"]:
             self._once(options)
             return
-        over = Asked()
+        over = SignalEvent()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())
         Ticker().run(over, every=settings.LQOPS_TICK_SECONDS)

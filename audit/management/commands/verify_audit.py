@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from audit.management.base import ActingCommand
-from audit.verify import Report, verify_record
+from audit.verify import Report, verify_log
 
 VERIFIED, TAMPERED, UNREADABLE = 0, 1, 2
 
@@ -38,7 +38,7 @@ class Command(ActingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         head = self._head(options)
         try:
-            report = verify_record(head=head, progress=self._progress)
+            report = verify_log(head=head, progress=self._progress)
         except OSError as error:
             raise CommandError(f"{head} cannot be read: {error.strerror}.", returncode=UNREADABLE) from error
         except DatabaseError as error:

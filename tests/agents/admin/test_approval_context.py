@@ -3,7 +3,7 @@
 import pytest
 from django.urls import reverse
 
-from agents.engine.skills import PREFIX
+from agents.engine.skills import SIMULATION_PREFIX
 from agents.enums import Level, Outcome, Phase, Status, ToolIntent, WaitingOn
 from agents.models import AgentSession, Approval, Collection, InferenceLog
 from agents.sessions.reads import SHOWN_DOCUMENTS, read_by
@@ -60,7 +60,7 @@ def test_page_says_whether_the_call_was_made(client, fields, words, chip):
 def test_prediction_names_its_model(client):
     sign_in(client, "viewer")
     session = waiting()
-    approval = make_approval(session, simulation=f"{PREFIX}The table will be gone.")
+    approval = make_approval(session, simulation=f"{SIMULATION_PREFIX}The table will be gone.")
     assert "Predicted by a model before the call. It may be wrong." in shown(client, approval)
     InferenceLog.objects.create(session=session, model="small-one", purpose="simulation", outcome="success")
     found = shown(client, approval)

@@ -43,7 +43,7 @@ from agents.models import (
 )
 from agents.people.access import actor_of
 from agents.people.keys import api_key_revoke
-from agents.people.notifications import notice_read
+from agents.people.notifications import notification_mark_read
 from agents.roster.agents import agent_delete, agent_restart, agent_start, agent_stop
 from agents.sessions.approvals import Decision, approval_approve, approval_reject, tool_call_resolve
 from agents.sessions.halts import sessions_halt
@@ -229,7 +229,7 @@ CASES = {
     ),
     ("notification", "read"): Case(
         lambda by: Notification.objects.create(owner=by, title="t"),
-        lambda row, by, now: notice_read(notification=row, by=by, now=now),
+        lambda row, by, now: notification_mark_read(notification=row, by=by, now=now),
     ),
     ("playbook", "delete"): Case(
         lambda by: make_playbook(by, f"p{Playbook.objects.count()}"),

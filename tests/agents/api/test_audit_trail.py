@@ -146,7 +146,7 @@ ACTS = {
         lambda w, row: {"digest": row.digest, "uses": 3},
     ),
     "chat:create": Act(
-        lambda w, _: entry.say(text="Which leases end this year?", by=w.by, now=clock()),
+        lambda w, _: entry.send_message(text="Which leases end this year?", by=w.by, now=clock()),
         {"message": "Which leases end this year?"},
     ),
     "callable-skill:partial_update": Act(
@@ -189,7 +189,7 @@ ACTS = {
     ),
     "memory:dismiss": Act(lambda w, row: projects.memory_dismiss(memory=row, **actor(w))),
     "memory:destroy": Act(lambda w, row: projects.memory_delete(memory=row, **actor(w))),
-    "notification:read": Act(lambda w, row: notifications.notice_read(notification=row, **actor(w))),
+    "notification:read": Act(lambda w, row: notifications.notification_mark_read(notification=row, **actor(w))),
     "playbook:create": Act(
         lambda w, _: playbooks.playbook_create(
             owner=w.by, name="P", positions=[Position("Term", must_contain=("two years",))], **actor(w)

@@ -7,7 +7,7 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from agents.api import fields, knowledge
-from agents.knowledge.documents import bytes_place
+from agents.knowledge.documents import bytes_path
 from agents.models import Attachment, Document, Memory, Playbook, Project
 from tests.factories import make_user
 
@@ -115,7 +115,7 @@ def test_download_is_an_attachment(api, world):
 
 def test_a_download_whose_bytes_are_gone_is_not_found(api, world):
     document = make_document(world.owner, data=b"Soon gone.")
-    bytes_place(document.digest).unlink()
+    bytes_path(document.digest).unlink()
     assert api.get(f"{DOCUMENTS}/{public(document)}/download").status_code == 404
 
 

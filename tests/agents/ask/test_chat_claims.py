@@ -3,7 +3,7 @@
 import pytest
 from django.core.cache import cache
 
-from agents.ask.chats import chat, chat_answer, chat_say
+from agents.ask.chats import chat, chat_answer, chat_send
 from agents.enums import Status
 from agents.models import Approval, Message, Question, ToolCall
 from agents.providers.scripted import Step
@@ -32,7 +32,7 @@ def owner(settings):
 
 
 def say(owner, text, **more):
-    return chat_say(owner=owner, by=owner, text=text, now=NOW, **more)
+    return chat_send(owner=owner, by=owner, text=text, now=NOW, **more)
 
 
 def go_on(session):

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from agents.ask.chats import Way, chat, chat_answer, chat_say, stream_events
+from agents.ask.chats import Way, chat, chat_answer, chat_send, stream_events
 from agents.enums import HaltState, Mode, Phase, Status, TerminalReason
 from agents.exceptions import Invalid, InvalidTransition, NotFound
 from agents.models import AgentSession, StreamPart
@@ -30,7 +30,7 @@ def owner(settings):
 
 
 def say(owner, text, **more):
-    return chat_say(owner=owner, by=owner, text=text, now=NOW, **more)
+    return chat_send(owner=owner, by=owner, text=text, now=NOW, **more)
 
 
 def answered(session):
@@ -88,7 +88,7 @@ def test_empty_or_too_long_message_is_refused(owner, text):
 
 def test_message_for_another_user_needs_the_permission(owner):
     with pytest.raises(NotFound):
-        chat_say(owner=owner, by=make_user(), text="Hi", now=NOW)
+        chat_send(owner=owner, by=make_user(), text="Hi", now=NOW)
 
 
 def test_streamed_text_has_one_end(owner, settings):

@@ -28,7 +28,7 @@ def scene():
 
 
 def said(scene, text, **more):
-    return entry.say(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW, **more)
+    return entry.send_message(text=text.format(s=scene.s, a=scene.a, d=scene.d), by=scene.owner, now=NOW, **more)
 
 
 @pytest.mark.parametrize("path", FAST_PATHS, ids=lambda path: path.name)

@@ -7,7 +7,7 @@ import pytest
 from agents.ask import language
 from agents.ask.chats import chat as chat_engine
 from agents.ask.chats import chat_answer
-from agents.ask.entry import ask, say
+from agents.ask.entry import ask, send_message
 from agents.ask.language import Strategy
 from agents.ask.naming import Kind
 from agents.definitions.in_force import definition_of
@@ -224,7 +224,7 @@ def test_request_needs_the_permission_to_start_runs(scene, text):
     with pytest.raises(NotAllowed, match="start"):
         asked(scene, text, by=make_user())
     with pytest.raises(NotAllowed, match="start"):
-        say(text=text, by=make_user(), now=NOW)
+        send_message(text=text, by=make_user(), now=NOW)
     assert not AgentSession.objects.filter(mode=Mode.CHAT).exists()
 
 

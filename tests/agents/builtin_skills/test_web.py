@@ -73,7 +73,7 @@ def test_unreadable_page_has_no_text(serve, monkeypatch):
     def give_up(data, kind):
         raise Invalid("Reading the document took too long.")
 
-    monkeypatch.setattr(outside, "read_apart", give_up)
+    monkeypatch.setattr(outside, "read_in_subprocess", give_up)
     _, url = serve(answer(200, b"<p>x", "Content-Type: text/html"))
 
     assert fetch_url.run(url=url)["text"] is None

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from django.core.management import CommandError, call_command
 
-from agents.definitions.in_force import definition_checked
+from agents.definitions.in_force import checked_definition
 from agents.definitions.schema import DefinitionError
 from agents.roster.files import agent_import
 from agents.skills.registry import installed_skills
@@ -26,9 +26,9 @@ triggers:
 """
 
 
-def lines(text, check=definition_checked, **given):
+def lines(text, check=checked_definition, **given):
     with pytest.raises(DefinitionError) as caught:
-        check(text, **{"file": "a.yaml", **given}) if check is definition_checked else check(text=text, **given)
+        check(text, **{"file": "a.yaml", **given}) if check is checked_definition else check(text=text, **given)
     return [(problem.line, problem.key) for problem in caught.value.problems]
 
 
@@ -120,7 +120,7 @@ def test_unknown_key_without_a_value_is_refused(text, key):
 
 
 def test_known_key_without_a_value_counts_as_omitted():
-    assert definition_checked("autonomy:\nzone: ~\nname: a", file="a.yaml").autonomy is None
+    assert checked_definition("autonomy:\nzone: ~\nname: a", file="a.yaml").autonomy is None
 
 
 # --- The command ---

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from agents.definitions.in_force import definition_checked
+from agents.definitions.in_force import checked_definition
 from agents.enums import TriggerKind
 from agents.knowledge.playbooks import skills_load
 from agents.management.samples import samples_install
 from agents.models import Agent, AgentSession, Document, Trigger
-from agents.skills.registry import unresolved
+from agents.skills.registry import unresolved_names
 from tests.factories import NOW, make_user
 from tests.table import every_row
 
@@ -29,13 +29,13 @@ def skills(settings):
 @pytest.mark.django_db
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_sample_has_no_errors_or_notes(path):
-    definition = definition_checked(path.read_text(encoding="utf-8"), file=path.name)
+    definition = checked_definition(path.read_text(encoding="utf-8"), file=path.name)
 
     assert definition.name
     assert definition.description
     assert definition.instructions
     assert (definition.broken_sensors, definition.notes) == ((), ())
-    assert unresolved(definition) == []
+    assert unresolved_names(definition) == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -97,9 +97,9 @@ def test_missing_samples_are_reported(settings, tmp_path):
     ],
 )
 def test_unavailable_skill_is_noted(host, notes):
-    definition = definition_checked("name: Clerk\nskills: [now, send_email]\n", file="agent.yaml")
+    definition = checked_definition("name: Clerk\nskills: [now, send_email]\n", file="agent.yaml")
 
     with override_settings(EMAIL_HOST=host):
-        found = unresolved(definition)
+        found = unresolved_names(definition)
 
     assert [(note.key, note.expected) for note in found] == [("skills[1]", text) for text in notes]

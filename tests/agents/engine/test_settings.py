@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat_say
-from agents.definitions.in_force import guardrails_config_of, loop_of
+from agents.ask.chats import chat_send
+from agents.definitions.in_force import guardrails_config_of, loop_config_of
 from agents.engine.prompting import skills_of
 from agents.models import SkillSetting
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
@@ -31,8 +31,8 @@ def spawned(**fields):
 
 def test_defaults_apply_without_settings():
     _, session = spawned()
-    assert (loop_of(session), guardrails_config_of(session)) == (LoopConfig(), GuardrailsConfig())
-    assert loop_of(make_session(), streaming=True) == LoopConfig(streaming=True)
+    assert (loop_config_of(session), guardrails_config_of(session)) == (LoopConfig(), GuardrailsConfig())
+    assert loop_config_of(make_session(), streaming=True) == LoopConfig(streaming=True)
 
 
 def test_narrowest_setting_wins(settings):
@@ -43,8 +43,8 @@ def test_narrowest_setting_wins(settings):
     _, session = spawned(agent=agent, loop={"max_steps": 5}, guardrails={"reserve_tokens": 1})
     _, plain = spawned(agent=agent)
 
-    assert loop_of(session, streaming=True) == LoopConfig(max_steps=5, timeout=60, token_budget=900)
-    assert loop_of(plain).max_steps == 20
+    assert loop_config_of(session, streaming=True) == LoopConfig(max_steps=5, timeout=60, token_budget=900)
+    assert loop_config_of(plain).max_steps == 20
     assert guardrails_config_of(session) == GuardrailsConfig(
         max_tokens_recoveries=3, reserve_tokens=1, reserve_cost_fraction=Decimal("0.2")
     )
@@ -56,13 +56,13 @@ def test_trigger_change_applies_to_later_runs():
     trigger, session = spawned(loop={"max_steps": 5})
     trigger.loop = {"max_steps": 7}
     trigger.save()
-    assert loop_of(session).max_steps == 5
+    assert loop_config_of(session).max_steps == 5
 
 
 def test_chat_uses_the_settings_and_skills_of_its_agent():
     owner = make_user()
     agent = make_agent(owner=owner, definition=DEFINED)
-    session = chat_say(owner=owner, by=owner, text="Hi", agent=agent, now=NOW)
+    session = chat_send(owner=owner, by=owner, text="Hi", agent=agent, now=NOW)
 
     assert session.token_budget == 900
     assert set(skills_of(session.agent)) == {"look", "echo"}

@@ -8,7 +8,7 @@ import time_machine
 from django.core.cache import cache
 
 from agents.engine.loop import Answered
-from agents.engine.skills import ARGUMENT_CHARS, PREFIX, SKIPPED
+from agents.engine.skills import ARGUMENT_CHARS, SIMULATION_PREFIX, SKIPPED
 from agents.enums import BudgetScope, Outcome, Purpose, WaitingOn
 from agents.exceptions import BudgetRefused, LeaseLost, SessionHalted
 from agents.ledger.budgets import budget_set_cap
@@ -73,7 +73,7 @@ def test_changes_during_an_approval_repeat_no_prediction(loop, messages, approve
         cache.clear()
         assert loop().run() == Answered("All done.")
 
-    assert messages(role="tool")[0].content == f"did it\n{PREFIX}risky"
+    assert messages(role="tool")[0].content == f"did it\n{SIMULATION_PREFIX}risky"
     assert len(model.requests) == 3
 
 
@@ -139,7 +139,9 @@ def test_free_skill_runs_after_the_daily_budget_is_used_up(loop, unattended, mes
     assert messages(role="tool")[0].content == f"did it\n{SKIPPED}"
 
 
-@pytest.mark.parametrize(("cap", "text"), [("0.012", f"did it\n{SKIPPED}"), ("0.015", f"did it\n{PREFIX}fine")])
+@pytest.mark.parametrize(
+    ("cap", "text"), [("0.012", f"did it\n{SKIPPED}"), ("0.015", f"did it\n{SIMULATION_PREFIX}fine")]
+)
 def test_prediction_leaves_money_for_another_request(loop, unattended, messages, cap, text):
     change(unattended, max_cost_usd=Decimal(cap))
     steps = [ACTS, DONE] if SKIPPED in text else [ACTS, Step("fine"), DONE]
@@ -159,7 +161,7 @@ def test_prediction_is_made_when_the_budget_suffices(loop, unattended, messages)
     change(unattended, token_budget=100_000)
     with script(ACTS, Step("fine"), DONE):
         assert loop().run() == Answered("All done.")
-    assert messages(role="tool")[0].content == f"did it\n{PREFIX}fine"
+    assert messages(role="tool")[0].content == f"did it\n{SIMULATION_PREFIX}fine"
     assert simulated() == 1
 
 

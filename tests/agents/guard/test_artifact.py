@@ -6,7 +6,7 @@ from agents.enums import DocumentOrigin, Outcome, Phase, ToolIntent, TriggerKind
 from agents.exceptions import OpenTransaction, ToolNotGranted
 from agents.guard import guarded_tool_call, intents
 from agents.knowledge import documents
-from agents.knowledge.documents import bytes_place, collection_delete, document_attach, document_delete, document_detach
+from agents.knowledge.documents import bytes_path, collection_delete, document_attach, document_delete, document_detach
 from agents.knowledge.search import search_chunks
 from agents.models import AgentSession, Attachment, Chunk, Document, ToolCall
 from audit.models import AuditEvent
@@ -53,7 +53,7 @@ def test_a_draft_is_a_real_document_of_its_owner(owner, collection, emit):
     assert (document.owner, document.session, document.origin) == (owner, emit.session, DocumentOrigin.ARTIFACT)
     assert (document.name, document.media_type) == ("redline.md", "text/markdown")
     assert document.text == CONTENT.replace("\r\n", "\n")
-    assert bytes_place(document.digest).read_bytes().decode() == document.text
+    assert bytes_path(document.digest).read_bytes().decode() == document.text
     assert document.size == len(document.text)
     assert document.attachments.get().collection == collection
     assert [hit.document_id for hit in search_chunks(owner_id=owner.pk, query="redline")] == [document.pk]

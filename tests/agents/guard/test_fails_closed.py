@@ -35,14 +35,14 @@ def refused(session, error, *, provider):
 def test_a_database_that_is_down_at_the_first_read(provider):
     make_price(MODEL)
     session = make_session()
-    with patch.object(guard, "glance", side_effect=OperationalError("server closed the connection")):
+    with patch.object(guard, "read_unlocked", side_effect=OperationalError("server closed the connection")):
         refused(session, OperationalError, provider=provider)
 
 
 def test_a_database_that_is_down_at_the_locked_read(provider):
     make_price(MODEL)
     session = make_session()
-    with patch.object(guard, "lock", side_effect=OperationalError("server closed the connection")):
+    with patch.object(guard, "read_for_update", side_effect=OperationalError("server closed the connection")):
         refused(session, OperationalError, provider=provider)
 
 
@@ -59,7 +59,7 @@ def test_a_session_row_that_vanishes_between_the_two_reads(provider):
     session = make_session()
     seen = guard.glance(session, "key")
     Installation.objects.all().delete()
-    with patch.object(guard, "glance", return_value=seen):
+    with patch.object(guard, "read_unlocked", return_value=seen):
         refused(session, LeaseLost, provider=provider)
 
 
@@ -84,7 +84,7 @@ def test_a_phase_that_nobody_knows(provider):
     seen = guard.glance(session, "key")
     strange = brakes.Boundary("running", "running", None, None, "improvisation")
     with (
-        patch.object(guard, "glance", return_value=type(seen)(strange, None)),
+        patch.object(guard, "read_unlocked", return_value=type(seen)(strange, None)),
         patch.object(guard, "_judge", wraps=lambda call, boundary: brakes.contextual(call.intent, "improvisation")),
     ):
         refused(session, ToolNotGranted, provider=provider)

@@ -37,7 +37,7 @@ from agents.types import Capability, Finished, Usage
 from audit.models import AuditEvent
 from audit.receipts import build_receipt
 from audit.redaction import redact_data
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.factories import NOW, make_agent, make_price, make_session
 
@@ -63,7 +63,7 @@ def test_a_session_that_ends_with_a_call_in_flight_charges_and_closes_it():
     assert (call.outcome, call.charged_usd) == (Outcome.WORKER_LOST, Decimal("0.005"))
     assert (session.cost_total_usd, session.cost_reserved_usd, session.cost_held_usd) == (Decimal("0.005"), 0, 0)
     assert session.result == build_receipt(session.chain)
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 @pytest.mark.parametrize("usage", [Usage(-5, 3), Usage(3, 10**30)])
@@ -142,7 +142,7 @@ def test_a_denial_that_comes_after_the_end_leaves_the_chain_closed(approver):
 
         with patch("agents.guard.guard.consent", side_effect=end_first):
             guarded_tool_call(session, ToolIntent.RUN_SKILL, {"to": "Ada"}, key="k", now=NOW)
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_no_ticket_is_asked_for_by_a_session_that_was_halted_meanwhile(approver):

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Permission
 
 from agents.exceptions import Invalid, NotFound
 from agents.knowledge.documents import collection_create, collection_delete, collection_rename, document_attach
-from agents.knowledge.search import collection_named, collection_of, document_of
+from agents.knowledge.search import collection_get, collection_named, document_get
 from agents.models import Attachment, Collection, Document
 from audit.models import AuditEvent
 from tests.agents.knowledge.samples import make_collection, make_document
@@ -70,7 +70,7 @@ def test_documents_stay_when_their_collection_is_deleted(owner):
     assert Document.objects.get().deleted_at is None
     assert collection_named(owner_id=owner.pk, name="contracts") is None
     for gone in (
-        lambda: collection_of(owner_id=owner.pk, public_id=collection.public_id),
+        lambda: collection_get(owner_id=owner.pk, public_id=collection.public_id),
         lambda: collection_delete(collection=collection, by=owner, now=LATER),
         lambda: collection_rename(collection=collection, name="x", by=owner, now=LATER),
         lambda: document_attach(document=document, collection=collection, by=owner, now=LATER),
@@ -107,10 +107,10 @@ def test_reads_find_only_rows_of_the_owner(owner):
     collection, document = make_collection(owner), make_document(owner)
     stranger = make_user()
 
-    assert collection_of(owner_id=owner.pk, public_id=collection.public_id) == collection
-    assert document_of(owner_id=owner.pk, public_id=document.public_id) == document
+    assert collection_get(owner_id=owner.pk, public_id=collection.public_id) == collection
+    assert document_get(owner_id=owner.pk, public_id=document.public_id) == document
     assert collection_named(owner_id=stranger.pk, name=collection.name) is None
     with pytest.raises(NotFound):
-        collection_of(owner_id=stranger.pk, public_id=collection.public_id)
+        collection_get(owner_id=stranger.pk, public_id=collection.public_id)
     with pytest.raises(NotFound):
-        document_of(owner_id=stranger.pk, public_id=document.public_id)
+        document_get(owner_id=stranger.pk, public_id=document.public_id)

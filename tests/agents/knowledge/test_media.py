@@ -9,7 +9,7 @@ import pytest
 
 from agents.exceptions import StorageFailed
 from agents.knowledge import documents
-from agents.knowledge.documents import bytes_place, bytes_store
+from agents.knowledge.documents import bytes_path, bytes_store
 from tests.agents.knowledge.samples import files_under
 
 DATA = b"the bytes of a document"
@@ -19,7 +19,7 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 def test_path_is_the_digest_in_two_levels_of_folders(media):
     place = bytes_store(DATA, digest=DIGEST)
 
-    assert place == bytes_place(DIGEST) == media / DIGEST[:2] / DIGEST[2:4] / DIGEST
+    assert place == bytes_path(DIGEST) == media / DIGEST[:2] / DIGEST[2:4] / DIGEST
     assert place.read_bytes() == DATA
     assert files_under(media) == [place]
 

@@ -9,7 +9,7 @@ from agents.knowledge.projects import (
     SUMMARY_CHARS,
     precedent_dismiss,
     precedent_promote,
-    precedents_board,
+    precedents_open,
     project_edit,
     proposal_accept,
     proposal_reject,
@@ -52,8 +52,8 @@ def test_board_hides_dismissed_and_shows_newest_first():
     new = make_precedent(owner, "new", last_seen_at=NOW.replace(hour=23), pattern_kind="habit")
     make_precedent(owner, "gone", dismissed_at=NOW)
     make_precedent(summary="somebody else's")
-    assert list(precedents_board(owner.pk)) == [new, old]
-    assert list(precedents_board(owner.pk, "habit")) == [new]
+    assert list(precedents_open(owner.pk)) == [new, old]
+    assert list(precedents_open(owner.pk, "habit")) == [new]
 
 
 def test_dismissing_twice_is_recorded_once():

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Permission
 
 from agents.exceptions import NotAllowed, NotFound, SkillChanged
-from agents.knowledge.playbooks import Loaded, skill_accept, skill_switch, skill_text, skills_load
+from agents.knowledge.playbooks import LoadedSkill, skill_accept, skill_switch, skill_text, skills_load
 from agents.models import PromptSkill
 from audit.models import AuditEvent
 from tests.agents.skill_folders import BODY, skill_md
@@ -48,7 +48,7 @@ def test_new_skill_is_accepted_and_recorded(root, write_skill, operator):
     report = load(by=operator)
 
     skill = row()
-    assert report.skills == (Loaded("reader", "loaded", 1, skill.digest),)
+    assert report.skills == (LoadedSkill("reader", "loaded", 1, skill.digest),)
     assert report.problems == ()
     assert (skill.description, skill.folder, skill.loaded_at) == ("Reads reports.", str(folder), NOW)
     assert skill.front_matter == {"name": "reader", "description": "Reads reports.", "metadata": {"version": "1"}}

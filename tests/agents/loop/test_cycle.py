@@ -193,5 +193,5 @@ def test_engine_returns_the_ends_that_the_runner_knows(agent, drive):
     loop.session.status = Status.RUNNING
     loop.session.save()
     with script(GO_ON, sleeps(5)):
-        assert cycle.loop(loop.session) == SliceOver()
-        assert isinstance(cycle.loop(loop.session), Asleep)
+        assert cycle.run_loop(loop.session) == SliceOver()
+        assert isinstance(cycle.run_loop(loop.session), Asleep)

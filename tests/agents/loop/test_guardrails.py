@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chats import chat, chat_send
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.loop.guardrails import ActionRate
@@ -70,7 +70,7 @@ def test_chat_is_answered_in_a_guardrail_pause_without_ending_it(agent, drive, l
     loop = drive(agent(autonomous(**limits)))
     with script(*filter(None, [reply]), Step("Hi."), sleeps(600)) as model:
         assert loop.task() == Status.SLEEPING
-        said = chat_say(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
+        said = chat_send(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
         run_session(said.pk, chat, owner="worker")
         assert (loop.row.status, loop.row.next_wake_at) == (Status.SLEEPING, until)
         loop.sleep_out()
@@ -110,7 +110,7 @@ def test_tokens_of_a_chat_count_to_the_hour(agent, drive, time):
     loop = drive(agent(autonomous(token_budget_per_hour=1_000, wake_on_chat="false")))
     with script(sleeps(60), Step("Hi.", usage=BIG)) as model:
         loop.task()
-        said = chat_say(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
+        said = chat_send(owner=loop.session.owner, by=None, text="Hello", agent=loop.session.agent, now=clock())
         run_session(said.pk, chat, owner="worker")
         loop.sleep_out()
         assert loop.task() == Status.SLEEPING

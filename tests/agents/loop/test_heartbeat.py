@@ -6,7 +6,7 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import Mode, Status, TerminalReason
-from agents.loop.heartbeat import heartbeat, heartbeat_start, heartbeat_stop
+from agents.loop.heartbeat import heartbeat_start, heartbeat_stop, run_heartbeat
 from agents.models import Agent, AgentSession, Message, Profile
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
@@ -30,7 +30,7 @@ def beat(time):
     due = AgentSession.objects.filter(mode=Mode.HEARTBEAT, status=Status.SLEEPING).order_by("next_wake_at").first()
     time.move_to(due.next_wake_at)
     sleepers_wake(clock())
-    run_session(due.pk, heartbeat, owner="worker")
+    run_session(due.pk, run_heartbeat, owner="worker")
     due.refresh_from_db()
     return due
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from agents.accounts import profile_set
-from agents.ask.chats import chat, chat_answer, chat_say
+from agents.ask.chats import chat, chat_answer, chat_send
 from agents.conf import clock
 from agents.enums import EventKind, Outcome, Status, TerminalReason
 from agents.models import AgentSession, Approval, InferenceLog, Message, ToolCall, Trigger
@@ -118,7 +118,7 @@ def test_question_to_a_person_makes_the_loop_wait(agent, drive):
 
 
 def say(loop, text="How are you?"):
-    return chat_say(owner=loop.session.owner, by=None, text=text, agent=loop.session.agent, now=clock())
+    return chat_send(owner=loop.session.owner, by=None, text=text, agent=loop.session.agent, now=clock())
 
 
 def test_chat_with_a_sleeping_loop_is_answered_and_then_wakes_it(agent, drive):
@@ -168,7 +168,7 @@ def test_chat_is_the_same_with_and_without_a_loop(agent, drive):
         owner = agent(text, name=f"Clerk{bool(text)}")
         if text:
             drive(owner)
-        said = chat_say(owner=owner.owner, by=None, text="Hi", agent=owner, now=clock())
+        said = chat_send(owner=owner.owner, by=None, text="Hi", agent=owner, now=clock())
         with script(says(("echo", {"text": "x"})), Step("Hello.")):
             run_session(said.pk, chat, owner="worker")
         rows = Message.objects.filter(session=said).exclude(role="system").order_by("seq")

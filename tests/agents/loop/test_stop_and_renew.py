@@ -13,9 +13,9 @@ from agents.loop.turns import KEPT, turns_forget
 from agents.models import Agent, AgentSession, Alert, Trigger, Turn
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.roster.agents import agent_start, agent_stop, agent_under_way
+from agents.roster.agents import agent_autonomous_sessions, agent_start, agent_stop
 from agents.roster.files import definition_write
-from agents.roster.loops import loop_is_awaited, loops_renew
+from agents.roster.loops import loop_awaits_renewal, loops_renew
 from agents.sensors.rows import loops_going
 from agents.sessions.leases import sleepers_wake
 from agents.types import Usage
@@ -53,11 +53,11 @@ def spent(agent, drive):
 
 
 def test_agent_waiting_for_the_new_day_can_be_stopped(spent, time):
-    assert loop_is_awaited(spent)
+    assert loop_awaits_renewal(spent)
     assert stop(spent) is True
     time.move_to(MIDNIGHT + timedelta(minutes=1))
 
-    assert not loop_is_awaited(spent)
+    assert not loop_awaits_renewal(spent)
     assert loops_renew(clock()) == 0
     assert loop_current(spent.pk) is None
     assert stop(spent) is False
@@ -67,7 +67,7 @@ def test_agent_waiting_for_the_new_day_can_be_stopped(spent, time):
 def test_agent_that_was_not_stopped_is_renewed(spent, time):
     time.move_to(MIDNIGHT + timedelta(minutes=1))
     assert loops_renew(clock()) == 1
-    assert not loop_is_awaited(spent)
+    assert not loop_awaits_renewal(spent)
 
 
 def test_stop_between_day_end_and_renewal_prevents_it(agent, drive, time):
@@ -96,7 +96,7 @@ def test_agent_that_shut_down_is_not_renewed(agent, drive):
     loop = drive(watcher)
     with script(SHUT_DOWN):
         loop.task()
-    assert not loop_is_awaited(watcher)
+    assert not loop_awaits_renewal(watcher)
 
 
 # --- Definitions without a loop or heartbeat ---
@@ -119,8 +119,8 @@ def test_definition_without_heartbeat_ends_only_the_heartbeat(agent, drive):
     before = agent_start(agent=watcher, by=None, now=clock())
     define(watcher, text)
 
-    assert agent_under_way(watcher).heartbeat is None
-    assert agent_under_way(watcher).loop == before.loop
+    assert agent_autonomous_sessions(watcher).heartbeat is None
+    assert agent_autonomous_sessions(watcher).loop == before.loop
 
 
 def test_definition_that_keeps_both_ends_nothing(agent, drive):
@@ -129,7 +129,7 @@ def test_definition_that_keeps_both_ends_nothing(agent, drive):
     before = agent_start(agent=watcher, by=None, now=clock())
     define(watcher, f"{text}\ndescription: Watches.")
 
-    assert agent_under_way(watcher) == before
+    assert agent_autonomous_sessions(watcher) == before
 
 
 # --- Deactivated owners ---

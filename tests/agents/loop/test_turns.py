@@ -2,13 +2,13 @@
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chats import chat, chat_send
 from agents.conf import clock
 from agents.engine import turns
 from agents.engine.turns import SessionKey
 from agents.enums import Outcome
-from agents.loop.cycle import loop
-from agents.loop.heartbeat import heartbeat, heartbeat_start
+from agents.loop.cycle import run_loop
+from agents.loop.heartbeat import heartbeat_start, run_heartbeat
 from agents.models import Message, ToolCall
 from agents.providers.scripted import Step
 from agents.roster.loops import loop_start
@@ -26,18 +26,18 @@ MODULES = ("agents.ask.chats", "agents.loop.heartbeat", "agents.loop.cycle", "ag
 
 
 def by_chat(agent, time):
-    return chat_say(owner=agent.owner, by=None, text="Look around.", agent=agent, now=clock()), chat
+    return chat_send(owner=agent.owner, by=None, text="Look around.", agent=agent, now=clock()), chat
 
 
 def by_heartbeat(agent, time):
     session = heartbeat_start(agent=agent, by=None, now=clock())
     time.move_to(session.next_wake_at)
     sleepers_wake(clock())
-    return session, heartbeat
+    return session, run_heartbeat
 
 
 def by_loop(agent, time):
-    return loop_start(agent=agent, by=None, now=clock()), loop
+    return loop_start(agent=agent, by=None, now=clock()), run_loop
 
 
 def by_trigger(agent, time):

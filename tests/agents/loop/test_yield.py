@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from agents.ask.chats import chat, chat_say
+from agents.ask.chats import chat, chat_send
 from agents.conf import clock
 from agents.enums import EventKind, Status, TerminalReason
 from agents.models import Message
@@ -48,7 +48,7 @@ def test_yield_is_offered_in_loops_and_not_in_chats(loop):
     with script(GO_ON) as model:
         loop.task()
     assert "yield" in offered(model.requests[0])
-    said = chat_say(owner=loop.session.owner, by=None, text="Hi", agent=loop.session.agent, now=clock())
+    said = chat_send(owner=loop.session.owner, by=None, text="Hi", agent=loop.session.agent, now=clock())
     with script(says(("yield", {"mode": "shutdown"})), Step("Hello.")) as model:
         run_session(said.pk, chat, owner="worker")
     assert "yield" not in offered(model.requests[0])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.net.streams import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, ServerEvent, TooLarge
+from agents.net.streams import MAX_EVENT_BYTES, MAX_ID_CHARS, EventReader, OversizedEvent, ServerSentEvent
 from tests.table import every_row
 
 STREAM = (
@@ -14,11 +14,11 @@ STREAM = (
     "data\r\rid: 2\nretry: 10\ndata:three\nunknown: x\n\nid:\n\ndata: é\n\n"
 ).encode()
 EVENTS = [
-    ServerEvent("one"),
-    ServerEvent("two\n lines", "1", "price", named=True),
-    ServerEvent("", "1"),
-    ServerEvent("three", "2", named=True),
-    ServerEvent("é"),
+    ServerSentEvent("one"),
+    ServerSentEvent("two\n lines", "1", "price", named=True),
+    ServerSentEvent("", "1"),
+    ServerSentEvent("three", "2", named=True),
+    ServerSentEvent("é"),
 ]
 
 
@@ -48,7 +48,7 @@ def test_pieces_of_any_size_read_the_same(sizes):
 
 
 def test_byte_order_mark_is_dropped():
-    assert read(b"\xef\xbb\xbfdata: x\n\n", b"\xef\xbb\xbfdata: y\n\n") == [ServerEvent("x")]
+    assert read(b"\xef\xbb\xbfdata: x\n\n", b"\xef\xbb\xbfdata: y\n\n") == [ServerSentEvent("x")]
 
 
 def test_incomplete_event_is_not_reported():
@@ -56,44 +56,47 @@ def test_incomplete_event_is_not_reported():
 
 
 def test_reader_starts_with_the_last_id():
-    assert read(b"data: x\n\n", last_id="41") == [ServerEvent("x", "41")]
+    assert read(b"data: x\n\n", last_id="41") == [ServerSentEvent("x", "41")]
 
 
 @pytest.mark.parametrize("empty", ["id", "id:", "id: "])
 def test_empty_id_resets_the_id(empty):
     assert read(f"id: 7\ndata: x\n\n{empty}\ndata: y\n\n".encode(), last_id="41") == [
-        ServerEvent("x", "7", named=True),
-        ServerEvent("y"),
+        ServerSentEvent("x", "7", named=True),
+        ServerSentEvent("y"),
     ]
 
 
 @every_row("odd", ["a\x00b", "é", "x" * (MAX_ID_CHARS + 1), "a\tb", "\x7f"])
 def test_id_that_is_no_valid_header_is_ignored(odd):
     assert read(f"id: 7\ndata: x\n\nid: {odd}\ndata: y\n\n".encode()) == [
-        ServerEvent("x", "7", named=True),
-        ServerEvent("y", "7"),
+        ServerSentEvent("x", "7", named=True),
+        ServerSentEvent("y", "7"),
     ]
 
 
 def test_invalid_utf8_is_replaced():
-    assert read(b"data: \xff\xfe\n\n") == [ServerEvent("\ufffd\ufffd")]
+    assert read(b"data: \xff\xfe\n\n") == [ServerSentEvent("\ufffd\ufffd")]
 
 
 def test_oversized_event_is_reported_and_the_next_one_read():
     found = read(b"id: 1\ndata: ", b"x" * 20, b"\nid: 2\ndata: more\n\ndata: next\n\n", max_bytes=16)
 
-    assert found == [TooLarge(16, "2", named=True), ServerEvent("next", "2")]
+    assert found == [OversizedEvent(16, "2", named=True), ServerSentEvent("next", "2")]
 
 
 def test_lines_that_are_too_large_together_are_reported_once():
     assert read(b"data: 12345\n" * 10 + b"\n" + b"data: next\n\n", max_bytes=32) == [
-        TooLarge(32),
-        ServerEvent("next"),
+        OversizedEvent(32),
+        ServerSentEvent("next"),
     ]
 
 
 def test_oversized_first_line_ends_the_start_of_the_stream():
-    assert read(b"x" * 20 + b"\n\n\xef\xbb\xbfdata: y\n\ndata: z\n\n", max_bytes=16) == [TooLarge(16), ServerEvent("z")]
+    assert read(b"x" * 20 + b"\n\n\xef\xbb\xbfdata: y\n\ndata: z\n\n", max_bytes=16) == [
+        OversizedEvent(16),
+        ServerSentEvent("z"),
+    ]
 
 
 def test_comments_are_no_events():
@@ -101,7 +104,7 @@ def test_comments_are_no_events():
     for _ in range(1_000):
         assert list(reader.feed(b": still here\n")) == []
 
-    assert list(reader.feed(b"data: x\n\n")) == [ServerEvent("x")]
+    assert list(reader.feed(b"data: x\n\n")) == [ServerSentEvent("x")]
 
 
 def test_line_of_ten_megabytes_uses_little_memory():
@@ -114,4 +117,4 @@ def test_line_of_ten_megabytes_uses_little_memory():
     tracemalloc.stop()
 
     assert peak < 3 * MAX_EVENT_BYTES
-    assert list(reader.feed(b"\n\ndata: next\n\n")) == [TooLarge(MAX_EVENT_BYTES), ServerEvent("next")]
+    assert list(reader.feed(b"\n\ndata: next\n\n")) == [OversizedEvent(MAX_EVENT_BYTES), ServerSentEvent("next")]

@@ -13,11 +13,11 @@ from agents.people import activity
 from agents.people.activity import (
     SENTENCE_CHARS,
     Horizon,
+    duration_text,
     event_emit,
     event_sentence,
     events_between,
     events_trim,
-    seconds_words,
 )
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.flows.processes import until
@@ -305,4 +305,4 @@ def test_sentence_for_data_of_any_shape(kind, odd):
 
 
 def test_durations_are_truncated():
-    assert [seconds_words(n) for n in (5, 59.9, 3599, 7300, None)] == ["5 s", "59 s", "59 min", "2 h", "a while"]
+    assert [duration_text(n) for n in (5, 59.9, 3599, 7300, None)] == ["5 s", "59 s", "59 min", "2 h", "a while"]

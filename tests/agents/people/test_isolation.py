@@ -8,7 +8,7 @@ import pytest
 from agents.enums import NoticeKind
 from agents.knowledge.projects import precedent_promote, proposal_accept
 from agents.models import ContextProposal, ContextRevision, Memory, Notification, OutboxMessage, Precedent, Project
-from agents.people.notifications import notice_create
+from agents.people.notifications import notification_create
 from tests.factories import NOW, make_user
 from tests.table import every_row
 
@@ -27,7 +27,7 @@ def test_deleting_a_user_deletes_their_rows_and_no_others(settings):
         project = make_project(owner)
         proposal = precedent_promote(precedent=make_precedent(owner), project=project, by=owner, now=NOW)
         proposal_accept(proposal=proposal, by=owner, now=NOW)
-        notice_create(owner_id=owner.pk, kind=NoticeKind.AGENT, title="t", body="", now=NOW)
+        notification_create(owner_id=owner.pk, kind=NoticeKind.AGENT, title="t", body="", now=NOW)
     leaver.delete()
     for model in (Memory, Precedent, Project, ContextProposal, Notification):
         assert set(model.objects.values_list("owner", flat=True)) == {stayer.pk}

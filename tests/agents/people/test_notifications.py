@@ -3,12 +3,12 @@
 import pytest
 from django.db import transaction
 
-from agents.accounts import email_notices_set
+from agents.accounts import email_copies_set
 from agents.enums import NoticeKind, OutboxStatus, Phase, ToolIntent
 from agents.exceptions import NotFound
 from agents.guard import guarded_tool_call
 from agents.models import Notification, OutboxMessage, Profile
-from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notice_create, notice_read
+from agents.people.notifications import BODY_CHARS, TITLE_CHARS, notification_create, notification_mark_read
 from tests.factories import NOW, make_session, make_user
 
 from .rows import allowed, told
@@ -23,7 +23,7 @@ def _mail(settings):
 
 def tell(owner, **more):
     given = {"kind": NoticeKind.RUN_STOPPED, "title": "Run halted", "body": "3 calls.", "now": NOW, **more}
-    return notice_create(owner_id=owner.pk, **given)
+    return notification_create(owner_id=owner.pk, **given)
 
 
 def test_notification_is_one_row_without_a_mail_server():
@@ -59,10 +59,10 @@ def test_no_copy_without_address_or_for_inactive_users(user):
 @pytest.mark.usefixtures("_mail")
 def test_no_copy_for_users_who_want_none():
     owner = make_user(email="a@example.org")
-    email_notices_set(user=owner, enabled=False, by=owner, now=NOW)
+    email_copies_set(user=owner, enabled=False, by=owner, now=NOW)
     tell(owner)
     assert not OutboxMessage.objects.exists()
-    email_notices_set(user=owner, enabled=True, by=None, now=NOW)
+    email_copies_set(user=owner, enabled=True, by=None, now=NOW)
     tell(owner)
     assert OutboxMessage.objects.count() == 1
     assert told("people.email_notices_set") == [
@@ -91,7 +91,7 @@ def test_text_is_cut_and_masked_on_entry():
 def test_reading_twice_is_recorded_once():
     notice = tell(make_user())
     for _ in range(2):
-        row = notice_read(notification=notice, by=notice.owner, now=NOW)
+        row = notification_mark_read(notification=notice, by=notice.owner, now=NOW)
     assert row.read_at == NOW
     assert told("notification.") == [
         ("notification.read", f"user:{notice.owner_id}", {"notification_id": str(notice.public_id)})
@@ -101,10 +101,10 @@ def test_reading_twice_is_recorded_once():
 def test_only_owner_or_permitted_staff_reads_a_notification():
     notice = tell(make_user())
     with pytest.raises(NotFound):
-        notice_read(notification=notice, by=make_user(), now=NOW)
+        notification_mark_read(notification=notice, by=make_user(), now=NOW)
     notice.refresh_from_db()
     assert notice.read_at is None
-    assert notice_read(notification=notice, by=allowed("change_notification"), now=NOW).read_at == NOW
+    assert notification_mark_read(notification=notice, by=allowed("change_notification"), now=NOW).read_at == NOW
 
 
 @pytest.mark.usefixtures("_mail")

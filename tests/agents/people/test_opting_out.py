@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, transaction
 
-from agents.accounts import OPTED_OUT, email_notices_set, profile_set
+from agents.accounts import OPTED_OUT, email_copies_set, profile_set
 from agents.enums import HaltState, Mode, Status, TerminalReason, ToolIntent, TriggerKind, WaitingOn
 from agents.exceptions import NotAllowed
 from agents.guard import guarded_tool_call
@@ -153,7 +153,7 @@ def test_opting_out_again_halts_what_was_left():
 
 def test_change_is_recorded_and_refused_for_others():
     user, staff, stranger = make_user(opted_in=False), allowed("change_profile"), make_user()
-    for act in (profile_set, email_notices_set):
+    for act in (profile_set, email_copies_set):
         switch = {"opted_in": True} if act is profile_set else {"enabled": True}
         with pytest.raises(NotAllowed, match="change_profile"):
             act(user=user, by=stranger, now=NOW, **switch)

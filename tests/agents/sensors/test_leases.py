@@ -17,19 +17,19 @@ from agents.sensors import writes
 from agents.sensors.rows import (
     Failure,
     FiredSignal,
-    Held,
+    LeasedSensor,
     Reading,
+    count_live_slices,
+    has_unheld_sensors,
     lease_state,
     leases_renew,
+    sensor_slices_enqueue,
     sensors_adopt,
     sensors_drop,
-    sensors_hand_over,
     sensors_lease,
     sensors_release,
     sensors_start,
     sensors_stop,
-    sensors_unheld,
-    slices_alive,
 )
 from agents.sensors.writes import sensors_write
 from tests.agents.sensors.scene import Scene, poll
@@ -53,7 +53,7 @@ def held(scene, name="feed"):
     row = scene.sensor(name)
     definition = definition_of(scene.agent)
     spec = next(one for one in definition.sensors if one.name == name)
-    return Held(row, spec, definition)
+    return LeasedSensor(row, spec, definition)
 
 
 def slices_queued():
@@ -182,7 +182,7 @@ def test_sensors_of_a_stopped_loop_cannot_be_leased(stop):
     assert not lease_state(owner="slice:1").holds(held(scene))
     sensors_release(owner="slice:1", shard=0, now=NOW)
     assert lease("slice:2") == []
-    assert not sensors_unheld(NOW)
+    assert not has_unheld_sensors(NOW)
 
 
 def test_added_sensor_is_adopted_by_the_slice_of_its_agent():
@@ -308,7 +308,7 @@ def test_lease_from_a_wrong_clock_does_not_block_others(given_back):
     if given_back:
         sensors_release(owner="slice:1", shard=0, now=ahead)
 
-    assert sensors_unheld(NOW)
+    assert has_unheld_sensors(NOW)
     assert lease("slice:2", NOW) == [(scene.agent.pk, "feed")]
 
 
@@ -340,23 +340,23 @@ def test_sensor_with_a_broken_definition_stays_rejected():
 
 def test_one_query_while_no_sensor_is_wanted(django_assert_num_queries):
     with django_assert_num_queries(1):
-        assert sensors_hand_over(NOW) == 0
+        assert sensor_slices_enqueue(NOW) == 0
 
 
 def test_only_as_many_slices_as_needed_are_enqueued(monkeypatch):
     monkeypatch.setattr(sensors, "MOST_HELD", 2)
     for _ in range(3):
         scene_of("a", "b")
-    assert sensors_hand_over(clock()) == 3
-    assert sensors_hand_over(clock()) == 0, "they wait in the queue"
+    assert sensor_slices_enqueue(clock()) == 3
+    assert sensor_slices_enqueue(clock()) == 0, "they wait in the queue"
     assert slices_queued() == [("agents.tasks.sensor_slice", shard) for shard in range(3)]
     OrmQ.objects.all().delete()
     lease("slice:1", clock(), limit=4)
 
-    assert sensors_hand_over(clock()) == 1
+    assert sensor_slices_enqueue(clock()) == 1
     OrmQ.objects.all().delete()
     lease("slice:2", clock())
-    assert sensors_hand_over(clock()) == 0
+    assert sensor_slices_enqueue(clock()) == 0
 
 
 def test_sensors_of_an_ended_loop_are_stopped():
@@ -364,7 +364,7 @@ def test_sensors_of_an_ended_loop_are_stopped():
     lease("slice:1")
     AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW)
 
-    assert sensors_hand_over(NOW) == 0
+    assert sensor_slices_enqueue(NOW) == 0
     assert (scene.sensor().wanted, scene.sensor().lease_owner) == (False, "")
 
 
@@ -374,6 +374,6 @@ def test_slices_of_a_host_are_counted_by_their_leases():
     lease("host:1:x", limit=1)
     lease("host:2:x", limit=1)
 
-    assert slices_alive(host="host", now=NOW) == 2
-    assert slices_alive(host="other", now=NOW) == 0
-    assert slices_alive(host="host", now=NOW + LEASE) == 0
+    assert count_live_slices(host="host", now=NOW) == 2
+    assert count_live_slices(host="other", now=NOW) == 0
+    assert count_live_slices(host="host", now=NOW + LEASE) == 0

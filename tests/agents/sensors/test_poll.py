@@ -13,7 +13,7 @@ from agents.enums import NoticeKind, SensorState
 from agents.models import AgentEvent, HotField, Notification, Sensor
 from agents.sensors import slice as slices
 from agents.sensors.poll import Poll, next_due
-from agents.sensors.rows import Held
+from agents.sensors.rows import LeasedSensor
 from agents.sensors.sensing import LONGEST_INTERVAL
 from tests.agents.sensors.scene import Scene, poll, running_slice
 from tests.agents.sensors.sources import Web
@@ -258,7 +258,7 @@ def test_clock_set_back_delays_a_look_no_longer_than_a_failure(failures, longest
     row.failures, row.next_due_at = failures, clock() + timedelta(days=1)
     services = SimpleNamespace(calls=None, time_scale=1.0)
 
-    assert Poll(Held(row, definition.sensors[0], definition), services).seconds_until_due() == longest
+    assert Poll(LeasedSensor(row, definition.sensors[0], definition), services).seconds_until_due() == longest
 
 
 # --- Pace ---

@@ -19,7 +19,7 @@ from agents.conf import clock
 from agents.definitions.loader import read_definition
 from agents.enums import Status
 from agents.ledger.prices import invalidate_estimates
-from agents.loop.cycle import loop as engine
+from agents.loop.cycle import run_loop as engine
 from agents.management.commands import sample_metrics
 from agents.management.commands.sample_metrics import PLACE_IN_SAMPLE, SPIKE_EVERY, Command, Source, figures, place, url
 from agents.management.samples import samples_install

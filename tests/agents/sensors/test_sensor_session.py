@@ -14,10 +14,10 @@ from agents.sensors.rows import (
     leases_renew,
     sensor_session_claim,
     sensor_session_rest,
-    sensors_hand_over,
+    sensor_slices_enqueue,
     sensors_stop,
 )
-from agents.sensors.slice import sensor_day
+from agents.sensors.slice import run_sensor_session
 from agents.types import Finished
 from tests.agents.sensors.test_leases import LEASE, SECOND, held, lease, scene_of
 from tests.factories import NOW
@@ -58,7 +58,7 @@ def test_session_of_an_ended_loop_is_woken_at_once(scene):
     session.refresh_from_db()
 
     assert session.next_wake_at == NOW
-    assert sensor_day(session) == Finished()
+    assert run_sensor_session(session) == Finished()
 
 
 def test_session_whose_loop_ends_while_it_goes_to_sleep_is_woken(scene, monkeypatch):
@@ -69,7 +69,7 @@ def test_session_whose_loop_ends_while_it_goes_to_sleep_is_woken(scene, monkeypa
         AgentSession.objects.filter(pk=scene.loop.pk).update(
             status=Status.COMPLETED, terminal_reason="completed", completed_at=NOW
         )
-        sensors_hand_over(NOW)
+        sensor_slices_enqueue(NOW)
         rest(*args, **kwargs)
 
     monkeypatch.setattr(rows, "session_rest", resting)
@@ -108,7 +108,7 @@ def test_next_day_has_its_own_session(scene):
     assert claim(scene, tomorrow).pk != first.pk
     first.refresh_from_db()
     first.params["day"] = day_of(NOW)
-    assert type(sensor_day(first)).__name__ == "Finished"
+    assert type(run_sensor_session(first)).__name__ == "Finished"
 
 
 def test_stopped_session_is_replaced_only_for_a_new_loop(scene):
@@ -133,4 +133,4 @@ def test_session_of_stopped_sensors_is_woken_to_end(scene):
     sensors_stop(scene.agent, NOW + SECOND)
     session.refresh_from_db()
     assert session.next_wake_at == NOW + SECOND
-    assert type(sensor_day(session)).__name__ == "Finished"
+    assert type(run_sensor_session(session)).__name__ == "Finished"

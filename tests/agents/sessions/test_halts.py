@@ -15,7 +15,7 @@ from agents.sessions.ending import session_end_unheld
 from agents.sessions.halts import (
     HaltAnswer,
     HaltCount,
-    halted_again_told,
+    already_halted_message,
     organisation_halt,
     organisation_release,
     session_halt,
@@ -102,7 +102,7 @@ def test_halting_all_work_again_changes_nothing_and_says_what_is_in_force():
     assert (again.halt, again.already, again.sessions) == (before.halt, True, HaltCount())
     assert (again.halt.reason, again.halt.requested_by, again.halt.requested_at) == ("incident", first, NOW)
     assert AuditEvent.objects.count() == recorded
-    assert halted_again_told(again) == (
+    assert already_halted_message(again) == (
         f"All work is already halted by ada since {NOW:%Y-%m-%d %H:%M} UTC: incident. "
         "Nothing more was to be stopped. The halt keeps its reason."
     )
@@ -112,12 +112,14 @@ def test_halting_all_work_again_says_how_many_sessions_the_first_had_missed():
     missed = make_session()
     with failing_for(missed):
         assert organisation_halt(by=None, reason="", now=NOW).sessions == HaltCount(failed=1)
-        assert "Sessions told to stop only now: 0." in halted_again_told(organisation_halt(by=None, reason="", now=NOW))
+        assert "Sessions told to stop only now: 0." in already_halted_message(
+            organisation_halt(by=None, reason="", now=NOW)
+        )
 
     again = organisation_halt(by=None, reason="", now=NOW)
 
-    assert "by somebody unnamed since" in halted_again_told(again)
-    assert "Sessions told to stop only now: 1." in halted_again_told(again)
+    assert "by somebody unnamed since" in already_halted_message(again)
+    assert "Sessions told to stop only now: 1." in already_halted_message(again)
 
 
 def test_nothing_is_claimed_while_all_work_is_halted():

@@ -13,7 +13,7 @@ from agents.sessions.approvals import Decision, tool_call_resolve
 from agents.sessions.halts import session_halt
 from agents.sessions.leases import lease_claim, lease_renew
 from audit.models import AuditEvent
-from audit.verify import verify_record
+from audit.verify import verify_log
 from tests.agents.conftest import MODEL, Probe, ask, script, tool
 from tests.agents.conftest import provider as provider  # noqa: PLC0414 a fixture
 from tests.factories import NOW, make_price, make_session, make_user
@@ -190,7 +190,7 @@ def test_what_is_said_of_a_call_after_its_session_has_ended_does_not_reopen_its_
     call = ToolCall.objects.get()
     tool_call_resolve(call.pk, Decision.HAPPENED, by=make_user(is_superuser=True), now=LATER)
     assert AuditEvent.objects.get(kind="tool_call.resolved").chain == "system"
-    assert verify_record().problems == []
+    assert verify_log().problems == []
 
 
 def test_the_session_waits_until_every_unknown_outcome_is_decided():

@@ -58,11 +58,11 @@ def test_redis_gets_a_task_only_after_the_commit(settings, django_capture_on_com
 
 
 def test_what_waits_in_the_queue_is_counted_with_its_age():
-    assert queue.waiting(NOW).count == 0
+    assert queue.queue_length(NOW).count == 0
     session_create(owner=make_user(), now=NOW)
     OrmQ.objects.update(lock=NOW)
 
-    found = queue.waiting(NOW + SECOND)
+    found = queue.queue_length(NOW + SECOND)
 
     assert (found.count, found.oldest_at) == (1, NOW)
 
@@ -101,7 +101,7 @@ def test_session_that_still_waits_in_the_queue_is_not_handed_over_again_and_agai
 def test_redis_is_asked_again_after_a_long_time_although_something_waits(settings, monkeypatch):
     settings.LQOPS_REQUEUE_SECONDS = 30
     make_session(Status.QUEUED, enqueued_at=NOW)
-    monkeypatch.setattr(leases, "waiting", lambda now: queue.Waiting(1))
+    monkeypatch.setattr(leases, "queue_length", lambda now: queue.QueueLength(1))
 
     assert queued_again(NOW + 299 * SECOND) == 0
     assert queued_again(NOW + 300 * SECOND) == 1

@@ -13,7 +13,7 @@ from agents.models import Approval, Message, ToolCall
 from agents.sessions.approvals import approval_approve
 from agents.skills.parsing import parse_skill_calls
 from agents.skills.registry import installed_skills
-from agents.skills.skill import BadArguments, BadSkill, holds_handle, skill, with_handles
+from agents.skills.skill import BadArguments, BadSkill, has_handle, skill, with_handles
 from agents.types import ModelRequest
 from audit.models import AuditEvent, SkillAudit
 from audit.redaction import forget_known_secrets, register_known_secrets
@@ -113,8 +113,8 @@ def test_canonical_arguments_keep_handles():
     given = {"text": "x", "token": HANDLE, "headers": {"A": HANDLE, "B": "plain"}}
     taken = installed_skills()["sign"].arguments(given)
     assert taken == {**given, "key_": ""}
-    assert holds_handle(taken)
-    assert not holds_handle({"a": [1, "b", {"c": None}]})
+    assert has_handle(taken)
+    assert not has_handle({"a": [1, "b", {"c": None}]})
 
 
 def test_schema_shows_where_handles_are_allowed(settings):

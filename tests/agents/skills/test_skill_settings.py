@@ -14,8 +14,9 @@ from agents.exceptions import Invalid, NotAllowed, NotFound
 from agents.models import SkillCount, SkillSetting
 from agents.skills import registry
 from agents.skills.registry import (
-    MOST_PER_HOUR,
+    MAX_PER_HOUR,
     Pace,
+    installed_skill,
     installed_skills,
     limit_of,
     skill_count_refuse,
@@ -25,7 +26,6 @@ from agents.skills.registry import (
     skill_refusal,
     skill_set,
     skill_standing,
-    skill_to_set,
     skills_listed,
 )
 from audit.models import AuditEvent
@@ -126,7 +126,7 @@ def test_refused_change_saves_nothing(operator):
     [
         ({"level": "HARMLESS"}, "The level must be one of SAFE, .*, not 'HARMLESS'"),
         ({"hourly_limit": -1}, "from 0 to 1000000, not -1"),
-        ({"hourly_limit": MOST_PER_HOUR + 1}, "not 1000001"),
+        ({"hourly_limit": MAX_PER_HOUR + 1}, "not 1000001"),
         ({"level": "PRIVILEGED", "hourly_limit": 21}, "of a PRIVILEGED skill must be from 0 to 20, not 21"),
     ],
 )
@@ -220,7 +220,7 @@ def test_setting_without_a_skill_is_listed_last():
     assert (last.name, last.skill, last.level, last.enabled, last.use.used_today) == ("bygone", None, None, False, 2)
     assert last.facts["installed"] is False
     with pytest.raises(NotFound, match="no installed skill bygone"):
-        skill_to_set("bygone")
+        installed_skill("bygone")
 
 
 def test_facts_include_the_declaration():

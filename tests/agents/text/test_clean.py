@@ -5,7 +5,7 @@ import pytest
 from agents.enums import Phase, ToolIntent
 from agents.guard import guarded_tool_call
 from agents.models import Finding, ToolCall
-from agents.text.clean import storable
+from agents.text.clean import json_safe
 from tests.agents.conftest import Probe, tool
 from tests.factories import make_session
 
@@ -14,8 +14,8 @@ CLEAN = {"nul": "a\ufffdb", "half": "a\ufffd", "list": ["nan", ["x\ufffd"]], "1"
 
 
 def test_unstorable_characters_are_replaced_visibly():
-    assert storable(RUBBISH) == CLEAN
-    assert storable(CLEAN) == CLEAN
+    assert json_safe(RUBBISH) == CLEAN
+    assert json_safe(CLEAN) == CLEAN
 
 
 def test_a_value_that_is_nested_too_deep_is_refused():
@@ -23,7 +23,7 @@ def test_a_value_that_is_nested_too_deep_is_refused():
     for _ in range(200):
         deep = [deep]
     with pytest.raises(ValueError, match="100 levels"):
-        storable(deep)
+        json_safe(deep)
 
 
 @pytest.mark.django_db

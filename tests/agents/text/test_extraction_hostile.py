@@ -42,7 +42,7 @@ def refused_fast(data, says, name="a.docx"):
 
 def unpacks_nothing(monkeypatch):
     monkeypatch.setattr("zipfile.ZipFile.open", lambda *args, **more: pytest.fail("something was unpacked"))
-    monkeypatch.setattr("agents.text.extraction.read_apart", lambda *args: pytest.fail("a reader was started"))
+    monkeypatch.setattr("agents.text.extraction.read_in_subprocess", lambda *args: pytest.fail("a reader was started"))
 
 
 def test_a_docx_that_unpacks_to_much_more_than_its_size_is_refused(monkeypatch):
@@ -148,7 +148,7 @@ def read_here(data, kind):
 @example(start=b"<html>", rest=b"<![x[", name="a.html")
 @example(start=b"PK\x05\x06", rest=bytes(18) + b"word/document", name="a.docx")
 def test_any_bytes_are_read_or_refused(monkeypatch, start, rest, name):
-    monkeypatch.setattr("agents.text.extraction.read_apart", read_here)
+    monkeypatch.setattr("agents.text.extraction.read_in_subprocess", read_here)
     try:
         text = extract(start + rest, name=name).text
     except Invalid:
@@ -165,7 +165,7 @@ def test_any_bytes_are_read_or_refused(monkeypatch, start, rest, name):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 5_000), junk=st.binary(min_size=1, max_size=8))
 def test_a_broken_document_is_read_or_refused(monkeypatch, whole, place, junk):
-    monkeypatch.setattr("agents.text.extraction.read_apart", read_here)
+    monkeypatch.setattr("agents.text.extraction.read_in_subprocess", read_here)
     place %= len(whole)
     with suppress(Invalid):
         assert extract(whole[:place] + junk + whole[place + len(junk) :]).text

@@ -70,7 +70,7 @@ def test_a_notice_that_cannot_be_written_fails_the_run_and_is_told(flagged, appr
     ticket = Approval.objects.get(session=flagged)
     approval_approve(ticket.pk, by=approver, digest=ticket.digest, now=clock())
     flagged.refresh_from_db()
-    monkeypatch.setattr("agents.guard.intents.notice_create", fail)
+    monkeypatch.setattr("agents.guard.intents.notification_create", fail)
     run(flagged)
     assert (flagged.status, flagged.terminal_reason) == (Status.FAILED, TerminalReason.WORKER_ERROR)
     assert flagged.notifications.filter(kind="run_stopped").count() == 1

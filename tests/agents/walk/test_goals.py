@@ -21,7 +21,7 @@ from agents.triggers.firing import session_restart
 from agents.types import RequestedCall
 from agents.walk.walk import walk
 from audit.models import AuditEvent
-from audit.receipts import told
+from audit.receipts import event_sentence
 from tests.agents.admin.rows import page, sign_in, text_of
 from tests.agents.walk.scene import LEASE, PHASES, blocks_of, model, phases, reply, run
 from tests.factories import make_agent, start_run
@@ -69,7 +69,7 @@ def test_goal_goes_through_all_phases_with_skills_in_analysis_alone(scene):
     assert Notification.objects.filter(session=session).count() == 1
     [noted] = AuditEvent.objects.filter(chain=session.chain, kind="session.inputs")
     assert len(noted.details["goal_digest"]) == 64
-    assert told(noted.kind, noted.details).startswith("The run works towards a goal and reads no context")
+    assert event_sentence(noted.kind, noted.details).startswith("The run works towards a goal and reads no context")
 
 
 def test_goal_reads_what_it_is_given_and_does_not_follow_it(scene):

@@ -11,13 +11,7 @@ from agents.enums import BudgetScope, Status
 from agents.exceptions import LeaseLost
 from agents.models import AgentSession, Budget
 from agents.sessions.lifecycle import session_wake
-from agents.sessions.transcripts import (
-    Inputs,
-    session_note_empty,
-    session_note_inputs,
-    session_note_judges,
-    session_note_wait,
-)
+from agents.sessions.transcripts import Inputs, note_inputs, session_note_empty, session_note_judges, session_note_wait
 from agents.walk import analysis
 from audit.models import AuditEvent
 from tests.agents.walk.scene import model, run
@@ -29,7 +23,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize(
     "note",
     [
-        lambda held: session_note_inputs(held, Inputs(), now=NOW),
+        lambda held: note_inputs(held, Inputs(), now=NOW),
         lambda held: session_note_judges(held, citations=1, judges=["a"], now=NOW),
         session_note_wait,
         lambda held: session_note_empty(held, empty=True),
@@ -52,7 +46,7 @@ def inputs_noted():
 def test_inputs_are_said_once_and_again_only_if_they_are_others():
     held = make_session()
     for memories in [(), (), ("m1",), ("m1",)]:
-        session_note_inputs(held, Inputs(context_version=3, memory_ids=memories), now=NOW)
+        note_inputs(held, Inputs(context_version=3, memory_ids=memories), now=NOW)
     assert inputs_noted() == [0, 1]
     assert AgentSession.objects.get().context_version == 3
 
