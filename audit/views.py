@@ -19,8 +19,7 @@ from audit import recorder
 from audit.context import utc_now
 from audit.kinds import actors_of, receipt_names, usernames
 from audit.models import SYSTEM_CHAIN
-from audit.receipt_text import NAMES, outcome_sentence, started_by, with_names
-from audit.receipts import UnknownChain, build_receipt, label_of
+from audit.receipts import NAMES, UnknownChain, build_receipt, label_of, outcome_sentence, started_by, with_names
 from audit.rows import UnreadableRow
 from audit.verify import verify_chain
 

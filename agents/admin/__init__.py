@@ -6,19 +6,7 @@ The pages of django-q are removed: its rows are transport, and running a task by
 import django_q.admin  # noqa: F401 registers its pages, which are removed below
 from django.contrib import admin
 
-from agents.admin import (
-    agents,
-    approvals,
-    knowledge,
-    money,
-    people,
-    playbooks,
-    questions,
-    results,
-    sessions,
-    skills,
-    triggers,
-)
+from agents.admin import agents, approvals, knowledge, money, people, playbooks, results, sessions, skills, triggers
 
 __all__ = [
     "agents",
@@ -27,7 +15,6 @@ __all__ = [
     "money",
     "people",
     "playbooks",
-    "questions",
     "results",
     "sessions",
     "skills",

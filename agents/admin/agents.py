@@ -33,13 +33,12 @@ from agents.conf import clock
 from agents.definitions.in_force import autonomy_of, definition_of
 from agents.definitions.schema import AgentDefinition, DefinitionError
 from agents.enums import EventKind, Mode, SensorKind, SensorState, Status
-from agents.loop.alerts import alerts_pending
 from agents.loop.guardrails import RATE_WINDOW, count_hour_tokens
 from agents.loop.heartbeat import heartbeat_of
 from agents.loop.pacing import Pace
 from agents.loop.reads import autonomous_sessions, gate_totals, recent_events
 from agents.loop.state import FieldView, hot_snapshot
-from agents.loop.turns import PACE
+from agents.loop.turns import PACE, alerts_pending
 from agents.models import Agent, AgentEvent, AgentSession, Sensor, Turn
 from agents.people.activity import duration_text, event_sentence
 from agents.roster.agents import (

@@ -24,10 +24,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 
+from agents.admin.approvals import AnswerForm
 from agents.admin.base import current_user, require_permission, site_page
 from agents.admin.display import SHORT_ID, STATUS_COLORS, cut, moment, plain_sentence, usd, visible, words
 from agents.admin.forms import REFUSALS, OwnedChoices, StyledForm, error_text, usd_field
-from agents.admin.questions import AnswerForm
 from agents.admin.sessions import CHANGE, status_text
 from agents.ask.chats import MAX_CHARS
 from agents.ask.entry import ask, send_message
@@ -49,7 +49,7 @@ from agents.models import (
 )
 from agents.people.access import START_PERMISSION
 from agents.roster.agents import agent_edit
-from agents.sessions.standing import PERMISSION as DECIDE
+from agents.sessions.approvals import PERMISSION as DECIDE
 from agents.sessions.transcripts import Exchange, chats_of, conversations, exchanges, without_calls, written_so_far
 from agents.triggers.triggers import trigger_edit
 

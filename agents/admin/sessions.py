@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 
 from agents.admin.actions import ActionForm, ActionRequest, ActionResult, ReasonForm, RowAction, for_each
+from agents.admin.approvals import AnswerForm
 from agents.admin.base import DetailAdmin, FormAdmin, current_user, view_token
 from agents.admin.display import (
     OUTCOME_LABELS,
@@ -33,7 +34,6 @@ from agents.admin.display import (
     words,
 )
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
-from agents.admin.questions import AnswerForm
 from agents.conf import clock
 from agents.enums import (
     AnalysisMode,
@@ -49,15 +49,13 @@ from agents.enums import (
 from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
 from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import TERMINAL
-from agents.sessions.approvals import Decision, tool_call_resolve
+from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
 from agents.sessions.questions import may_answer
 from agents.sessions.reads import purposes, read_by, timeline, titled
-from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import questions_open, transcript_shown
 from agents.triggers.firing import run_now, session_restart
-from audit.receipt_text import outcome_sentence
-from audit.receipts import ENDINGS
+from audit.receipts import ENDINGS, outcome_sentence
 
 CHANGE: Final = "agents.change_agentsession"
 SHOWN_FINDINGS: Final = 100

@@ -32,13 +32,13 @@ from agents.guard.calls import fitting
 from agents.models import Approval, Question
 from agents.sessions.approvals import (
     MAX_STANDING_USES,
+    PERMISSION,
     approval_approve,
     approval_approve_edited,
     approval_reject,
     standing_create,
 )
 from agents.sessions.questions import MAX_CHARS, question_answer
-from agents.sessions.standing import PERMISSION
 
 DIGEST = "3f9a2c0d7b1e4a5688990f1e2d3c4b5a69788796a5b4c3d2e1f0a9b8c7d6e5f4"
 YES = OpenApiExample("Yes", {"digest": DIGEST, "note": "Checked with the client."}, request_only=True)

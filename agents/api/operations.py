@@ -31,8 +31,8 @@ from agents.models import (
 )
 from agents.people.access import require_halt_permission
 from agents.people.keys import Scope
+from agents.sessions.approvals import PERMISSION
 from agents.sessions.halts import halt_reach, organisation_halt, organisation_release
-from agents.sessions.standing import PERMISSION
 
 
 class MeSerializer(serializers.Serializer[Any]):

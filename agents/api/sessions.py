@@ -42,10 +42,9 @@ from agents.models import (
 )
 from agents.policy.run_spec import GOAL_CHARS, RunSpec
 from agents.policy.transitions import agent_state
-from agents.sessions.approvals import Decision, tool_call_resolve
+from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltAnswer, session_halt, sessions_halt
 from agents.sessions.reads import PURPOSES, purpose_kind, purposes
-from agents.sessions.standing import PERMISSION
 from agents.sessions.transcripts import INTERNAL
 from agents.triggers.firing import run_now, session_restart
 from audit.receipts import UnknownChain, build_receipt

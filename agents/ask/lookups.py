@@ -18,14 +18,13 @@ from agents.ledger.boundary import TO_RELEASE, current_halt, halt_message
 from agents.loop.reads import autonomous_sessions
 from agents.models import Agent, AgentSession, Approval, Installation, Precedent, Question, Trigger
 from agents.policy.transitions import TERMINAL
+from agents.sessions.approvals import PERMISSION
 from agents.sessions.control_room import HALTED, health, meter_today
 from agents.sessions.reads import purposes
-from agents.sessions.standing import PERMISSION
 from agents.skills.registry import skills_left_out
 from agents.text.clean import one_line
 from audit.kinds import actors_of, usernames
-from audit.receipt_text import NAMES, receipt_text
-from audit.receipts import UnknownChain, build_receipt, cost_text, usd
+from audit.receipts import NAMES, UnknownChain, build_receipt, cost_text, receipt_text, usd
 from audit.rows import UnreadableRow
 
 MAX_SHOWN: Final = 20

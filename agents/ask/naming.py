@@ -17,8 +17,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 
-from agents.ask.language import Pattern, Request, Strategy, When, Word, when_of, words
-from agents.ask.phrases import PATTERNS
+from agents.ask.language import PATTERNS, Pattern, Request, Strategy, When, Word, when_of, words
 from agents.models import Agent, AgentSession, Collection, Document, Playbook, PromptSkill, Trigger
 
 # --- The answer to a request, and the context in which it was made ---

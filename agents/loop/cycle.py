@@ -24,7 +24,6 @@ from agents.engine.turns import SessionKey, run_agent_turn
 from agents.enums import ApprovalMode, HotSource, TerminalReason, ToolIntent, TurnState
 from agents.exceptions import AutonomousBrake, BudgetRefused, LeaseLost, OutcomeUnknown, RetryLater
 from agents.guard.tools import BadParams
-from agents.loop.alerts import alerts_pending
 from agents.loop.context import HOT_STATE, history_of, opening_of, render, seen_of, system_prompt
 from agents.loop.gate import gate
 from agents.loop.guardrails import (
@@ -54,6 +53,7 @@ from agents.loop.state import FieldView, hot_snapshot, hot_write
 from agents.loop.turns import (
     PACE,
     TurnCall,
+    alerts_pending,
     calls_since,
     pace_save,
     turn_begin,

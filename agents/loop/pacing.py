@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from agents.enums import TerminalReason
-from agents.policy.backoff import backoff
+from agents.policy.schedule import backoff
 from agents.sessions.lifecycle import CHAT_MESSAGE
 from agents.types import Asleep, End, Finished, SliceOver
 

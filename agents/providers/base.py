@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, Protocol
 
-from agents.policy.backoff import backoff
+from agents.policy.schedule import backoff
 from agents.types import ModelReply, ModelRequest, Usage
 
 

@@ -21,7 +21,7 @@ from watchfiles import awatch
 
 from agents.conf import clock
 from agents.net.streams import StreamingClient
-from agents.policy.backoff import backoff
+from agents.policy.schedule import backoff
 from agents.sensors.rows import Failure, FiredSignal, LeasedSensor, Reading
 from agents.sensors.signals import SensorCalls, SignalScoring
 

@@ -41,7 +41,7 @@ from agents.exceptions import (
 from agents.guard import guarded_tool_call
 from agents.guard.selftest import arm
 from agents.models import AgentSession
-from agents.policy.backoff import backoff
+from agents.policy.schedule import backoff
 from agents.sensors.rows import (
     DAY,
     FiredSignal,

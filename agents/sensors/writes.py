@@ -19,8 +19,8 @@ from django.db.models import QuerySet
 from agents.definitions.schema import Update
 from agents.definitions.values import PathNotFound, value_at_path
 from agents.enums import EventKind, EventOutcome, EventSeverity, HotSource, NoticeKind, SensorKind, SensorState
-from agents.loop.alerts import alert_push
 from agents.loop.state import VALUE_BYTES, hot_refusal, hot_write
+from agents.loop.turns import alert_push
 from agents.models import Agent, AgentSession, HotField, InboundEvent, Sensor, Trigger
 from agents.people.activity import event_emit
 from agents.people.notifications import notification_create

@@ -19,8 +19,8 @@ from agents.exceptions import Invalid, InvalidTransition, NotAllowed
 from agents.models import AgentSession, Approval, Question
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
+from agents.sessions.approvals import PERMISSION, notify_approvers
 from agents.sessions.lifecycle import session_lock, session_wake
-from agents.sessions.standing import PERMISSION, notify_approvers
 from audit import recorder
 from audit.redaction import redact
 

@@ -17,8 +17,7 @@ from agents.enums import Mode, Outcome, ToolIntent, TriggerKind
 from agents.models import AgentSession, Approval, Collection, Document, Halt, InboundEvent, Playbook, Question, ToolCall
 from audit.kinds import TERMINAL_KINDS, usernames
 from audit.models import AuditEvent
-from audit.receipt_text import with_names
-from audit.receipts import ApprovalSentences, call_label
+from audit.receipts import ApprovalSentences, call_label, with_names
 
 SHOWN_DOCUMENTS: Final = 20
 MESSAGE_CHARS: Final = 100

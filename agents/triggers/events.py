@@ -6,7 +6,7 @@ counts once. What an event says is data: it picks a trigger by rules that people
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from agents.ledger.boundary import may_run_for
 from agents.ledger.trigger_health import STORM, trigger_lock
 from agents.loop.turns import loops_alert_event
 from agents.models import Agent, AgentSession, InboundEvent, Trigger
-from agents.policy import event_match
 from agents.policy.run_spec import RunSpec
 from agents.text.clean import one_line
 from agents.triggers import signing
@@ -31,6 +30,66 @@ from agents.triggers.triggers import plain
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 from audit.redaction import redact
+
+# --- Rules: which one fits an event best ---
+#
+# A rule is a trigger's: what it leaves empty, or writes as `*`, fits anything and adds nothing. What it names has to
+# be equal, character by character. The more a rule names, the higher it scores.
+
+
+ANYTHING: Final = frozenset({"", "*"})
+SOURCE_POINTS: Final = 10
+TYPE_POINTS: Final = 5
+CATEGORY_POINTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Rule:
+    source: str = ""
+    event_type: str = ""
+    category: str = ""
+    min_severity: EventSeverity = EventSeverity.INFO
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The fields of an event that a rule can match."""
+
+    source: str = ""
+    event_type: str = ""
+    category: str = ""
+    severity: EventSeverity = EventSeverity.INFO
+
+
+def specificity(rule: Rule) -> int:
+    """Return how much the rule names."""
+    named = ((rule.source, SOURCE_POINTS), (rule.event_type, TYPE_POINTS), (rule.category, CATEGORY_POINTS))
+    return rule.min_severity.rank + sum(worth for wanted, worth in named if wanted not in ANYTHING)
+
+
+def score(rule: Rule, event: Facts) -> int | None:
+    """Return how closely the rule describes the event; None if it does not fit."""
+    if event.severity.rank < rule.min_severity.rank:
+        return None
+    named = (
+        (rule.source, event.source),
+        (rule.event_type, event.event_type),
+        (rule.category, event.category),
+    )
+    fits = all(wanted in ANYTHING or wanted == found for wanted, found in named)
+    return specificity(rule) if fits else None
+
+
+def best_rule(rules: Sequence[Rule], event: Facts) -> tuple[int, int] | None:
+    """Return the index and score of the best rule, or None; of equals the first."""
+    scored = [(place, found) for place, rule in enumerate(rules) if (found := score(rule, event)) is not None]
+    return max(scored, key=lambda pair: pair[1], default=None)
+
+
+def most_specific(rules: Sequence[Rule]) -> int | None:
+    """Return the index of the rule that names most, whatever the event, or None; of equals the first."""
+    return max(range(len(rules)), key=lambda place: specificity(rules[place]), default=None)
+
 
 WORD_CHARS: Final = 120
 _NO_RULE: Final = "No rule fits the event."
@@ -132,10 +191,10 @@ def _choose(owner: User, event: EventIn) -> Choice | None:
         live = live.filter(agent=_agent(owner, event.target_agent))
     triggers = list(live.select_related("collection").order_by("pk"))
     rules = [_rule(trigger) for trigger in triggers]
-    best = event_match.best(rules, _facts(event))
-    if best is not None:
-        return Choice(triggers[best[0]], best[1])
-    place = event_match.most_specific(rules) if event.target_agent else None
+    found = best_rule(rules, _facts(event))
+    if found is not None:
+        return Choice(triggers[found[0]], found[1])
+    place = most_specific(rules) if event.target_agent else None
     return Choice(triggers[place], 0) if place is not None else None
 
 
@@ -150,13 +209,13 @@ def _agent(owner: User, named: str) -> Agent:
     return found
 
 
-def _rule(trigger: Trigger) -> event_match.Rule:
+def _rule(trigger: Trigger) -> Rule:
     severity = EventSeverity(trigger.min_severity)
-    return event_match.Rule(trigger.source, trigger.event_type, trigger.category, severity)
+    return Rule(trigger.source, trigger.event_type, trigger.category, severity)
 
 
-def _facts(event: EventIn) -> event_match.Facts:
-    return event_match.Facts(event.source, event.event_type, event.category, EventSeverity(event.severity))
+def _facts(event: EventIn) -> Facts:
+    return Facts(event.source, event.event_type, event.category, EventSeverity(event.severity))
 
 
 @transaction.atomic

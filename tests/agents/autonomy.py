@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
-from agents.loop.alerts import alert_push
+from agents.loop.turns import alert_push
 from agents.models import GateDay, HotField, Sensor, Turn
 from agents.roster.agents import agent_start
 from agents.sensors.rows import sensors_sync

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN
-from audit.receipt_text import outcome_sentence, receipt_text
 from audit.receipts import (
     ENDINGS,
     LABELS,
@@ -19,6 +18,8 @@ from audit.receipts import (
     cost_text,
     event_sentence,
     fold,
+    outcome_sentence,
+    receipt_text,
     usd,
 )
 from audit.recorder import append, chain_head

@@ -4,7 +4,7 @@ import pytest
 
 from agents.enums import AnalysisMode, ApprovalStatus, EventKind, Outcome, Status, TerminalReason
 from agents.exceptions import InvalidTransition
-from agents.loop.alerts import alert_push
+from agents.loop.turns import alert_push
 from agents.models import AgentEvent, Approval, InferenceLog, Lease, Message, ToolCall
 from agents.roster.agents import agent_start
 from agents.sessions.approvals import approval_approve

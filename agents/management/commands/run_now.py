@@ -31,8 +31,7 @@ from agents.policy.run_spec import OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.triggers.firing import run_now
 from audit.management.base import ActingCommand, not_empty
-from audit.receipt_text import outcome_sentence
-from audit.receipts import cost_text
+from audit.receipts import cost_text, outcome_sentence
 
 Row = TypeVar("Row", bound=models.Model)
 # Options of a run that have a flag on the command line.

@@ -9,8 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from audit.kinds import actors_of, usernames
 from audit.management.base import ActingCommand, not_empty
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
-from audit.receipt_text import NAMES, receipt_text
-from audit.receipts import UnknownChain, build_receipt
+from audit.receipts import NAMES, UnknownChain, build_receipt, receipt_text
 
 DIGITS = 9
 LEAST_OF_ID = 6

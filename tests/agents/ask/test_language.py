@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.ask.fast_paths import scope_of
-from agents.ask.language import MAX_CHARS, corrected, read
-from agents.ask.phrases import LOOKUPS, PATTERNS
+from agents.ask.language import LOOKUPS, MAX_CHARS, PATTERNS, corrected, read
 from tests.agents.ask.scene import asked, make_scene
 
 ID, DIGEST = "4554cdd9-1111-4222-8333-123456789abc", "3f9a2c0d7b1e"

@@ -13,7 +13,8 @@ from agents.models import AgentSession, Approval, StandingApproval, ToolCall
 from agents.policy.brakes import Boundary
 from agents.providers.base import Fault, ProviderError
 from agents.providers.scripted import Step
-from agents.sessions import approvals, standing
+from agents.sessions import approvals
+from agents.sessions import approvals as standing
 from agents.sessions.approvals import approval_approve, approvals_expire, standing_create
 from agents.types import ToolResult, Usage
 from tests.agents.conftest import MODEL, Probe, ask, script, tool

@@ -10,9 +10,9 @@ from django.core.cache import cache
 from agents.conf import clock
 from agents.definitions.in_force import definition_of
 from agents.enums import EventKind, Status
-from agents.loop.alerts import alert_push
 from agents.loop.cycle import run_loop as engine
 from agents.loop.state import hot_write
+from agents.loop.turns import alert_push
 from agents.models import AgentEvent, AgentSession, ModelPrice, Turn
 from agents.providers.registry import serving
 from agents.providers.scripted import ScriptedProvider, Step

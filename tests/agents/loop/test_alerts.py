@@ -6,7 +6,8 @@ import pytest
 
 from agents.conf import clock
 from agents.enums import EventKind, Status
-from agents.loop import alerts, turns
+from agents.loop import turns
+from agents.loop import turns as alerts
 from agents.loop.reads import alerts_dropped
 from agents.models import Alert, Message
 from agents.providers.base import Fault, ProviderError

@@ -17,7 +17,7 @@ from agents.policy import brakes
 from agents.sessions import halts
 from audit import models, recorder
 from audit.models import AuditEvent
-from audit.receipt_text import outcome_sentence
+from audit.receipts import outcome_sentence
 from tests.factories import NOW, make_agent, make_session, make_user
 from tests.table import every_row
 

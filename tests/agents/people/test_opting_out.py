@@ -19,8 +19,7 @@ from agents.sessions.leases import lease_claim
 from agents.sessions.lifecycle import session_create
 from agents.types import Asleep, Finished
 from audit.models import AuditEvent
-from audit.receipt_text import outcome_sentence
-from audit.receipts import build_receipt
+from audit.receipts import build_receipt, outcome_sentence
 from tests.factories import NOW, make_session, make_trigger, make_user
 from tests.flows.processes import in_threads
 

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.enums import EventSeverity
-from agents.policy.event_match import Facts, Rule, best, most_specific, score
+from agents.triggers.events import Facts, Rule, best_rule, most_specific, score
 
 CRITICAL, WARNING, CAUTION, INFO = (EventSeverity(word) for word in ("critical", "warning", "caution", "info"))
 FIRE = Facts("plant", "alarm", "safety", WARNING)
@@ -40,16 +40,19 @@ def test_a_rule_that_names_something_does_not_fit_an_event_that_says_nothing():
 
 
 def test_the_most_specific_rule_wins():
-    assert best([Rule(), Rule("plant"), Rule("plant", min_severity=WARNING), Rule(event_type="alarm")], FIRE) == (2, 12)
+    assert best_rule([Rule(), Rule("plant"), Rule("plant", min_severity=WARNING), Rule(event_type="alarm")], FIRE) == (
+        2,
+        12,
+    )
 
 
 def test_of_equal_rules_the_first_wins():
-    assert best([Rule("office"), Rule("plant"), Rule("plant", "*")], FIRE) == (1, 10)
+    assert best_rule([Rule("office"), Rule("plant"), Rule("plant", "*")], FIRE) == (1, 10)
 
 
 def test_no_rule_fits():
-    assert best([], FIRE) is None
-    assert best([Rule("office"), Rule(min_severity=CRITICAL)], FIRE) is None
+    assert best_rule([], FIRE) is None
+    assert best_rule([Rule("office"), Rule(min_severity=CRITICAL)], FIRE) is None
 
 
 def test_the_rule_that_names_most_is_found_without_an_event():

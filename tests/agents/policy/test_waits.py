@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.policy.backoff import backoff
+from agents.policy.schedule import backoff
 
 LONGEST = 300.0
 
