@@ -46,9 +46,7 @@ def test_direct_response_is_a_queued_chat_session(scene):
     assert nothing_was_inferred()
 
 
-@pytest.mark.parametrize(
-    ("text", "read"), [(GOAL, {}), ("Investigate why Leases grew so much", {"collection", "since", "baseline"})]
-)
+@pytest.mark.parametrize(("text", "read"), [(GOAL, {}), ("Investigate why Leases grew so much", {"collection"})])
 def test_goal_is_a_phased_run_with_what_it_names(scene, text, read):
     answer = asked(scene, text)
     session = answer.session

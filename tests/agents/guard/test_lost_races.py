@@ -30,7 +30,7 @@ def restricted(session, key="k", **arguments):
 
 def test_a_halt_that_was_released_before_it_could_be_obeyed_stops_nothing():
     session = make_session()
-    seen = guard.glance(session, "k")
+    seen = guard.read_unlocked(session, "k")
     halted = Boundary("running", HaltState.RUNNING, None, 7, "turn")
     with patch.object(guard, "read_unlocked", return_value=type(seen)(halted, None)):
         assert guarded_tool_call(session, ToolIntent.EMIT_FINDING, {}).ok

@@ -76,7 +76,7 @@ def test_only_the_owner_writes_the_context():
     project_edit(project=project, by=None, now=NOW, parties="Acme")
     with pytest.raises(NotFound):
         project_edit(project=project, by=staff, now=NOW, context_md="mine")
-    with pytest.raises(NotAllowed, match="say who"):
+    with pytest.raises(NotAllowed, match="name the user"):
         project_edit(project=project, by=None, now=NOW, context_md="the machine's")
     with pytest.raises(NotFound):
         project_create(owner=project.owner, name="x", by=staff, now=NOW, context_md="mine")

@@ -45,8 +45,8 @@ def fire(now):
     assert schedules_fire(now=now) == 1
     session = AgentSession.objects.latest("pk")
     AgentSession.objects.update(status=Status.COMPLETED, terminal_reason="completed", completed_at=now)
-    since = session.params["since"]
-    if since is None:
+    since = session.spec.since
+    if not since:
         return []
     collection = Collection.objects.get(public_id=session.params["collection"])
     found = documents_new_in(

@@ -235,7 +235,7 @@ def test_unlock_clears_one_account():
     tries(ACCOUNT_TRIES + 1)
     tries(ACCOUNT_TRIES + 1, username="bob")
 
-    assert unlock("ada") == "1 counts of failed sign-ins begin anew.\n"
+    assert unlock("ada") == "1 counters of failed sign-ins were reset.\n"
     assert tries(1) is None
     assert tries(1, username="bob") == WINDOW
     assert AuditEvent.objects.filter(kind="sign_in.cleared").count() == 1

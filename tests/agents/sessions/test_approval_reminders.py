@@ -130,7 +130,7 @@ def failing_for(row, real):
 
 @pytest.mark.parametrize(
     ("module", "name", "sweep", "percent"),
-    [(questions, "approvers_tell", approvals_remind, 25), (approvals, "_record", approvals_expire, 100)],
+    [(questions, "notify_approvers", approvals_remind, 25), (approvals, "_record", approvals_expire, 100)],
 )
 def test_a_ticket_that_fails_keeps_no_other_waiting(approval, monkeypatch, caplog, module, name, sweep, percent):
     allowed("resolve_approval")

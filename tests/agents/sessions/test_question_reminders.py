@@ -85,7 +85,7 @@ def test_owner_is_told_that_nobody_answered_and_the_run_goes_on():
 def test_one_that_fails_keeps_no_other_waiting(monkeypatch, caplog, module, sweep, percent):
     first = asked()
     asked()
-    real = module.question_tell
+    real = module.notify_question
 
     def fail_for_first(question, *more, **named):
         if question.pk == first.pk:
@@ -93,7 +93,7 @@ def test_one_that_fails_keeps_no_other_waiting(monkeypatch, caplog, module, swee
         real(question, *more, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "question_tell", fail_for_first)
+        patch.setattr(module, "notify_question", fail_for_first)
         assert sweep(after(percent)) == 1
     assert "it is tried again" in caplog.text
     assert sweep(after(percent)) == 1
