@@ -1,6 +1,7 @@
 """Runs (sessions in code): the list, the page of one, halting, running again, run now; their calls and halts."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import Field
 from functools import partial
 from typing import Any, Final
 
@@ -36,7 +37,6 @@ from agents.admin.display import (
 from agents.admin.forms import ArgumentsField, OwnedChoices, StyledModelForm, usd_field
 from agents.conf import clock
 from agents.enums import (
-    AnalysisMode,
     ApprovalStatus,
     HaltState,
     Mode,
@@ -47,7 +47,7 @@ from agents.enums import (
     ToolIntent,
 )
 from agents.models import AgentSession, Approval, Collection, Document, Halt, Playbook, PromptSkill, ToolCall
-from agents.policy.run_spec import GOAL_CHARS, RunSpec
+from agents.policy.run_spec import GOAL_CHARS, OPTIONS, RunSpec
 from agents.policy.transitions import TERMINAL
 from agents.sessions.approvals import PERMISSION, Decision, tool_call_resolve
 from agents.sessions.halts import HaltCount, sessions_halt
@@ -297,6 +297,21 @@ class RestartForm(ActionForm):
     )
 
 
+# Options that a form has a field for; step loop settings are set on triggers.
+FORM_OPTIONS: Final = tuple(option for option in OPTIONS if not isinstance(getattr(RunSpec(), option.name), dict))
+
+
+def _option_field(option: Field[Any]) -> forms.Field:
+    about: dict[str, Any] = {
+        "label": option.metadata["label"],
+        "help_text": option.metadata["help"],
+        "required": False,
+    }
+    if choices := option.metadata["choices"]:
+        return forms.ChoiceField(choices=[("", "Default"), *choices.choices], **about)
+    return forms.BooleanField(**about)
+
+
 class RunNowForm(OwnedChoices, StyledModelForm):
     """Inputs and options of a run. The choices are the user's own rows."""
 
@@ -318,21 +333,6 @@ class RunNowForm(OwnedChoices, StyledModelForm):
     max_cost_usd = usd_field(
         label="Cap (USD)", required=False, help_text="Maximum cost of the run. Empty: the installation's default."
     )
-    emit_artifacts = forms.BooleanField(
-        label="Save drafts", required=False, help_text="Drafts are saved as documents of the collection."
-    )
-
-    review_flagged = forms.BooleanField(
-        label="Require approval when concerns are flagged",
-        required=False,
-        help_text="A run with privilege or scope concerns waits for approval before it notifies anybody.",
-    )
-    analysis_mode = forms.ChoiceField(
-        label="Analysis",
-        required=False,
-        choices=[("", "Single question; steps for a goal"), (AnalysisMode.AGENTIC, "Agentic")],
-        help_text="Agentic: works in steps, in which the model may call skills. A goal always uses steps.",
-    )
 
     class Meta:
         model = AgentSession
@@ -345,6 +345,9 @@ class RunNowForm(OwnedChoices, StyledModelForm):
     def spec(self) -> RunSpec:
         said = {name: value for name, value in self.cleaned_data.items() if name not in self.Meta.fields}
         return RunSpec.of(**said)
+
+
+RunNowForm.base_fields.update({option.name: _option_field(option) for option in FORM_OPTIONS})
 
 
 @admin.register(AgentSession)
@@ -384,7 +387,7 @@ class AgentSessionAdmin(FormAdmin):
         ),
         (
             "Options",
-            {"fields": ("project", "agent", "max_cost_usd", "emit_artifacts", "review_flagged", "analysis_mode")},
+            {"fields": ("project", "agent", "max_cost_usd", *(option.name for option in FORM_OPTIONS))},
         ),
     )
     row_actions = (

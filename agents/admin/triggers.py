@@ -28,7 +28,7 @@ from agents.ledger.trigger_health import TriggerSpend, trigger_spend, triggers_s
 from agents.models import AgentSession, Budget, Trigger
 from agents.policy import schedule
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig
-from agents.policy.run_spec import RunSpec
+from agents.policy.run_spec import OPTION_NAMES, OPTIONS, RunSpec
 from agents.sessions.reads import purposes
 from agents.triggers.firing import run_now
 from agents.triggers.triggers import (
@@ -73,18 +73,13 @@ class TriggerForm(OwnedChoices, StyledModelForm):
             *_SCHEDULE,
             *_EVENT,
             *("playbook", "skill", "collection", "query", "project", "agent"),
-            *("emit_artifacts", "review_flagged", "judge_citations", "analysis_mode", "loop", "guardrails"),
+            *OPTION_NAMES,
             *("max_cost_usd", "max_cost_per_day_usd", "max_runs_per_hour", "pause_after", "enabled"),
         ]
         labels = {
             "max_cost_usd": "Cap per run (USD)",
             "max_cost_per_day_usd": "Cap per day (USD)",
-            "emit_artifacts": "Save drafts",
-            "review_flagged": "Require approval when concerns are flagged",
-            "judge_citations": "Check quotes by judges",
-            "analysis_mode": "Analysis",
-            "loop": "Step loop (JSON)",
-            "guardrails": "Guardrails (JSON)",
+            **{option.name: option.metadata["label"] for option in OPTIONS},
             "zone": "Time zone",
             "cron": "Schedule (cron)",
             "catch_up_minutes": "Catch up missed runs (minutes)",
@@ -98,10 +93,7 @@ class TriggerForm(OwnedChoices, StyledModelForm):
             "playbook": "Positions to check the documents against.",
             "skill": "Instructions to follow. Used instead of the playbook if both are set.",
             "collection": "Documents to read. The collection of a watch cannot be changed later.",
-            "emit_artifacts": "Runs save drafts into the collection.",
-            "review_flagged": "A run with privilege or scope concerns waits for approval before it delivers.",
-            "judge_citations": "Judge models check whether each quote supports its finding.",
-            "analysis_mode": "single: one question to the model. agentic: steps, in which the model may call skills.",
+            **{option.name: option.metadata["help"] for option in OPTIONS},
             "max_cost_usd": "Maximum cost per run. Empty: the installation's default.",
             "max_cost_per_day_usd": "Maximum cost of all its runs per UTC day. Empty: no cap of its own.",
             "max_runs_per_hour": "Further runs in the same hour are refused.",
@@ -222,8 +214,7 @@ class TriggerAdmin(FormAdmin):
         ("Schedule", {"fields": _SCHEDULE}),
         ("Event", {"fields": _EVENT}),
         ("Instructions and inputs", {"fields": ("playbook", "skill", "collection", "query", "project", "agent")}),
-        ("Permissions", {"fields": ("emit_artifacts", "review_flagged", "judge_citations")}),
-        ("Analysis", {"fields": ("analysis_mode", "loop", "guardrails")}),
+        ("Options", {"fields": OPTION_NAMES}),
         ("Cost caps", {"fields": ("max_cost_usd", "max_cost_per_day_usd")}),
         ("Limits", {"fields": ("max_runs_per_hour", "pause_after", "enabled")}),
     )

@@ -48,7 +48,7 @@ class RunSpec:
         "The run may save drafts into the collection.", default=False, label="Save drafts", flag="--artifacts"
     )
     review_flagged: bool = option(
-        "A run with privilege or scope concerns waits for approval before it sends its notification.",
+        "A run with privilege or scope concerns waits for approval before it delivers.",
         default=False,
         label="Require approval when concerns are flagged",
         flag="--review",
@@ -63,8 +63,8 @@ class RunSpec:
         choices=AnalysisMode,
         flag="--analysis",
     )
-    loop: Mapping[str, Any] = option("Settings of the step loop.", default={}, label="Step loop")
-    guardrails: Mapping[str, Any] = option("Limits of the step loop.", default={}, label="Guardrails")
+    loop: Mapping[str, Any] = option("Settings of the step loop.", default={}, label="Step loop (JSON)")
+    guardrails: Mapping[str, Any] = option("Limits of the step loop.", default={}, label="Guardrails (JSON)")
 
     # Cap of the run; kept on the session itself
     max_cost_usd: Decimal | None = None
