@@ -19,7 +19,7 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
     # Tests kill processes, not the power: a commit need not reach the disk before the next statement.
     _options = DATABASES["default"]["OPTIONS"]
-    _options["init_command"] = _options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
+    _options["init_command"] = _options["init_command"].replace("synchronous=FULL", "synchronous=NORMAL")
 else:  # a test stands in the middle of a transaction from its beginning to its end, and the machine may be busy
     DATABASES["default"]["OPTIONS"]["options"] = "-c idle_in_transaction_session_timeout=150s"
 
