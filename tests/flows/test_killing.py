@@ -21,16 +21,17 @@ from tests.flows.scenes import Scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-KILL_EVERY = 2.0
 IMPATIENT = {"LQOPS_TEST_LEASE_SECONDS": "2", "LQOPS_STALL_SECONDS": "4"}
 PROCESSES = 4  # two workers, what feeds them, and what files their results
 
 
 class Killer:
-    """Kills a random process below the queue's guard every two seconds: a worker, or what feeds the workers."""
+    """Kills a random process below the queue's guard every few seconds: a worker, or what feeds the workers."""
 
-    def __init__(self, cluster, seed):
-        self._cluster, self._random = cluster, random.Random(seed)
+    def __init__(self, cluster, seed, seconds):
+        self._cluster = cluster
+        self._random = random.Random(seed)
+        self._seconds = seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._kill)
         self.killed = 0
@@ -44,7 +45,7 @@ class Killer:
         self._thread.join()
 
     def _kill(self):
-        while not self._over.wait(KILL_EVERY):
+        while not self._over.wait(self._seconds):
             pids = self._cluster.workers()
             if pids:
                 try:
@@ -81,17 +82,17 @@ def cluster(django_db_setup, django_db_blocker, _model_of_the_module):
         yield started
 
 
-def walk_under_fire(cluster, walks, *, seed, seconds=900):
+def walk_under_fire(cluster, walks, *, seed, kill_every=2.0, patience=900):
     scene = Scene()
     scene.watch(max_runs_per_hour=10 * walks, pause_after=0)
     sessions = AgentSession.objects.filter(owner=scene.owner)
     until(cluster.workers)
-    with Killer(cluster, seed) as killer:
+    with Killer(cluster, seed, kill_every) as killer:
         for _ in range(walks):
             scene.attach()
-            time.sleep(1)  # a walk a second, so that kills fall between and into walks
+            time.sleep(kill_every / 2)  # so that kills fall between and into walks
         until(lambda: killer.killed > walks / 4)
-    until(lambda: sessions.exclude(status__in=TERMINAL).count() == 0, seconds)
+    until(lambda: sessions.exclude(status__in=TERMINAL).count() == 0, patience)
     assert sessions.count() == walks
     assert_nothing_is_lost_or_doubled(sessions)
     print(f"{walks} walks, {killer.killed} kills, seed {seed}: {Counter(s.terminal_reason for s in sessions)}")
@@ -118,8 +119,8 @@ def test_queue_whose_idle_workers_died_with_its_lock_is_started_again(cluster):
     pytest.fail("none of the killed workers had the lock")
 
 
-def test_twenty_walks_survive_a_kill_every_two_seconds(cluster):
-    walk_under_fire(cluster, 20, seed=7, seconds=180)
+def test_ten_walks_survive_a_kill_every_second(cluster):
+    walk_under_fire(cluster, 10, seed=7, kill_every=1.0, patience=180)
 
 
 @pytest.mark.stress
