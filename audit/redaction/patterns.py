@@ -5,9 +5,9 @@ context. A format is tried only where its literal occurs, so that clean text sta
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ def most_candidates(text: str) -> int:
 
 @dataclass(frozen=True)
 class Rule:
-    """A literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
+    """A literal, and the expression to try where the literal occurs.
 
     Most literals never occur in a process: an expression is compiled when its literal is first met.
     """
@@ -38,111 +38,43 @@ class Rule:
     kind: str
     literal: str
     written: str
-    bounded: bool = False
-    left: re.Pattern[str] | None = None
-    most: int = 0
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
         return re.compile(self.written)
 
 
-def token_spans(text: str) -> Iterator[Span]:
-    """Yield every token of a known format."""
-    for rule in _rules_for(text):
-        for found in rule.expression.finditer(text):
-            start = _widened(rule, text, found.start())
-            if start is not None:
-                yield Span(start, found.end(), rule.kind)
-
-
 # The shortest token, prefix included, has this many characters.
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
-_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
-def _rules_for(text: str) -> Iterator[Rule]:
-    """Yield the rules whose literal occurs in a run that is long enough for a token."""
+def token_spans(text: str) -> Iterator[Span]:
+    """Yield every token of a known format."""
     runs = "\n".join(_RUN.findall(text))
-    if runs:
-        yield from (rule for rule in _MARKS if rule.literal in runs)
-        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
-            yield from (rule for rule in _OTHERS if rule.literal in runs)
+    for rule in RULES:
+        if rule.literal in runs:
+            for found in rule.expression.finditer(text):
+                yield Span(*found.span(), rule.kind)
 
 
-@cache
-def _any_literal(*, bounded: bool) -> re.Pattern[str]:
-    """Return a quick test that no literal occurs; without boundaries where escapes may hide them."""
-    if not bounded:
-        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
-    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
-    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
-    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
-
-
-def _widened(rule: Rule, text: str, start: int) -> int | None:
-    """Return where a marked token begins; None when the run before the mark is longer than the format allows."""
-    if rule.left is None:
-        return start
-    run = start
-    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
-        run -= 1
-    return run if start - run <= rule.most else None
-
-
-def grouped(expressions: Iterable[str]) -> str:
-    """Join expressions that begin with a literal character, grouped by it: one character decides, not each literal."""
-    groups: dict[str, set[str]] = {}
-    for expression in expressions:
-        first = expression[:2] if expression[0] == "\\" else expression[0]
-        groups.setdefault(first, set()).add(expression[len(first) :])
-    return "|".join(
-        f"{first}(?:{'|'.join(sorted(rests, key=lambda rest: (-len(rest), rest)))})"
-        for first, rests in sorted(groups.items())
-    )
-
-
-# What may precede a token although it ends in a letter or digit: an escape or a colour code.
-_ESCAPES = (
-    r"%[0-9A-Fa-f]{2}",
-    r"\\[abefnrtv]",
-    r"\\u00[0-9A-Fa-f]{2}",
-    r"\\x[0-9A-Fa-f]{2}",
-    r"\[\dm",
-    r"\[\d\dm",
-    r";\d\dm",
-    r"\[m",
-)
-
-
-def _rules() -> tuple[Rule, ...]:
-    rules = [
-        Rule(kind, literal, re.escape(literal) + body)
-        for kind, literals, body in DISTINCT
-        for literal in literals.split()
-    ]
-    rules += [
-        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
-        for kind, literals, body in BOUNDED
-        for literal in literals.split()
-    ]
+def _rules() -> Iterator[Rule]:
+    for kind, literals, body in DISTINCT:
+        for literal in literals.split():
+            yield Rule(kind, literal, re.escape(literal) + body)
+    for kind, literals, body in BOUNDED:
+        for literal in literals.split():
+            yield Rule(kind, literal, after_boundary(literal, "A-Za-z0-9") + body)
     for kind, mark, left, least, most, body in MARKED:
-        escaped = re.escape(mark)
-        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
-        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
+        yield Rule(kind, mark, rf"(?<!{left}){left}{{{least},{most}}}{re.escape(mark)}{body}")
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
-    web_token = _after_boundary("eyJ", also="_-") + (
-        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
-    )
-    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
-    return tuple(rules)
+    body = r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
+    yield Rule("jwt", "eyJ", after_boundary("eyJ", "A-Za-z0-9_-") + body)
 
 
-def _after_boundary(literal: str, *, also: str = "") -> str:
-    """Require a word boundary before the literal. The look-behind follows it: the search keeps its literal prefix."""
+def after_boundary(literal: str, characters: str) -> str:
+    """Require that none of `characters` precedes. The look-behind follows the literal: it stays a literal prefix."""
     escaped = re.escape(literal)
-    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
-    return f"{escaped}(?:{behind})"
+    return f"{escaped}(?<![{characters}]{escaped})"
 
 
 # --- Private key blocks ---
@@ -374,9 +306,7 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip
-RULES = _rules()
-_MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
-_OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
+RULES = tuple(_rules())
 
 
 # --- Words that names and values are judged by (named.py, places.py) ---

@@ -19,14 +19,17 @@ from threading import Lock
 from typing import Any
 
 from audit.redaction.named import Strength, assignment_spans, looks_random, lowered, name_strength
-from audit.redaction.patterns import Span, block_spans, grouped, token_spans
-from audit.redaction.places import place_spans, readings
+from audit.redaction.patterns import Span, block_spans, token_spans
+from audit.redaction.places import Decoded, has_escapes, place_spans
 
 # --- One text ---
 
 ROUNDS = 4
 # A character that no expression takes for a letter, a digit, a space or a delimiter.
 _FILL = "\ue000"
+_UNMARKED = re.compile(f"[^{_FILL}]+")
+# How often escaped text is decoded.
+READINGS = 3
 
 
 def redact(text: str) -> str:
@@ -42,31 +45,30 @@ def redact(text: str) -> str:
 
 def find_spans(text: str) -> list[Span]:
     """Return the credentials in `text`, sorted and disjoint, outside of existing markers."""
-    markers: list[tuple[int, int]] = []
-    hidden = text
-    if MARKER_WORD in text:
-        markers = [found.span() for found in MARKER.finditer(text)]
-        hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
-    spans = _search(hidden)
-    # A text that is masked as a whole needs no other reading.
-    chain = readings(hidden) if Span(0, len(text), "text") not in spans else []
-    for depth, reading in enumerate(chain):
-        found = _search(reading.text)
-        for outer in reversed(chain[: depth + 1]):
-            found = [outer.original(span) for span in found]
-        spans += found
-    return _outside(_merged(spans), markers, text)
-
-
-def _search(text: str) -> list[Span]:
-    low = lowered(text)
+    hidden = MARKER.sub(lambda found: _FILL * len(found[0]), text)
     return [
+        Span(*part.span(), span.kind)
+        for span in _merged(_search(hidden))
+        for part in _UNMARKED.finditer(hidden, span.start, span.end)
+        if any(map(str.isalnum, part[0]))
+    ]
+
+
+def _search(text: str, readings: int = READINGS) -> list[Span]:
+    """Ask every finder; then search the decoded text, if anything in it is escaped."""
+    low = lowered(text)
+    spans = [
         *_known_spans(text),
         *token_spans(text),
         *block_spans(text),
         *place_spans(text, low),
         *assignment_spans(text, low),
     ]
+    # A text that is masked as a whole needs no other reading.
+    if readings and has_escapes(text) and Span(0, len(text), "text") not in spans:
+        decoded = Decoded(text)
+        spans += map(decoded.original, _search(decoded.text, readings - 1))
+    return spans
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
@@ -75,30 +77,10 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     for span in sorted(spans, key=lambda item: (item.start, -item.end)):
         if result and span.start < result[-1].end:
             last = result[-1]
-            if span.end > last.end:
-                result[-1] = Span(last.start, span.end, last.kind)
+            result[-1] = last._replace(end=max(last.end, span.end))
         else:
             result.append(span)
     return result
-
-
-def _outside(spans: list[Span], markers: list[tuple[int, int]], text: str) -> list[Span]:
-    """Cut `markers` out of `spans` (both sorted); keep the parts that hold a letter or a digit."""
-    if not markers:
-        return spans
-    result: list[Span] = []
-    first = 0
-    for span in spans:
-        start = span.start
-        while first < len(markers) and markers[first][1] <= start:
-            first += 1
-        index = first
-        while index < len(markers) and markers[index][0] < span.end:
-            result.append(Span(start, markers[index][0], span.kind))
-            start = max(start, markers[index][1])
-            index += 1
-        result.append(Span(start, span.end, span.kind))
-    return [span for span in result if any(map(str.isalnum, text[span.start : span.end]))]
 
 
 def _masked(text: str, spans: list[Span]) -> str:
@@ -121,8 +103,6 @@ def _masked(text: str, spans: list[Span]) -> str:
 # The hash allows two lines to be compared without revealing the value. No character of the value enters a marker.
 
 MARKER = re.compile(r"(?:\[|%5[Bb])redacted(?::|%3[Aa])[a-z0-9-]{1,40}(?::|%3[Aa])[0-9a-f]{4}(?:\]|%5[Dd])")
-# Every marker holds this word, so its absence is a cheap proof that there is none.
-MARKER_WORD = "redacted"
 
 
 class MarkerKey:
@@ -186,7 +166,7 @@ def _compiled(values: frozenset[str]) -> re.Pattern[str]:
     for value in values:
         forms |= {re.escape(form) for form in _escaped_forms(value)}
         forms |= {re.escape(form) + _BASE64_TAIL for form in _base64_forms(value)}
-    return re.compile(grouped(forms))
+    return re.compile("|".join(sorted(forms, key=len, reverse=True)))
 
 
 def _escaped_forms(value: str) -> set[str]:
