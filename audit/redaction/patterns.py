@@ -79,17 +79,14 @@ def after_boundary(literal: str, characters: str) -> str:
 
 # --- Private key blocks ---
 
-_EDGE = re.compile(
-    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
-    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
-)
-_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+_EDGE = re.compile(r"-{4,5}[ +]?(BEGIN|END)[ +](?:[A-Z0-9]{1,12}[ +]){0,4}PRIVATE[ +]KEY(?:[ +]BLOCK)?[ +]?-{4,5}")
+_BREAK = r"[\s\"'+,>|]"
 # A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
 _OPEN_BODY = re.compile(
     rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
     rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
 )
-_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}\s++(?:[A-Za-z0-9+/=]{1,80}+\s*+){1,400}+")
 
 
 def block_spans(text: str) -> Iterator[Span]:
@@ -317,14 +314,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 PASSWORD_WORDS = _words("""
-    dbpass mysqlpwd pass passcode passphrase passwd password passwort pgpassword psw pswd pw pwd rootpass sshpass
-    userpass
+    dbpass pass passwort psw pswd pw rootpass sshpass userpass
 """)
 
 TOKEN_WORDS = _words("""
-    accesskey accesstoken accountkey apikey apitoken appkey authkey authorization authtoken bearer clientsecret cookie
-    cookies credential jsessionid jwt masterkey otp passkey pat phpsessid privatekey psk refreshtoken secret secretkey
-    sessid sessionkey sessiontoken sharedaccesskey sharedkey token
+    accountkey appkey authkey bearer cookie cookies credential jsessionid jwt masterkey otp passkey pat phpsessid psk
+    sessid sessionkey sharedkey
 """)
 
 # Names that may hold a credential; the value must look random.
@@ -382,31 +377,6 @@ STAND_INS = _words("""
     placeholder put redacted removed replace sample sanitized some test todo your
 """)
 
-# Values that are words of prose or code.
-PLAIN_WORDS = _words("""
-    a abc absent accepted access active admin again all also an and another any apikey are arg args as at auth
-    authenticated authentication authenticator authorisation authorization available bar basic baz be bearer been
-    blank bool boolean both bucket budget but by bytes can cannot change changed changeme char character characters
-    check client cls config configuration cookie cookies corrupt corrupted could count counter created credential
-    credentials current data date debug default deleted denied did different digest digits disabled do does done dummy
-    each else email empty enabled encrypted endpoint enter env environment error errors every example exception exist
-    exists expired expires expiry exposed failed failing failure fake false field fields file filtered first fixme
-    float foo for forbidden form found from generated granted had has hash hashed have her here hidden his how id if
-    in inactive incorrect info input int integer into invalid is issue issued issuer it its just key keys kind kwargs
-    last leaked length letters limit limits loaded loading login logout long lost mail malformed manager masked match
-    matched matches max may might min mismatch mismatched missing must my name nan needed new new_password next nil no
-    none not now null number object of off ok okay old old_password omitted on only optional or other our output param
-    params parser pass passphrase passwd password passwords path pending per placeholder plain plaintext please policy
-    present previous private prompt provide provided provider public pw pwd qux raw read reading received redacted
-    refresh refreshed rejected removed request required reset response result revoked root rotated rotation same
-    sample sanitized second secret secrets see self sent serializer server service session set sets setting settings
-    setup shall short should size stdin stolen store stored str string strong succeeded success successfully supported
-    symbols test testing tests text that the their then there these this those to todo token tokens too total true try
-    type types unauthorized unavailable undefined unknown unlimited unset unsupported updated url usage use used user
-    username using uuid val valid validator value varchar variable variables vault verified verifier via warning was
-    weak were what when which while who why will with without would writing written wrong xxx yes your
-""")
-
 # Words that make a quoted value a sentence.
 SENTENCE_WORDS = _words("""
     a an and are at be by can cannot changed characters contain contains did do does enter expired failed field for
@@ -418,6 +388,27 @@ SENTENCE_WORDS = _words("""
 STOP_WORDS = _words("""
     admin changeme example pass passwd password pw pwd root secret token user username
 """)
+
+# Values that are words of prose or code.
+PLAIN_WORDS = _words("""
+    abc absent accepted access active again all also another any apikey arg args as auth authenticated authentication
+    authenticator authorisation authorization available basic bearer been blank bool boolean both bucket budget but
+    bytes char character check client cls config configuration cookie cookies corrupt corrupted could count counter
+    created credential credentials current data date debug default deleted denied different digest digits disabled
+    done each else email empty enabled encrypted endpoint env environment error errors every exception exist exists
+    expires expiry exposed failing failure false fields file first float forbidden form found generated granted had
+    hash hashed have her his how id inactive info input int integer into issue issued issuer its just key keys kind
+    kwargs last leaked length letters limit limits loaded loading login logout long lost mail malformed manager match
+    matched matches max might min mismatch mismatched name nan needed new new_password next nil no now null number
+    object off ok okay old old_password only optional other our output param params parser passphrase passwords path
+    pending per plain plaintext policy present previous private prompt provide provided provider public qux raw read
+    reading received refresh refreshed rejected request response result revoked rotated rotation same second secrets
+    see self sent serializer server service session set sets setting settings setup shall short size stdin stolen
+    store stored str string strong succeeded success successfully supported symbols testing tests text their then
+    there these those tokens total true try type types unauthorized unavailable undefined unknown unlimited unset
+    unsupported updated url usage using uuid val valid validator value varchar variable variables vault verified
+    verifier via warning weak were what which while who why without would writing written xxx yes
+""").union(STAND_INS, SENTENCE_WORDS, STOP_WORDS)
 
 COOKIE_ATTRIBUTES = _words("""
     comment domain expires max-age path priority samesite version

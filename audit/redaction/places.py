@@ -109,16 +109,12 @@ def _is_random(value: str) -> bool:
     return is_real(value) and looks_mixed(value, 16)
 
 
-def _is_long(value: str) -> bool:
-    return is_real(value) and len(value) >= _LONG
-
-
 # --- The table: kind, anchors, what follows an anchor, test of the value, commands ---
 #
 # Expressions are written for lower-cased text.
 
-QUOTE = r"\\{0,8}[\"'`]"
-_OPEN = rf"(?:{QUOTE})?"
+_QUOTE = r"[\"'`]"
+_OPEN = rf"{_QUOTE}?"
 _OPAQUE = r"[a-z0-9._~+/%|:!@$^*-]"
 _SCHEMES = (
     "bearer|basic|token|apikey|api-key|digest|negotiate|ntlm|ssws|splunk|bot|key|sharedkey|sharedkeylite|oauth|geniekey"
@@ -130,7 +126,7 @@ _CREDENTIAL_VALUE = r"(?P<value>[\w%+/=~.-]{16,}+)"
 _PATH_VALUE = r"(?P<value>[\w/+-]{8,}+)"
 _USERINFO = r"[^\s/?#@:\"'<>`\\]{0,200}+:"
 _AUTHORIZATION = (
-    rf"(?:(?:{QUOTE})?\]?\s{{0,8}}+(?:[:=]|=>)|{QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{QUOTE}))"
+    rf"(?:{_QUOTE}?\]?\s{{0,8}}+(?:[:=]|=>)|{_QUOTE}\s{{0,4}}+,(?=\s{{0,4}}+b?{_QUOTE}))"
     rf"\s{{0,8}}+(?:[\[(]\s{{0,4}}+)?(?:b(?=['\"]))?{_OPEN}\s{{0,4}}+"
     rf"(?!aws4-|digest\s|oauth\s)(?:(?:{_SCHEMES})(?:[ \t:]|%20){{1,4}}+)?(?:token=)?\"?(?P<value>{_OPAQUE}{{4,}}+=*+)"
 )
@@ -142,15 +138,15 @@ _OTHER_URL_PASSWORD = (
     rf"(?P<value>[^\s@\"'<>`\\]{{0,128}}+(?:@[^\s@\"'<>`\\]{{0,200}}+){{0,4}})@{_HOST}"
 )
 _FORM_FIELD = (
-    r"(?:\\{0,8}[\"'])?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+(?:\\{0,8}[\"'])?"
+    r"[\"']?[\w-]{0,24}?(?:password|passwd|token|secret|api_?key)[\w-]{0,8}+[\"']?"
     r"(?:\s|\\r|\\n){2,8}+(?P<value>[^\s\"'<>\\]{3,512}+)"
 )
 _SQL_PASSWORD = (
     r"(?:with\s{1,4}+\S{1,40}+\s{1,4}+)?(?:by|as)\s{1,4}+(?:password\s{1,4}+)?"
-    rf"\\{{0,8}}[\"'](?P<value>{_WORD}{{1,256}}+)"
+    rf"[\"'](?P<value>{_WORD}{{1,256}}+)"
 )
-_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
-_COOKIE = re.compile(rf"cookie(?:{QUOTE})?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?(?:{QUOTE})?")
+_FLAG_VALUE = rf"(?:[= \t]{{1,3}}+{_OPEN}|{_QUOTE}|(?=\S))(?P<value>[^\s\"'`\\=-]{_WORD}{{2,128}}+)"
+_COOKIE = re.compile(rf"cookie{_QUOTE}?\s{{0,4}}(?:[:=,]|=>)\s{{0,4}}(?:[\[(]\s{{0,4}})?{_QUOTE}?")
 _CRUMB = re.compile(
     r"[ \t]*([\w.$%!#~:-]{1,80})=\"?([^;\s\"'\\,]*+)\"?(?:;|,(?=\s{0,4}[\w.-]{1,80}=)|(?=[\s\"'\\,]|\Z))", re.ASCII
 )
@@ -161,19 +157,19 @@ ANCHORS: tuple[tuple[str, str, str, Callable[[str], bool], str], ...] = (
     # Headers: the scheme stays, what follows is masked.
     ("authorization", "authorization", _AUTHORIZATION, _is_header, ""),
     ("authorization", "aws4-hmac-sha256", r"[^\n]{0,300}?signature=(?P<value>[0-9a-f]{32,}+)", is_real, ""),
-    ("authorization", "digest username", r"=[^\n]{0,300}?response=\\{0,4}\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
-    ("authorization", "oauth_signature=|oauth_token=", r"\\{0,4}\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
-    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
+    ("authorization", "digest username", r"=[^\n]{0,300}?response=\"?(?P<value>[0-9a-f]{16,}+)", is_real, ""),
+    ("authorization", "oauth_signature=|oauth_token=", r"\"?(?P<value>[\w%+/=-]{16,}+)", is_real, ""),
+    ("bearer", "bearer", rf"(?:[ \t:=+]|%20|{_QUOTE}){{1,4}}+(?P<value>{_OPAQUE}{{8,}}+=*+)(?!\w)", _is_opaque, ""),
     ("bearer", "ssws|flyv1|apikey|geniekey", r"[ \t]{1,3}(?P<value>[\w.~+/=,-]{12,}+)", _is_opaque, ""),
     ("basic", "basic", r"(?:[ \t]|%20){1,3}(?P<value>[a-z0-9+/_-]{6,8192}+={0,2})", _is_pair, ""),
     ("docker-auth", "auth",
-     rf"(?:{QUOTE})?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", _is_pair, ""),
+     rf"{_QUOTE}?\s{{0,4}}[:=]\s{{0,4}}{_OPEN}(?P<value>[a-z0-9+/_-]{{6,8192}}+={{0,2}})", _is_pair, ""),
     # Addresses.
     ("url-password", "://", _USERINFO + _URL_PASSWORD, _is_password, ""),
     ("url-password", "://", _OTHER_URL_PASSWORD, _is_password, ""),
     ("url-token", "://", rf"(?P<value>[a-z0-9_.~%-]{{20,255}}+):?(?:x-oauth-basic)?@{_HOST}", _is_random, ""),
     ("url-signature", "?sig=|&sig=|;sig=|?signature=|&signature=|;signature=|-signature=",
-     _CREDENTIAL_VALUE, _is_long, ""),
+     _CREDENTIAL_VALUE, is_real, ""),
     ("url-key", "?key=|&key=|;key=|?code=|&code=|;code=|?auth=|&auth=", _CREDENTIAL_VALUE, _is_random, ""),
     # Addresses whose path is the credential.
     ("webhook", "hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/",
@@ -231,7 +227,7 @@ PLACES = tuple(_places())
 # A decoded text is only searched: a span found in it is mapped back to the characters that spell it.
 
 _ESCAPE = re.compile(
-    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,8}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
+    r"(?:%[0-9A-Fa-f]{2})++|(?:\\u[0-9A-Fa-f]{4})++|\\{1,64}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|[\"'/nrt])"
     r"|&(?:quot|apos|amp|lt|gt|\#\d{1,3}|\#x[0-9A-Fa-f]{1,4});|\x1b\[[0-9;]{0,12}m|\[[0-9][0-9;]{0,11}m"
 )
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}

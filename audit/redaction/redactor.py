@@ -15,6 +15,7 @@ import secrets
 import traceback
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -85,14 +86,11 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 def _masked(text: str, spans: list[Span]) -> str:
     """Replace each span by its marker; a value that occurs often is hashed once."""
+    marked = cache(marker)
     parts: list[str] = []
-    markers: dict[tuple[str, str], str] = {}
     last = 0
     for span in spans:
-        key = (span.kind, text[span.start : span.end])
-        if key not in markers:
-            markers[key] = marker(*key)
-        parts += (text[last : span.start], markers[key])
+        parts += (text[last : span.start], marked(span.kind, text[span.start : span.end]))
         last = span.end
     parts.append(text[last:])
     return "".join(parts)
@@ -100,33 +98,25 @@ def _masked(text: str, spans: list[Span]) -> str:
 
 # --- Markers: `[redacted:<kind>:<4 hex of a keyed hash>]` ---
 #
-# The hash allows two lines to be compared without revealing the value. No character of the value enters a marker.
+# The hash allows two lines of one process to be compared without revealing the value. No character of the value enters
+# a marker.
 
 MARKER = re.compile(r"(?:\[|%5[Bb])redacted(?::|%3[Aa])[a-z0-9-]{1,40}(?::|%3[Aa])[0-9a-f]{4}(?:\]|%5[Dd])")
 
 
-class MarkerKey:
-    """Key of the marker hash: random per process unless configured."""
-
-    value: bytes = secrets.token_bytes(32)
-
-
-def configure_marker_key(key: bytes) -> None:
-    """Use `key` for marker hashes from now on, so that several processes mark one value alike."""
-    if not key:
-        raise ValueError("marker key: got 0 bytes, need at least 1; pass a random key of 32 bytes")
-    MarkerKey.value = bytes(key)
+_MARKER_KEY = secrets.token_bytes(32)
 
 
 def marker(kind: str, value: str) -> str:
     """Return the marker for `value`."""
-    digest = hmac.digest(MarkerKey.value, value.encode("utf-8", "surrogatepass"), "sha256")
+    digest = hmac.digest(_MARKER_KEY, value.encode("utf-8", "surrogatepass"), "sha256")
     return f"[redacted:{kind}:{digest.hex()[-4:]}]"
 
 
 # --- Registered secrets, such as stored credentials ---
 #
-# One expression finds them raw, escaped, and in base64 at any alignment. They are never written to disk or logged.
+# One expression finds them raw and in base64 at any alignment; escaped ones are found in the decoded text. They are
+# never written to disk or logged.
 
 LEAST_LENGTH = 6
 _BASE64_TAIL = "(?:[A-Za-z0-9+/_-]={1,2}|=)?"
@@ -148,12 +138,6 @@ def register_known_secrets(values: Iterable[str]) -> None:
             _Known.expression, _Known.values = _compiled(grown), grown
 
 
-def forget_known_secrets() -> None:
-    """Drop every registered value."""
-    with _Known.lock:
-        _Known.expression, _Known.values = None, frozenset()
-
-
 def _known_spans(text: str) -> Iterator[Span]:
     expression = _Known.expression
     if expression is not None:
@@ -170,12 +154,11 @@ def _compiled(values: frozenset[str]) -> re.Pattern[str]:
 
 
 def _escaped_forms(value: str) -> set[str]:
-    ascii_form = json.dumps(value)[1:-1]
-    forms = {value, ascii_form, json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1], html.escape(value)}
-    forms.add(re.sub(r"\\u[0-9a-f]{4}", lambda found: "\\u" + found[0][2:].upper(), ascii_form))
-    # Readings decode percent escapes byte by byte, and JSON escapes by UTF-16 unit.
-    forms.add(value.encode("utf-8", "surrogatepass").decode("latin-1"))
-    units = value.encode("utf-16-le", "surrogatepass")
+    # Decoding turns percent escapes into bytes, JSON escapes into UTF-16 units, and what looks escaped in the value
+    # itself into something else: the usual escaped forms are listed.
+    data, units = value.encode("utf-8", "surrogatepass"), value.encode("utf-16-le", "surrogatepass")
+    forms = {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value)}
+    forms.add(data.decode("latin-1"))
     forms.add("".join(chr(low | high << 8) for low, high in zip(units[::2], units[1::2], strict=True)))
     return forms | {form.replace("/", "\\/") for form in forms} | {form.replace(" ", "+") for form in forms}
 
@@ -207,19 +190,7 @@ def redact_data(value: Any) -> Any:
 
 def contains_marker(value: Any) -> bool:
     """Whether any string inside `value`, keys included, holds a redaction marker."""
-    pending = [value]
-    seen: set[int] = set()
-    while pending:
-        item = pending.pop()
-        if isinstance(item, str):
-            if MARKER.search(item):
-                return True
-        elif isinstance(item, dict | list | tuple) and id(item) not in seen:
-            seen.add(id(item))
-            pending.extend(item)
-            if isinstance(item, dict):
-                pending.extend(item.values())
-    return False
+    return MARKER.search(repr(value)) is not None
 
 
 class _DataRedactor:
@@ -229,7 +200,7 @@ class _DataRedactor:
         # The original is kept beside its copy, so that its id is not reused.
         self._copies: dict[tuple[int, Strength], tuple[Any, Any]] = {}
         # Names and short words occur often.
-        self._redacted: dict[str, str] = {}
+        self._searched = cache(redact)
 
     def value(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, str):
@@ -251,11 +222,6 @@ class _DataRedactor:
         if MARKER.fullmatch(value) or _TEMPLATE.fullmatch(value):
             return value
         return marker("password" if strength is Strength.PASSWORD else "secret", value)
-
-    def _searched(self, text: str) -> str:
-        if text not in self._redacted:
-            self._redacted[text] = redact(text)
-        return self._redacted[text]
 
     def _container(self, value: Any, strength: Strength, depth: int) -> Any:
         if isinstance(value, dict):
