@@ -21,6 +21,7 @@ from unfold.views import ChangeList
 
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.receipts import event_sentence
 from audit.recorder import AUDITED_LEVELS
 
 COUNTED_ROWS = 10_000
@@ -155,7 +156,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Event")
     def sentence(self, event: AuditEvent) -> str:
-        return event.sentence
+        return event_sentence(event.kind, event.details)
 
     @admin.display(description="Run")
     def receipt(self, event: AuditEvent) -> str:
