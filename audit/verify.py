@@ -4,9 +4,10 @@ A chain alone shows edits, insertions and removals in its middle; the rows in `s
 checkpoint shows rows cut from the end. Changes nothing, and keeps one small entry per chain in memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -211,9 +212,22 @@ def _content_fault(row: StoredRow) -> str | None:
 
 
 def _verify_checkpoints(path: Path, report: Report) -> None:
+    heads = _signed_heads(path, report)
+    while batch := list(islice(heads, LOOKUP_HEADS)):
+        where = Q()
+        for head in batch:
+            where |= Q(chain=head.chain, seq=head.seq)
+        present = set(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
+        for head in batch:
+            if head[:3] not in present:
+                what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
+                report.add(Problem(head.chain, what, head.seq, line=head.line))
+
+
+def _signed_heads(path: Path, report: Report) -> Iterator[Named]:
+    """Check every line of the file; yield the rows that the genuine ones sign."""
     report.checkpoints = 0
-    waiting: list[Named] = []
-    checked: dict[str, Named] = {}
+    last: dict[str, Named] = {}
     most_rows = most_line = 0
     for line in read_lines(path):
         if line.warning:
@@ -227,27 +241,9 @@ def _verify_checkpoints(path: Path, report: Report) -> None:
             most_rows, most_line = line.checkpoint["rows"], line.number
         for named in named_heads(line):
             # An idle chain is named again and again with the same head: one lookup is enough.
-            known = checked.get(named.chain)
-            if known is None or known[:3] != named[:3]:
-                checked[named.chain] = named
-                waiting.append(named)
-        if len(waiting) >= LOOKUP_HEADS:
-            _add_missing(waiting, report)
-            waiting = []
-    _add_missing(waiting, report)
+            if named.chain not in last or last[named.chain][:3] != named[:3]:
+                last[named.chain] = named
+                yield named
     # Rows may have been added meanwhile: count again before reporting a loss.
     if most_rows > report.rows and most_rows > (left := AuditEvent.objects.count()):
         report.add(Problem(None, f"it counted {most_rows} rows, now there are {left}", line=most_line))
-
-
-def _add_missing(named: list[Named], report: Report) -> None:
-    present: set[tuple[str, int, str]] = set()
-    for start in range(0, len(named), LOOKUP_HEADS):
-        where = Q()
-        for head in named[start : start + LOOKUP_HEADS]:
-            where |= Q(chain=head.chain, seq=head.seq)
-        present.update(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
-    for head in named:
-        if (head.chain, head.seq, head.hash) not in present:
-            what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
-            report.add(Problem(head.chain, what, head.seq, line=head.line))
