@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Container, Iterable, Iterator
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 # --- Spans ---
@@ -53,20 +54,21 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
     The heaviest span names the kind.
     """
-    result: list[Span] = []
-    heaviest = (0, 0)
+    groups: list[list[Span]] = []
+    end = 0
     for span in sorted(spans, key=lambda item: (item.start, -item.end, not item.key, item.kind)):
-        if not result or span.start >= result[-1].end:
-            result.append(span)
-            heaviest = span.weight
-            continue
-        last = result[-1]
-        named = span if span.weight > heaviest else last
-        heaviest = max(heaviest, span.weight)
-        end = max(last.end, span.end)
-        whole = (named.start, named.end) == (last.start, end)
-        result[-1] = Span(last.start, end, named.kind, named.key if whole else "")
-    return result
+        if groups and span.start < end:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+        end = max(end, span.end)
+    return [_joined(group) for group in groups]
+
+
+def _joined(group: list[Span]) -> Span:
+    start, end = group[0].start, max(span.end for span in group)
+    named = max(group, key=lambda span: span.weight)
+    return Span(start, end, named.kind, named.key if (named.start, named.end) == (start, end) else "")
 
 
 # --- A text as words ---
@@ -87,12 +89,8 @@ LONGEST_GAP = 12
 WRAPPED_LINE = 40
 
 
-def readable(text: str) -> str:
-    """Return the text with its escapes decoded, every character at its old offset."""
-    return ESCAPE.sub(_read_through, text) if "\\" in text else text
-
-
 def _read_through(match: re.Match[str]) -> str:
+    """Decode an escape; what follows it keeps its offset."""
     size = match.end() - match.start()
     if match[1] is None:
         return ("\n" if match[0].endswith("n") else " ").ljust(size)
@@ -110,14 +108,6 @@ def has_words(text: str) -> bool:
     return WORD.search(text) is not None
 
 
-class _Folded(dict[str, str]):
-    """Folds each word once. It lives as long as one reading, since words may be names."""
-
-    def __missing__(self, word: str) -> str:
-        self[word] = folded = fold(word)
-        return folded
-
-
 class Reading:
     """One text, read once. `text` has the same length as the original, so offsets are the same in both.
 
@@ -127,12 +117,12 @@ class Reading:
     __slots__ = ("ends", "folded", "starts", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = readable(text)
+        self.text = ESCAPE.sub(_read_through, text) if "\\" in text else text
         places = [found.span() for found in WORD.finditer(self.text)]
-        fold_once = _Folded()
+        fold_once = cache(fold)  # no longer than this reading, since words may be names
         self.starts = [start for start, _ in places]
         self.ends = [end for _, end in places]
-        self.folded = [fold_once[self.text[start:end]] for start, end in places]
+        self.folded = [fold_once(self.text[start:end]) for start, end in places]
 
     def places_of(self, words: Container[str]) -> list[int]:
         """Return where one of the words stands."""
@@ -195,11 +185,18 @@ class Reading:
 
 
 class Leaf(NamedTuple):
-    """What a phrase stands for. `capital`: only where it is capitalised, since in lower case it may be a plain word."""
+    """The meaning of a phrase. `capital`: only where it is capitalised, since in lower case it may be a plain word.
+
+    `upper`: only where all its letters are.
+    """
 
     kind: Kind
     key: str
     capital: bool = False
+    upper: bool = False
+
+    def fits(self, reading: "Reading", at: int) -> bool:
+        return (not self.capital or reading.is_capitalised(at)) and (not self.upper or reading.is_upper(at))
 
     @property
     def is_full_name(self) -> bool:
@@ -266,13 +263,23 @@ class Known:
         best = None
         at = first + 1
         while node is not None:
-            if node.leaf is not None and not (node.leaf.capital and not reading.is_capitalised(first)):
+            if node.leaf is not None and node.leaf.fits(reading, first):
                 best = Found(first, at, node.leaf)
             if at == len(words) or not node.next:
                 break
             node = node.next.get((reading.gap(at), words[at]))
             at += 1
         return best
+
+
+def read_phrases(table: str, kind: Kind, *, longest_acronym: int) -> Known:
+    """Read a table. An acronym counts in capitals only: EIN, not the German "ein"; AG and SE, not Se."""
+    known = Known()
+    for phrase in table.split(";"):
+        reading = Reading(phrase.strip())
+        upper = reading.is_upper(0) and 1 < len(reading.folded[0]) <= longest_acronym
+        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.is_capitalised(0), upper=upper))
+    return known
 
 
 # The words that names and numbers are known by: titles, legal forms, account words, and words that are no name.
