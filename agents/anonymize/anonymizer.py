@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Never
 
 from agents.anonymize.names import Name, firms, learn, persons, read_party
 from agents.anonymize.numbers import accounts, addresses, cards, emails, ibans, labelled, outside_web, phones
-from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, has_words, merged
+from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, merged
 from agents.types import ModelRequest
 
 # --- Placeholders ---
@@ -157,52 +157,25 @@ class RestoringStream(NotCopyable):
 # --- Texts in messages and JSON ---
 
 
-# Takes a text or a whole number and the key above it; returns its replacement.
-Change = Callable[[str | int, str], Any]
+# Takes a text, or the digits of a number, and the key above it; returns its replacement.
+Change = Callable[[str, str], str]
 
-# Fields that servers read, which stay as they are. `data` and `file_data` hold encoded files.
-PROTOCOL_FIELDS = frozenset(
-    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "index", "status", "cache_control", "media_type"}
-    | {"data", "file_data", "file_id", "signature", "format", "detail"}
-)
-ARGUMENTS = frozenset({"arguments", "input"})
-TOOL_ROLES = frozenset({"tool", "function"})
+# Fields that servers read, which stay as they are.
+PROTOCOL_FIELDS = frozenset({"role", "type", "id", "tool_call_id"})
 LITERAL = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
 
 
-def changed_data(value: Any, change: Change, label: str = "") -> Any:
-    """Change values, and keys as texts of their own. Items of a list stand under the key of the list."""
-    if isinstance(value, dict):
-        return {change(key, ""): changed_data(item, change, key) for key, item in value.items()}
-    if isinstance(value, list):
-        return [changed_data(item, change, label) for item in value]
-    return change(value, label) if isinstance(value, str | int) and not isinstance(value, bool) else value
-
-
 def changed_message(value: Any, change: Change) -> Any:
-    """Change a message or a part of one. Inside the arguments of a tool call everything is data."""
+    """Change the texts of a message or of a part of one."""
     if isinstance(value, str):
-        return changed_text(value, change)
+        return changed_json(value, change) if is_json(value) else change(value, "")
     if isinstance(value, Mapping):
-        names_tool = not ARGUMENTS.isdisjoint(value) or value.get("role") in TOOL_ROLES
-        kept = PROTOCOL_FIELDS | {"name"} if names_tool else PROTOCOL_FIELDS
-        return {key: item if key in kept else _changed_field(key, item, change) for key, item in value.items()}
+        # The name beside arguments is the name of a tool.
+        kept = PROTOCOL_FIELDS | {"name"} if "arguments" in value else PROTOCOL_FIELDS
+        return {key: item if key in kept else changed_message(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [changed_message(item, change) for item in value]
     return value
-
-
-def _changed_field(key: str, value: Any, change: Change) -> Any:
-    if key in ARGUMENTS and not isinstance(value, str):
-        return changed_data(value, change)
-    return changed_message(value, change)
-
-
-def changed_text(text: str, change: Change) -> Any:
-    """Change a text; JSON is changed inside its strings, so that it stays JSON and its escapes hide nothing."""
-    if text.startswith("data:"):
-        return text
-    return changed_json(text, change) if is_json(text) else change(text, "")
 
 
 def is_json(text: str) -> bool:
@@ -216,26 +189,22 @@ def is_json(text: str) -> bool:
 
 
 def changed_json(text: str, change: Change) -> str:
+    """Change JSON inside its strings, so that it stays JSON and its escapes hide nothing.
+
+    Literals that do not change are kept as they were written.
+    """
     label = ""
 
     def changed(match: re.Match[str]) -> str:
         nonlocal label
         literal, colon, number = match.groups()
-        if literal is None:
-            return _literal(number, int(number), change, label)
-        decoded = json.loads(literal)
-        if colon is None:
-            return _literal(literal, decoded, change, label)
-        label = decoded
-        return _literal(literal, decoded, change, "") + colon
+        value = number or json.loads(literal)
+        new = change(value, "" if colon else label)
+        if colon:
+            label = value
+        return match[0] if new == value else json.dumps(new, ensure_ascii=False) + (colon or "")
 
     return LITERAL.sub(changed, text)
-
-
-def _literal(literal: str, value: str | int, change: Change, label: str) -> str:
-    """Return the literal as it was written, unless its value changes."""
-    new = change(value, label)
-    return literal if new == value else json.dumps(new, ensure_ascii=False)
 
 
 def in_json(original: str) -> str:
@@ -253,7 +222,7 @@ ANNOUNCED = frozenset({Kind.ACCT, Kind.PHONE})
 EXACT = frozenset({Kind.TEXT, Kind.EMAIL, Kind.IP})
 FENCED = re.compile(r"\s*```(?:json)?\s*([\[{].*[\]}])\s*```\s*", re.DOTALL)
 
-Item = tuple[str | int, str]
+Item = tuple[str, str]
 
 
 class Anonymizer(NotCopyable):
@@ -264,12 +233,12 @@ class Anonymizer(NotCopyable):
     def __init__(self, parties: Iterable[str] = ()) -> None:
         self._vault = Vault()
         self._known = Known()
-        names = [read_party(party) for party in parties if has_words(party)]
-        for reading, name in sorted(names, key=lambda item: -len(item[0].folded)):
-            learn(self._known, reading, name, as_listed=True)
+        for reading, name in sorted(map(read_party, parties), key=lambda item: -len(item[0].folded)):
+            if reading.folded:
+                learn(self._known, reading, name, as_listed=True)
 
     def hide(self, text: str) -> str:
-        return str(self._hidden([(text, "")])[text, ""])
+        return self._hidden([(text, "")])[text, ""]
 
     def hide_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request as it may be sent: messages and past tool calls hidden, tools and schema unchanged.
@@ -278,28 +247,30 @@ class Anonymizer(NotCopyable):
         """
         items: list[Item] = []
 
-        def collect(value: str | int, label: str) -> str | int:
-            items.append((value, label))
-            return value
+        def collect(text: str, label: str) -> str:
+            items.append((text, label))
+            return text
 
         changed_message(request.messages, collect)
         hidden = self._hidden(items)
         return replace(request, messages=tuple(changed_message(request.messages, lambda *item: hidden[item])))
 
-    def _hidden(self, items: Iterable[Item]) -> dict[Item, str | int]:
+    def _hidden(self, items: Iterable[Item]) -> dict[Item, str]:
         found = {item: self._read(*item) for item in items}
         self._learn(found.values())
         return {item: self._replaced(item[0], *read[:2]) for item, read in found.items()}
 
-    def _read(self, value: str | int, label: str) -> tuple[Reading, list[Span], list[Name]]:
+    def _read(self, value: str, label: str) -> tuple[Reading, list[Span], list[Name]]:
         """Find what a text shows without knowledge of the others."""
-        reading = Reading(str(value))
+        reading = Reading(value)
         text = reading.text
         shown = chain.from_iterable(pattern(text) for pattern in PATTERNS)
         spans = outside_web(text, [*shown, *accounts(reading), *labelled(text, label)])
         people = list(persons(reading))
-        full_names = (found for found in self._known.find(reading) if found.leaf.is_full_name)
-        taken = [range(name.first, name.last) for name in people] + [range(*found[:2]) for found in full_names]
+        taken = [range(name.first, name.last) for name in people]
+        for first, last, leaf in self._known.find(reading):
+            if leaf.kind is Kind.PERSON and not leaf.capital:
+                taken.append(range(first, last))
         return reading, spans, [*people, *firms(reading, frozenset(chain.from_iterable(taken)))]
 
     def _learn(self, found: Iterable[tuple[Reading, list[Span], list[Name]]]) -> None:
@@ -315,18 +286,12 @@ class Anonymizer(NotCopyable):
         for reading, name in sorted(names.values(), key=lambda item: item[1].first - item[1].last):
             learn(self._known, reading, name)
 
-    def _replaced(self, value: str | int, reading: Reading, spans: list[Span]) -> str | int:
+    def _replaced(self, text: str, reading: Reading, spans: list[Span]) -> str:
         known = [reading.span(at, end, leaf.kind, leaf.key) for at, end, leaf in self._known.find(reading)]
-        own = [Span(start, end, Kind.TEXT) for start, end, _ in self._vault.found(str(value))]
-        places = merged([*spans, *known, *own])
-        if not places:
-            return value
-        text = str(value)
-        if isinstance(value, int):
-            return self._vault.placeholder(text, places[0].kind, text)
+        own = [Span(start, end, Kind.TEXT) for start, end, _ in self._vault.found(text)]
         pieces: list[str] = []
         at = 0
-        for span in places:
+        for span in merged([*spans, *known, *own]):
             original = text[span.start : span.end]
             key = span.key or _key(reading.text[span.start : span.end], span.kind)
             pieces += text[at : span.start], self._vault.placeholder(original, span.kind, key)

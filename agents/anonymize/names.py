@@ -210,7 +210,7 @@ def learn(known: Known, reading: Reading, name: Name, *, as_listed: bool = False
         known.add(reading, name.first, name.last, Leaf(name.kind, key, capital=capital))
     first, last = _short_form(reading, name)
     if (first, last) != (name.first, name.last) and _is_distinctive(reading, first, last, name.kind):
-        known.add_short(reading, first, last, Leaf(name.kind, key, capital=True))
+        known.add(reading, first, last, Leaf(name.kind, key, capital=True), is_short=True)
 
 
 def _short_form(reading: Reading, name: Name) -> tuple[int, int]:

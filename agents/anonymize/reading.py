@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 
 class Kind(StrEnum):
-    """The kind of a hidden value, as the model reads it. No kind ends with another, so placeholders are unambiguous."""
+    """The kind of a hidden value, as the model reads it, the most specific first.
+
+    No kind ends with another, so placeholders are unambiguous.
+    """
 
     EMAIL = "EMAIL"
     IBAN = "IBAN"
@@ -27,9 +30,6 @@ class Kind(StrEnum):
     ORG = "ORG"
     PERSON = "PERSON"
     TEXT = "TEXT"  # a text that already looked like one of our placeholders
-
-
-RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 class Span(NamedTuple):
@@ -43,16 +43,11 @@ class Span(NamedTuple):
     kind: Kind
     key: str = ""
 
-    @property
-    def weight(self) -> tuple[int, int]:
-        """The longest span names the kind; of two equal ones the more specific."""
-        return self.end - self.start, -RANK[self.kind]
-
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """Return the spans sorted and overlapping ones joined, so that all they cover is hidden.
 
-    The heaviest span names the kind.
+    The longest span names the kind; of two equally long ones the more specific.
     """
     groups: list[list[Span]] = []
     end = 0
@@ -67,7 +62,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 def _joined(group: list[Span]) -> Span:
     start, end = group[0].start, max(span.end for span in group)
-    named = max(group, key=lambda span: span.weight)
+    named = max(group, key=lambda span: (span.end - span.start, -list(Kind).index(span.kind)))
     return Span(start, end, named.kind, named.key if (named.start, named.end) == (start, end) else "")
 
 
@@ -102,10 +97,6 @@ def fold(word: str) -> str:
     if word.isascii():
         return word.lower()
     return "".join(c for c in unicodedata.normalize("NFKD", word.casefold()) if unicodedata.category(c) != "Mn")
-
-
-def has_words(text: str) -> bool:
-    return WORD.search(text) is not None
 
 
 class Reading:
@@ -198,10 +189,6 @@ class Leaf(NamedTuple):
     def fits(self, reading: "Reading", at: int) -> bool:
         return (not self.capital or reading.is_capitalised(at)) and (not self.upper or reading.is_upper(at))
 
-    @property
-    def is_full_name(self) -> bool:
-        return self.kind is Kind.PERSON and not self.capital
-
 
 class Found(NamedTuple):
     first: int
@@ -229,19 +216,18 @@ class Known:
     def __init__(self) -> None:
         self._first: dict[str, Node] = {}
 
-    def add(self, reading: Reading, first: int, last: int, leaf: Leaf) -> None:
-        """Add words `first` up to `last` as a phrase. One that is always hidden stays so."""
-        node = self._node(reading, first, last)
-        if node.leaf is None or (node.leaf.capital and not leaf.capital):
-            node.leaf = leaf
+    def add(self, reading: Reading, first: int, last: int, leaf: Leaf, *, is_short: bool = False) -> None:
+        """Add words `first` up to `last` as a phrase. One that is always hidden stays so.
 
-    def add_short(self, reading: Reading, first: int, last: int, leaf: Leaf) -> None:
-        """Add the short form of a longer name. When two names share it, it gets a key of its own."""
+        When two names share a short form, it gets a key of its own.
+        """
         node = self._node(reading, first, last)
         if node.leaf is None:
             node.leaf = leaf
-        elif node.leaf.capital and node.leaf.key != leaf.key:
+        elif node.leaf.capital and is_short and node.leaf.key != leaf.key:
             node.leaf = leaf._replace(key=reading.key(first, last))
+        elif node.leaf.capital and not leaf.capital:
+            node.leaf = leaf
 
     def _node(self, reading: Reading, first: int, last: int) -> Node:
         node = self._first.setdefault(reading.folded[first], Node())

@@ -35,22 +35,8 @@ REQUEST = ModelRequest(
                 }
             ],
         },
-        {
-            "role": "tool",
-            "tool_call_id": "call_user",
-            "name": "user",
-            "content": '{"firm": "Zürich Nord AG", "x": 1.50}',
-        },
-        {"role": "tool", "tool_call_id": "call_user", "content": "[not json a@example.com"},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_use", "name": "user", "input": {"id": "Anna Müller", "account": 4455667788, "ok": True}},
-                {"type": "tool_result", "tool_use_id": "user", "content": [{"type": "text", "text": "+49 30 1234567"}]},
-                {"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0KGgoa+4930123456789"}},
-                {"type": "image_url", "image_url": {"url": "data:image/png;base64,+4930123456789"}},
-            ],
-        },
+        {"role": "tool", "tool_call_id": "call_user", "content": '{"firm": "Zürich Nord AG", "x": 1.50}'},
+        {"role": "tool", "tool_call_id": "call_user", "content": "[not json a@example.com, +49 30 1234567"},
     ),
     tools=TOOLS,
     response_schema=SCHEMA,
@@ -76,13 +62,9 @@ def test_protocol_fields_are_unchanged(anonymizer):
     assert [message["role"] for message in hidden.messages] == [message["role"] for message in REQUEST.messages]
     call = hidden.messages[2]["tool_calls"][0]
     assert (call["id"], call["type"], call["function"]["name"]) == ("call_user", "function", "user")
-    assert hidden.messages[3]["name"] == "user"
     assert hidden.messages[1]["name"].startswith("PERSON_1")
     assert hidden.messages[2]["content"] is None
-    use, result, image, inline = hidden.messages[5]["content"]
-    assert use["name"] == result["tool_use_id"] == "user"
-    assert image == REQUEST.messages[5]["content"][2]
-    assert inline == REQUEST.messages[5]["content"][3]
+    assert hidden.messages[3]["tool_call_id"] == "call_user"
 
 
 def test_arguments_stay_json_in_their_own_spelling(anonymizer):
@@ -93,8 +75,6 @@ def test_arguments_stay_json_in_their_own_spelling(anonymizer):
     restored = json.loads(anonymizer.restore_json(arguments))
     assert restored == {"account": "4455667788", "name": "Anna Müller", "n": 1.1, "k": [1234567]}
     assert hidden.messages[3]["content"].endswith('", "x": 1.50}')
-    used = json.loads(anonymizer.restore_json(json.dumps(hidden.messages[5]["content"][0]["input"])))
-    assert used == {"id": "Anna Müller", "account": "4455667788", "ok": True}
 
 
 def test_the_request_itself_is_not_changed(anonymizer):
@@ -158,16 +138,9 @@ def test_a_reply_that_is_not_json_is_restored_as_text(anonymizer, text):
         ({"ein": "12 345 678"}, ""),
     ],
 )
-def test_data_is_hidden_by_value_and_by_key(data, kinds):
+def test_json_is_hidden_by_value_and_by_key(data, kinds):
     anonymizer = Anonymizer()
-    [message] = anonymizer.hide_request(ModelRequest("m", ({"role": "user", "input": data},))).messages
-    hidden = message["input"]
-    assert (f"{kinds}_1_" in repr(hidden)) if kinds else (hidden == data)
-    restored = anonymizer.restore_json(json.dumps(hidden))
-    assert restored.replace('"', "") == json.dumps(data).replace('"', "")
-
-
-def test_a_number_that_holds_a_known_one_is_hidden_as_text():
-    anonymizer = Anonymizer(["12"])
-    [message] = anonymizer.hide_request(ModelRequest("m", ({"role": "user", "input": [12, -12, "12"]},))).messages
-    assert json.loads(anonymizer.restore_json(json.dumps(message["input"]))) == ["12", "-12", "12"]
+    text = json.dumps(data)
+    [message] = anonymizer.hide_request(ModelRequest("m", ({"role": "user", "content": text},))).messages
+    assert (f"{kinds}_1_" in message["content"]) if kinds else (message["content"] == text)
+    assert anonymizer.restore_json(message["content"]).replace('"', "") == text.replace('"', "")
