@@ -5,14 +5,14 @@ audit events. Checks no hashes (audit/verify.py does) and sees no content, since
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, sentence
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.rows import EPOCH, GENESIS, stream
+from audit.rows import GENESIS, StoredRow, stream
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
@@ -33,31 +33,16 @@ class UnknownChain(LookupError):
     """No session has a chain of this name."""
 
 
-class Event(NamedTuple):
-    """The part of a row that a receipt reads."""
-
-    seq: int
-    kind: str
-    at: datetime
-    actor: str
-    details: Mapping[str, Any]
-    hash: str
-
-
 def build_receipt(chain: str) -> dict[str, Any]:
     """Build the receipt of a session by its public id; raises UnknownChain, or UnreadableRow."""
-    events = []
-    for row in stream(AuditEvent.objects.filter(chain=chain)):
-        columns = row.columns()
-        at = EPOCH + timedelta(microseconds=columns["at"])
-        events.append(Event(row.seq, row.kind, at, row.actor, columns["details"], row.hash))
+    events = [row.converted() for row in stream(AuditEvent.objects.filter(chain=chain))]
     if not events or chain == SYSTEM_CHAIN:
         raise UnknownChain(f"{chain!r} is not the id of a recorded session.")
     return {"session_id": chain, **fold(events)}
 
 
-def fold(events: Iterable[Event]) -> dict[str, Any]:
-    """Turn events, in their order, into a receipt; pure."""
+def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
+    """Turn converted rows, in their order, into a receipt; pure."""
     rows = list(events)
     start = next((event for event in reversed(rows) if event.kind == STARTED), None)
     end = next((event for event in rows if event.kind in TERMINAL_KINDS), None)
@@ -72,22 +57,20 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     for event in approvals:
         sentences.take(event.kind, event.actor, event.details)
 
-    def summary(event: Event) -> dict[str, Any]:
+    def summary(event: StoredRow) -> dict[str, Any]:
         text = sentences.sentence(event.kind, event.details)
         return {**_place(event), "kind": event.kind, "actor": event.actor, "sentence": text}
 
-    def detailed(event: Event) -> dict[str, Any]:
+    def detailed(event: StoredRow) -> dict[str, Any]:
         return {**summary(event), "details": dict(event.details)}
 
-    def what(event: Event) -> str:
+    def what(event: StoredRow) -> str:
         return str(label_of("action", sentences.action(event.details) or "call"))
 
     return {
         **{name: start.details.get(name) if start else None for name in SCALARS},
-        "status": _status(end),
-        "terminal_reason": _reason(end),
         "started_at": start.at.isoformat() if start else None,
-        "ended_at": end.at.isoformat() if end else None,
+        **_ending(end),
         "totals": {
             "charged_usd": _total(finals, "cost_usd"),
             "actual_usd": _total(finals, "actual_usd"),
@@ -109,20 +92,20 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     }
 
 
-def _place(event: Event) -> dict[str, Any]:
+def _place(event: StoredRow) -> dict[str, Any]:
     return {"seq": event.seq, "at": event.at.isoformat()}
 
 
-def _calls(rows: list[Event], halts: list[int]) -> list[dict[str, Any]]:
+def _calls(rows: list[StoredRow], halts: list[int]) -> list[dict[str, Any]]:
     """Return the calls in the order of their first row. A row without a call id is a call of its own."""
-    by_call: dict[Any, list[Event]] = {}
+    by_call: dict[Any, list[StoredRow]] = {}
     for event in rows:
         if event.kind in {CALL, RESOLVED}:
             by_call.setdefault(event.details.get("call_id") or event.seq, []).append(event)
     return [_call(events, halts) for events in by_call.values() if events[0].kind == CALL]
 
 
-def _call(events: list[Event], halts: list[int]) -> dict[str, Any]:
+def _call(events: list[StoredRow], halts: list[int]) -> dict[str, Any]:
     """Describe one call by its rows: `started` and the final one, or a refusal alone; then decisions of people."""
     rows = [event for event in events if event.kind == CALL]
     finals = [event for event in rows if event.details.get("outcome") != OPEN]
@@ -149,17 +132,17 @@ def _call(events: list[Event], halts: list[int]) -> dict[str, Any]:
     return entry
 
 
-def _status(end: Event | None) -> str:
+def _ending(end: StoredRow | None) -> dict[str, Any]:
     if end is None:
-        return "running"
-    return "halted" if end.kind == CAP_REACHED else end.kind.removeprefix(SESSION_PREFIX)
-
-
-def _reason(end: Event | None) -> str | None:
-    if end is None:
-        return None
-    reason: str | None = end.details.get("reason")
-    return reason or (CAP_REACHED.removeprefix(SESSION_PREFIX) if end.kind == CAP_REACHED else None)
+        return {"status": "running", "terminal_reason": None, "ended_at": None}
+    status, default = end.kind.removeprefix(SESSION_PREFIX), None
+    if end.kind == CAP_REACHED:
+        status, default = "halted", status
+    return {
+        "status": status,
+        "terminal_reason": end.details.get("reason") or default,
+        "ended_at": end.at.isoformat(),
+    }
 
 
 def _usd(value: object) -> Decimal | None:
@@ -174,11 +157,11 @@ def _usd(value: object) -> Decimal | None:
     return amount if readable else None
 
 
-def _total(events: list[Event], name: str) -> str:
+def _total(events: list[StoredRow], name: str) -> str:
     return f"{sum((_usd(event.details.get(name)) or Decimal(0) for event in events), Decimal(0)):.6f}"
 
 
-def _has_readable_amounts(event: Event) -> bool:
+def _has_readable_amounts(event: StoredRow) -> bool:
     return None not in {_usd(event.details.get("cost_usd")), _usd(event.details.get("actual_usd"))}
 
 

@@ -6,7 +6,6 @@ checkpoint shows rows cut from the end. Changes nothing, and keeps one small ent
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,7 @@ from audit.checkpoints import Named, named_heads, read_lines
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
-from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, EPOCH, GENESIS, StoredRow, UnreadableRow, stream
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
 
 PROGRESS_ROWS: Final = 10_000
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
@@ -69,11 +68,10 @@ class Report:
 
 @dataclass(slots=True)
 class _Seen:
-    """One chain: its first hash and its last row."""
+    """One chain: its first hash, and its last row."""
 
     first_hash: str
-    seq: int
-    hash: str
+    last: Head
     id: int
 
 
@@ -102,7 +100,7 @@ def verify_chain(chain: str) -> Report:
     if chain == SYSTEM_CHAIN or not report.verified:
         return report
     # Opening and closing have the time of the chain's first and last row: found by the index on time.
-    times = [EPOCH + timedelta(microseconds=row.columns()["at"]) for row in ends]
+    times = [row.converted().at for row in ends]
     for row in stream(AuditEvent.objects.filter(chain=SYSTEM_CHAIN, at__in=times, subject=f"session:{chain}")):
         check.note(row)
         if (wrong := _content_fault(row)) is not None:
@@ -119,23 +117,20 @@ class _Check:
         self._chains: dict[str, _Seen] = {}
         self._openings: dict[str, tuple[int, object]] = {}
         self._closings: dict[str, tuple[int, Head]] = {}
-        self._chain: str | None = None
-        self._before = EMPTY
 
     def step(self, row: StoredRow) -> None:
         """Check one row against the row before it, and continue from it."""
-        if row.chain != self._chain:
-            self._chain, self._before = row.chain, EMPTY
-            self._chains[row.chain] = _Seen(row.hash, 0, GENESIS, row.id)
+        if row.chain not in self._chains:
+            self._chains[row.chain] = _Seen(row.hash, EMPTY, row.id)
             self._report.chains += 1
         self._report.rows += 1
-        wrong = _link_fault(row, self._before) or _content_fault(row)
+        seen = self._chains[row.chain]
+        wrong = _link_fault(row, seen.last) or _content_fault(row)
         if wrong is not None:
             self._report.add(Problem(row.chain, wrong, row.seq, row.id))
         # SQLite may hold text in place of a number; continue as if the number were right.
-        self._before = Head(row.seq if isinstance(row.seq, int) else self._before.seq + 1, row.hash)
-        seen = self._chains[row.chain]
-        seen.seq, seen.hash, seen.id = row.seq, row.hash, row.id
+        seen.last = Head(row.seq if isinstance(row.seq, int) else seen.last.seq + 1, row.hash)
+        seen.id = row.id
         if row.chain == SYSTEM_CHAIN:
             self.note(row)
 
@@ -177,27 +172,21 @@ class _Check:
             if found is None:
                 if chain not in self._openings:
                     self._report.add(Problem(chain, f"row {system_seq} of `system` closes it, but it has no rows"))
-            elif Head(found.seq, found.hash) != last:
+            elif found.last != last:
                 what = f"this is its last row, but row {system_seq} of `system` closed it at row {last.seq}"
-                self._report.add(Problem(chain, what, found.seq, found.id))
+                self._report.add(Problem(chain, what, found.last.seq, found.id))
 
 
 def _link_fault(row: StoredRow, before: Head) -> str | None:
+    if row.seq == before.seq:
+        return "this row number occurs twice"
     if row.seq != before.seq + 1:
-        return _number_fault(row.seq, before.seq)
+        return f"it follows row {before.seq}: the rows between are missing" if before.seq else "row 1 is missing"
     if row.prev_hash == before.hash:
         return None
     if before.seq == 0:
         return "it does not start from an empty chain"
     return f"it does not link to row {before.seq}: one of the two was changed"
-
-
-def _number_fault(seq: object, before: int) -> str:
-    if seq == before:
-        return "this row number occurs twice"
-    if before == 0:
-        return "it is the first row of its chain, and row 1 is missing"
-    return f"it follows row {before}: the rows between are missing"
 
 
 def _content_fault(row: StoredRow) -> str | None:

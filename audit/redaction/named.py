@@ -38,8 +38,6 @@ class Strength(IntEnum):
 
 # --- Values behind a name ---
 
-STEMS = ("pass", "pwd", "pw", "psk", "pswd", "secret", "token", "key", "auth", "cred", "bearer", "jwt", "sid", "sess",
-         "csrf", "xsrf", "otp", "dsn", "salt", "pat", "licen")  # fmt: skip
 _QUOTE = r"[\"'`“”]"
 # For lower-cased text: a case-insensitive search is slow. The stem may stand anywhere in the name. What is clearly no
 # value (a number behind `tokens`, a reference, a word in a sentence) is skipped here, where that is cheap.
@@ -96,8 +94,6 @@ _QUOTED = {quote: re.compile(rf"(?:[^\\\n{quote}]|\\[^\n]){{0,8192}}+(?={quote})
 
 def assignment_spans(text: str, low: str) -> Iterator[Span]:
     """Yield the values behind the name of a credential."""
-    if not any(stem in low for stem in STEMS):
-        return
     done = 0
     left = most_candidates(text)
     for found in _NAMED.finditer(low):

@@ -11,7 +11,6 @@ from audit.models import SYSTEM_CHAIN
 from audit.receipts import (
     ENDINGS,
     LABELS,
-    Event,
     UnknownChain,
     build_receipt,
     cost_text,
@@ -22,7 +21,7 @@ from audit.receipts import (
     usd,
 )
 from audit.recorder import append, chain_head
-from audit.rows import GENESIS, UnreadableRow
+from audit.rows import GENESIS, StoredRow, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
 from tests.table import every_row
 
@@ -32,7 +31,7 @@ S = "autonomous_session."
 def events(*facts):
     """(kind, details) or (kind, details, actor) become events a second apart."""
     return [
-        Event(seq, kind, later(seq), actor[0] if actor else "system", details, f"{seq:064}")
+        StoredRow(seq, RUN, seq, kind, later(seq), actor[0] if actor else "system", "", "", details, "", f"{seq:064}")
         for seq, (kind, details, *actor) in enumerate(facts, 1)
     ]
 
