@@ -4,6 +4,7 @@ Filters have declared choices (Django's own would read every row for them), sear
 stops at a limit, and columns without an index cannot be sorted by.
 """
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
@@ -21,12 +22,12 @@ from unfold.views import ChangeList
 
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
+from audit.receipts import event_sentence
 from audit.recorder import AUDITED_LEVELS
 
 COUNTED_ROWS = 10_000
 SHORT_ID = 8
-RISKS = ("low", "medium", "high")
-NOT_GRADED = "none"
+NOT_GRADED = "not graded"
 # The names of the sidebar, as headings of the pages.
 AuditEvent._meta.verbose_name_plural = "audit log"
 SkillAudit._meta.verbose_name_plural = "skill audit"
@@ -41,39 +42,36 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
         return rows.order_by()[:COUNTED_ROWS].count()
 
 
-class KindFilter(admin.SimpleListFilter):
-    title = "kind"
-    parameter_name = "kind"
+class DeclaredFilter(admin.SimpleListFilter):
+    """Filter a column by declared values. NOT_GRADED finds rows without a value."""
+
+    column: str
+    values: Iterable[str]
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(kind.name, kind.name) for kind in KINDS.values()]
+        return [(value, value) for value in self.values]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[AuditEvent]) -> QuerySet[AuditEvent]:
-        return queryset.filter(kind=self.value()) if self.value() else queryset
-
-
-class LevelFilter(admin.SimpleListFilter):
-    title = "level"
-    parameter_name = "level"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(level, level) for level in sorted(AUDITED_LEVELS)]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[SkillAudit]) -> QuerySet[SkillAudit]:
-        return queryset.filter(capability_level=self.value()) if self.value() else queryset
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(**{self.column: None if self.value() == NOT_GRADED else self.value()})
 
 
-class RiskFilter(admin.SimpleListFilter):
-    title = "risk"
-    parameter_name = "risk"
+class KindFilter(DeclaredFilter):
+    title = parameter_name = column = "kind"
+    values = KINDS
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(risk, risk) for risk in RISKS] + [(NOT_GRADED, "not graded")]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[SkillAudit]) -> QuerySet[SkillAudit]:
-        if self.value() == NOT_GRADED:
-            return queryset.filter(risk_level__isnull=True)
-        return queryset.filter(risk_level=self.value()) if self.value() else queryset
+class LevelFilter(DeclaredFilter):
+    title = parameter_name = "level"
+    column = "capability_level"
+    values = sorted(AUDITED_LEVELS)
+
+
+class RiskFilter(DeclaredFilter):
+    title = parameter_name = "risk"
+    column = "risk_level"
+    values = ("low", "medium", "high", NOT_GRADED)
 
 
 class BoundedList(ChangeList):  # type: ignore[misc]
@@ -126,8 +124,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[misc]
             raise IncorrectLookupParameters from error
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        shown = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
-        return super().changelist_view(request, shown)  # type: ignore[no-any-return]
+        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        return super().changelist_view(request, context)  # type: ignore[no-any-return]
 
 
 def id_in(term: str) -> UUID | None:
@@ -155,7 +153,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Event")
     def sentence(self, event: AuditEvent) -> str:
-        return event.sentence
+        return event_sentence(event.kind, event.details)
 
     @admin.display(description="Run")
     def receipt(self, event: AuditEvent) -> str:

@@ -48,15 +48,19 @@ _KINDS = (
     # Runs
     _kind(
         "autonomous_session.started",
-        "The run started in mode {mode} for user {owner_id} with a cap of {max_cost_usd} USD.",
-        also="agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
+        "Run started: {mode}, cost cap {max_cost_usd} USD.",
+        also="owner_id agent_id asked_by trigger_kind trigger_ref restarted_from project_id "
         "definition_version definition_digest",
     ),
-    _kind("autonomous_session.resumed", "The run resumed ({cause}); recovery {recoveries}.", also="fencing"),
+    _kind(
+        "autonomous_session.resumed",
+        "Run picked up by a worker: {cause}. Workers lost so far: {recoveries}.",
+        also="fencing",
+    ),
     _kind("autonomous_session.phase_transition", "The run entered phase {to_phase}.", also="from_phase"),
     _kind(
         "autonomous_session.tool_call",
-        "Call {tool}: {outcome}.",
+        "{tool}: {outcome}.",
         also="call_id name phase cost_usd actual_usd model detail budget projected_usd cap_usd approval_id anonymize",
     ),
     _kind("autonomous_session.halt_requested", "A halt was requested.", also="halt_id scope"),
@@ -69,11 +73,11 @@ _KINDS = (
         terminal=True,
         also=f"{_TOTALS} reason",
     ),
-    _kind("autonomous_session.completed", "The run completed: {reason}.", terminal=True, also=_TOTALS),
+    _kind("autonomous_session.completed", "Run ended: {reason}.", terminal=True, also=_TOTALS),
     _kind("autonomous_session.failed", "The run failed: {reason}.", terminal=True, also=f"{_TOTALS} error_type"),
     _kind(
         "session.inputs",
-        "Inputs: project context version {context_version}, {memories} memories.",
+        "Inputs: project context version {context_version}, memories: {memories}.",
         also="project_id memory_ids playbook_id playbook_version playbook_digest skill_id skill_digest goal_digest",
     ),
     _kind("session.paused", "The run was paused: idle for {idle_seconds} seconds."),
@@ -83,9 +87,7 @@ _KINDS = (
     # Calls that a crash left open
     _kind("tool_call.resolved", "A person decided that call {call_id} {decision}.", also="tool"),
     # Approvals and questions
-    _kind(
-        "approval.requested", "Approval {approval_id} was requested for {action}.", also="digest level risk call_key"
-    ),
+    _kind("approval.requested", "Approval {approval_id} was requested.", also="action digest level risk call_key"),
     _kind("approval.approved", "Approval {approval_id} was granted.", also="digest standing_id four_eyes key_id"),
     _kind(
         "approval.edited",
@@ -227,15 +229,14 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, int)
 
 
-class _Blank(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "—"
-
-
-def sentence(kind: str, details: Mapping[str, Any], other_words: str | None = None) -> str:
-    """Return what happened, for a person; the name of a kind that is no longer in the table."""
+def sentence(kind: str, details: Mapping[str, Any]) -> str:
+    """Return the sentence for an event; the name of a kind that is no longer in the table."""
     declared = KINDS.get(kind)
-    return kind if declared is None else (other_words or declared.sentence).format_map(_Blank(details))
+    if declared is None:
+        return kind
+    values = {name: "none" if details.get(name) is None else details[name] for name in declared.details}
+    text = declared.sentence.format(**values)
+    return text[:1].upper() + text[1:]
 
 
 # --- Names for the ids in events; the audit log itself holds none ---

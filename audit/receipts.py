@@ -4,15 +4,15 @@ Works at any time: a running session has a receipt without an end. Also owns the
 audit events. Checks no hashes (audit/verify.py does) and sees no content, since the audit log holds none.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from audit.kinds import KINDS, SESSION_PREFIX, TERMINAL_KINDS, USER, sentence
 from audit.models import SYSTEM_CHAIN, AuditEvent
-from audit.rows import EPOCH, GENESIS, stream
+from audit.rows import GENESIS, StoredRow, stream
 
 STARTED: Final = f"{SESSION_PREFIX}started"
 PHASE: Final = f"{SESSION_PREFIX}phase_transition"
@@ -26,37 +26,23 @@ WAITING: Final = "approval_pending"
 SCALARS: Final = tuple(sorted(KINDS[STARTED].details))
 TOTALS: Final = ("charged_usd", "actual_usd", "tokens", "calls")
 LARGEST_USD: Final = Decimal(10) ** 12
+_COPIED: Final = ("tool", "name", "phase", "model", "detail", "budget", "projected_usd", "cap_usd", "approval_id")
 
 
 class UnknownChain(LookupError):
     """No session has a chain of this name."""
 
 
-class Event(NamedTuple):
-    """The part of a row that a receipt reads."""
-
-    seq: int
-    kind: str
-    at: datetime
-    actor: str
-    details: Mapping[str, Any]
-    hash: str
-
-
 def build_receipt(chain: str) -> dict[str, Any]:
     """Build the receipt of a session by its public id; raises UnknownChain, or UnreadableRow."""
-    events = []
-    for row in stream(AuditEvent.objects.filter(chain=chain)):
-        columns = row.columns()
-        at = EPOCH + timedelta(microseconds=columns["at"])
-        events.append(Event(row.seq, row.kind, at, row.actor, columns["details"], row.hash))
+    events = [row.converted() for row in stream(AuditEvent.objects.filter(chain=chain))]
     if not events or chain == SYSTEM_CHAIN:
         raise UnknownChain(f"{chain!r} is not the id of a recorded session.")
     return {"session_id": chain, **fold(events)}
 
 
-def fold(events: Iterable[Event]) -> dict[str, Any]:
-    """Turn events, in their order, into a receipt; pure."""
+def fold(events: Iterable[StoredRow]) -> dict[str, Any]:
+    """Turn converted rows, in their order, into a receipt; pure."""
     rows = list(events)
     start = next((event for event in reversed(rows) if event.kind == STARTED), None)
     end = next((event for event in rows if event.kind in TERMINAL_KINDS), None)
@@ -65,30 +51,29 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
     approvals = [event for event in rows if event.kind.startswith("approval.")]
     listed = {STARTED, PHASE, CALL, *HALTS, *TERMINAL_KINDS, *(event.kind for event in approvals)}
     others = [event for event in rows if event.kind not in listed]
-    calls, notes = _calls(rows)
+    finals = [event for event in rows if event.kind == CALL and event.details.get("outcome") != OPEN]
+    calls = _calls(rows, [halt.seq for halt in halts])
     sentences = ApprovalSentences()
     for event in approvals:
         sentences.take(event.kind, event.actor, event.details)
 
-    def summary(event: Event) -> dict[str, Any]:
+    def summary(event: StoredRow) -> dict[str, Any]:
         text = sentences.sentence(event.kind, event.details)
         return {**_place(event), "kind": event.kind, "actor": event.actor, "sentence": text}
 
-    def detailed(event: Event) -> dict[str, Any]:
+    def detailed(event: StoredRow) -> dict[str, Any]:
         return {**summary(event), "details": dict(event.details)}
 
-    def what(event: Event) -> str:
+    def what(event: StoredRow) -> str:
         return str(label_of("action", sentences.action(event.details) or "call"))
 
     return {
         **{name: start.details.get(name) if start else None for name in SCALARS},
-        "status": _status(end),
-        "terminal_reason": _reason(end),
         "started_at": start.at.isoformat() if start else None,
-        "ended_at": end.at.isoformat() if end else None,
+        **_ending(end),
         "totals": {
-            "charged_usd": _usd_text(sum((call.charged for call in calls), Decimal(0))),
-            "actual_usd": _usd_text(sum((call.actual for call in calls), Decimal(0))),
+            "charged_usd": _total(finals, "cost_usd"),
+            "actual_usd": _total(finals, "actual_usd"),
             "calls": len(calls),
         },
         "recorded_totals": {name: end.details.get(name) for name in TOTALS} if end else None,
@@ -96,96 +81,68 @@ def fold(events: Iterable[Event]) -> dict[str, Any]:
             {**_place(event), **{name: event.details.get(name) for name in ("from_phase", "to_phase")}}
             for event in phases
         ],
-        "tool_calls": [call.described([halt.seq for halt in halts]) for call in calls],
+        "tool_calls": calls,
         "approvals": [{**detailed(event), "what": what(event)} for event in approvals],
         "halts": [detailed(event) for event in halts],
         "other_events": [detailed(event) for event in others],
         "events": [summary(event) for event in rows],
-        "notes": notes,
+        "notes": [f"Row {event.seq} has an unreadable amount." for event in finals if not _has_readable_amounts(event)],
         "rows": len(rows),
         "head_hash": rows[-1].hash if rows else GENESIS,
     }
 
 
-def _place(event: Event) -> dict[str, Any]:
+def _place(event: StoredRow) -> dict[str, Any]:
     return {"seq": event.seq, "at": event.at.isoformat()}
 
 
-def _calls(rows: list[Event]) -> tuple[list["_Call"], list[str]]:
-    """Return the calls in the order of their first row, and notes for the reader."""
-    calls: list[_Call] = []
-    by_id: dict[str, _Call] = {}
-    notes: list[str] = []
+def _calls(rows: list[StoredRow], halts: list[int]) -> list[dict[str, Any]]:
+    """Return the calls in the order of their first row. A row without a call id is a call of its own."""
+    by_call: dict[Any, list[StoredRow]] = {}
     for event in rows:
-        if event.kind not in {CALL, RESOLVED}:
-            continue
-        call_id = event.details.get("call_id")
-        call = by_id.get(call_id) if call_id is not None else None
+        if event.kind in {CALL, RESOLVED}:
+            by_call.setdefault(event.details.get("call_id") or event.seq, []).append(event)
+    return [_call(events, halts) for events in by_call.values() if events[0].kind == CALL]
+
+
+def _call(events: list[StoredRow], halts: list[int]) -> dict[str, Any]:
+    """Describe one call by its rows: `started` and the final one, or a refusal alone; then decisions of people."""
+    rows = [event for event in events if event.kind == CALL]
+    finals = [event for event in rows if event.details.get("outcome") != OPEN]
+    started = next((event for event in reversed(rows) if event.details.get("outcome") == OPEN), None)
+    ended = rows[-1] if rows[-1] in finals else None
+    entry: dict[str, Any] = dict.fromkeys(("call_id", *_COPIED))
+    for event in rows:
+        entry |= {name: event.details[name] for name in entry if event.details.get(name) is not None}
+    outcome = rows[-1].details.get("outcome")
+    entry |= {
+        "started_at": started.at.isoformat() if started else None,
+        "ended_at": ended.at.isoformat() if ended else None,
+        "outcome": outcome,
+        "what": call_label(entry),
+        "cost_usd": _total(finals, "cost_usd") if ended else None,
+        "actual_usd": _total(finals, "actual_usd") if ended else None,
+        "refused": started is None and outcome != WAITING,
+        "in_flight_at_halt": started is not None
+        and any(started.seq < halt and (ended is None or ended.seq > halt) for halt in halts),
+    }
+    for event in events:
         if event.kind == RESOLVED:
-            if call is not None:
-                call.entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
-            continue
-        if call is None:
-            call = _Call(call_id)
-            calls.append(call)
-            if call_id is not None:
-                by_id[call_id] = call
-        notes += call.take(event)
-    return calls, notes
+            entry |= {"resolution": event.details.get("decision"), "resolved_by": event.actor}
+    return entry
 
 
-class _Call:
-    """One call, from its rows: `started` and the final one, or a refusal alone."""
-
-    _COPIED = ("tool", "name", "phase", "model", "detail", "budget", "projected_usd", "cap_usd", "approval_id")
-
-    def __init__(self, call_id: str | None) -> None:
-        self.entry: dict[str, Any] = {"call_id": call_id, **dict.fromkeys(self._COPIED)}
-        self.entry |= {"started_at": None, "ended_at": None, "outcome": None}
-        self.charged = self.actual = Decimal(0)
-        self._started_seq: int | None = None
-        self._ended_seq: int | None = None
-
-    def take(self, event: Event) -> list[str]:
-        """Take one row and return notes for the reader."""
-        known = {name: event.details[name] for name in self._COPIED if event.details.get(name) is not None}
-        self.entry |= {**known, "outcome": event.details.get("outcome")}
-        moment = event.at.isoformat()
-        if self.entry["outcome"] == OPEN:
-            self._started_seq, self._ended_seq = event.seq, None
-            self.entry |= {"started_at": moment, "ended_at": None}
-            return []
-        self._ended_seq = event.seq
-        self.entry["ended_at"] = moment
-        charged, actual = _usd(event.details.get("cost_usd")), _usd(event.details.get("actual_usd"))
-        self.charged += charged or 0
-        self.actual += actual or 0
-        return [] if None not in {charged, actual} else [f"Row {event.seq} has an unreadable amount."]
-
-    def described(self, halts: list[int]) -> dict[str, Any]:
-        started, ended = self._started_seq, self._ended_seq
-        running = started is not None and any(started < halt and (ended is None or ended > halt) for halt in halts)
-        return {
-            **self.entry,
-            "what": call_label(self.entry),
-            "cost_usd": None if ended is None else _usd_text(self.charged),
-            "actual_usd": None if ended is None else _usd_text(self.actual),
-            "refused": started is None and self.entry["outcome"] != WAITING,
-            "in_flight_at_halt": running,
-        }
-
-
-def _status(end: Event | None) -> str:
+def _ending(end: StoredRow | None) -> dict[str, Any]:
     if end is None:
-        return "running"
-    return "halted" if end.kind == CAP_REACHED else end.kind.removeprefix(SESSION_PREFIX)
-
-
-def _reason(end: Event | None) -> str | None:
-    if end is None:
-        return None
-    reason: str | None = end.details.get("reason")
-    return reason or (CAP_REACHED.removeprefix(SESSION_PREFIX) if end.kind == CAP_REACHED else None)
+        return {"status": "running", "terminal_reason": None, "ended_at": None}
+    status, default = end.kind.removeprefix(SESSION_PREFIX), None
+    if end.kind == CAP_REACHED:
+        status, default = "halted", status
+    return {
+        "status": status,
+        "terminal_reason": end.details.get("reason") or default,
+        "ended_at": end.at.isoformat(),
+    }
 
 
 def _usd(value: object) -> Decimal | None:
@@ -200,8 +157,12 @@ def _usd(value: object) -> Decimal | None:
     return amount if readable else None
 
 
-def _usd_text(amount: Decimal) -> str:
-    return f"{amount:.6f}"
+def _total(events: list[StoredRow], name: str) -> str:
+    return f"{sum((_usd(event.details.get(name)) or Decimal(0) for event in events), Decimal(0)):.6f}"
+
+
+def _has_readable_amounts(event: StoredRow) -> bool:
+    return None not in {_usd(event.details.get("cost_usd")), _usd(event.details.get("actual_usd"))}
 
 
 # --- Labels of values, and sentences for events ---
@@ -220,7 +181,6 @@ _TOOLS: Final = {
 }
 _PHASES: Final = {"ethics_review": "ethics review"}
 _REASONS: Final = {
-    "completed": "completed",
     "agent_shutdown": "shut down by the agent",
     "external_halt": "requested by a person",
     "timed_out": "time limit reached",
@@ -234,7 +194,6 @@ _REASONS: Final = {
     "worker_error": "internal error",
     "worker_lost": "worker lost",
     "opted_out": "the owner does not allow unattended runs",
-    "refused": "refused",
     "unpriced_model": "model without a declared price",
 }
 _FAILURES: Final = ("stuck_loop", "provider_error", "tool_not_granted", "worker_error", "worker_lost")
@@ -248,23 +207,16 @@ ENDINGS: Final = {
 }
 LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "mode": {"phased": "five-phase run", "loop": "loop", "chat": "chat"},
-        "trigger_kind": {
-            "watch": "document watch",
-            "schedule": "schedule",
-            "event": "event",
-            "manual": "manual run",
-        },
+        "mode": {"phased": "five-phase run"},
+        "trigger_kind": {"watch": "document watch", "manual": "manual run"},
         "tool": _TOOLS,
         "action": _TOOLS,
         "phase": _PHASES,
         "to_phase": _PHASES,
         "outcome": {
-            "started": "started",
             "success": "succeeded",
             "tool_not_granted": "refused, not granted in this phase",
             "gateway_error": "failed, no usable answer from the model",
-            "skipped": "skipped",
             "storage_error": "failed, could not be stored",
             "rate_limited": "refused, rate limit reached",
             "denied": "refused",
@@ -287,25 +239,8 @@ LABELS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "retry_later": "the model asked to retry later",
         },
         "reason": _REASONS,
-        "decision": {"happened": "happened", "did_not_happen": "did not happen"},
-        "cause": {"takeover": "taken over by another worker", "queue": "next in the queue"},
-    }
-)
-SENTENCES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "autonomous_session.started": "Run started: {mode}, cost cap {max_cost_usd} USD.",
-        "autonomous_session.tool_call": "{tool}: {outcome}.",
-        "autonomous_session.completed": "Run ended: {reason}.",
-        "tool_call.resolved": "A person decided that the call {decision}.",
-        "approval.requested": "Approval requested: {action}.",
-        "approval.approved": "Approved: {action}.",
-        "approval.edited": "Approved with changed arguments: {action}.",
-        "approval.rejected": "Denied: {action}.",
-        "approval.expired": "Approval expired: {action}.",
-        "approval.cancelled": "Approval request cancelled: {action}.",
-        "approval.consumed": "Approval used: {action}.",
-        "approval.standing_created": "Approved for the rest of the run, {uses} uses: {action}.",
-        "approval.reminded": "Approvers reminded: {action}.",
+        "decision": {"did_not_happen": "did not happen"},
+        "cause": {"takeover": "taken over from another", "queue": "next in the queue"},
     }
 )
 
@@ -342,32 +277,12 @@ def call_label(details: Mapping[str, Any]) -> str:
 
 def event_sentence(kind: str, details: Mapping[str, Any]) -> str:
     """Return the sentence for an event, with labels in place of values."""
-    if kind in _BY_FUNCTION:
-        text = _BY_FUNCTION[kind](details)
-    else:
-        labels = {name: label_of(name, value) for name, value in details.items()}
-        if "tool" in details:
-            labels["tool"] = call_label(details)
-        text = sentence(kind, labels, SENTENCES.get(kind))
-    return text[:1].upper() + text[1:]
-
-
-def _inputs(details: Mapping[str, Any]) -> str:
-    version, memories = details.get("context_version"), details.get("memories") or 0
-    context = "no project context" if version is None else f"project context version {version}"
-    goal = "goal, " if details.get("goal_digest") else ""
-    return f"Inputs: {goal}{context}, {memories} {'memory' if memories == 1 else 'memories'}."
-
-
-def _resumed(details: Mapping[str, Any]) -> str:
-    lost = details.get("recoveries") or 0
-    return f"Run resumed after {lost} lost worker{'' if lost == 1 else 's'}." if lost else "Run picked up by a worker."
-
-
-# Kinds whose sentence depends on which details are there.
-_BY_FUNCTION: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = MappingProxyType(
-    {"session.inputs": _inputs, "autonomous_session.resumed": _resumed}
-)
+    labels = {name: label_of(name, value) for name, value in details.items()}
+    if "tool" in details:
+        labels["tool"] = call_label(details)
+    if "action" in details:
+        labels["approval_id"] = f"of {labels['action']}"
+    return sentence(kind, labels)
 
 
 class ApprovalSentences:
@@ -483,16 +398,9 @@ def _over_budget(receipt: Mapping[str, Any]) -> str:
         return "Halted: token budget exhausted."
     if last.get("projected_usd") is None or last.get("cap_usd") is None:
         return ENDINGS["budget_exceeded"]
-    projected, cap = Decimal(last["projected_usd"]), Decimal(last["cap_usd"])
-    if last["budget"] != "session":
-        return (
-            f"Halted: the next model call could have brought the budget {last['budget']} to {usd(projected)}, "
-            f"above its cap of {usd(cap)}."
-        )
-    spent = Decimal(receipt["totals"]["actual_usd"])
-    left = max(cap - spent, Decimal(0))
     return (
-        f"Halted: the next model call could have cost up to {usd(projected - spent)}; {usd(left)} of the cap was left."
+        f"Halted: the next model call could have brought the budget {last['budget']} to "
+        f"{_amount(last['projected_usd'])}, above its cap of {_amount(last['cap_usd'])}."
     )
 
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from audit.context import current_request_id
+from audit import current_request_id
 from audit.kinds import LABEL, checked_details
 from audit.models import SYSTEM_CHAIN, AuditEvent, SkillAudit
 from audit.redaction import redact

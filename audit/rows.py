@@ -81,6 +81,10 @@ class StoredRow(NamedTuple):
         del columns["id"], columns["hash"]
         return {**columns, "at": _microseconds(self), "details": _details(self)}
 
+    def converted(self) -> "StoredRow":
+        """Return the row with its time and its details as values."""
+        return self._replace(at=EPOCH + timedelta(microseconds=_microseconds(self)), details=_details(self))
+
     def digest(self) -> str:
         """Compute the hash that the row should have."""
         columns = self.columns()

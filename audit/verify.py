@@ -4,9 +4,9 @@ A chain alone shows edits, insertions and removals in its middle; the rows in `s
 checkpoint shows rows cut from the end. Changes nothing, and keeps one small entry per chain in memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from audit.checkpoints import Named, named_heads, read_lines
 from audit.kinds import KINDS
 from audit.models import SYSTEM_CHAIN, AuditEvent
 from audit.recorder import EMPTY, Head
-from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, EPOCH, GENESIS, StoredRow, UnreadableRow, stream
+from audit.rows import CHAIN_CLOSED, CHAIN_OPENED, StoredRow, UnreadableRow, stream
 
 PROGRESS_ROWS: Final = 10_000
 LOOKUP_HEADS: Final = 200  # SQLite refuses expressions deeper than 1,000
@@ -68,11 +68,10 @@ class Report:
 
 @dataclass(slots=True)
 class _Seen:
-    """One chain: its first hash and its last row."""
+    """One chain: its first hash, and its last row."""
 
     first_hash: str
-    seq: int
-    hash: str
+    last: Head
     id: int
 
 
@@ -101,7 +100,7 @@ def verify_chain(chain: str) -> Report:
     if chain == SYSTEM_CHAIN or not report.verified:
         return report
     # Opening and closing have the time of the chain's first and last row: found by the index on time.
-    times = [EPOCH + timedelta(microseconds=row.columns()["at"]) for row in ends]
+    times = [row.converted().at for row in ends]
     for row in stream(AuditEvent.objects.filter(chain=SYSTEM_CHAIN, at__in=times, subject=f"session:{chain}")):
         check.note(row)
         if (wrong := _content_fault(row)) is not None:
@@ -118,23 +117,20 @@ class _Check:
         self._chains: dict[str, _Seen] = {}
         self._openings: dict[str, tuple[int, object]] = {}
         self._closings: dict[str, tuple[int, Head]] = {}
-        self._chain: str | None = None
-        self._before = EMPTY
 
     def step(self, row: StoredRow) -> None:
         """Check one row against the row before it, and continue from it."""
-        if row.chain != self._chain:
-            self._chain, self._before = row.chain, EMPTY
-            self._chains[row.chain] = _Seen(row.hash, 0, GENESIS, row.id)
+        if row.chain not in self._chains:
+            self._chains[row.chain] = _Seen(row.hash, EMPTY, row.id)
             self._report.chains += 1
         self._report.rows += 1
-        wrong = _link_fault(row, self._before) or _content_fault(row)
+        seen = self._chains[row.chain]
+        wrong = _link_fault(row, seen.last) or _content_fault(row)
         if wrong is not None:
             self._report.add(Problem(row.chain, wrong, row.seq, row.id))
         # SQLite may hold text in place of a number; continue as if the number were right.
-        self._before = Head(row.seq if isinstance(row.seq, int) else self._before.seq + 1, row.hash)
-        seen = self._chains[row.chain]
-        seen.seq, seen.hash, seen.id = row.seq, row.hash, row.id
+        seen.last = Head(row.seq if isinstance(row.seq, int) else seen.last.seq + 1, row.hash)
+        seen.id = row.id
         if row.chain == SYSTEM_CHAIN:
             self.note(row)
 
@@ -176,27 +172,21 @@ class _Check:
             if found is None:
                 if chain not in self._openings:
                     self._report.add(Problem(chain, f"row {system_seq} of `system` closes it, but it has no rows"))
-            elif Head(found.seq, found.hash) != last:
+            elif found.last != last:
                 what = f"this is its last row, but row {system_seq} of `system` closed it at row {last.seq}"
-                self._report.add(Problem(chain, what, found.seq, found.id))
+                self._report.add(Problem(chain, what, found.last.seq, found.id))
 
 
 def _link_fault(row: StoredRow, before: Head) -> str | None:
+    if row.seq == before.seq:
+        return "this row number occurs twice"
     if row.seq != before.seq + 1:
-        return _number_fault(row.seq, before.seq)
+        return f"it follows row {before.seq}: the rows between are missing" if before.seq else "row 1 is missing"
     if row.prev_hash == before.hash:
         return None
     if before.seq == 0:
         return "it does not start from an empty chain"
     return f"it does not link to row {before.seq}: one of the two was changed"
-
-
-def _number_fault(seq: object, before: int) -> str:
-    if seq == before:
-        return "this row number occurs twice"
-    if before == 0:
-        return "it is the first row of its chain, and row 1 is missing"
-    return f"it follows row {before}: the rows between are missing"
 
 
 def _content_fault(row: StoredRow) -> str | None:
@@ -211,9 +201,22 @@ def _content_fault(row: StoredRow) -> str | None:
 
 
 def _verify_checkpoints(path: Path, report: Report) -> None:
+    heads = _signed_heads(path, report)
+    while batch := list(islice(heads, LOOKUP_HEADS)):
+        where = Q()
+        for head in batch:
+            where |= Q(chain=head.chain, seq=head.seq)
+        present = set(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
+        for head in batch:
+            if head[:3] not in present:
+                what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
+                report.add(Problem(head.chain, what, head.seq, line=head.line))
+
+
+def _signed_heads(path: Path, report: Report) -> Iterator[Named]:
+    """Check every line of the file; yield the rows that the genuine ones sign."""
     report.checkpoints = 0
-    waiting: list[Named] = []
-    checked: dict[str, Named] = {}
+    last: dict[str, Named] = {}
     most_rows = most_line = 0
     for line in read_lines(path):
         if line.warning:
@@ -227,27 +230,9 @@ def _verify_checkpoints(path: Path, report: Report) -> None:
             most_rows, most_line = line.checkpoint["rows"], line.number
         for named in named_heads(line):
             # An idle chain is named again and again with the same head: one lookup is enough.
-            known = checked.get(named.chain)
-            if known is None or known[:3] != named[:3]:
-                checked[named.chain] = named
-                waiting.append(named)
-        if len(waiting) >= LOOKUP_HEADS:
-            _add_missing(waiting, report)
-            waiting = []
-    _add_missing(waiting, report)
+            if named.chain not in last or last[named.chain][:3] != named[:3]:
+                last[named.chain] = named
+                yield named
     # Rows may have been added meanwhile: count again before reporting a loss.
     if most_rows > report.rows and most_rows > (left := AuditEvent.objects.count()):
         report.add(Problem(None, f"it counted {most_rows} rows, now there are {left}", line=most_line))
-
-
-def _add_missing(named: list[Named], report: Report) -> None:
-    present: set[tuple[str, int, str]] = set()
-    for start in range(0, len(named), LOOKUP_HEADS):
-        where = Q()
-        for head in named[start : start + LOOKUP_HEADS]:
-            where |= Q(chain=head.chain, seq=head.seq)
-        present.update(AuditEvent.objects.filter(where).values_list("chain", "seq", "hash"))
-    for head in named:
-        if (head.chain, head.seq, head.hash) not in present:
-            what = f"the checkpoint in line {head.line} signed it, and it is missing or has another hash"
-            report.add(Problem(head.chain, what, head.seq, line=head.line))

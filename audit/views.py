@@ -12,11 +12,11 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.urls import path
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from audit import recorder
-from audit.context import utc_now
+from audit import recorder, utc_now
 from audit.kinds import actors_of, receipt_names, usernames
 from audit.models import SYSTEM_CHAIN
 from audit.receipts import NAMES, UnknownChain, build_receipt, label_of, outcome_sentence, started_by, with_names
@@ -46,16 +46,16 @@ def receipt_page(request: HttpRequest, chain: str) -> HttpResponse:
         broken = {"session_id": chain, "unreadable": str(error)}
         return _with_policy(render(request, "audit/receipt.html", broken, status=500))
     names = _names(receipt)
-    shown = _for_template(receipt, names)
-    shown |= {
+    context = _for_template(receipt, names)
+    context |= {
         **receipt_names(receipt, request.user),
         "owner": names.get(f"user:{receipt['owner_id']}", f"user {receipt['owner_id']}"),
         "outcome": outcome_sentence(receipt, names),
         "started_by": started_by(receipt, names),
-        "refusals": [call for call in shown["tool_calls"] if call["refused"]],
+        "refusals": [call for call in context["tool_calls"] if call["refused"]],
         "problems": verify_chain(chain).problems,
     }
-    return _with_policy(render(request, "audit/receipt.html", shown))
+    return _with_policy(render(request, "audit/receipt.html", context))
 
 
 @require_safe
@@ -80,12 +80,12 @@ def _receipt_for(request: HttpRequest, chain: str) -> dict[str, Any]:
     if not may_read_receipt(request.user, receipt):
         raise Http404
     if str(receipt["owner_id"]) != str(request.user.pk):
-        _record_view(request, chain)
+        _audit_view(request, chain)
     return receipt
 
 
-def _record_view(request: HttpRequest, chain: str) -> None:
-    """Record the view of a receipt by somebody other than the owner."""
+def _audit_view(request: HttpRequest, chain: str) -> None:
+    """Write an audit event: somebody other than the owner views the receipt."""
     recorder.append(
         SYSTEM_CHAIN,
         "session.viewed",
@@ -122,3 +122,13 @@ def _names(receipt: Mapping[str, Any]) -> dict[str, str]:
     """Names for the ids that the audit log holds."""
     known = usernames(actors_of(receipt))
     return {**NAMES, **{actor: f"{name} ({actor.replace(':', ' ')})" for actor, name in known.items()}}
+
+
+# --- URLs ---
+
+app_name = "audit"
+
+urlpatterns = [
+    path("receipts/<str:chain>/", receipt_page, name="receipt"),
+    path("receipts/<str:chain>.json", receipt_json, name="receipt-json"),
+]

@@ -6,7 +6,7 @@ from logging import LogRecord
 
 from django.http import HttpRequest
 
-from audit.context import current_request_id
+from audit import current_request_id
 
 # Characters that end a line or move the cursor of a terminal.
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {

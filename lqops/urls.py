@@ -19,5 +19,5 @@ urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url=static("lqops/icon.svg"))),
     path("hooks/<str:public_id>", http.receive_webhook, name="hook"),
     path("api/", include("agents.api.urls")),
-    path("", include("audit.urls")),
+    path("", include("audit.views")),
 ]

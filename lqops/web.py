@@ -27,7 +27,7 @@ from agents.people.sign_ins import sign_in_begin, sign_in_done
 from agents.sessions.control_room import Health, health
 from agents.text.formats import MAX_BYTES
 from agents.triggers.signing import MAX_BODY_BYTES
-from audit.context import current_request_id
+from audit import current_request_id
 
 # --- Middleware ---
 

@@ -1,8 +1,8 @@
 """The anonymiser of one model call: hides personal data in the request and restores it in the reply.
 
-From the inside out: how a placeholder is written and read, the vault that maps placeholders to originals, the walk over
-messages and JSON, the restoring of a stream, and the anonymiser itself. What is personal is decided in names.py and
-numbers.py.
+From the inside out: how a placeholder is written, the vault that maps placeholders to originals, the stream that
+restores a reply in pieces, the walk over messages and JSON, and the anonymiser itself. What is personal is decided in
+names.py and numbers.py.
 """
 
 import json
@@ -10,15 +10,15 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from string import ascii_lowercase, digits
 from typing import Any, NamedTuple, Never
 
 from agents.anonymize.names import Name, firms, learn, persons, read_party
 from agents.anonymize.numbers import accounts, addresses, cards, emails, ibans, labelled, outside_web, phones
-from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, has_words, merged
-from agents.types import ModelReply, ModelRequest
+from agents.anonymize.reading import Kind, Known, Leaf, Reading, Span, merged
+from agents.types import ModelRequest
 
 # --- Placeholders ---
 #
@@ -60,16 +60,48 @@ PATTERN = re.compile(
 UNFINISHED = re.compile("|".join(map(_unfinished, Kind)), re.IGNORECASE | re.ASCII)
 
 
-class Grammar:
-    """The placeholders of one call, known by their mark."""
+# --- The vault ---
 
-    __slots__ = ("_mark",)
+
+class NotCopyable:
+    """Holds personal data: can be neither pickled nor copied, so no cache, queue or crash report keeps it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> Never:
+        raise TypeError(f"{type(self).__name__} holds the personal data of one call: make a new one instead.")
+
+
+class Vault(NotCopyable):
+    """The mapping of one call, both ways: one number for each person, firm or value, one form for each spelling.
+
+    Its placeholders are known by their mark. It is never shown or logged, and ends with its call.
+    """
+
+    __slots__ = ("_current", "_forms", "_mark", "_numbers", "_originals", "_placeholders")
 
     def __init__(self) -> None:
         self._mark = "".join(map(secrets.choice, (ascii_lowercase, digits, LAST_LETTERS)))
+        self._numbers: Counter[Kind] = Counter()
+        self._current: dict[tuple[Kind, str], int] = {}
+        self._forms: Counter[tuple[Kind, int]] = Counter()
+        self._placeholders: dict[str, str] = {}
+        self._originals: dict[Token, str] = {}
 
-    def spell(self, token: Token) -> str:
-        return f"{token.kind}_{token.number}{token.form}_{self._mark}"
+    def placeholder(self, original: str, kind: Kind, key: str) -> str:
+        """Return the placeholder of an original; another spelling of the same key gets another form."""
+        known = self._placeholders.get(original)
+        if known is not None:
+            return known
+        number = self._current.get((kind, key), 0)
+        if not number or self._forms[kind, number] == len(FORMS):
+            self._numbers[kind] += 1
+            number = self._current[kind, key] = self._numbers[kind]
+        token = Token(kind, number, FORMS[self._forms[kind, number]])
+        self._forms[kind, number] += 1
+        self._originals[token] = original
+        self._placeholders[original] = f"{kind}_{number}{token.form}_{self._mark}"
+        return self._placeholders[original]
 
     def found(self, text: str) -> Iterator[tuple[int, int, Token]]:
         """Yield whatever reads as a placeholder of this call, whether it was given out or not."""
@@ -88,132 +120,62 @@ class Grammar:
         tail = UNFINISHED.search(text, max(done, len(text) - LONGEST))
         return tail.start() if tail else len(text)
 
-
-# --- The vault ---
-
-
-Original = str | int
-
-
-class NotCopyable:
-    """Holds personal data: can be neither pickled nor copied, so no cache, queue or crash report keeps it."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> Never:
-        raise TypeError(f"{type(self).__name__} holds the personal data of one call: make a new one instead.")
-
-
-class Vault(NotCopyable):
-    """The mapping of one call, both ways: one number for each person, firm or value, one form for each spelling.
-
-    It is never shown or logged, and ends with its call.
-    """
-
-    __slots__ = ("_current", "_forms", "_numbers", "_originals", "_placeholders", "grammar")
-
-    def __init__(self) -> None:
-        self.grammar = Grammar()
-        self._numbers: Counter[Kind] = Counter()
-        self._current: dict[tuple[Kind, str], int] = {}
-        self._forms: Counter[tuple[Kind, int]] = Counter()
-        self._placeholders: dict[Original, str] = {}
-        self._originals: dict[Token, Original] = {}
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{kind} {count}" for kind, count in sorted(self._numbers.items()))
-        return f"<Vault: {counts or 'empty'}>"
-
-    def placeholder(self, original: Original, kind: Kind, key: str) -> str:
-        """Return the placeholder of an original; another spelling of the same key gets another form."""
-        known = self._placeholders.get(original)
-        if known is not None:
-            return known
-        number = self._current.get((kind, key), 0)
-        if not number or self._forms[kind, number] == len(FORMS):
-            self._numbers[kind] += 1
-            number = self._current[kind, key] = self._numbers[kind]
-        token = Token(kind, number, FORMS[self._forms[kind, number]])
-        self._forms[kind, number] += 1
-        self._originals[token] = original
-        self._placeholders[original] = self.grammar.spell(token)
-        return self._placeholders[original]
-
     def restore(self, text: str, escaped: Callable[[str], str] = str) -> str:
         """Return the text with its placeholders replaced; restored text is not searched again."""
         pieces: list[str] = []
         at = 0
-        for start, end, token in self.grammar.found(text):
+        for start, end, token in self.found(text):
             if token in self._originals:
-                pieces += text[at:start], escaped(str(self._originals[token]))
+                pieces += text[at:start], escaped(self._originals[token])
                 at = end
         return "".join([*pieces, text[at:]])
 
-    def restore_value(self, text: str) -> Original:
-        """As `restore`, but a text that is one placeholder gets back the type that was hidden."""
-        for start, end, token in self.grammar.found(text):
-            if (start, end) == (0, len(text)):
-                return self._originals.get(token, text)
-        return self.restore(text)
+
+class RestoringStream(NotCopyable):
+    """Restores a reply that comes in pieces, cut anywhere: `feed` returns what is certain, `close` the rest.
+
+    It holds back at most one placeholder (`LONGEST` characters).
+    """
+
+    __slots__ = ("_held", "_vault")
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+        self._held = ""
+
+    def feed(self, chunk: str) -> str:
+        self._held += chunk
+        cut = self._vault.cut(self._held)
+        certain, self._held = self._held[:cut], self._held[cut:]
+        return self._vault.restore(certain)
+
+    def close(self) -> str:
+        rest, self._held = self._held, ""
+        return self._vault.restore(rest)
 
 
 # --- Texts in messages and JSON ---
 
 
-# Takes a text or a whole number and the key above it; returns its replacement.
-Change = Callable[[Original, str], Any]
+# Takes a text, or the digits of a number, and the key above it; returns its replacement.
+Change = Callable[[str, str], str]
 
-# Fields that servers read, which stay as they are. `data` and `file_data` hold encoded files.
-PROTOCOL_FIELDS = frozenset(
-    {"role", "type", "id", "tool_call_id", "tool_use_id", "call_id", "index", "status", "cache_control", "media_type"}
-    | {"data", "file_data", "file_id", "signature", "format", "detail"}
-)
-ARGUMENTS = frozenset({"arguments", "input"})
-TOOL_ROLES = frozenset({"tool", "function"})
+# Fields that servers read, which stay as they are.
+PROTOCOL_FIELDS = frozenset({"role", "type", "id", "tool_call_id"})
 LITERAL = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?|(?<![\w.+-])(\d{6,19})(?![\w.])')
 
 
-def changed_data(value: Any, change: Change, label: str = "") -> Any:
-    """Change values, and keys as texts of their own. Items of a list stand under the key of the list."""
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
-        return change(value, label)
-    if isinstance(value, Mapping):
-        return {
-            change(key, "") if isinstance(key, str) else key: changed_data(item, change, str(key))
-            for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return type(value)([changed_data(item, change, label) for item in value])
-    return value
-
-
 def changed_message(value: Any, change: Change) -> Any:
-    """Change a message or a part of one. Inside the arguments of a tool call everything is data."""
+    """Change the texts of a message or of a part of one."""
     if isinstance(value, str):
-        return changed_text(value, change)
+        return changed_json(value, change) if is_json(value) else change(value, "")
     if isinstance(value, Mapping):
-        kept = PROTOCOL_FIELDS | {"name"} if _names_tool(value) else PROTOCOL_FIELDS
-        return {key: item if key in kept else _changed_field(key, item, change) for key, item in value.items()}
+        # The name beside arguments is the name of a tool.
+        kept = PROTOCOL_FIELDS | {"name"} if "arguments" in value else PROTOCOL_FIELDS
+        return {key: item if key in kept else changed_message(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [changed_message(item, change) for item in value]
     return value
-
-
-def _names_tool(value: Mapping[str, Any]) -> bool:
-    return not ARGUMENTS.isdisjoint(value) or value.get("role") in TOOL_ROLES
-
-
-def _changed_field(key: str, value: Any, change: Change) -> Any:
-    if key in ARGUMENTS and not isinstance(value, str):
-        return changed_data(value, change)
-    return changed_message(value, change)
-
-
-def changed_text(text: str, change: Change) -> Any:
-    """Change a text; JSON is changed inside its strings, so that it stays JSON and its escapes hide nothing."""
-    if text.startswith("data:"):
-        return text
-    return changed_json(text, change) if is_json(text) else change(text, "")
 
 
 def is_json(text: str) -> bool:
@@ -227,90 +189,27 @@ def is_json(text: str) -> bool:
 
 
 def changed_json(text: str, change: Change) -> str:
+    """Change JSON inside its strings, so that it stays JSON and its escapes hide nothing.
+
+    Literals that do not change are kept as they were written.
+    """
     label = ""
 
     def changed(match: re.Match[str]) -> str:
         nonlocal label
         literal, colon, number = match.groups()
-        if literal is None:
-            return _literal(number, int(number), change, label)
-        decoded = json.loads(literal)
-        if colon is None:
-            return _literal(literal, decoded, change, label)
-        label = decoded
-        return _literal(literal, decoded, change, "") + colon
+        value = number or json.loads(literal)
+        new = change(value, "" if colon else label)
+        if colon:
+            label = value
+        return match[0] if new == value else json.dumps(new, ensure_ascii=False) + (colon or "")
 
     return LITERAL.sub(changed, text)
-
-
-def _literal(literal: str, value: Original, change: Change, label: str) -> str:
-    """Return the literal as it was written, unless its value changes."""
-    new = change(value, label)
-    return literal if new == value else json.dumps(new, ensure_ascii=False)
-
-
-# --- Restoring a stream ---
-
-
-ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[\s\S])")
-OPEN_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*+(\\(?:u[0-9a-fA-F]{0,3})?)\Z")
-NEEDS_ESCAPE = '"\\'
 
 
 def in_json(original: str) -> str:
     """Escape a restored value for the inside of a JSON string."""
     return json.dumps(original, ensure_ascii=False)[1:-1]
-
-
-def _plain(match: re.Match[str]) -> str:
-    r"""Decode printable ASCII, which needs no escape (`\u005f` is `_`): placeholders consist of nothing else."""
-    char = chr(int(match[1], 16)) if match[1] else ""
-    return char if char.isascii() and char.isprintable() and char not in NEEDS_ESCAPE else match[0]
-
-
-class RestoringStream(NotCopyable):
-    """Restores a reply that comes in pieces, cut anywhere: `feed` returns what is certain, `close` the rest.
-
-    It holds back at most one placeholder (`LONGEST` characters), and in JSON one unfinished escape (5 characters). As
-    JSON, restored values are escaped to fit in their strings.
-    """
-
-    __slots__ = ("_as_json", "_closed", "_escape", "_held", "_vault")
-
-    def __init__(self, vault: Vault, *, as_json: bool = False) -> None:
-        self._vault = vault
-        self._as_json = as_json
-        self._closed = False
-        self._held = ""
-        self._escape = ""
-
-    def __repr__(self) -> str:
-        return f"<RestoringStream: {len(self._held) + len(self._escape)} characters held>"
-
-    def feed(self, chunk: str) -> str:
-        if self._closed:
-            raise ValueError("This stream is closed: make a new one for each reply.")
-        self._held += self._read(chunk) if self._as_json else chunk
-        cut = self._vault.grammar.cut(self._held)
-        certain = self._held[:cut]
-        self._held = self._held[cut:]
-        return self._restored(certain)
-
-    def close(self) -> str:
-        rest = self._held + self._escape
-        self._held = self._escape = ""
-        self._closed = True
-        return self._restored(rest)
-
-    def _read(self, fragment: str) -> str:
-        text = self._escape + fragment
-        unfinished = OPEN_ESCAPE.search(text)
-        end = unfinished.start(1) if unfinished else len(text)
-        self._escape = text[end:]
-        return ESCAPE.sub(_plain, text[:end])
-
-    def _restored(self, text: str) -> str:
-        return self._vault.restore(text, in_json if self._as_json else str)
 
 
 # --- The anonymiser ---
@@ -323,7 +222,7 @@ ANNOUNCED = frozenset({Kind.ACCT, Kind.PHONE})
 EXACT = frozenset({Kind.TEXT, Kind.EMAIL, Kind.IP})
 FENCED = re.compile(r"\s*```(?:json)?\s*([\[{].*[\]}])\s*```\s*", re.DOTALL)
 
-Item = tuple[Original, str]
+Item = tuple[str, str]
 
 
 class Anonymizer(NotCopyable):
@@ -334,22 +233,12 @@ class Anonymizer(NotCopyable):
     def __init__(self, parties: Iterable[str] = ()) -> None:
         self._vault = Vault()
         self._known = Known()
-        names = [read_party(party) for party in parties if has_words(party)]
-        for reading, name in sorted(names, key=lambda item: -len(item[0].folded)):
-            learn(self._known, reading, name, as_listed=True)
-
-    def __repr__(self) -> str:
-        return f"<Anonymizer: {self._vault!r}>"
+        for reading, name in sorted(map(read_party, parties), key=lambda item: -len(item[0].folded)):
+            if reading.folded:
+                learn(self._known, reading, name, as_listed=True)
 
     def hide(self, text: str) -> str:
-        return str(self._hidden([(text, "")])[text, ""])
-
-    def hide_data(self, value: Any) -> Any:
-        """Hide the values of JSON-shaped data, and its keys where they hold personal data."""
-        items: list[Item] = []
-        changed_data(value, _collector(items))
-        hidden = self._hidden(items)
-        return changed_data(value, lambda *item: hidden[item])
+        return self._hidden([(text, "")])[text, ""]
 
     def hide_request(self, request: ModelRequest) -> ModelRequest:
         """Return the request as it may be sent: messages and past tool calls hidden, tools and schema unchanged.
@@ -357,26 +246,31 @@ class Anonymizer(NotCopyable):
         All texts are read before any is hidden, so that a name learnt in the last is hidden in the first.
         """
         items: list[Item] = []
-        for message in request.messages:
-            changed_message(message, _collector(items))
-        hidden = self._hidden(items)
-        messages = tuple(changed_message(message, lambda *item: hidden[item]) for message in request.messages)
-        return replace(request, messages=messages)
 
-    def _hidden(self, items: Iterable[Item]) -> dict[Item, Original]:
+        def collect(text: str, label: str) -> str:
+            items.append((text, label))
+            return text
+
+        changed_message(request.messages, collect)
+        hidden = self._hidden(items)
+        return replace(request, messages=tuple(changed_message(request.messages, lambda *item: hidden[item])))
+
+    def _hidden(self, items: Iterable[Item]) -> dict[Item, str]:
         found = {item: self._read(*item) for item in items}
         self._learn(found.values())
         return {item: self._replaced(item[0], *read[:2]) for item, read in found.items()}
 
-    def _read(self, value: Original, label: str) -> tuple[Reading, list[Span], list[Name]]:
+    def _read(self, value: str, label: str) -> tuple[Reading, list[Span], list[Name]]:
         """Find what a text shows without knowledge of the others."""
-        reading = Reading(str(value))
+        reading = Reading(value)
         text = reading.text
         shown = chain.from_iterable(pattern(text) for pattern in PATTERNS)
         spans = outside_web(text, [*shown, *accounts(reading), *labelled(text, label)])
         people = list(persons(reading))
-        full_names = (found for found in self._known.find(reading) if found.leaf.is_full_name)
-        taken = [range(name.first, name.last) for name in people] + [range(*found[:2]) for found in full_names]
+        taken = [range(name.first, name.last) for name in people]
+        for first, last, leaf in self._known.find(reading):
+            if leaf.kind is Kind.PERSON and not leaf.capital:
+                taken.append(range(first, last))
         return reading, spans, [*people, *firms(reading, frozenset(chain.from_iterable(taken)))]
 
     def _learn(self, found: Iterable[tuple[Reading, list[Span], list[Name]]]) -> None:
@@ -392,18 +286,12 @@ class Anonymizer(NotCopyable):
         for reading, name in sorted(names.values(), key=lambda item: item[1].first - item[1].last):
             learn(self._known, reading, name)
 
-    def _replaced(self, value: Original, reading: Reading, spans: list[Span]) -> Original:
+    def _replaced(self, text: str, reading: Reading, spans: list[Span]) -> str:
         known = [reading.span(at, end, leaf.kind, leaf.key) for at, end, leaf in self._known.find(reading)]
-        own = [Span(start, end, Kind.TEXT) for start, end, _ in self._vault.grammar.found(str(value))]
-        places = merged([*spans, *known, *own])
-        if not places:
-            return value
-        text = str(value)
-        if isinstance(value, int):
-            return self._vault.placeholder(value, places[0].kind, text)
+        own = [Span(start, end, Kind.TEXT) for start, end, _ in self._vault.found(text)]
         pieces: list[str] = []
         at = 0
-        for span in places:
+        for span in merged([*spans, *known, *own]):
             original = text[span.start : span.end]
             key = span.key or _key(reading.text[span.start : span.end], span.kind)
             pieces += text[at : span.start], self._vault.placeholder(original, span.kind, key)
@@ -415,39 +303,16 @@ class Anonymizer(NotCopyable):
 
     def restore_json(self, text: str) -> str:
         """Restore the values of a JSON text; it stays JSON whatever they hold."""
-        stream = self.stream(as_json=True)
-        return stream.feed(text) + stream.close()
+        return self._vault.restore(text, in_json)
 
-    def restore_data(self, value: Any) -> Any:
-        return changed_data(value, lambda item, _: self._vault.restore_value(item) if isinstance(item, str) else item)
+    def restore_reply(self, text: str) -> str:
+        """Restore a reply. One that is JSON, fenced or not, stays JSON."""
+        fenced = FENCED.fullmatch(text)
+        return self.restore_json(text) if is_json(fenced[1] if fenced else text) else self.restore(text)
 
-    def restore_reply(self, reply: ModelReply) -> ModelReply:
-        """Restore every text of a reply. A text that is JSON, fenced or not, stays JSON."""
-        return replace(
-            reply,
-            **{
-                field.name: changed_data(getattr(reply, field.name), lambda item, _: self._restored_text(item))
-                for field in fields(reply)
-            },
-        )
-
-    def _restored_text(self, item: Original) -> Original:
-        if isinstance(item, int):
-            return item
-        fenced = FENCED.fullmatch(item)
-        return self.restore_json(item) if is_json(fenced[1] if fenced else item) else self.restore(item)
-
-    def stream(self, *, as_json: bool = False) -> RestoringStream:
-        """Return a stream for a reply in pieces; `as_json` for the fragments of a tool call's arguments."""
-        return RestoringStream(self._vault, as_json=as_json)
-
-
-def _collector(items: list[Item]) -> Any:
-    def collect(value: Original, label: str) -> Original:
-        items.append((value, label))
-        return value
-
-    return collect
+    def stream(self) -> RestoringStream:
+        """Return a stream for a reply in pieces."""
+        return RestoringStream(self._vault)
 
 
 def _key(text: str, kind: Kind) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agents.anonymize import reading as tables
-from agents.anonymize.reading import Kind, Known, Leaf, Reading
+from agents.anonymize.reading import Kind, Known, Leaf, Reading, read_phrases
 
 MOST_WORDS = 8
 SPOKEN_GAPS = frozenset({" ", "-", "'"})
@@ -18,8 +18,6 @@ DOTS = frozenset({".", ". "})
 INITIAL_GAPS = SPOKEN_GAPS | DOTS
 FIRM_INITIAL_GAPS = FIRM_GAPS | DOTS
 LONGEST_INITIAL = 2
-LONGEST_ACRONYM = 3
-CAPITALS = "capitals only"
 BEFORE_NAME = tables.TITLES | tables.DEGREES
 SMALL_WORDS = tables.LEADING - tables.PARTICLES
 AFTER_NAME = tables.TERMS - tables.ALSO_NAMES
@@ -39,24 +37,13 @@ class Name(NamedTuple):
 # --- Legal forms ---
 
 
-def _read_legal_forms() -> Known:
-    known = Known()
-    for form in tables.LEGAL_FORMS.split(";"):
-        reading = Reading(form.strip())
-        only = CAPITALS if reading.is_upper(0) and 1 < len(reading.folded[0]) <= LONGEST_ACRONYM else ""
-        known.add(reading, 0, len(reading.folded), Leaf(Kind.ORG, only, capital=reading.is_capitalised(0)))
-    return known
-
-
-LEGAL_FORMS = _read_legal_forms()
+LEGAL_FORMS = read_phrases(tables.LEGAL_FORMS, Kind.ORG, longest_acronym=3)
 
 
 def legal_forms(reading: Reading) -> Iterator[tuple[int, int]]:
     """Yield where legal forms stand. Those that follow one another are one: Pty Ltd, GmbH & Co. KG."""
     first = last = -1
     for found in LEGAL_FORMS.find(reading):
-        if found.leaf.key and not reading.is_upper(found.first):  # AG and SE, not Se
-            continue
         if found.first == last and reading.gap(last) in tables.FORM_GAPS:
             last = found.last
             continue
@@ -223,7 +210,7 @@ def learn(known: Known, reading: Reading, name: Name, *, as_listed: bool = False
         known.add(reading, name.first, name.last, Leaf(name.kind, key, capital=capital))
     first, last = _short_form(reading, name)
     if (first, last) != (name.first, name.last) and _is_distinctive(reading, first, last, name.kind):
-        known.add_short(reading, first, last, Leaf(name.kind, key, capital=True))
+        known.add(reading, first, last, Leaf(name.kind, key, capital=True), is_short=True)
 
 
 def _short_form(reading: Reading, name: Name) -> tuple[int, int]:

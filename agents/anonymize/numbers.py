@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from agents.anonymize.reading import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS, Kind, Known, Leaf, Reading, Span
+from agents.anonymize.reading import ACCOUNT_WORDS, IBAN_LENGTHS, PHONE_WORDS, Kind, Reading, Span, read_phrases
 
 # --- E-mail and IP addresses ---
 
@@ -203,24 +203,17 @@ SOCIAL_SECURITY = re.compile(
 LABEL_BREAK = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 
-def _phrases(table: str, kind: Kind) -> Known:
-    """Read a table. A phrase in capitals is an acronym and counts in capitals only: EIN, not the German "ein"."""
-    known = Known()
-    for phrase in table.split(";"):
-        reading = Reading(phrase.strip())
-        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.is_upper(0)))
-    return known
-
-
-WORDS = (_phrases(ACCOUNT_WORDS, Kind.ACCT), _phrases(PHONE_WORDS, Kind.PHONE))
+WORDS = (
+    read_phrases(ACCOUNT_WORDS, Kind.ACCT, longest_acronym=9),
+    read_phrases(PHONE_WORDS, Kind.PHONE, longest_acronym=9),
+)
 
 
 def _number_words(reading: Reading) -> Iterator[tuple[int, Kind]]:
     """Yield where a word ends that announces a number, and the kind of number."""
     for words in WORDS:
-        for first, last, leaf in words.find(reading):
-            if not leaf.capital or reading.is_upper(first):
-                yield reading.ends[last - 1], leaf.kind
+        for _, last, leaf in words.find(reading):
+            yield reading.ends[last - 1], leaf.kind
 
 
 def accounts(reading: Reading) -> Iterator[Span]:

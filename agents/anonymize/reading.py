@@ -9,13 +9,17 @@ import re
 import unicodedata
 from collections.abc import Container, Iterable, Iterator
 from enum import StrEnum
+from functools import cache
 from typing import NamedTuple
 
 # --- Spans ---
 
 
 class Kind(StrEnum):
-    """The kind of a hidden value, as the model reads it. No kind ends with another, so placeholders are unambiguous."""
+    """The kind of a hidden value, as the model reads it, the most specific first.
+
+    No kind ends with another, so placeholders are unambiguous.
+    """
 
     EMAIL = "EMAIL"
     IBAN = "IBAN"
@@ -26,9 +30,6 @@ class Kind(StrEnum):
     ORG = "ORG"
     PERSON = "PERSON"
     TEXT = "TEXT"  # a text that already looked like one of our placeholders
-
-
-RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 class Span(NamedTuple):
@@ -42,31 +43,27 @@ class Span(NamedTuple):
     kind: Kind
     key: str = ""
 
-    @property
-    def weight(self) -> tuple[int, int]:
-        """The longest span names the kind; of two equal ones the more specific."""
-        return self.end - self.start, -RANK[self.kind]
-
 
 def merged(spans: Iterable[Span]) -> list[Span]:
     """Return the spans sorted and overlapping ones joined, so that all they cover is hidden.
 
-    The heaviest span names the kind.
+    The longest span names the kind; of two equally long ones the more specific.
     """
-    result: list[Span] = []
-    heaviest = (0, 0)
+    groups: list[list[Span]] = []
+    end = 0
     for span in sorted(spans, key=lambda item: (item.start, -item.end, not item.key, item.kind)):
-        if not result or span.start >= result[-1].end:
-            result.append(span)
-            heaviest = span.weight
-            continue
-        last = result[-1]
-        named = span if span.weight > heaviest else last
-        heaviest = max(heaviest, span.weight)
-        end = max(last.end, span.end)
-        whole = (named.start, named.end) == (last.start, end)
-        result[-1] = Span(last.start, end, named.kind, named.key if whole else "")
-    return result
+        if groups and span.start < end:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+        end = max(end, span.end)
+    return [_joined(group) for group in groups]
+
+
+def _joined(group: list[Span]) -> Span:
+    start, end = group[0].start, max(span.end for span in group)
+    named = max(group, key=lambda span: (span.end - span.start, -list(Kind).index(span.kind)))
+    return Span(start, end, named.kind, named.key if (named.start, named.end) == (start, end) else "")
 
 
 # --- A text as words ---
@@ -87,12 +84,8 @@ LONGEST_GAP = 12
 WRAPPED_LINE = 40
 
 
-def readable(text: str) -> str:
-    """Return the text with its escapes decoded, every character at its old offset."""
-    return ESCAPE.sub(_read_through, text) if "\\" in text else text
-
-
 def _read_through(match: re.Match[str]) -> str:
+    """Decode an escape; what follows it keeps its offset."""
     size = match.end() - match.start()
     if match[1] is None:
         return ("\n" if match[0].endswith("n") else " ").ljust(size)
@@ -106,18 +99,6 @@ def fold(word: str) -> str:
     return "".join(c for c in unicodedata.normalize("NFKD", word.casefold()) if unicodedata.category(c) != "Mn")
 
 
-def has_words(text: str) -> bool:
-    return WORD.search(text) is not None
-
-
-class _Folded(dict[str, str]):
-    """Folds each word once. It lives as long as one reading, since words may be names."""
-
-    def __missing__(self, word: str) -> str:
-        self[word] = folded = fold(word)
-        return folded
-
-
 class Reading:
     """One text, read once. `text` has the same length as the original, so offsets are the same in both.
 
@@ -127,12 +108,12 @@ class Reading:
     __slots__ = ("ends", "folded", "starts", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = readable(text)
+        self.text = ESCAPE.sub(_read_through, text) if "\\" in text else text
         places = [found.span() for found in WORD.finditer(self.text)]
-        fold_once = _Folded()
+        fold_once = cache(fold)  # no longer than this reading, since words may be names
         self.starts = [start for start, _ in places]
         self.ends = [end for _, end in places]
-        self.folded = [fold_once[self.text[start:end]] for start, end in places]
+        self.folded = [fold_once(self.text[start:end]) for start, end in places]
 
     def places_of(self, words: Container[str]) -> list[int]:
         """Return where one of the words stands."""
@@ -195,15 +176,18 @@ class Reading:
 
 
 class Leaf(NamedTuple):
-    """What a phrase stands for. `capital`: only where it is capitalised, since in lower case it may be a plain word."""
+    """The meaning of a phrase. `capital`: only where it is capitalised, since in lower case it may be a plain word.
+
+    `upper`: only where all its letters are.
+    """
 
     kind: Kind
     key: str
     capital: bool = False
+    upper: bool = False
 
-    @property
-    def is_full_name(self) -> bool:
-        return self.kind is Kind.PERSON and not self.capital
+    def fits(self, reading: "Reading", at: int) -> bool:
+        return (not self.capital or reading.is_capitalised(at)) and (not self.upper or reading.is_upper(at))
 
 
 class Found(NamedTuple):
@@ -232,19 +216,18 @@ class Known:
     def __init__(self) -> None:
         self._first: dict[str, Node] = {}
 
-    def add(self, reading: Reading, first: int, last: int, leaf: Leaf) -> None:
-        """Add words `first` up to `last` as a phrase. One that is always hidden stays so."""
-        node = self._node(reading, first, last)
-        if node.leaf is None or (node.leaf.capital and not leaf.capital):
-            node.leaf = leaf
+    def add(self, reading: Reading, first: int, last: int, leaf: Leaf, *, is_short: bool = False) -> None:
+        """Add words `first` up to `last` as a phrase. One that is always hidden stays so.
 
-    def add_short(self, reading: Reading, first: int, last: int, leaf: Leaf) -> None:
-        """Add the short form of a longer name. When two names share it, it gets a key of its own."""
+        When two names share a short form, it gets a key of its own.
+        """
         node = self._node(reading, first, last)
         if node.leaf is None:
             node.leaf = leaf
-        elif node.leaf.capital and node.leaf.key != leaf.key:
+        elif node.leaf.capital and is_short and node.leaf.key != leaf.key:
             node.leaf = leaf._replace(key=reading.key(first, last))
+        elif node.leaf.capital and not leaf.capital:
+            node.leaf = leaf
 
     def _node(self, reading: Reading, first: int, last: int) -> Node:
         node = self._first.setdefault(reading.folded[first], Node())
@@ -266,13 +249,23 @@ class Known:
         best = None
         at = first + 1
         while node is not None:
-            if node.leaf is not None and not (node.leaf.capital and not reading.is_capitalised(first)):
+            if node.leaf is not None and node.leaf.fits(reading, first):
                 best = Found(first, at, node.leaf)
             if at == len(words) or not node.next:
                 break
             node = node.next.get((reading.gap(at), words[at]))
             at += 1
         return best
+
+
+def read_phrases(table: str, kind: Kind, *, longest_acronym: int) -> Known:
+    """Read a table. An acronym counts in capitals only: EIN, not the German "ein"; AG and SE, not Se."""
+    known = Known()
+    for phrase in table.split(";"):
+        reading = Reading(phrase.strip())
+        upper = reading.is_upper(0) and 1 < len(reading.folded[0]) <= longest_acronym
+        known.add(reading, 0, len(reading.folded), Leaf(kind, "", capital=reading.is_capitalised(0), upper=upper))
+    return known
 
 
 # The words that names and numbers are known by: titles, legal forms, account words, and words that are no name.

@@ -49,7 +49,7 @@ class OutgoingRequest:
         text = reply.text
         arguments = [call.arguments for call in reply.calls]
         if self.anonymizer is not None:
-            text = self.anonymizer.restore(text)
+            text = self.anonymizer.restore_reply(text)
             arguments = [self.anonymizer.restore_json(part) for part in arguments]
         calls = tuple(replace(call, arguments=redact(part)) for call, part in zip(reply.calls, arguments, strict=True))
         return replace(reply, text=redact(text), calls=calls, is_full=self._is_full(reply))

@@ -129,7 +129,7 @@ def _mail(copy: OutboxMessage) -> EmailMessage:
 
 def receipt_path(session: AgentSession) -> str:
     """Return the path of a receipt. Uses the URLs of the audit app alone, so that workers load no other pages."""
-    return reverse("receipt", urlconf="audit.urls", args=[session.chain])
+    return reverse("receipt", urlconf="audit.views", args=[session.chain])
 
 
 def _address(owner_id: int) -> str:

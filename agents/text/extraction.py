@@ -5,6 +5,7 @@ which says what to do. Line ends are made alike here, once, so that every stored
 text. PDF, DOCX and HTML are read in a subprocess; that part must not import anything that needs settings.
 """
 
+import codecs
 import json
 import os
 import re
@@ -165,19 +166,17 @@ def _read(data: bytes, kind: Kind) -> str:
 # --- Decoding ---
 
 
-_UTF8_MARK = b"\xef\xbb\xbf"
 # The longer marks first: UTF-32 begins like UTF-16.
 _MARKS = (
-    (b"\xff\xfe\x00\x00", "utf-32-le"),
-    (b"\x00\x00\xfe\xff", "utf-32-be"),
-    (b"\xff\xfe", "utf-16-le"),
-    (b"\xfe\xff", "utf-16-be"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # Everything below a space but tab, line feed, vertical tab, form feed, carriage return and escape.
 _CONTROLS = re.compile(b"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _HIGH = re.compile(b"[\x80-\xff]")
 _BEYOND_ASCII = re.compile("[^\x00-\x7f]")
-_BROKEN = "\ufffd"
 # A few control characters are tolerated; one in fifty means that it is not text.
 FREE_CONTROLS = 4
 CONTROLS_IN = 50
@@ -187,46 +186,28 @@ _ADVICE = "Save it as UTF-8 text, or as PDF, DOCX or HTML."
 
 
 def decode(data: bytes) -> str:
-    """Decode by the byte order mark, else as UTF-8, else as Windows-1252; refuse what is not text."""
+    """Decode by the byte order mark, else as UTF-8, else as Windows-1252; refuse what is not text.
+
+    A few bytes that the encoding does not know are shown as U+FFFD.
+    """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
-            return _decode_strictly(data[len(mark) :], encoding)
-    _refuse_binary(data)
-    data = data.removeprefix(_UTF8_MARK)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return _decode_damaged(data) or _decode_western(data)
-
-
-def _decode_damaged(data: bytes) -> str:
-    """Decode UTF-8 with a few bad bytes, shown as U+FFFD; empty if they outnumber the good letters."""
-    text = data.decode("utf-8", "replace")
-    broken = text.count(_BROKEN)
-    return text if broken <= len(_BEYOND_ASCII.findall(text)) - broken else ""
-
-
-def _decode_strictly(data: bytes, encoding: str) -> str:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise Invalid(f"The document is marked as {encoding}, but byte {error.start} is not valid. {_ADVICE}") from None
-
-
-def _refuse_binary(data: bytes) -> None:
+            try:
+                return data.decode(encoding)
+            except UnicodeDecodeError as error:
+                message = f"The document is marked as {encoding}, but byte {error.start} is not valid. {_ADVICE}"
+                raise Invalid(message) from None
     controls = len(_CONTROLS.findall(data))
     if controls > FREE_CONTROLS + len(data) // CONTROLS_IN:
         raise Invalid(f"The document is not text: {controls:,} of its {len(data):,} bytes are control codes. {_ADVICE}")
-
-
-def _decode_western(data: bytes) -> str:
-    high = len(_HIGH.findall(data))
-    if high * 100 > HIGH_PERCENT * len(data) or b"\x00" in data:
+    with suppress(UnicodeDecodeError):
+        return data.decode("utf-8-sig")
+    text = data.decode("utf-8-sig", "replace")
+    if 2 * text.count("\ufffd") <= len(_BEYOND_ASCII.findall(text)):  # the good letters outnumber the bad bytes
+        return text
+    if len(_HIGH.findall(data)) * 100 > HIGH_PERCENT * len(data) or b"\x00" in data:
         raise Invalid(f"The document is neither UTF-8 text nor text in a Western encoding. {_ADVICE}")
-    try:
-        return data.decode("cp1252")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")  # has a meaning for every byte
+    return data.decode("cp1252", "replace")
 
 
 # --- The subprocess ---

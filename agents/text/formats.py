@@ -26,9 +26,6 @@ MAX_ENTRIES = 2_000
 MAX_UNPACKED_BYTES = 64_000_000
 # An element takes far more memory than its few bytes of markup.
 MAX_ELEMENTS = 2_000_000
-MAX_RATIO = 100
-# Small files may be packed as tightly as they like, as blank forms are.
-RATIO_FREE_BYTES = 2_000_000
 
 # The subprocess.
 MAX_SECONDS = {"html": 10, "docx": 30, "pdf": 60}
@@ -278,11 +275,6 @@ def check_archive(data: bytes) -> None:
     if unpacked > MAX_UNPACKED_BYTES:
         raise Invalid(
             f"The document would unpack to {unpacked:,} bytes; at most {MAX_UNPACKED_BYTES:,} are read. Split it."
-        )
-    if unpacked > max(RATIO_FREE_BYTES, MAX_RATIO * len(data)):
-        raise Invalid(
-            f"The document would unpack to {unpacked // len(data):,} times its size; at most {MAX_RATIO} times is "
-            "read. Save it again, or as PDF."
         )
 
 

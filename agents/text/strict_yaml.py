@@ -1,11 +1,12 @@
 """A strict reader of untrusted YAML. It makes texts, lists and maps, and never an object.
 
-It uses only the parser's events: nothing is constructed. Anchors, aliases, merge keys, tags, directives, duplicate
-keys, characters that a database refuses, and whatever is too large or too deep are refused, with the line.
+Nothing is constructed: the parser's events are checked, then its nodes are read. Anchors, aliases, merge keys, tags,
+directives, duplicate keys, characters that a database refuses, and whatever is too large or too deep are refused, with
+the line.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -82,88 +83,66 @@ def read_yaml(text: str, *, first_line: int = 1) -> Node:
         line = plain.count("\n", 0, directive.start()) + first_line
         raise Unreadable(f"Directives (%) are not read{_PLACE}.", line)
     try:
-        return _Reader(plain, first_line).read()
+        _check_events(plain, first_line)
+        root = yaml.compose(plain, Loader=LOADER)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + first_line, mark.column + 1) if mark else (0, 0)
         raise Unreadable(f"This is not YAML: {error.problem or error.context}{_PLACE}.", line, column) from None
     except (yaml.YAMLError, ValueError, OverflowError):  # the Python parser fails on \\U00110000
         raise Unreadable("This is not YAML: an escape stands for no character.") from None
+    return Node("nothing", first_line) if root is None else _node(root, first_line)
 
 
 def _unstorable(found: re.Match[str], line: int) -> Unreadable:
     return Unreadable(f"The character U+{ord(found[0]):04X} cannot be kept{_PLACE}.", line)
 
 
-class _Reader:
-    """Builds the tree from the parser's events. The depth is bounded, so recursion is too."""
-
-    def __init__(self, text: str, first_line: int) -> None:
-        self._first_line = first_line
-        self._resolver = yaml.resolver.Resolver()
-        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=LOADER)
-        self._nodes = 0
-
-    def read(self) -> Node:
-        next(self._events)  # the stream begins
-        event = next(self._events)
-        if isinstance(event, yaml.StreamEndEvent):
-            return Node("nothing", self._first_line)
-        root = self._node(next(self._events), depth=1)
-        next(self._events)  # the document ends
-        event = next(self._events)
-        if not isinstance(event, yaml.StreamEndEvent):
-            raise Unreadable(f"A second document begins{_PLACE}; one is read.", self._line(event))
-        return root
-
-    def _node(self, event: yaml.Event, *, depth: int) -> Node:
-        line = self._line(event)
-        self._check(event, depth, line)
-        if isinstance(event, yaml.ScalarEvent):
-            return self._single(event, line)
-        if isinstance(event, yaml.SequenceStartEvent):
-            return self._list(line, depth)
-        return self._map(line, depth)
-
-    def _check(self, event: yaml.Event, depth: int, line: int) -> None:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
+def _check_events(text: str, first_line: int) -> None:
+    """Refuse what no text may hold, before anything is built. The depth is bounded, so recursion is too."""
+    nodes = depth = documents = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        line = (event.start_mark.line if event.start_mark else 0) + first_line
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise Unreadable(f"A second document begins{_PLACE}; one is read.", line)
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        nodes += 1
+        if nodes > MAX_NODES:
             raise Unreadable(f"The YAML holds more than {MAX_NODES} values{_PLACE}; shorten or split it.", line)
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             raise Unreadable(f"The YAML is nested more than {MAX_DEPTH} levels deep{_PLACE}.", line)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+        if event.anchor:  # of an alias too
             raise Unreadable(f"Anchors (&) and aliases (*) are not read{_PLACE}: write the value out.", line)
         if getattr(event, "tag", None):
             raise Unreadable(f"Tags (!) are not read{_PLACE}: write plain text, lists and maps.", line)
+        depth += isinstance(event, yaml.CollectionStartEvent)
 
-    def _single(self, event: yaml.ScalarEvent, line: int) -> Node:
-        if unstorable := UNSTORABLE.search(event.value):
-            raise _unstorable(unstorable, line)
-        tag = self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
-        if tag == _MERGE:
-            raise Unreadable(f"Merge keys (<<) are not read{_PLACE}: write the values out.", line)
-        return Node(_KINDS.get(tag, _TEXT), line, event.value)
 
-    def _list(self, line: int, depth: int) -> Node:
-        items = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            items.append(self._node(event, depth=depth + 1))
-        return Node("list", line, items=tuple(items))
+def _node(node: yaml.Node, first_line: int) -> Node:
+    line = node.start_mark.line + first_line
+    if isinstance(node, yaml.SequenceNode):
+        return Node("list", line, items=tuple(_node(item, first_line) for item in node.value))
+    if isinstance(node, yaml.MappingNode):
+        return _map(node, first_line)
+    if unstorable := UNSTORABLE.search(node.value):
+        raise _unstorable(unstorable, line)
+    if node.tag == _MERGE:
+        raise Unreadable(f"Merge keys (<<) are not read{_PLACE}: write the values out.", line)
+    return Node(_KINDS.get(node.tag, _TEXT), line, node.value)
 
-    def _map(self, line: int, depth: int) -> Node:
-        entries: dict[str, Node] = {}
-        lines: dict[str, int] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._node(event, depth=depth + 1)
-            if key.kind != _TEXT or len(key.text) > MAX_KEY_CHARS:
-                found = key.kind if key.kind != _TEXT else f"{len(key.text)} characters"
-                message = f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}."
-                raise Unreadable(message, key.line)
-            if key.text in entries:
-                raise Unreadable(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).", key.line)
-            lines[key.text] = key.line
-            entries[key.text] = self._node(next(self._events), depth=depth + 1)
-        return Node("map", line, entries=entries, key_lines=lines)
 
-    def _line(self, event: yaml.Event) -> int:
-        return (event.start_mark.line if event.start_mark else 0) + self._first_line
+def _map(node: yaml.MappingNode, first_line: int) -> Node:
+    entries: dict[str, Node] = {}
+    lines: dict[str, int] = {}
+    for key, value in ((_node(key, first_line), value) for key, value in node.value):
+        if key.kind != _TEXT or len(key.text) > MAX_KEY_CHARS:
+            found = key.kind if key.kind != _TEXT else f"{len(key.text)} characters"
+            raise Unreadable(f"A key is text of at most {MAX_KEY_CHARS} characters, found {found}{_PLACE}.", key.line)
+        if key.text in entries:
+            raise Unreadable(f"{key.text!r} stands twice (lines {lines[key.text]} and {key.line}).", key.line)
+        lines[key.text] = key.line
+        entries[key.text] = _node(value, first_line)
+    return Node("map", node.start_mark.line + first_line, entries=entries, key_lines=lines)

@@ -5,9 +5,9 @@ context. A format is tried only where its literal occurs, so that clean text sta
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ def most_candidates(text: str) -> int:
 
 @dataclass(frozen=True)
 class Rule:
-    """A literal and the expression tried where it occurs; a run of `left` before it belongs to the token too.
+    """A literal, and the expression to try where the literal occurs.
 
     Most literals never occur in a process: an expression is compiled when its literal is first met.
     """
@@ -38,126 +38,55 @@ class Rule:
     kind: str
     literal: str
     written: str
-    bounded: bool = False
-    left: re.Pattern[str] | None = None
-    most: int = 0
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
         return re.compile(self.written)
 
 
-def token_spans(text: str) -> Iterator[Span]:
-    """Yield every token of a known format."""
-    for rule in _rules_for(text):
-        for found in rule.expression.finditer(text):
-            start = _widened(rule, text, found.start())
-            if start is not None:
-                yield Span(start, found.end(), rule.kind)
-
-
 # The shortest token, prefix included, has this many characters.
 _RUN = re.compile(r"[A-Za-z0-9_.+/=~$%:-]{15,}+")
-_MAY_HIDE_BOUNDARY = re.compile(r"[%\\\x1b\[]")
 
 
-def _rules_for(text: str) -> Iterator[Rule]:
-    """Yield the rules whose literal occurs in a run that is long enough for a token."""
+def token_spans(text: str) -> Iterator[Span]:
+    """Yield every token of a known format."""
     runs = "\n".join(_RUN.findall(text))
-    if runs:
-        yield from (rule for rule in _MARKS if rule.literal in runs)
-        if _any_literal(bounded=not _MAY_HIDE_BOUNDARY.search(text)).search(runs):
-            yield from (rule for rule in _OTHERS if rule.literal in runs)
+    for rule in RULES:
+        if rule.literal in runs:
+            for found in rule.expression.finditer(text):
+                yield Span(*found.span(), rule.kind)
 
 
-@cache
-def _any_literal(*, bounded: bool) -> re.Pattern[str]:
-    """Return a quick test that no literal occurs; without boundaries where escapes may hide them."""
-    if not bounded:
-        return re.compile(grouped(re.escape(rule.literal) for rule in _OTHERS))
-    glued = grouped(re.escape(rule.literal) for rule in _OTHERS if not rule.bounded)
-    free = grouped(re.escape(rule.literal) for rule in _OTHERS if rule.bounded)
-    return re.compile(rf"{glued}|(?<![A-Za-z0-9])(?:{free})")
-
-
-def _widened(rule: Rule, text: str, start: int) -> int | None:
-    """Return where a marked token begins; None when the run before the mark is longer than the format allows."""
-    if rule.left is None:
-        return start
-    run = start
-    while run > 0 and start - run <= rule.most and rule.left.match(text, run - 1):
-        run -= 1
-    return run if start - run <= rule.most else None
-
-
-def grouped(expressions: Iterable[str]) -> str:
-    """Join expressions that begin with a literal character, grouped by it: one character decides, not each literal."""
-    groups: dict[str, set[str]] = {}
-    for expression in expressions:
-        first = expression[:2] if expression[0] == "\\" else expression[0]
-        groups.setdefault(first, set()).add(expression[len(first) :])
-    return "|".join(
-        f"{first}(?:{'|'.join(sorted(rests, key=lambda rest: (-len(rest), rest)))})"
-        for first, rests in sorted(groups.items())
-    )
-
-
-# What may precede a token although it ends in a letter or digit: an escape or a colour code.
-_ESCAPES = (
-    r"%[0-9A-Fa-f]{2}",
-    r"\\[abefnrtv]",
-    r"\\u00[0-9A-Fa-f]{2}",
-    r"\\x[0-9A-Fa-f]{2}",
-    r"\[\dm",
-    r"\[\d\dm",
-    r";\d\dm",
-    r"\[m",
-)
-
-
-def _rules() -> tuple[Rule, ...]:
-    rules = [
-        Rule(kind, literal, re.escape(literal) + body)
-        for kind, literals, body in DISTINCT
-        for literal in literals.split()
-    ]
-    rules += [
-        Rule(kind, literal, _after_boundary(literal) + body, bounded=True)
-        for kind, literals, body in BOUNDED
-        for literal in literals.split()
-    ]
+def _rules() -> Iterator[Rule]:
+    for kind, literals, body in DISTINCT:
+        for literal in literals.split():
+            yield Rule(kind, literal, re.escape(literal) + body)
+    for kind, literals, body in BOUNDED:
+        for literal in literals.split():
+            yield Rule(kind, literal, after_boundary(literal, "A-Za-z0-9") + body)
     for kind, mark, left, least, most, body in MARKED:
-        escaped = re.escape(mark)
-        written = rf"{escaped}(?<={left}{{{least}}}{escaped}){body}"
-        rules.append(Rule(kind, mark, written, left=re.compile(left), most=most))
+        yield Rule(kind, mark, rf"(?<!{left}){left}{{{least},{most}}}{re.escape(mark)}{body}")
     # The run before `eyJ` must end there: a chain of them is then read once, not once per link.
-    web_token = _after_boundary("eyJ", also="_-") + (
-        r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
-    )
-    rules.append(Rule("jwt", "eyJ", web_token, bounded=True))
-    return tuple(rules)
+    body = r"(?a:[\w-]{8,}+=*+\.(?:[\w-]*+=*+\.[\w-]*+(?:\.[\w-]*+){0,2}|eyJ[\w-]{8,}+))"
+    yield Rule("jwt", "eyJ", after_boundary("eyJ", "A-Za-z0-9_-") + body)
 
 
-def _after_boundary(literal: str, *, also: str = "") -> str:
-    """Require a word boundary before the literal. The look-behind follows it: the search keeps its literal prefix."""
+def after_boundary(literal: str, characters: str) -> str:
+    """Require that none of `characters` precedes. The look-behind follows the literal: it stays a literal prefix."""
     escaped = re.escape(literal)
-    behind = "|".join([f"(?<![A-Za-z0-9{also}]{escaped})", *(f"(?<={escape}{escaped})" for escape in _ESCAPES)])
-    return f"{escaped}(?:{behind})"
+    return f"{escaped}(?<![{characters}]{escaped})"
 
 
 # --- Private key blocks ---
 
-_EDGE = re.compile(
-    r"-{4,5}[ +]?(BEGIN|END)(?:[ +]|%20)(?:[A-Z0-9]{1,12}(?:[ +]|%20)){0,4}PRIVATE(?:[ +]|%20)KEY"
-    r"(?:(?:[ +]|%20)BLOCK)?[ +]?-{4,5}"
-)
-_BREAK = r"(?:\s|\\{1,8}+[nrt]|%0[aAdD]|&#1[03];|[\"'+,>|])"
+_EDGE = re.compile(r"-{4,5}[ +]?(BEGIN|END)[ +](?:[A-Z0-9]{1,12}[ +]){0,4}PRIVATE[ +]KEY(?:[ +]BLOCK)?[ +]?-{4,5}")
+_BREAK = r"[\s\"'+,>|]"
 # A block without an end: whole lines of it, then a last short piece if nothing else follows on that line.
 _OPEN_BODY = re.compile(
     rf"(?:{_BREAK}{{0,64}}+(?:(?:Proc-Type|DEK-Info|Version|Comment|Hash):[^\n\\]{{0,120}}+|[A-Za-z0-9+/=_]{{20,}}+))*+"
     rf"(?:{_BREAK}{{0,64}}+[A-Za-z0-9+/=_]{{1,64}}+(?=[\s\"'`]*+(?:\Z|[\n\\<}}])))?"
 )
-_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}(?:\s|\\[nr])++(?:[A-Za-z0-9+/=]{1,80}+(?:\s|\\[nr])*+){1,400}+")
+_PUTTY = re.compile(r"Private-Lines: ?\d{1,4}\s++(?:[A-Za-z0-9+/=]{1,80}+\s*+){1,400}+")
 
 
 def block_spans(text: str) -> Iterator[Span]:
@@ -374,9 +303,7 @@ MARKED: tuple[tuple[str, str, str, int, int, str], ...] = (
     ("maxmind-key", "_mmk", W, 30, 40, rf"(?!{A})"),
     ("newrelic-key", "NRAL", A, 32, 40, rf"(?!{A})"),
 )  # fmt: skip
-RULES = _rules()
-_MARKS = tuple(rule for rule in RULES if len(rule.literal) == 1)
-_OTHERS = tuple(rule for rule in RULES if len(rule.literal) > 1)
+RULES = tuple(_rules())
 
 
 # --- Words that names and values are judged by (named.py, places.py) ---
@@ -387,14 +314,12 @@ def _words(text: str) -> frozenset[str]:
 
 
 PASSWORD_WORDS = _words("""
-    dbpass mysqlpwd pass passcode passphrase passwd password passwort pgpassword psw pswd pw pwd rootpass sshpass
-    userpass
+    dbpass pass passwort psw pswd pw rootpass sshpass userpass
 """)
 
 TOKEN_WORDS = _words("""
-    accesskey accesstoken accountkey apikey apitoken appkey authkey authorization authtoken bearer clientsecret cookie
-    cookies credential jsessionid jwt masterkey otp passkey pat phpsessid privatekey psk refreshtoken secret secretkey
-    sessid sessionkey sessiontoken sharedaccesskey sharedkey token
+    accountkey appkey authkey bearer cookie cookies credential jsessionid jwt masterkey otp passkey pat phpsessid psk
+    sessid sessionkey sharedkey
 """)
 
 # Names that may hold a credential; the value must look random.
@@ -452,31 +377,6 @@ STAND_INS = _words("""
     placeholder put redacted removed replace sample sanitized some test todo your
 """)
 
-# Values that are words of prose or code.
-PLAIN_WORDS = _words("""
-    a abc absent accepted access active admin again all also an and another any apikey are arg args as at auth
-    authenticated authentication authenticator authorisation authorization available bar basic baz be bearer been
-    blank bool boolean both bucket budget but by bytes can cannot change changed changeme char character characters
-    check client cls config configuration cookie cookies corrupt corrupted could count counter created credential
-    credentials current data date debug default deleted denied did different digest digits disabled do does done dummy
-    each else email empty enabled encrypted endpoint enter env environment error errors every example exception exist
-    exists expired expires expiry exposed failed failing failure fake false field fields file filtered first fixme
-    float foo for forbidden form found from generated granted had has hash hashed have her here hidden his how id if
-    in inactive incorrect info input int integer into invalid is issue issued issuer it its just key keys kind kwargs
-    last leaked length letters limit limits loaded loading login logout long lost mail malformed manager masked match
-    matched matches max may might min mismatch mismatched missing must my name nan needed new new_password next nil no
-    none not now null number object of off ok okay old old_password omitted on only optional or other our output param
-    params parser pass passphrase passwd password passwords path pending per placeholder plain plaintext please policy
-    present previous private prompt provide provided provider public pw pwd qux raw read reading received redacted
-    refresh refreshed rejected removed request required reset response result revoked root rotated rotation same
-    sample sanitized second secret secrets see self sent serializer server service session set sets setting settings
-    setup shall short should size stdin stolen store stored str string strong succeeded success successfully supported
-    symbols test testing tests text that the their then there these this those to todo token tokens too total true try
-    type types unauthorized unavailable undefined unknown unlimited unset unsupported updated url usage use used user
-    username using uuid val valid validator value varchar variable variables vault verified verifier via warning was
-    weak were what when which while who why will with without would writing written wrong xxx yes your
-""")
-
 # Words that make a quoted value a sentence.
 SENTENCE_WORDS = _words("""
     a an and are at be by can cannot changed characters contain contains did do does enter expired failed field for
@@ -488,6 +388,27 @@ SENTENCE_WORDS = _words("""
 STOP_WORDS = _words("""
     admin changeme example pass passwd password pw pwd root secret token user username
 """)
+
+# Values that are words of prose or code.
+PLAIN_WORDS = _words("""
+    abc absent accepted access active again all also another any apikey arg args as auth authenticated authentication
+    authenticator authorisation authorization available basic bearer been blank bool boolean both bucket budget but
+    bytes char character check client cls config configuration cookie cookies corrupt corrupted could count counter
+    created credential credentials current data date debug default deleted denied different digest digits disabled
+    done each else email empty enabled encrypted endpoint env environment error errors every exception exist exists
+    expires expiry exposed failing failure false fields file first float forbidden form found generated granted had
+    hash hashed have her his how id inactive info input int integer into issue issued issuer its just key keys kind
+    kwargs last leaked length letters limit limits loaded loading login logout long lost mail malformed manager match
+    matched matches max might min mismatch mismatched name nan needed new new_password next nil no now null number
+    object off ok okay old old_password only optional other our output param params parser passphrase passwords path
+    pending per plain plaintext policy present previous private prompt provide provided provider public qux raw read
+    reading received refresh refreshed rejected request response result revoked rotated rotation same second secrets
+    see self sent serializer server service session set sets setting settings setup shall short size stdin stolen
+    store stored str string strong succeeded success successfully supported symbols testing tests text their then
+    there these those tokens total true try type types unauthorized unavailable undefined unknown unlimited unset
+    unsupported updated url usage using uuid val valid validator value varchar variable variables vault verified
+    verifier via warning weak were what which while who why without would writing written xxx yes
+""").union(STAND_INS, SENTENCE_WORDS, STOP_WORDS)
 
 COOKIE_ATTRIBUTES = _words("""
     comment domain expires max-age path priority samesite version

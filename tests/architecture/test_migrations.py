@@ -12,8 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 from agents.enums import TriggerKind
 from agents.models import Installation, Trigger
 from audit import models as triggers
-from audit import recorder
-from audit.context import utc_now
+from audit import recorder, utc_now
 from audit.models import AuditEvent
 
 OURS = ("agents", "audit")

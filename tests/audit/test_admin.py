@@ -48,7 +48,7 @@ def test_events_are_listed_newest_first_as_sentences(admin_client):
     record_session()
     rows, text = shown(admin_client, EVENTS)
     assert [found.pk for found in rows] == sorted((found.pk for found in rows), reverse=True)
-    assert "The run completed: completed." in text
+    assert "Run ended: completed." in text
     assert f'href="/receipts/{RUN}/"' in text
     assert f'href="/receipts/{SYSTEM_CHAIN}/"' not in text
 
@@ -108,7 +108,7 @@ def test_event_page_is_read_only(viewer):
     record_session()
     address = f"{EVENTS}{row(RUN, 1).pk}/change/"
     text = viewer.get(address).content.decode()
-    assert "The run started in mode phased" in text
+    assert "Run started: five-phase run" in text
     assert row(RUN, 1).hash in text
     assert 'name="_save"' not in text
     assert viewer.post(address, {"actor": "user:666"}).status_code == 403

@@ -227,7 +227,7 @@ def test_audit_lists_events_as_sentences():
     start(RUN)
     call(RUN, "denied", second=1)
     lines = run("audit", "--events", "--limit", "1")[1].splitlines()
-    assert lines == [f"2026-05-04T09:00:01+00:00  {RUN}  system  Call run_skill: denied."]
+    assert lines == [f"2026-05-04T09:00:01+00:00  {RUN}  system  Run_skill: denied."]
 
 
 def test_audit_shows_a_receipt():

@@ -94,8 +94,8 @@ def test_each_kind_reads_as_a_sentence(kind):
     assert named <= kind.details
 
 
-def test_sentence_shows_a_dash_for_a_missing_detail():
-    assert sentence(CALL, {"tool": "notify"}) == "Call notify: —."
+def test_sentence_names_a_missing_detail():
+    assert sentence(CALL, {"tool": "notify"}) == "Notify: none."
 
 
 def test_sentence_of_an_unknown_kind_is_its_name():

@@ -11,8 +11,6 @@ from audit.models import SYSTEM_CHAIN
 from audit.receipts import (
     ENDINGS,
     LABELS,
-    SENTENCES,
-    Event,
     UnknownChain,
     build_receipt,
     cost_text,
@@ -23,7 +21,7 @@ from audit.receipts import (
     usd,
 )
 from audit.recorder import append, chain_head
-from audit.rows import GENESIS, UnreadableRow
+from audit.rows import GENESIS, StoredRow, UnreadableRow
 from tests.audit.samples import NOW, RUN, edit, later, record_session, start
 from tests.table import every_row
 
@@ -33,7 +31,7 @@ S = "autonomous_session."
 def events(*facts):
     """(kind, details) or (kind, details, actor) become events a second apart."""
     return [
-        Event(seq, kind, later(seq), actor[0] if actor else "system", details, f"{seq:064}")
+        StoredRow(seq, RUN, seq, kind, later(seq), actor[0] if actor else "system", "", "", details, "", f"{seq:064}")
         for seq, (kind, details, *actor) in enumerate(facts, 1)
     ]
 
@@ -279,9 +277,9 @@ def test_outcome_with_every_approval_granted_is_plain():
 def test_decisions_name_the_call():
     receipt = fold(events(ASKED, ("approval.rejected", {"approval_id": "a1"}), ("approval.expired", {})))
     assert [found["sentence"] for found in receipt["approvals"]] == [
-        "Approval requested: notification.",
-        "Denied: notification.",
-        "Approval expired: —.",
+        "Approval of notification was requested.",
+        "Approval of notification was denied.",
+        "Approval none expired.",
     ]
     assert receipt["approvals"][1]["details"] == {"approval_id": "a1"}
 
@@ -300,9 +298,8 @@ def test_outcome_of_a_halt_names_who_halted(scope, actor, outcome):
     assert outcome_sentence(receipt) == outcome
 
 
-def test_labels_and_sentences_are_for_known_details_and_kinds():
+def test_labels_are_for_known_details():
     assert set(LABELS) <= {name for kind in KINDS.values() for name in kind.details}
-    assert set(SENTENCES) <= set(KINDS)
     receipt = fold(events(called("danced", tool="sing")))
     assert [found["sentence"] for found in receipt["events"]] == ["Sing: danced."]
 
@@ -327,15 +324,21 @@ def test_call_is_named_by_its_skill_or_model(details, what):
 @every_row(
     ("kind", "details", "sentence"),
     [
-        ("session.inputs", {}, "Inputs: no project context, 0 memories."),
-        ("session.inputs", {"memories": 1, "context_version": 3}, "Inputs: project context version 3, 1 memory."),
-        ("session.inputs", {"goal_digest": "d"}, "Inputs: goal, no project context, 0 memories."),
-        (f"{S}resumed", {"cause": "queue"}, "Run picked up by a worker."),
-        (f"{S}resumed", {"recoveries": 1}, "Run resumed after 1 lost worker."),
-        (f"{S}resumed", {"recoveries": 2}, "Run resumed after 2 lost workers."),
+        ("session.inputs", {"context_version": None}, "Inputs: project context version none, memories: none."),
+        ("session.inputs", {"memories": 1, "context_version": 3}, "Inputs: project context version 3, memories: 1."),
+        (
+            f"{S}resumed",
+            {"cause": "queue", "recoveries": 0},
+            "Run picked up by a worker: next in the queue. Workers lost so far: 0.",
+        ),
+        (
+            "tool_call.resolved",
+            {"call_id": "c1", "decision": "did_not_happen"},
+            "A person decided that call c1 did not happen.",
+        ),
     ],
 )
-def test_sentence_leaves_out_missing_details(kind, details, sentence):
+def test_sentence_has_labels_and_dashes_for_missing_details(kind, details, sentence):
     assert event_sentence(kind, details) == sentence
 
 
@@ -355,8 +358,8 @@ def test_call_under_a_standing_approval_names_who_gave_it():
         )
     )
     assert [found["sentence"] for found in receipt["approvals"][2:]] == [
-        "Approved: drop_table, by user:7 (standing approval).",
-        "Approved: drop_table, by a standing approval.",
+        "Approval of drop_table was granted, by user:7 (standing approval).",
+        "Approval of drop_table was granted, by a standing approval.",
     ]
 
 
@@ -369,7 +372,7 @@ SPENT = called("success", "c0", cost_usd="0.001", actual_usd="0.002")
     [
         (
             {"detail": "dimension:cost", "budget": "session", "projected_usd": "0.012", "cap_usd": "0.005"},
-            "the next model call could have cost up to $0.01; $0.003 of the cap was left.",
+            "the next model call could have brought the budget session to $0.012, above its cap of $0.005.",
         ),
         ({"detail": "dimension:tokens", "budget": "session"}, "token budget exhausted."),
         (

@@ -173,4 +173,4 @@ def test_summaries_are_redacted_first_and_cut_afterwards(monkeypatch):
 def test_event_is_named_by_chain_number_and_kind():
     start(RUN)
     assert str(row(RUN, 1)) == f"{RUN}#1 autonomous_session.started"
-    assert row(RUN, 1).sentence == "The run started in mode phased for user 7 with a cap of 5.00 USD."
+    assert row(RUN, 1).sentence == "Run started: phased, cost cap 5.00 USD."

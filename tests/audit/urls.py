@@ -7,5 +7,5 @@ from django.urls import include, path
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("login/", LoginView.as_view(template_name="login.html"), name="login"),
-    path("", include("audit.urls")),
+    path("", include("audit.views")),
 ]

@@ -7,8 +7,8 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from audit import utc_now
 from audit.checkpoints import write_checkpoint
-from audit.context import utc_now
 from audit.management.base import ActingCommand
 
 

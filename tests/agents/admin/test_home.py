@@ -90,8 +90,8 @@ def test_home_shows_refusals(client):
 
     found = shown(client)
 
-    assert "Call notify: tool not granted." in found
-    assert "Call notify: success." not in found
+    assert "Notify: tool not granted." in found
+    assert "Notify: success." not in found
     assert reverse("audit:receipt", args=[session.chain]) in found
 
 
@@ -148,7 +148,7 @@ def test_old_refusals_are_not_shown():
     session = make_session()
     refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.DENIED, now=clock(), detail="budget_spent")
     [refusal] = control_room.refusals_lately()
-    assert refusal.sentence == "Call notify: denied (a shared budget has no room for it)."
+    assert refusal.sentence == "Notify: denied (a shared budget has no room for it)."
 
     for _ in range(control_room.LOOKED_AT):
         refuse_call(session, ToolIntent.NOTIFY, "intake", Outcome.SUCCESS, now=clock())

@@ -93,10 +93,10 @@ def test_timeline_has_no_blanks_and_no_raw_values(client):
 
     for words in (
         "cost cap $0.50.",
-        "no project context, 1 memory.",
-        "project context version 3, 0 memories.",
-        "Run picked up by a worker.",
-        "Run resumed after 2 lost workers.",
+        "project context version none, memories: 1.",
+        "project context version 3, memories: 0.",
+        "Run picked up by a worker: next in the queue.",
+        "Run picked up by a worker: taken over from another. Workers lost so far: 2.",
         ">above $0.50.<",
     ):
         assert words in found, words

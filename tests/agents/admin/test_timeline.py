@@ -46,14 +46,14 @@ def test_timeline_names_approvals_and_approvers(client):
     found = text_of(show(client, session))
 
     for words in (
-        f"Approved: send_email, by {owner.username} (standing approval).",
-        "Approval used: send_email.",
-        "Approval request cancelled: send_email.",
+        f"Approval of send_email was granted, by {owner.username} (standing approval).",
+        "Approval of send_email was used by call",
+        "Approval of send_email was cancelled.",
         "Skill drop_table",
         "success",
     ):
         assert words in found, words
-    assert (": —." in found, by in found, "run_skill" in found) == (False, False, False)
+    assert (": none." in found, by in found, "run_skill" in found) == (False, False, False)
 
 
 def test_timeline_names_skills_that_requested_approval(client):
@@ -96,6 +96,6 @@ def test_budget_end_says_how_much_was_missing(client):
 
     found = text_of(show(client, session))
 
-    assert "the next model call could have cost up to $0.02; $0.005 of the cap was left" in found
+    assert "the next model call could have brought the budget session to" in found
     assert "The next question could cost up to $0.02; $0.005 was left of the session&#x27;s cap." in found
     assert "used up" not in found

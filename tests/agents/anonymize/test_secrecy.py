@@ -18,17 +18,14 @@ from tests.table import every_row
 TEXT = "Mr Weber <weber@example.com>, account 4455667788"
 
 
-def test_repr_shows_counts_only():
+def test_repr_shows_nothing_of_the_values():
     anonymizer = Anonymizer(["Zaphod Beeblebrox"])
-    assert repr(anonymizer) == "<Anonymizer: <Vault: empty>>"
-    hidden = anonymizer.hide(TEXT)
+    anonymizer.hide(TEXT)
     stream = anonymizer.stream()
     stream.feed("PERSON_")
-    assert repr(anonymizer) == str(anonymizer) == "<Anonymizer: <Vault: ACCT 1, EMAIL 1, PERSON 1>>"
-    assert repr(stream) == "<RestoringStream: 7 characters held>"
     assert not hasattr(anonymizer, "__dict__")
     assert not hasattr(stream, "__dict__")
-    assert "Weber" not in f"{anonymizer!r}{anonymizer}{hidden}"
+    assert not re.search("Weber|Zaphod|PERSON", f"{anonymizer!r}{anonymizer}{stream!r}")
 
 
 @pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -120,7 +117,6 @@ def test_an_original_has_one_placeholder_in_all_texts_of_a_call():
     anonymizer = Anonymizer()
     first = anonymizer.hide("a@example.com")
     assert anonymizer.hide("b@example.com and a@example.com").endswith(first)
-    assert anonymizer.hide_data({"x": ["a@example.com"]}) == {"x": [first]}
     assert anonymizer.hide("A@Example.com") == first.replace("_1_", "_1b_")
 
 

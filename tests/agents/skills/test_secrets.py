@@ -16,7 +16,7 @@ from agents.skills.registry import installed_skills
 from agents.skills.skill import BadArguments, BadSkill, has_handle, skill, with_handles
 from agents.types import ModelRequest
 from audit.models import AuditEvent, SkillAudit
-from audit.redaction import forget_known_secrets, register_known_secrets
+from audit.redaction import register_known_secrets
 from audit.redaction.redactor import _Known
 from tests.agents.net.world import Server
 from tests.factories import NOW, make_agent, make_session
@@ -29,15 +29,14 @@ HANDLE = {"$secret": "shop"}
 
 
 @pytest.fixture(autouse=True)
-def _secrets(settings):
+def _secrets(settings, monkeypatch):
     settings.LQOPS_SECRETS = {"shop": VALUE, "crm": "another-value-here"}
     settings.LQOPS_SKILL_MODULES = ["tests.agents.skills.samples"]
     installed_skills.cache_clear()
-    before = _Known.values
+    monkeypatch.setattr(_Known, "values", _Known.values)
+    monkeypatch.setattr(_Known, "expression", _Known.expression)
     register_known_secrets([VALUE, VALUE.split()[1]])
     yield
-    forget_known_secrets()
-    register_known_secrets(before)
     installed_skills.cache_clear()
 
 

@@ -69,7 +69,7 @@ def test_goal_goes_through_all_phases_with_skills_in_analysis_alone(scene):
     assert Notification.objects.filter(session=session).count() == 1
     [noted] = AuditEvent.objects.filter(chain=session.chain, kind="session.inputs")
     assert len(noted.details["goal_digest"]) == 64
-    assert event_sentence(noted.kind, noted.details).startswith("Inputs: goal, no project context")
+    assert event_sentence(noted.kind, noted.details).startswith("Inputs: project context version none")
 
 
 def test_goal_reads_what_it_is_given_and_does_not_follow_it(scene):
