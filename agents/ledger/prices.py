@@ -15,7 +15,7 @@ from agents.conf import clock, message_judge_cap
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
 from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
-from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, ensemble_projection, mean_usd, usd
+from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, usd
 from agents.types import ZERO, Price
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -167,7 +167,7 @@ def _average(rows: QuerySet[InferenceLog]) -> Decimal | None:
     costs = list(rows.order_by("-created_at", "-id").values_list("cost_estimate", flat=True)[:ROWS])
     if len(costs) < LEAST_ROWS:
         return None
-    return mean_usd(sum((cost for cost in costs if cost is not None), ZERO), len(costs))
+    return usd(sum((cost for cost in costs if cost is not None), ZERO) / len(costs))
 
 
 def judges_within_budget(
@@ -179,7 +179,7 @@ def judges_within_budget(
     """
     limit = message_judge_cap() if cap is None else cap
     estimates = [estimate_model_call(judge, Purpose.JUDGE, now=now) for judge in judges]
-    projected = ensemble_projection(citations, estimates)
+    projected = usd(citations * sum(estimates, ZERO))  # every judge looks at every citation
     if len(judges) <= 1 or projected <= limit:
         return tuple(judges)
     details = {

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -162,15 +162,9 @@ class Allowed:
         return any(address in network for network in self.networks)
 
 
-def allowed(hosts: Sequence[str] | None = None, networks: Sequence[str] | None = None) -> Allowed:
-    """Parse the allow-lists; those of the settings where none are given."""
-    names = getattr(settings, "LQOPS_NET_ALLOW_HOSTS", []) if hosts is None else hosts
-    ranges = getattr(settings, "LQOPS_NET_ALLOW_NETWORKS", []) if networks is None else networks
-    return _parsed(tuple(names), tuple(ranges))
-
-
 @lru_cache(maxsize=32)
 def _parsed(names: tuple[str, ...], ranges: tuple[str, ...]) -> Allowed:
+    """Parse the allow-lists of the settings."""
     entries = [name.strip().lower() for name in names]
     wide = [entry for entry in entries if entry.strip("*.") == "" or "*" in entry.removeprefix("*.")]
     if wide:
@@ -361,7 +355,6 @@ class CheckedUrl:
     path: str
     query: str
     addresses: tuple[str, ...]
-    allow_listed: bool
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -373,11 +366,9 @@ def check_url(
     *,
     schemes: tuple[str, ...] = ("http", "https"),
     resolve: Resolve | None = None,
-    allow_hosts: Sequence[str] | None = None,
-    allow_networks: Sequence[str] | None = None,
     lookup_seconds: float = LOOKUP_SECONDS,
 ) -> CheckedUrl:
-    """Return where a URL leads, or raise UrlRefused. Allow-lists default to those of the settings."""
+    """Return where a URL leads, or raise UrlRefused."""
     refuse_characters(url)
     form = FORM.fullmatch(url)
     if form is None:
@@ -385,14 +376,15 @@ def check_url(
     scheme = form[1].lower()
     if scheme not in schemes or scheme not in DEFAULT_PORTS:
         raise UrlRefused("scheme")
-    allow = allowed(allow_hosts, allow_networks)
+    allow = _parsed(tuple(settings.LQOPS_NET_ALLOW_HOSTS), tuple(settings.LQOPS_NET_ALLOW_NETWORKS))
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
     host, address = canonical_host(literal, port, allow)
     if address is None:
         found = _look_up(host, resolve or system_resolve, lookup_seconds)
     else:
         found = (address,)
-    allow_listed = _check_addresses(host, port, found, allow)
+    if not allow.host(host, port) and not all(is_public(item) or allow.address(item) for item in found):
+        raise UrlRefused("address")
     path = _percent_encode(form[3] or "/", "/:@")
     query = _percent_encode((form[4] or "?")[1:], "/:@?[]")
     return CheckedUrl(
@@ -403,7 +395,6 @@ def check_url(
         path=path,
         query=query,
         addresses=tuple(item.compressed for item in found),
-        allow_listed=allow_listed,
     )
 
 
@@ -438,16 +429,6 @@ def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]
     if len(found) != len(texts):
         raise UrlRefused("address")
     return found
-
-
-def _check_addresses(host: str, port: int, addresses: tuple[Address, ...], allow: Allowed) -> bool:
-    """Refuse private addresses that no operator allows. True when an allow-list was needed."""
-    if allow.host(host, port):
-        return True
-    private = [address for address in addresses if not is_public(address)]
-    if not all(allow.address(address) for address in private):
-        raise UrlRefused("address")
-    return bool(private)
 
 
 def _percent_encode(text: str, also_safe: str) -> str:

@@ -85,18 +85,6 @@ def _is_asked(message: Message) -> bool:
     return message["role"] == "user" and MARK not in message
 
 
-def is_paired(messages: Iterable[Message]) -> bool:
-    """True when every call has exactly one result right behind it, and no result stands without its call."""
-    return all(_is_whole(*block) for block in blocks(messages))
-
-
-def _is_whole(first: Message, *results: Message) -> bool:
-    called = [call["id"] for call in first.get("tool_calls") or ()]
-    answered = [result.get("tool_call_id") for result in results if result["role"] == "tool"]
-    same = len(set(called)) == len(called) == len(answered) and set(called) == set(answered)
-    return first["role"] != "tool" and same
-
-
 def parted(messages: Sequence[Message]) -> tuple[Messages, Messages]:
     """The system messages that a conversation begins with, and the conversation."""
     count = next((at for at, message in enumerate(messages) if message["role"] != "system"), len(messages))

@@ -2,20 +2,19 @@
 
 They count and compare, and do not depend on the model's good will. The loop calls `preflight` before a step, reads a
 reply with `read_stop`, checks its calls with `observe_tool_calls` and `is_stuck` before any of them runs, and keeps the
-returned `Counters` with the session. How near a budget is, is computed in agents.policy.costs.
+returned `Counters` with the session.
 """
 
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, Protocol, Self
 
 from agents.enums import TerminalReason
-from agents.policy import costs
 from agents.types import Ledger
 
 # --- Settings: names, defaults and allowed values ---
@@ -24,6 +23,7 @@ from agents.types import Ledger
 
 
 MOST: Final = 10**12  # fits an integer column
+_RENAMED: Final = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
 
 
 class Strategy(StrEnum):
@@ -36,7 +36,26 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True)
-class GuardrailsConfig:
+class _Settings:
+    @classmethod
+    def merged(cls, *layers: Mapping[str, object]) -> Self:
+        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last.
+
+        Every value of every layer is checked, also one that a narrower layer overrides.
+        """
+        rules = {field.name: _RULES[type(field.default)] for field in fields(cls)}
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            for given, value in layer.items():
+                key = _RENAMED.get(given, given)
+                if key not in rules:
+                    raise _refused(key, value, f"there is no such setting; there are {', '.join(rules)}")
+                merged[key] = rules[key](key, value)
+        return cls(**merged)
+
+
+@dataclass(frozen=True)
+class GuardrailsConfig(_Settings):
     """Limits of the guardrails.
 
     A set of calls runs at most `max_repeated_tool_steps` times in a row. Zero does not switch that off: no call runs at
@@ -48,14 +67,9 @@ class GuardrailsConfig:
     reserve_tokens: int = 512
     reserve_cost_fraction: Decimal = Decimal("0.1")
 
-    @classmethod
-    def merged(cls, *layers: Mapping[str, object]) -> Self:
-        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last."""
-        return cls(**_merged(layers, fields(cls)))
-
 
 @dataclass(frozen=True)
-class LoopConfig:
+class LoopConfig(_Settings):
     """How a step loop runs. Zero is no limit for time, window, tokens and tool rounds; zero steps are no steps."""
 
     max_steps: int = 50
@@ -66,27 +80,6 @@ class LoopConfig:
     context_strategy: Strategy = Strategy.SLIDING_WINDOW
     token_budget: int = 0
     max_tool_rounds: int = 0
-
-    @classmethod
-    def merged(cls, *layers: Mapping[str, object]) -> Self:
-        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last."""
-        return cls(**_merged(layers, fields(cls)))
-
-
-_RENAMED = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
-
-
-def _merged(layers: Iterable[Mapping[str, object]], known: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Check every value of every layer, also one that a narrower layer overrides."""
-    rules = {field.name: _RULES[type(field.default)] for field in known}
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for given, value in layer.items():
-            key = _RENAMED.get(given, given)
-            if key not in rules:
-                raise _refused(key, value, f"there is no such setting; there are {', '.join(rules)}")
-            merged[key] = rules[key](key, value)
-    return merged
 
 
 def _refused(key: str, value: object, why: str) -> ValueError:
@@ -251,7 +244,7 @@ class Counters:
             read_only_steps=0,
         )
 
-    def told(self, reason: Reason) -> Self:
+    def after_message(self, reason: Reason) -> Self:
         """Count an internal message that was sent, if it may be sent only so often."""
         match reason:
             case Reason.MAX_TOKENS_RECOVERY:
@@ -351,14 +344,17 @@ def premature_end(text: str, *, recent_failed: bool, counters: Counters) -> bool
 def warns_of_budget(
     counters: Counters, config: GuardrailsConfig, *, ledger: Ledger, token_budget: int, total_tokens: int
 ) -> bool:
-    """Return whether the budget is nearly used up and the loop has not said so yet."""
-    return not counters.near_budget_warned and costs.near_budget(
-        ledger=ledger,
-        token_budget=token_budget,
-        total_tokens=total_tokens,
-        reserve_tokens=config.reserve_tokens,
-        reserve_cost_fraction=config.reserve_cost_fraction,
-    )
+    """Return whether little is left of the tokens or the money, and the loop has not said so yet.
+
+    No limit is never near.
+    """
+    if counters.near_budget_warned:
+        return False
+    if token_budget and token_budget - total_tokens <= config.reserve_tokens:
+        return True
+    if ledger.cap is None:
+        return False
+    return ledger.cap - max(ledger.approved, ledger.exposed) <= ledger.cap * config.reserve_cost_fraction
 
 
 # --- Before the calls of a reply run ---

@@ -77,9 +77,9 @@ class RunSpec:
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
         """Read what a session keeps. A value of the wrong type counts as not said."""
-        found = {**params, "event": (params.get("event") or {}).get("id")} if _is_event(params) else params
-        known = {name: found[name] for name in _STORED if _fits(_STORED[name], found.get(name))}
-        return cls(**known)
+        event = params.get("event")
+        found = {**params, "event": event.get("id")} if isinstance(event, Mapping) else params
+        return cls(**{name: found[name] for name in _STORED if _fits(_STORED[name], found.get(name))})
 
     def to_params(self) -> dict[str, Any]:
         """Return what a session keeps: everything that was said, but the cap."""
@@ -116,15 +116,6 @@ def _named(name: str, value: Any) -> Any:
     return str(value.public_id) if hasattr(value, "public_id") else value
 
 
-def _is_event(params: Mapping[str, Any]) -> bool:
-    return isinstance(params.get("event"), Mapping)
-
-
 def _fits(default: Any, value: Any) -> bool:
-    if isinstance(default, bool):
-        return value is True
-    if isinstance(default, int):
-        return isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(default, str):
-        return isinstance(value, str)
-    return isinstance(value, Mapping)
+    """Return whether a stored value is of the type of its default. True is no number."""
+    return isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
