@@ -37,14 +37,6 @@ def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
 
 
-def installation_day_cap() -> Decimal:
-    return Decimal(settings.LQOPS_INSTALLATION_DAY_CAP_USD)
-
-
-def message_judge_cap() -> Decimal:
-    return Decimal(settings.LQOPS_MESSAGE_JUDGE_CAP_USD)
-
-
 def approval_lifetime() -> timedelta:
     lifetime: timedelta = settings.LQOPS_APPROVAL_LIFETIME
     return lifetime

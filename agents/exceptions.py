@@ -36,8 +36,6 @@ class ToolNotGranted(AutonomousBrake):
 
     def __init__(self, intent: str, phase: str) -> None:
         super().__init__(f"Phase {phase} does not grant {intent}.")
-        self.intent = intent
-        self.phase = phase
 
 
 class CostCapReached(AutonomousBrake):
@@ -47,8 +45,6 @@ class CostCapReached(AutonomousBrake):
 
     def __init__(self, projected: Decimal, cap: Decimal) -> None:
         super().__init__(f"The call would bring the session to {projected} USD; its cap is {cap} USD.")
-        self.projected = projected
-        self.cap = cap
 
 
 class BudgetExceeded(AutonomousBrake):
@@ -80,7 +76,6 @@ class UnpricedModel(AutonomousBrake):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"No price is declared for model {model!r}: declare one (0 is allowed) before it is called.")
-        self.model = model
 
 
 class ModelSuspended(AutonomousBrake):
@@ -90,7 +85,6 @@ class ModelSuspended(AutonomousBrake):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"Model {model!r} is suspended: a reply cost more than its bound. Accept it to use it again.")
-        self.model = model
 
 
 class LeaseLost(LqopsError):
@@ -159,16 +153,6 @@ class Unarmed(LqopsError):
     """The self-test found a brake that does not refuse. No work is taken."""
 
     code = "unarmed"
-
-
-class IntentUnavailable(LqopsError):
-    """The intent is one of the eight, but this installation has nothing that carries it out."""
-
-    code = "intent_unavailable"
-
-    def __init__(self, intent: str) -> None:
-        super().__init__(f"{intent} has no handler in this installation.")
-        self.intent = intent
 
 
 class NotFound(LqopsError):

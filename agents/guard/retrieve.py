@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from agents.guard.tools import BadParams, CallContext, text
+from agents.guard.tools import BadParams, public_id, text
 from agents.knowledge.search import (
     RUN_CHARS,
     Hit,
@@ -29,6 +29,7 @@ from agents.knowledge.search import (
     search_chunks,
 )
 from agents.models import Document
+from agents.skills.skill import SkillContext
 
 MOST_CHARS = 1_000_000
 PASSAGES = 4
@@ -66,7 +67,7 @@ class _Found:
         return next((one for one in self.passages if whole and one.end < len(one.document.text)), None)
 
 
-def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def retrieve_chunks(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in params.items() if value is not None}
     limit = _limit(given.pop("limit_chars", RUN_CHARS))
     way = next((way for way in _GIVEN if way in given), None)
@@ -82,12 +83,12 @@ def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str
 
 
 def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    document = document_get(owner_id=owner_id, public_id=_id(given, "document"))
+    document = document_get(owner_id=owner_id, public_id=public_id(given, "document"))
     return _Found("document", [_beginning(document, limit)])
 
 
 def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    collection = collection_get(owner_id=owner_id, public_id=_id(given, "collection"))
+    collection = collection_get(owner_id=owner_id, public_id=public_id(given, "collection"))
     after, until = _period(given)
     if after is not None:
         listed = documents_new_in(owner_id=owner_id, collection=collection, after=after, until=until)
@@ -121,7 +122,7 @@ def _beginning(document: Document, limit: int) -> _Passage:
 def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     collections = None
     if "collection" in given:
-        collections = [collection_get(owner_id=owner_id, public_id=_id(given, "collection")).pk]
+        collections = [collection_get(owner_id=owner_id, public_id=public_id(given, "collection")).pk]
     after, until = _period(given)
     hits = search_chunks(
         owner_id=owner_id,
@@ -163,14 +164,6 @@ def _limit(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_CHARS:
         raise BadParams(f"'limit_chars' must be a whole number from 1 to {MOST_CHARS}, not {value!r}.")
     return value
-
-
-def _id(given: Mapping[str, Any], name: str) -> UUID:
-    value = text(given, name, limit=64)
-    try:
-        return UUID(value)
-    except ValueError:
-        raise BadParams(f"{name!r} must be a public id, not {value!r}.") from None
 
 
 def _period(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:

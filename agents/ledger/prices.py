@@ -8,10 +8,10 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
-from agents.conf import clock, message_judge_cap
+from agents.conf import clock
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
 from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
@@ -24,14 +24,6 @@ logger = logging.getLogger(__name__)
 
 
 PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
-
-
-def price_of(model: str) -> Price:
-    """Return the price that a call of the model is judged by now."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(PRICE_COLUMNS)} FROM ({longest_prefix_sql()}) p", [model])  # noqa: S608
-        rows = cursor.fetchall()
-    return declared_price(model, rows[0] if rows else None)
 
 
 def longest_prefix_sql() -> str:
@@ -177,7 +169,7 @@ def judges_within_budget(
 
     A fallback is recorded; it never fails the message.
     """
-    limit = message_judge_cap() if cap is None else cap
+    limit = Decimal(settings.LQOPS_MESSAGE_JUDGE_CAP_USD) if cap is None else cap
     estimates = [estimate_model_call(judge, Purpose.JUDGE, now=now) for judge in judges]
     projected = usd(citations * sum(estimates, ZERO))  # every judge looks at every citation
     if len(judges) <= 1 or projected <= limit:

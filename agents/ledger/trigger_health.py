@@ -21,6 +21,7 @@ from agents.models import AgentSession, Trigger
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
 from agents.policy.transitions import REASON_STATUS
+from agents.types import ZERO
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
@@ -149,9 +150,6 @@ def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
 
 
 # --- Spend of triggers to date, in both ledgers ---
-
-
-ZERO = Decimal(0)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -138,7 +138,6 @@ class SafeResponse:
     headers: Headers
     content: bytes
     url: str
-    redirects: tuple[str, ...] = ()  # the URLs before `url`, in order
 
     def text(self) -> str:
         return self.content.decode(_codec(self.headers.get("content-type", "")), errors="replace")
@@ -162,16 +161,13 @@ def _codec(content_type: str) -> str:
 class AsyncSafeStream:
     """A response whose body is still to be read. It is closed by the `async with` block that opened it."""
 
-    def __init__(
-        self, response: httpcore.Response, body: Body, url: str, redirects: Sequence[str], deadline: Deadline
-    ) -> None:
+    def __init__(self, response: httpcore.Response, body: Body, url: str, deadline: Deadline) -> None:
         self._response = response
         self._body = body
         self._deadline = deadline
         self.status = response.status
         self.headers = Headers(response.headers)
         self.url = url
-        self.redirects = tuple(redirects)
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
         """Yield the decompressed body as it arrives."""
@@ -188,7 +184,7 @@ class AsyncSafeStream:
 
     async def read(self) -> SafeResponse:
         content = b"".join([piece async for piece in self.iter_bytes()])
-        return SafeResponse(self.status, self.headers, content, self.url, self.redirects)
+        return SafeResponse(self.status, self.headers, content, self.url)
 
 
 class SafeStream:
@@ -200,7 +196,6 @@ class SafeStream:
         self.status = stream.status
         self.headers = stream.headers
         self.url = stream.url
-        self.redirects = stream.redirects
 
     def iter_bytes(self) -> Iterator[bytes]:
         """Yield the decompressed body as it arrives."""
@@ -291,7 +286,7 @@ class Exchange:
         self._url = url
         self._content, self._headers = _payload(options)
         self._checked: CheckedUrl | None = None
-        self._redirects: list[str] = []
+        self._redirects = 0
         self.deadline = Deadline(self._limits.deadline)
 
     async def open(self, opened: AsyncExitStack) -> AsyncSafeStream:
@@ -307,7 +302,7 @@ class Exchange:
             opened.push_async_callback(response.aclose)
             body = self._take_head(response, checked)
             if body is not None:
-                return AsyncSafeStream(response, body, checked.url, self._redirects, self.deadline)
+                return AsyncSafeStream(response, body, checked.url, self.deadline)
             await opened.aclose()
 
     def _check(self) -> CheckedUrl:
@@ -345,9 +340,9 @@ class Exchange:
         return Body(headers.get("content-encoding", ""), self._limits, self.deadline)
 
     def _follow(self, status: int, location: str, checked: CheckedUrl) -> None:
-        if len(self._redirects) == self._limits.max_redirects:
+        if self._redirects == self._limits.max_redirects:
             raise FetchFailed("redirects")
-        self._redirects.append(checked.url)
+        self._redirects += 1
         refuse_characters(location)  # before joining, which would strip some of them
         try:
             self._url = urljoin(checked.url, location)

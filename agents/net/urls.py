@@ -281,6 +281,7 @@ def _refuse_local(name: str, last: str) -> None:
 Resolve = Callable[[str], list[str]]
 
 LOOKUP_SECONDS = 5.0
+MAX_ANSWERS = 64
 # A lookup cannot be cancelled, only abandoned; this bounds how many may hang at a time.
 _LOOKUPS = threading.BoundedSemaphore(64)
 
@@ -290,8 +291,11 @@ def system_resolve(host: str) -> list[str]:
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
-def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
-    """Return all addresses of a name. Runs in a thread, because the system's resolver has no timeout."""
+def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
+    """Return every address of a name. One that cannot be parsed refuses the whole name.
+
+    Runs in a thread, because the system's resolver has no timeout.
+    """
     end = time.monotonic() + seconds
     lookups = _LOOKUPS
     if not lookups.acquire(timeout=seconds):
@@ -317,7 +321,10 @@ def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
         raise found
     if not found:
         raise UrlRefused("unresolved")
-    return found
+    addresses = tuple(address for address in map(read_address, found[:MAX_ANSWERS]) if address is not None)
+    if len(addresses) != len(found):
+        raise UrlRefused("address")
+    return addresses
 
 
 # --- check_url ---
@@ -329,7 +336,6 @@ AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([1-9][0-9]{0,4}))?")
 BAD_CHARACTER = re.compile("[\\s\\\\\x00-\x20\x7f-\xa0\ud800-\udfff]")
 STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 MAX_PORT = 65535
-MAX_ANSWERS = 64
 
 # Ports that browsers refuse (mail, file, remote login, names, printing …), then databases, queues and control planes.
 REFUSED_PORTS = frozenset(
@@ -420,15 +426,6 @@ def _split(authority: str, default_port: int) -> tuple[str, int]:
     if port > MAX_PORT or port in REFUSED_PORTS:
         raise UrlRefused("port")
     return parts[1], port
-
-
-def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
-    """Return every address of a name. One that cannot be parsed refuses the whole name."""
-    texts = answers(host, resolve, seconds)
-    found = tuple(address for address in map(read_address, texts[:MAX_ANSWERS]) if address is not None)
-    if len(found) != len(texts):
-        raise UrlRefused("address")
-    return found
 
 
 def _percent_encode(text: str, also_safe: str) -> str:

@@ -54,7 +54,10 @@ class RunSpec:
         flag="--review",
     )
     judge_citations: bool = option(
-        "The judge models say whether each quote supports its finding.", default=False, label="Judge quotes"
+        "The judge models say whether each quote supports its finding.",
+        default=False,
+        label="Judge quotes",
+        flag="--judge",
     )
     analysis_mode: str = option(
         "single: one question to the model. agentic: steps in which it may call skills. A goal is always agentic.",
