@@ -163,7 +163,7 @@ class NotFound(LqopsError):
 
 
 class Invalid(LqopsError):
-    """What was asked for makes no sense as it stands; the message says what to change."""
+    """The request makes no sense as it stands; the message says what to change."""
 
     code = "invalid"
     http_status = 422
@@ -177,7 +177,7 @@ class SkillChanged(LqopsError):
 
 
 class ToolFailed(LqopsError):
-    """A failure that a tool has a word for: the record names it by its outcome, and the run goes on."""
+    """A failure that a tool names by an outcome of its own. The run goes on."""
 
     outcome = Outcome.ERROR
 

@@ -108,8 +108,8 @@ def _look_up(context: SkillContext, named: str, start: int | None, length: int) 
     except ValueError:
         return None, ""
     rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
-    said = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
-    found = rows.annotate(said=said).values_list("pk", "said").first()
+    part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
+    found = rows.annotate(part=part).values_list("pk", "part").first()
     return found or (None, "")
 
 

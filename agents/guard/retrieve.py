@@ -10,7 +10,7 @@ chunk that fits, `cut_id` names it, and `cut_chars` says how much is missing. Th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -49,22 +49,12 @@ class _Passage:
     start: int
     end: int
 
-    @property
-    def chars(self) -> int:
-        return self.end - self.start
-
 
 @dataclass(frozen=True)
 class _Found:
     mode: str
     passages: Sequence[_Passage]
-    left_out: Sequence[UUID] = field(default=())
-
-    @property
-    def cut(self) -> _Passage | None:
-        """Return the passage that does not reach the end of its document. Passages of a query are never cut."""
-        whole = self.mode != "query"
-        return next((one for one in self.passages if whole and one.end < len(one.document.text)), None)
+    left_out: Sequence[UUID] = ()
 
 
 def retrieve_chunks(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +175,10 @@ def _time(given: Mapping[str, Any], name: str) -> datetime:
 
 
 def _answer(found: _Found) -> dict[str, Any]:
-    passages, cut = found.passages, found.cut
+    passages = found.passages
+    # The passage that does not reach the end of its document. Passages of a query are never cut.
+    shortened = (one for one in passages if one.end < len(one.document.text) and found.mode != "query")
+    cut = next(shortened, None)
     places = [
         {"document_id": str(passage.document.public_id), "start": passage.start, "end": passage.end}
         for passage in passages
@@ -194,7 +187,7 @@ def _answer(found: _Found) -> dict[str, Any]:
         "mode": found.mode,
         "documents": len({passage.document.pk for passage in passages}),
         "chunks": len(passages),
-        "chars": sum(passage.chars for passage in passages),
+        "chars": sum(passage.end - passage.start for passage in passages),
         "left_out": len(found.left_out),
         "left_out_ids": [str(public_id) for public_id in found.left_out],
         "cut_id": str(cut.document.public_id) if cut else None,

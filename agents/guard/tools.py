@@ -1,4 +1,4 @@
-"""What a tool is: its declaration, what its calls run with, and how parameters are read."""
+"""Tools: their declaration, the context of their calls, and how parameters are read."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
-from agents.conf import max_model_tries
+from django.conf import settings
+
 from agents.skills.skill import SkillContext
 from agents.types import Capability, ModelRequest
 from audit.kinds import LABEL
 
-# --- What a call runs with ---
+# --- Context of a call ---
 
 
 T = TypeVar("T")
@@ -43,7 +44,8 @@ def persisting(tries: int) -> AbstractContextManager[None]:
 
 def most_tries() -> int:
     wanted = _tries.get()
-    return max_model_tries() if wanted is None else min(wanted, max_model_tries())
+    most = int(settings.LQOPS_MODEL_TRIES)
+    return most if wanted is None else min(wanted, most)
 
 
 Params = Mapping[str, Any]

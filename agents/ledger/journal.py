@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.enums import HaltState, Outcome, Purpose, Status
 from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
@@ -112,7 +112,14 @@ def journal_settle(
     halt was requested is settled too. One that recovery has closed is not: its worker no longer holds the session.
     """
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
-    changed: dict[str, Any] = {"last_activity_at": now}
+    _close(call, held, booked=booked, tokens=tokens, now=now, last_activity_at=now)
+    journal_record(call, now=now, after=after)
+
+
+def _close(
+    call: ToolCall, rows: QuerySet[AgentSession], *, booked: Decimal, tokens: int, now: datetime, **changed: Any
+) -> None:
+    """Move a call's money from reserved to charged and from held to actual: in session, budgets and journal."""
     if call.model:
         changed |= {
             "cost_reserved_usd": F("cost_reserved_usd") - micro(call.approved_usd),
@@ -121,10 +128,8 @@ def journal_settle(
             "cost_actual_usd": F("cost_actual_usd") + micro(booked),
             "total_tokens": F("total_tokens") + tokens,
         }
-    if held.update(**changed) != 1:
-        raise LeaseLost(
-            f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}."
-        )
+    if changed and rows.update(**changed) != 1:
+        raise LeaseLost(f"Call {call.public_id} is settled too late: another worker has taken its session.")
     if call.model:
         budgets_settle(
             call.budget_ids,
@@ -139,7 +144,6 @@ def journal_settle(
     call.save(
         update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
     )
-    journal_record(call, now=now, after=after)
 
 
 def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
@@ -172,24 +176,8 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
         call.outcome = outcome
-        call.settled_at = now
         call.charged_usd = call.approved_usd
-        call.actual_usd = call.actual_usd + call.held_usd
-        call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
-        AgentSession.objects.filter(pk=row.pk).update(
-            cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),
-            cost_held_usd=F("cost_held_usd") - micro(call.held_usd),
-            cost_total_usd=F("cost_total_usd") + micro(call.approved_usd),
-            cost_actual_usd=F("cost_actual_usd") + micro(call.held_usd),
-        )
-        if call.budget_ids:
-            budgets_settle(
-                call.budget_ids,
-                approved=call.approved_usd,
-                held=call.held_usd,
-                charged=call.approved_usd,
-                actual=call.held_usd,
-            )
+        _close(call, AgentSession.objects.filter(pk=row.pk), booked=call.held_usd, tokens=0, now=now)
         journal_record(call, now=now)
     row.refresh_from_db()
     return unknown

@@ -27,7 +27,7 @@ Reroute = Callable[[str, int], tuple[str, int]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one fetch may use."""
+    """Limits of one fetch."""
 
     deadline: float = 30.0  # seconds for lookup, connection, TLS, headers, body and all redirects together
     max_bytes: int = 5 * MEBIBYTE  # of the body, as sent and as decompressed

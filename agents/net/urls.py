@@ -148,7 +148,7 @@ def read_address(text: str) -> Address | None:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an operator allows although it is not public: names, `name:port`, `*.suffix` and networks."""
+    """Places that an operator allows although they are not public: names, `name:port`, `*.suffix`, networks."""
 
     hosts: frozenset[str]
     suffixes: tuple[str, ...]

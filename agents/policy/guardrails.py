@@ -7,7 +7,8 @@ returned `Counters` with the session.
 
 import json
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -27,7 +28,7 @@ _RENAMED: Final = {"timeout_seconds": "timeout"}  # former name; stored settings
 
 
 class Strategy(StrEnum):
-    """What to do when a conversation outgrows the context window (agents.policy.context_window)."""
+    """How a conversation that outgrows the context window is cut (agents.policy.context_window)."""
 
     NONE = "none"
     SLIDING_WINDOW = "sliding_window"
@@ -43,14 +44,14 @@ class _Settings:
 
         Every value of every layer is checked, also one that a narrower layer overrides.
         """
-        rules = {field.name: _RULES[type(field.default)] for field in fields(cls)}
+        defaults = {field.name: field.default for field in fields(cls)}
         merged: dict[str, Any] = {}
         for layer in layers:
             for given, value in layer.items():
                 key = _RENAMED.get(given, given)
-                if key not in rules:
-                    raise _refused(key, value, f"there is no such setting; there are {', '.join(rules)}")
-                merged[key] = rules[key](key, value)
+                if key not in defaults:
+                    raise _refused(key, value, f"there is no such setting; there are {', '.join(defaults)}")
+                merged[key] = _checked(key, value, defaults[key])
         return cls(**merged)
 
 
@@ -82,49 +83,32 @@ class LoopConfig(_Settings):
     max_tool_rounds: int = 0
 
 
+def _checked(key: str, value: object, default: object) -> object:
+    """Return a value of the type of its default, or refuse it. A float counts as it is written."""
+    match default:
+        case bool():
+            wanted = "true or false"
+            if isinstance(value, bool):
+                return value
+        case Strategy():
+            wanted = f"one of {', '.join(Strategy)}"
+            if isinstance(value, str) and value in list(Strategy):
+                return Strategy(value)
+        case Decimal():
+            wanted = "a number from 0 to 1"
+            with suppress(InvalidOperation):
+                number = Decimal(str(value))
+                if not isinstance(value, bool) and number.is_finite() and 0 <= number <= 1:
+                    return number
+        case _:
+            wanted = f"a whole number from 0 to {MOST}"
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST:
+                return value
+    raise _refused(key, value, f"it must be {wanted}")
+
+
 def _refused(key: str, value: object, why: str) -> ValueError:
     return ValueError(f"{key} = {reprlib.repr(value)}: {why}.")
-
-
-def _whole(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise _refused(key, value, f"it must be a whole number from 0 to {MOST}")
-    return value
-
-
-def _fraction(key: str, value: object) -> Decimal:
-    """Read a number or its text; a float counts as it is written."""
-    refused = _refused(key, value, "it must be a number from 0 to 1")
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise refused
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        raise refused from None
-    if not number.is_finite() or not 0 <= number <= 1:
-        raise refused
-    return number
-
-
-def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _refused(key, value, "it must be true or false")
-    return value
-
-
-def _strategy(key: str, value: object) -> Strategy:
-    if not isinstance(value, str) or value not in list(Strategy):
-        raise _refused(key, value, f"it must be one of {', '.join(Strategy)}")
-    return Strategy(value)
-
-
-# By the type of a setting's default.
-_RULES: Final[Mapping[type, Callable[[str, object], object]]] = {
-    int: _whole,
-    bool: _flag,
-    Decimal: _fraction,
-    Strategy: _strategy,
-}
 
 
 YIELD: Final = "yield"
@@ -137,7 +121,7 @@ RECENT_EVENTS: Final = 10  # a failed result among so many last events makes an 
 
 
 class Reason(StrEnum):
-    """Why the loop wrote a message. The values are stored in transcripts."""
+    """Reasons for messages of the loop. The values are stored in transcripts."""
 
     MAX_TOKENS_RECOVERY = "max_tokens_recovery"
     PREMATURE_END = "premature_end"
@@ -212,7 +196,7 @@ def budget_line(remaining_usd: Decimal | None, remaining_tokens: int | None, ste
 
 @dataclass(frozen=True)
 class Counters:
-    """What the guardrails have counted so far; the session keeps it as JSON under these names."""
+    """Counts of the guardrails so far; the session keeps them as JSON under these names."""
 
     repeated_tool_steps: int = 0
     last_tool_signature: str = ""
@@ -284,7 +268,7 @@ def preflight(*, cancelled: bool, elapsed_seconds: float, step_count: int, confi
 
 
 class Stop(StrEnum):
-    """What a reply asks of the loop."""
+    """How the loop goes on after a reply."""
 
     TOOL_USE = "tool_use"
     END_TURN = "end_turn"

@@ -1,4 +1,4 @@
-"""What a run is to do: one typed value from the form, the API, the command or the trigger to the walk.
+"""RunSpec, what a run is to do: one typed value from the form, the API, the command or the trigger to the walk.
 
 A session keeps it as JSON in `params`; sessions of other modes keep other keys there, which are not read here.
 To add an option to runs, add a field with `option()` below and a column of the same name to Trigger: the API, the
@@ -26,7 +26,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Rows are named by their public id, a skill by its name. An empty value means that nothing was said."""
+    """Rows are named by their public id, a skill by its name. Empty values are not set."""
 
     # Target: what the run works by
     playbook: str = ""
@@ -74,26 +74,25 @@ class RunSpec:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """Build a spec from rows and values, as surfaces have them. None means that nothing was said."""
+        """Build a spec from rows and values, as surfaces have them. None means not set."""
         return cls(**{name: _named(name, value) for name, value in given.items() if value is not None})
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Read what a session keeps. A value of the wrong type counts as not said."""
+        """Read what a session keeps. A value of the wrong type counts as not set."""
         event = params.get("event")
         found = {**params, "event": event.get("id")} if isinstance(event, Mapping) else params
         return cls(**{name: found[name] for name in _STORED if _fits(_STORED[name], found.get(name))})
 
     def to_params(self) -> dict[str, Any]:
-        """Return what a session keeps: everything that was said, but the cap."""
-        said = {name: getattr(self, name) for name in _STORED if getattr(self, name)}
-        return said | ({"event": {"id": self.event}} if self.event else {})
+        """Return what a session keeps: everything that is set, but the cap."""
+        stored = {name: getattr(self, name) for name in _STORED if getattr(self, name)}
+        return stored | ({"event": {"id": self.event}} if self.event else {})
 
     def over(self, other: "RunSpec") -> "RunSpec":
-        """Return `other` with everything that is said here laid over it."""
-        unsaid = RunSpec()
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(other, **{name: value for name, value in said.items() if value != getattr(unsaid, name)})
+        """Return `other`, with everything that is set here in its place."""
+        unset = vars(RunSpec())
+        return replace(other, **{name: value for name, value in vars(self).items() if value != unset[name]})
 
     @property
     def is_agentic(self) -> bool:
