@@ -126,45 +126,31 @@ def roles_sync(*, apps: Apps, using: str) -> None:
             "pk", "content_type__app_label", "codename"
         )
     }
-    links = groups.model.permissions.through.objects.using(using)
     known = {group.name: group for group in groups.filter(name__in=ROLES)}
     for role in ROLES:
         group = known.get(role) or groups.create(name=role)
-        wanted = {pks[name] for name in role_grants(role, pks)}
-        _set_permissions(links, group.pk, wanted)
-
-
-def _set_permissions(links: Any, group_pk: int, wanted: set[int]) -> None:
-    current = set(links.filter(group_id=group_pk).values_list("permission_id", flat=True))
-    if current - wanted:
-        links.filter(group_id=group_pk, permission_id__in=current - wanted).delete()
-    if wanted - current:
-        links.bulk_create([links.model(group_id=group_pk, permission_id=pk) for pk in sorted(wanted - current)])
+        group.permissions.set([pks[name] for name in role_grants(role, pks)])
 
 
 # --- Audit events for changes in the admin. Called in the transaction of Django's own write ---
 
 
-def user_record_saved(*, user: User, added: bool, fields: Sequence[str], by: User | None, now: datetime) -> User:
+def user_record_saved(*, user: User, added: bool, fields: Sequence[str], by: User | None, now: datetime) -> None:
     """Record that a user was added or changed: the fields, and the groups the user is in now."""
-    groups = sorted(user.groups.values_list("pk", flat=True))
-    if added:
-        _record("people.user_added", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk, groups=groups)
-    else:
-        details = {"user_id": user.pk, "groups": groups, "fields": sorted(fields)}
-        _record("people.user_edited", subject=f"user:{user.pk}", by=by, now=now, **details)
-    return user
+    details = {"user_id": user.pk, "groups": sorted(user.groups.values_list("pk", flat=True))}
+    if not added:
+        details["fields"] = sorted(fields)
+    kind = "people.user_added" if added else "people.user_edited"
+    _record(kind, subject=f"user:{user.pk}", by=by, now=now, **details)
 
 
-def user_record_password(*, user: User, by: User | None, now: datetime) -> User:
+def user_record_password(*, user: User, by: User | None, now: datetime) -> None:
     _record("people.password_set", subject=f"user:{user.pk}", by=by, now=now, user_id=user.pk)
-    return user
 
 
-def group_record_saved(*, group: Group, by: User | None, now: datetime) -> Group:
+def group_record_saved(*, group: Group, by: User | None, now: datetime) -> None:
     number = group.permissions.count()
     _record("people.group_saved", subject=f"group:{group.pk}", by=by, now=now, group_id=group.pk, permissions=number)
-    return group
 
 
 def group_delete(*, group: Group, by: User | None, now: datetime) -> None:

@@ -1,11 +1,13 @@
 """App configuration: connects signals, and creates the installation row and the roles on migrate."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from django.apps import AppConfig
 from django.apps import apps as installed
 from django.apps.registry import Apps
+from django.conf import settings
 from django.db.models.signals import post_migrate
 
 
@@ -20,8 +22,7 @@ class AgentsConfig(AppConfig):
 
         register_receipt_names(receipt_names)
         document_attached.connect(_fire_watches)
-        post_migrate.connect(_make_installation, sender=self)
-        post_migrate.connect(_make_roles, sender=self)
+        post_migrate.connect(_make_first_rows, sender=self)
 
 
 def _fire_watches(attachment_pk: int, now: datetime, **_: Any) -> None:
@@ -31,23 +32,14 @@ def _fire_watches(attachment_pk: int, now: datetime, **_: Any) -> None:
     watches_fire(attachment_pk=attachment_pk, now=now)
 
 
-def _make_installation(using: str, apps: Apps = installed, **_: Any) -> None:
-    """Create the one row that every call reads; without it every call is refused."""
-    from agents.conf import installation_day_cap
-
-    try:
-        installations = apps.get_model("agents", "Installation").objects.using(using)
-    except LookupError:  # migrated back to before the table
-        return
-    installations.get_or_create(pk=1, defaults={"max_cost_per_day_usd": installation_day_cap()})
-
-
-def _make_roles(using: str, apps: Apps = installed, **_: Any) -> None:
-    """Create the four groups, after Django has created the permissions."""
+def _make_first_rows(using: str, apps: Apps = installed, **_: Any) -> None:
+    """Create the one row that every call reads, and the four groups, after Django has created the permissions."""
     from agents.accounts import roles_sync
 
     try:
-        apps.get_model("agents", "Installation")
+        installations = apps.get_model("agents", "Installation").objects.using(using)
     except LookupError:  # migrated back to before the tables
         return
+    cap = Decimal(settings.LQOPS_INSTALLATION_DAY_CAP_USD)
+    installations.get_or_create(pk=1, defaults={"max_cost_per_day_usd": cap})
     roles_sync(apps=apps, using=using)

@@ -1,6 +1,5 @@
 """Typed access to the settings of lqops, and the clock. Nothing else in agents reads the wall clock."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -24,25 +23,8 @@ def max_recoveries() -> int:
     return int(settings.LQOPS_MAX_RECOVERIES)
 
 
-def skill_limits() -> Mapping[str, int]:
-    """Calls of a skill per clock hour, by level."""
-    return dict(settings.LQOPS_SKILL_LIMITS)
-
-
-def max_model_tries() -> int:
-    return int(settings.LQOPS_MODEL_TRIES)
-
-
 def default_session_cap() -> Decimal:
     return Decimal(settings.LQOPS_DEFAULT_SESSION_CAP_USD)
-
-
-def installation_day_cap() -> Decimal:
-    return Decimal(settings.LQOPS_INSTALLATION_DAY_CAP_USD)
-
-
-def message_judge_cap() -> Decimal:
-    return Decimal(settings.LQOPS_MESSAGE_JUDGE_CAP_USD)
 
 
 def approval_lifetime() -> timedelta:
@@ -86,11 +68,6 @@ def skill_folders() -> list[Path]:
     return [Path(folder) for folder in settings.LQOPS_SKILL_FOLDERS]
 
 
-def skill_modules() -> list[str]:
-    """Modules with callable skills of this installation."""
-    return list(settings.LQOPS_SKILL_MODULES)
-
-
 def skill_hosts() -> list[str]:
     """Hosts that skills may read without approval; `*.example.org` means all hosts below it."""
     return list(settings.LQOPS_SKILL_HOSTS)
@@ -116,11 +93,6 @@ def sensor_roots() -> list[Path]:
 
 def sensor_slice_lifetime() -> timedelta:
     return timedelta(seconds=settings.LQOPS_SENSOR_SLICE_SECONDS)
-
-
-def events_kept() -> int:
-    """Number of events kept per agent."""
-    return int(settings.LQOPS_EVENTS_KEPT)
 
 
 def model_for(role: str) -> str:

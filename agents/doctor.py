@@ -15,7 +15,19 @@ def diagnose() -> list[Check]:
     migrated = _migrations()
     if not migrated.ok:
         return [migrated]
-    return [migrated, *run_checks(), _append_only(), _durable(), _installation(), _models(), _skills()]
+    has_row = Installation.objects.filter(pk=1).exists()
+    suspended = sorted(SuspendedModel.objects.values_list("model", flat=True))
+    too_dear = f"suspended because they cost more than their bound: {', '.join(suspended)}"
+    left_out = skills_left_out()
+    return [
+        migrated,
+        *run_checks(),
+        _append_only(),
+        _durable(),
+        Check.of("the installation's row exists", ok=has_row, fault="every call is refused; run `manage.py migrate`"),
+        Check.of("no model is suspended", ok=not suspended, fault=too_dear),
+        Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out)),
+    ]
 
 
 def _migrations() -> Check:
@@ -43,19 +55,3 @@ def _durable() -> Check:
         cursor.execute("SHOW synchronous_commit")
         value = cursor.fetchall()[0][0]
     return Check.of(name, ok=value != "off", fault="synchronous_commit is off: a crash of the server may lose rows")
-
-
-def _installation() -> Check:
-    exists = Installation.objects.filter(pk=1).exists()
-    return Check.of("the installation's row exists", ok=exists, fault="every call is refused; run `manage.py migrate`")
-
-
-def _models() -> Check:
-    names = sorted(SuspendedModel.objects.values_list("model", flat=True))
-    fault = f"suspended because they cost more than their bound: {', '.join(names)}"
-    return Check.of("no model is suspended", ok=not names, fault=fault)
-
-
-def _skills() -> Check:
-    left_out = skills_left_out()
-    return Check.of("every callable skill is loaded", ok=not left_out, fault=" ".join(left_out))

@@ -1,6 +1,14 @@
-"""The words of the domain, closed sets all of them. Values are contract: they stand in rows, receipts and the API."""
+"""Closed sets of values. They are a contract: rows, receipts and the API contain them."""
 
 from django.db import models
+
+
+class _Ranked(models.TextChoices):
+    """Values in ascending order."""
+
+    @property
+    def rank(self) -> int:
+        return list(type(self)).index(self)
 
 
 class ToolIntent(models.TextChoices):
@@ -46,7 +54,7 @@ class Status(models.TextChoices):
 
 
 class HaltState(models.TextChoices):
-    """The operator's lever, apart from the status."""
+    """The operator's control, apart from the status."""
 
     RUNNING = "running"
     HALT_REQUESTED = "halt_requested"
@@ -127,18 +135,14 @@ class ApprovalMode(models.TextChoices):
     MANUAL = "manual"
 
 
-class Level(models.TextChoices):
-    """Capability levels, ascending in declaration order."""
+class Level(_Ranked):
+    """Capability levels."""
 
     SAFE = "SAFE"
     MONITORED = "MONITORED"
     CONTROLLED = "CONTROLLED"
     RESTRICTED = "RESTRICTED"
     PRIVILEGED = "PRIVILEGED"
-
-    @property
-    def rank(self) -> int:
-        return list(Level).index(self)
 
 
 class Risk(models.TextChoices):
@@ -200,21 +204,15 @@ class ProposalStatus(models.TextChoices):
     RETIRED = "retired"
 
 
-class EventSeverity(models.TextChoices):
-    """Ascending in declaration order."""
-
+class EventSeverity(_Ranked):
     INFO = "info"
     CAUTION = "caution"
     WARNING = "warning"
     CRITICAL = "critical"
 
-    @property
-    def rank(self) -> int:
-        return list(EventSeverity).index(self)
-
 
 class EventOutcome(models.TextChoices):
-    """What came of an event. Only `spawned` has a session."""
+    """The outcome of an event. Only `spawned` has a session."""
 
     SPAWNED = "spawned"
     NO_MATCH = "no_match"
@@ -228,7 +226,7 @@ class OutboxStatus(models.TextChoices):
 
 
 class NoticeKind(models.TextChoices):
-    """Why somebody was told: by the agent itself, or by the installation."""
+    """Why a notification was written: by the agent itself, or by the installation."""
 
     AGENT = "agent"
     RUN_STOPPED = "run_stopped"
@@ -269,7 +267,7 @@ class SensorKind(models.TextChoices):
 
 
 class SensorState(models.TextChoices):
-    """`unresolved` and `invalid` are said by the definition; the others by what came of reading."""
+    """`unresolved` and `invalid` come from the definition, the others from reading."""
 
     WAITING = "waiting"
     FINE = "fine"
@@ -279,7 +277,7 @@ class SensorState(models.TextChoices):
 
 
 class EventKind(models.TextChoices):
-    """What those who watch are told of, as it happens."""
+    """Types of events that are published to subscribers."""
 
     TURN_STARTED = "autonomy:turn_started"
     TURN_COMPLETED = "autonomy:turn_completed"

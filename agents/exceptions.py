@@ -36,8 +36,6 @@ class ToolNotGranted(AutonomousBrake):
 
     def __init__(self, intent: str, phase: str) -> None:
         super().__init__(f"Phase {phase} does not grant {intent}.")
-        self.intent = intent
-        self.phase = phase
 
 
 class CostCapReached(AutonomousBrake):
@@ -47,8 +45,6 @@ class CostCapReached(AutonomousBrake):
 
     def __init__(self, projected: Decimal, cap: Decimal) -> None:
         super().__init__(f"The call would bring the session to {projected} USD; its cap is {cap} USD.")
-        self.projected = projected
-        self.cap = cap
 
 
 class BudgetExceeded(AutonomousBrake):
@@ -80,7 +76,6 @@ class UnpricedModel(AutonomousBrake):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"No price is declared for model {model!r}: declare one (0 is allowed) before it is called.")
-        self.model = model
 
 
 class ModelSuspended(AutonomousBrake):
@@ -90,7 +85,6 @@ class ModelSuspended(AutonomousBrake):
 
     def __init__(self, model: str) -> None:
         super().__init__(f"Model {model!r} is suspended: a reply cost more than its bound. Accept it to use it again.")
-        self.model = model
 
 
 class LeaseLost(LqopsError):
@@ -161,16 +155,6 @@ class Unarmed(LqopsError):
     code = "unarmed"
 
 
-class IntentUnavailable(LqopsError):
-    """The intent is one of the eight, but this installation has nothing that carries it out."""
-
-    code = "intent_unavailable"
-
-    def __init__(self, intent: str) -> None:
-        super().__init__(f"{intent} has no handler in this installation.")
-        self.intent = intent
-
-
 class NotFound(LqopsError):
     """There is no such thing, or it is somebody else's; the two are not told apart."""
 
@@ -179,7 +163,7 @@ class NotFound(LqopsError):
 
 
 class Invalid(LqopsError):
-    """What was asked for makes no sense as it stands; the message says what to change."""
+    """The request makes no sense as it stands; the message says what to change."""
 
     code = "invalid"
     http_status = 422
@@ -193,7 +177,7 @@ class SkillChanged(LqopsError):
 
 
 class ToolFailed(LqopsError):
-    """A failure that a tool has a word for: the record names it by its outcome, and the run goes on."""
+    """A failure that a tool names by an outcome of its own. The run goes on."""
 
     outcome = Outcome.ERROR
 

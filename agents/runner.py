@@ -6,7 +6,8 @@ first session it proves that its brakes refuse.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from django.db import connection
@@ -58,7 +59,7 @@ def run_session(session_pk: int, engine: Engine, *, owner: str, now: datetime | 
     session = lease_claim(session_pk, owner=owner, now=now or clock())
     if session is None:
         return False
-    with Heartbeat(session):
+    with heartbeat(session):
         end = _run(session, engine)
     try:
         _record_end(session, end)
@@ -99,30 +100,27 @@ def _record_end(session: AgentSession, end: End | None) -> None:
             session_rest(session, Status.WAITING, now=now, waiting_on=on)
 
 
-class Heartbeat:
-    """Renews the lease from a thread with its own connection, until the block ends or the lease is lost."""
+@contextmanager
+def heartbeat(session: AgentSession) -> Iterator[None]:
+    """Renew the lease from a thread with its own connection, until the block ends or the lease is lost."""
+    over = threading.Event()
+    thread = threading.Thread(target=_beat, args=(session, over), name=f"heartbeat-{session.pk}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
-    def __init__(self, session: AgentSession) -> None:
-        self._session = session
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"heartbeat-{session.pk}", daemon=True)
 
-    def __enter__(self) -> "Heartbeat":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        try:
-            while not self._over.wait(heartbeat_seconds()):
-                try:
-                    if not lease_renew(self._session, now=clock()):
-                        return
-                except Exception:
-                    logger.warning("heartbeat of session %s failed", self._session.public_id, exc_info=True)
-                    connection.close()
-        finally:
-            connection.close()
+def _beat(session: AgentSession, over: threading.Event) -> None:
+    try:
+        while not over.wait(heartbeat_seconds()):
+            try:
+                if not lease_renew(session, now=clock()):
+                    return
+            except Exception:
+                logger.warning("heartbeat of session %s failed", session.public_id, exc_info=True)
+                connection.close()
+    finally:
+        connection.close()

@@ -102,7 +102,7 @@ class ModelReply:
 
 @dataclass(frozen=True)
 class Capability:
-    """What a tool declares about itself; guard and approver go by it, not by its name.
+    """A tool's declaration about itself; guard and approver go by it, not by its name.
 
     `addresses` names the arguments that hold a destination.
     """

@@ -317,7 +317,7 @@ class StepLoop:
         return self._worked_before + max((clock() - self._slice_started) // timedelta(milliseconds=1), 0)
 
     def _instruct(self, message: InternalMessage) -> None:
-        self._counters = self._counters.told(message.reason)
+        self._counters = self._counters.after_message(message.reason)
         self._append([Entry("user", message.text, reason=message.reason)])
 
     def _append(self, entries: Sequence[Entry]) -> None:

@@ -31,7 +31,7 @@ MAX_KEY = 96
 MAX_ARGUMENT_CHARS = 8_000_000
 
 
-# --- What leaves the process ---
+# --- The request that leaves the process ---
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Call:
 
     @property
     def priced_by(self) -> Mapping[str, Any]:
-        """What its cost is estimated from: its arguments, or the model request that a skill makes."""
+        """Basis of the estimate: its arguments, or the model request that a skill makes."""
         if self.tool.request is None or "model" in self.arguments:
             return self.arguments
         request = self.tool.request(self.arguments)

@@ -55,7 +55,7 @@ def consent(call: Call) -> Approval | ToolResult | None:
     if ticket.status == ApprovalStatus.APPROVED:
         return ticket
     if ticket.status == ApprovalStatus.PENDING:
-        return _pending(ticket)
+        return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)
     return denied(call, str(ticket.status), f"A person did not allow this call: {ticket.note or ticket.status}")
 
 
@@ -106,15 +106,12 @@ def _ask(call: Call) -> Approval | ToolResult:
     if isinstance(asked, str):
         return denied(call, asked, f"No approval can be asked for: {asked.replace('_', ' ')}.")
     if asked.status == ApprovalStatus.PENDING:
-        shown = str(asked.public_id)
-        refuse_call(call.session, call.intent, call.phase, Outcome.APPROVAL_PENDING, now=call.now, approval_id=shown)
+        ticket_id = str(asked.public_id)
+        pending = Outcome.APPROVAL_PENDING
+        refuse_call(call.session, call.intent, call.phase, pending, now=call.now, approval_id=ticket_id)
     return asked
 
 
 def _is_outranked(ticket: Approval, call: Call) -> bool:
     """Return whether a live ticket is for a lower level than the call has now; approvers depend on it."""
     return ticket.status in LIVE and Level(ticket.level).rank < call.capability.level.rank
-
-
-def _pending(ticket: Approval) -> ToolResult:
-    return ToolResult(ZERO, {"approval_id": str(ticket.public_id)}, Outcome.APPROVAL_PENDING)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from agents.guard.tools import CallContext, Params, Tool
+from agents.guard.tools import Params, Tool
+from agents.skills.skill import SkillContext
 
 
 class NoPass(RuntimeError):
@@ -38,7 +39,7 @@ def take_mint() -> Callable[[UUID], Pass]:
     return lambda call_id: Pass(call_id, _made_by=_MINT)
 
 
-def run(permit: Pass, tool: Tool, context: CallContext, params: Params) -> Any:
+def run(permit: Pass, tool: Tool, context: SkillContext, params: Params) -> Any:
     if type(permit) is not Pass or permit.spent or permit.call_id != context.call_id:
         raise NoPass(f"call {context.call_id} has no fresh pass of the guard.")
     permit.spent = True

@@ -26,7 +26,7 @@ from agents.guard.consent import consent, denied, spend
 from agents.guard.metering import LongWait, Meter, outgoing_request
 from agents.guard.refusals import Refusal, refuse_stopped, refuse_unaffordable
 from agents.guard.settlement import book_attempt, journal_row, settle, settle_durably, withdraw
-from agents.guard.tools import CallContext, most_tries
+from agents.guard.tools import most_tries
 from agents.ledger.boundary import LockedRead, is_halted, read_for_update, read_unlocked
 from agents.ledger.budgets import budgets_lock, warn_at_80_percent
 from agents.ledger.journal import RETRY_LATER, journal_open, journal_place, journal_record
@@ -37,6 +37,7 @@ from agents.providers.base import ProviderError, Tries
 from agents.queue import in_open_transaction
 from agents.sessions.approvals import ticket_record
 from agents.skills.running import SkillTimeout, run_parallel, timed
+from agents.skills.skill import SkillContext
 from agents.text.clean import json_safe
 from agents.types import ZERO, ToolResult
 from audit.redaction import redact, redact_data, redact_exception
@@ -239,12 +240,12 @@ def _dispatch(call: Call) -> tuple[ToolResult, Meter]:
         halted=lambda: is_halted(call.session),
         tries=Tries(most=most_tries(), rate_limited=row.attempt - 1),
     )
-    context = CallContext(
+    context = SkillContext(
         session_pk=call.session.pk,
         session_id=call.session.public_id,
         owner_id=call.session.owner_id,
         call_id=row.public_id,
-        key=call.key,
+        idempotency_key=f"{call.session.public_id}:{call.key}",  # of every attempt: a server that honours it acts once
         now=call.now,
         infer=meter.infer,
     )

@@ -6,13 +6,12 @@ process that is at work.
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
 
 from django.db import connection
 from django.db.models import TextField
@@ -20,9 +19,9 @@ from django.db.models.functions import Substr
 
 from agents.conf import skill_hosts
 from agents.enums import Level, NoticeKind, Purpose, QuoteCheck, ToolIntent
-from agents.exceptions import IntentUnavailable, NoAnswer
+from agents.exceptions import NoAnswer
 from agents.guard.retrieve import retrieve_chunks
-from agents.guard.tools import BadParams, CallContext, Params, Tool, label, listener, text
+from agents.guard.tools import BadParams, Params, Tool, label, listener, public_id, set_within, text
 from agents.knowledge.documents import artifact_add
 from agents.knowledge.search import collection_get
 from agents.models import AgentSession, Document, Finding, Memory, Precedent
@@ -30,7 +29,7 @@ from agents.people.notifications import notification_create
 from agents.skills.registry import call_pace, skill_count_refuse, skill_count_take, skill_named, skill_standing
 from agents.skills.risk import has_unlisted_address, level_for
 from agents.skills.running import perform
-from agents.skills.skill import Skill, SkillContext, has_handle, resolve_handles
+from agents.skills.skill import SkillContext, has_handle, resolve_handles
 from agents.text.chunks import is_verifiable_quote
 from agents.types import Capability, ModelReply, ModelRequest
 
@@ -45,14 +44,14 @@ from agents.types import Capability, ModelReply, ModelRequest
 MAX_CHARS = 1_000_000
 
 
-def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def emit_artifact(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     content = text(params, "content", limit=MAX_CHARS + 1)
     is_truncated, content = len(content) > MAX_CHARS, content[:MAX_CHARS]
     if not content.strip():
         raise BadParams("'content' is empty: there is nothing to save.")
     if params.get("collection") is None:
         return {"stored": False, "reason": "no_collection", "truncated": is_truncated}
-    collection = collection_get(owner_id=context.owner_id, public_id=_id(params))
+    collection = collection_get(owner_id=context.owner_id, public_id=public_id(params, "collection"))
     session = AgentSession.objects.get(pk=context.session_pk, owner_id=context.owner_id)
     name = text(params, "name", "draft", limit=1_000)
     document, is_new = artifact_add(session=session, collection=collection, name=name, content=content, now=context.now)
@@ -67,14 +66,6 @@ def emit_artifact(context: CallContext, params: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _id(params: Mapping[str, Any]) -> UUID:
-    value = text(params, "collection", limit=64)
-    try:
-        return UUID(value)
-    except ValueError:
-        raise BadParams(f"'collection' must be a public id, not {value!r}.") from None
-
-
 # --- emit_finding: store a finding and whether its quote was verified ---
 #
 # The caller names a document, a quote and its offset. The quote is verified if the document is the owner's and holds
@@ -85,7 +76,7 @@ LONGEST_QUOTE = 10_000
 MOST = 2_147_483_647  # what a PositiveIntegerField holds
 
 
-def emit_finding(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def emit_finding(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     finding = Finding.objects.create(
         session_id=context.session_pk,
         severity=text(params, "severity", "info", limit=32),
@@ -98,27 +89,27 @@ def emit_finding(context: CallContext, params: Mapping[str, Any]) -> dict[str, A
     return {"finding_id": str(finding.public_id), "quote_check": finding.quote_check}
 
 
-def _cited(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def _cited(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document and the quote, with its offset if it stands there. An unknown document is left out."""
     quote = text(params, "quote", "", limit=LONGEST_QUOTE)
     start = _count(params.get("quote_start"))
-    document_id, said = _look_up(context, text(params, "document", ""), start, len(quote))
+    document_id, found = _look_up(context, text(params, "document", ""), start, len(quote))
     cited: dict[str, Any] = {"document_id": document_id, "quote": quote}
-    if quote and start is not None and said == quote and is_verifiable_quote(quote):
+    if quote and start is not None and found == quote and is_verifiable_quote(quote):
         end = start + len(quote)
         return {**cited, "quote_start": start, "quote_end": end, "quote_check": QuoteCheck.VERIFIED}
     return {**cited, "quote_check": QuoteCheck.UNVERIFIED if quote else ""}
 
 
-def _look_up(context: CallContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
+def _look_up(context: SkillContext, named: str, start: int | None, length: int) -> tuple[int | None, str]:
     """Return the owner's document and its text at that place. Only that slice leaves the database."""
     try:
         public_id = uuid.UUID(named)
     except ValueError:
         return None, ""
     rows = Document.objects.filter(public_id=public_id, owner_id=context.owner_id, deleted_at__isnull=True)
-    said = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
-    found = rows.annotate(said=said).values_list("pk", "said").first()
+    part = Substr("text", (start or 0) + 1, max(length, 1), output_field=TextField())
+    found = rows.annotate(part=part).values_list("pk", "part").first()
     return found or (None, "")
 
 
@@ -172,17 +163,17 @@ def _purpose(value: object) -> Purpose:
     return Purpose(value)
 
 
-def ask(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def ask(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the model said. With `must_answer` a refusal or an empty reply is a failed call."""
     reply = context.infer(listener.get())
     if params.get("must_answer") is True:
         _require_answer(reply)
-    told: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
+    answer: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason}
     if reply.is_full:
-        told["full"] = True
+        answer["full"] = True
     if reply.calls:
-        told["calls"] = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.calls]
-    return told
+        answer["calls"] = [asdict(call) for call in reply.calls]
+    return answer
 
 
 def _require_answer(reply: ModelReply) -> None:
@@ -195,7 +186,7 @@ def _require_answer(reply: ModelReply) -> None:
 # --- propose_memory: suggest a memory; only a person keeps it ---
 
 
-def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def propose_memory(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     memory = Memory.objects.create(
         owner_id=context.owner_id,
         session_id=context.session_pk,
@@ -208,7 +199,7 @@ def propose_memory(context: CallContext, params: Mapping[str, Any]) -> dict[str,
 # --- notify: a notification for the session's owner, with a copy by e-mail where that is set up ---
 
 
-def notify(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def notify(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     notice = notification_create(
         owner_id=context.owner_id,
         kind=NoticeKind.AGENT,
@@ -235,7 +226,7 @@ RETURNING public_id, observed_count
 """
 
 
-def propose_precedent(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def propose_precedent(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     summary = text(params, "summary")
     row = {
         "public_id": uuid.uuid4(),
@@ -258,13 +249,13 @@ def propose_precedent(context: CallContext, params: Mapping[str, Any]) -> dict[s
 # --- run_skill for a callable skill: `{"skill": name, "arguments": {…}}` ---
 
 
-def is_skill_call(params: Params) -> bool:
-    return "skill" in params
-
-
 def skill_tool(params: Params) -> Tool:
     """Return the skill as a tool. One that is not installed, enabled or set up raises BadParams."""
-    skill, arguments = _named(params), params.get("arguments")
+    name = params["skill"]
+    arguments = params.get("arguments")
+    skill = skill_named(name) if isinstance(name, str) else None
+    if skill is None:
+        raise BadParams(f"the skill {str(name)[:64]} is not found or disabled.")
     if not isinstance(arguments, Mapping):
         raise BadParams(f"the arguments of {skill.name} are an object, not {type(arguments).__name__}.")
     standing = skill_standing(skill.name, skill.level)
@@ -280,7 +271,9 @@ def skill_tool(params: Params) -> Tool:
     asks = skill.request
     pace = call_pace(skill.name, capability.level, standing.hourly_limit, cooldown_seconds=skill.cooldown_seconds)
     return Tool(
-        handler=lambda context, given: _run(skill, context, given),
+        handler=lambda context, given: perform(
+            skill, context, resolve_handles(given["arguments"], skill.secret_arguments)
+        ),
         capability=capability,
         remote=not skill.local,
         request=(lambda given: asks(given["arguments"])) if asks else None,
@@ -290,28 +283,7 @@ def skill_tool(params: Params) -> Tool:
     )
 
 
-def _named(params: Params) -> Skill:
-    name = params["skill"]
-    skill = skill_named(name) if isinstance(name, str) else None
-    if skill is None:
-        raise BadParams(f"the skill {str(name)[:64]} is not found or disabled.")
-    return skill
-
-
-def _run(skill: Skill, context: CallContext, params: Params) -> Any:
-    given = SkillContext(
-        session_pk=context.session_pk,
-        session_id=context.session_id,
-        owner_id=context.owner_id,
-        call_id=context.call_id,
-        idempotency_key=context.idempotency_key,
-        now=context.now,
-        infer=context.infer,
-    )
-    return perform(skill, given, resolve_handles(params["arguments"], skill.secret_arguments))
-
-
-def _local(intent: ToolIntent, handler: Callable[[CallContext, Params], Any]) -> Tool:
+def _local(intent: ToolIntent, handler: Callable[[SkillContext, Params], Any]) -> Tool:
     return Tool(handler, Capability(intent, level=Level.SAFE))
 
 
@@ -343,18 +315,10 @@ _overrides: ContextVar[Mapping[ToolIntent, Tool]] = ContextVar("tool_overrides",
 def tool_for(intent: ToolIntent, params: Params = MappingProxyType({})) -> Tool:
     """Return the tool of an intent. run_skill is a model request, or, if a skill is named, that skill."""
     tool = _overrides.get().get(intent)
-    if tool is None and intent == ToolIntent.RUN_SKILL and is_skill_call(params):
+    if tool is None and intent == ToolIntent.RUN_SKILL and "skill" in params:
         return skill_tool(params)
-    tool = tool or _TOOLS.get(intent)
-    if tool is None:
-        raise IntentUnavailable(intent)
-    return tool
+    return tool or _TOOLS[intent]
 
 
-@contextmanager
-def override(tools: Mapping[ToolIntent, Tool]) -> Iterator[None]:
-    token = _overrides.set({**_overrides.get(), **tools})
-    try:
-        yield
-    finally:
-        _overrides.reset(token)
+def override(tools: Mapping[ToolIntent, Tool]) -> AbstractContextManager[None]:
+    return set_within(_overrides, {**_overrides.get(), **tools})

@@ -9,18 +9,17 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import replace
 
 from agents.anonymize import Anonymizer
 from agents.enums import Outcome
 from agents.exceptions import LqopsError
 from agents.guard.calls import OutgoingRequest
+from agents.ledger.journal import Attempt
 from agents.models import AgentSession
-from agents.policy.costs import cost_of
 from agents.providers.base import Chunk, Fault, ProviderError, Tries, next_wait
 from agents.providers.registry import is_in_process, provider_for
-from agents.types import ZERO, ModelReply, ModelRequest, Price, Usage
+from agents.types import ModelReply, ModelRequest, Usage
 from audit.redaction import redact_exception
 
 REFUSAL = "refusal"
@@ -50,30 +49,6 @@ class LongWait(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"The model may be asked again in {seconds:.0f} seconds.")
         self.seconds = seconds
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One request to a provider, with what it reported."""
-
-    number: int
-    provider: str = ""
-    usage: Usage | None = None
-    contacted: bool = False
-    refused: bool = False
-    latency_ms: int = 0
-    request_id: str = ""
-    outcome: Outcome = Outcome.GATEWAY_ERROR
-
-    def booked(self, price: Price, *, worst: Decimal) -> Decimal:
-        """Return the cost of the reported tokens, or the worst case if the server was reached and reported none."""
-        if not self.contacted:
-            return ZERO
-        return worst if self.usage is None else cost_of(price, self.usage)
-
-    @property
-    def tokens(self) -> int:
-        return self.usage.total if self.usage else 0
 
 
 class Meter:

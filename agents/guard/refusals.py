@@ -113,14 +113,12 @@ def _refuse_spent_up(
     return BudgetExceeded(spent.dimension, message)
 
 
-_BRAKE_KINDS = {TerminalReason.COST_CAP_REACHED: "autonomous_session.cost_cap_reached"}
-
-
 def brake_session(session: AgentSession, reason: TerminalReason, *, now: datetime, **details: Any) -> None:
     """Write the one terminal row of a run that a brake ended; the runner records the terminal status."""
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
     if not held.exclude(halt_state=HaltState.HALTED).update(halt_state=HaltState.HALTED, terminal_reason=reason):
         return  # it has ended already
     row = AgentSession.objects.get(pk=session.pk)
-    kind = _BRAKE_KINDS.get(reason, "autonomous_session.halted")
+    at_cap = reason == TerminalReason.COST_CAP_REACHED
+    kind = "autonomous_session.cost_cap_reached" if at_cap else "autonomous_session.halted"
     recorder.append(session.chain, kind, now=now, details={"reason": reason, **totals(row), **details})

@@ -10,12 +10,12 @@ chunk that fits, `cut_id` names it, and `cut_chars` says how much is missing. Th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from agents.guard.tools import BadParams, CallContext, text
+from agents.guard.tools import BadParams, public_id, text
 from agents.knowledge.search import (
     RUN_CHARS,
     Hit,
@@ -29,6 +29,7 @@ from agents.knowledge.search import (
     search_chunks,
 )
 from agents.models import Document
+from agents.skills.skill import SkillContext
 
 MOST_CHARS = 1_000_000
 PASSAGES = 4
@@ -48,25 +49,15 @@ class _Passage:
     start: int
     end: int
 
-    @property
-    def chars(self) -> int:
-        return self.end - self.start
-
 
 @dataclass(frozen=True)
 class _Found:
     mode: str
     passages: Sequence[_Passage]
-    left_out: Sequence[UUID] = field(default=())
-
-    @property
-    def cut(self) -> _Passage | None:
-        """Return the passage that does not reach the end of its document. Passages of a query are never cut."""
-        whole = self.mode != "query"
-        return next((one for one in self.passages if whole and one.end < len(one.document.text)), None)
+    left_out: Sequence[UUID] = ()
 
 
-def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str, Any]:
+def retrieve_chunks(context: SkillContext, params: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in params.items() if value is not None}
     limit = _limit(given.pop("limit_chars", RUN_CHARS))
     way = next((way for way in _GIVEN if way in given), None)
@@ -82,12 +73,12 @@ def retrieve_chunks(context: CallContext, params: Mapping[str, Any]) -> dict[str
 
 
 def _by_document(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    document = document_get(owner_id=owner_id, public_id=_id(given, "document"))
+    document = document_get(owner_id=owner_id, public_id=public_id(given, "document"))
     return _Found("document", [_beginning(document, limit)])
 
 
 def _by_collection(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
-    collection = collection_get(owner_id=owner_id, public_id=_id(given, "collection"))
+    collection = collection_get(owner_id=owner_id, public_id=public_id(given, "collection"))
     after, until = _period(given)
     if after is not None:
         listed = documents_new_in(owner_id=owner_id, collection=collection, after=after, until=until)
@@ -121,7 +112,7 @@ def _beginning(document: Document, limit: int) -> _Passage:
 def _by_query(owner_id: int, given: Mapping[str, Any], limit: int) -> _Found:
     collections = None
     if "collection" in given:
-        collections = [collection_get(owner_id=owner_id, public_id=_id(given, "collection")).pk]
+        collections = [collection_get(owner_id=owner_id, public_id=public_id(given, "collection")).pk]
     after, until = _period(given)
     hits = search_chunks(
         owner_id=owner_id,
@@ -165,14 +156,6 @@ def _limit(value: object) -> int:
     return value
 
 
-def _id(given: Mapping[str, Any], name: str) -> UUID:
-    value = text(given, name, limit=64)
-    try:
-        return UUID(value)
-    except ValueError:
-        raise BadParams(f"{name!r} must be a public id, not {value!r}.") from None
-
-
 def _period(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
     """Return since and until; an end needs a beginning."""
     if "until" in given and "since" not in given:
@@ -192,7 +175,10 @@ def _time(given: Mapping[str, Any], name: str) -> datetime:
 
 
 def _answer(found: _Found) -> dict[str, Any]:
-    passages, cut = found.passages, found.cut
+    passages = found.passages
+    # The passage that does not reach the end of its document. Passages of a query are never cut.
+    shortened = (one for one in passages if one.end < len(one.document.text) and found.mode != "query")
+    cut = next(shortened, None)
     places = [
         {"document_id": str(passage.document.public_id), "start": passage.start, "end": passage.end}
         for passage in passages
@@ -201,7 +187,7 @@ def _answer(found: _Found) -> dict[str, Any]:
         "mode": found.mode,
         "documents": len({passage.document.pk for passage in passages}),
         "chunks": len(passages),
-        "chars": sum(passage.chars for passage in passages),
+        "chars": sum(passage.end - passage.start for passage in passages),
         "left_out": len(found.left_out),
         "left_out_ids": [str(public_id) for public_id in found.left_out],
         "cut_id": str(cut.document.public_id) if cut else None,

@@ -19,8 +19,9 @@ from agents.enums import BudgetScope, HaltScope, HaltState, Level, Outcome, Phas
 from agents.exceptions import CostCapReached, LeaseLost, LqopsError, SessionHalted, ToolNotGranted, Unarmed
 from agents.guard.guard import guarded_tool_call
 from agents.guard.intents import override, request_of
-from agents.guard.tools import CallContext, Tool
+from agents.guard.tools import Tool
 from agents.models import AgentSession, Budget, Halt, Installation, ModelPrice
+from agents.skills.skill import SkillContext
 from agents.types import Capability, ToolResult
 from audit.models import AuditEvent
 
@@ -49,7 +50,7 @@ class _Probe:
     def __init__(self) -> None:
         self.reached = 0
 
-    def __call__(self, context: CallContext, params: Any) -> dict[str, Any]:
+    def __call__(self, context: SkillContext, params: Any) -> dict[str, Any]:
         self.reached += 1
         return {}
 

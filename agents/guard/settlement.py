@@ -12,9 +12,16 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 from agents.enums import Outcome, TerminalReason
 from agents.exceptions import BudgetExceeded, LeaseLost, RetryLater
 from agents.guard.calls import Call, note_skill
-from agents.guard.metering import Attempt, Meter
+from agents.guard.metering import Meter
 from agents.guard.refusals import Refusal, brake_session
-from agents.ledger.journal import RETRY_LATER, inference_record, journal_local, journal_retry, journal_settle
+from agents.ledger.journal import (
+    RETRY_LATER,
+    Attempt,
+    inference_record,
+    journal_local,
+    journal_retry,
+    journal_settle,
+)
 from agents.ledger.prices import model_suspend
 from agents.models import ToolCall
 from agents.types import ZERO, ToolResult

@@ -1,69 +1,51 @@
-"""What a tool is: its declaration, the context its handler gets, and how parameters are read."""
+"""Tools: their declaration, the context of their calls, and how parameters are read."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from agents.conf import max_model_tries
-from agents.types import Capability, ModelReply, ModelRequest
+from django.conf import settings
+
+from agents.skills.skill import SkillContext
+from agents.types import Capability, ModelRequest
 from audit.kinds import LABEL
 
-# --- Context: all that a handler is given ---
+# --- Context of a call ---
 
 
-# Asks the model that the guard has paid for, once; an optional listener gets the reply as it streams.
-Infer = Callable[..., ModelReply]
-
-
-@dataclass(frozen=True)
-class CallContext:
-    session_pk: int
-    session_id: UUID
-    owner_id: int
-    call_id: UUID
-    key: str
-    now: datetime
-    infer: Infer
-
-    @property
-    def idempotency_key(self) -> str:
-        """The same for every attempt at one call, so that a server that honours keys acts once."""
-        return f"{self.session_id}:{self.key}"
-
-
+T = TypeVar("T")
 listener: ContextVar[Callable[[Any], None] | None] = ContextVar("listener", default=None)
-
-
-@contextmanager
-def listening(who: Callable[[Any], None] | None) -> Iterator[None]:
-    """Stream replies to the listener inside the block: names put back, secrets masked."""
-    token = listener.set(who)
-    try:
-        yield
-    finally:
-        listener.reset(token)
-
-
 _tries: ContextVar[int | None] = ContextVar("tries", default=None)
 
 
 @contextmanager
-def persisting(tries: int) -> Iterator[None]:
-    """Limit the attempts at a model inside the block; never above the installation's limit."""
-    token = _tries.set(tries)
+def set_within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a context variable inside the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _tries.reset(token)
+        variable.reset(token)
+
+
+def listening(who: Callable[[Any], None] | None) -> AbstractContextManager[None]:
+    """Stream replies to the listener inside the block: names put back, secrets masked."""
+    return set_within(listener, who)
+
+
+def persisting(tries: int) -> AbstractContextManager[None]:
+    """Limit the attempts at a model inside the block; never above the installation's limit."""
+    return set_within(_tries, tries)
 
 
 def most_tries() -> int:
     wanted = _tries.get()
-    return max_model_tries() if wanted is None else min(wanted, max_model_tries())
+    most = int(settings.LQOPS_MODEL_TRIES)
+    return most if wanted is None else min(wanted, most)
 
 
 Params = Mapping[str, Any]
@@ -79,7 +61,7 @@ class Tool:
     the transaction that authorises the call: it counts the call, or says why there is none.
     """
 
-    handler: Callable[[CallContext, Params], Any]
+    handler: Callable[[SkillContext, Params], Any]
     capability: Capability
     remote: bool = False
     request: Callable[[Params], ModelRequest] | None = None
@@ -110,3 +92,11 @@ def label(params: Mapping[str, Any], name: str) -> str:
     if not value or not LABEL.fullmatch(value):
         raise BadParams(f"{name!r} must be a name without spaces, at most 128 characters, not {value[:64]!r}.")
     return value
+
+
+def public_id(params: Mapping[str, Any], name: str) -> UUID:
+    value = text(params, name, limit=64)
+    try:
+        return UUID(value)
+    except ValueError:
+        raise BadParams(f"{name!r} must be a public id, not {value!r}.") from None

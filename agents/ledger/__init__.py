@@ -1,1 +1,1 @@
-"""What is counted: budgets, prices, the journal of calls, trigger health."""
+"""Budgets, prices, the journal of calls, trigger health."""

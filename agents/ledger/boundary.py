@@ -81,11 +81,7 @@ def read_unlocked(session: AgentSession, key: str) -> UnlockedRead:
         "WHERE s.id = %s ORDER BY c.attempt DESC LIMIT 1",
         [key, session.pk],
     )
-    if not rows:
-        raise LeaseLost(f"Session {session.public_id} cannot be read; nothing is done for it.")
-    [values] = rows
-    row, (organisation_halt, *found) = _named(AgentSession, _SEEN, values), values[len(_SEEN) :]
-    _check_holder(session, row["fencing"])
+    row, (organisation_halt, *found) = _held(session, _SEEN, rows)
     journal = _named(ToolCall, _JOURNAL, found)
     return UnlockedRead(_boundary(row, organisation_halt), journal if journal["public_id"] else None)
 
@@ -102,11 +98,7 @@ def read_for_update(session: AgentSession, *, model: str = "") -> LockedRead:
         f"WHERE s.id = %s {share}",
         [model, model, session.pk],
     )
-    if not rows:
-        raise LeaseLost(f"Session {session.public_id} cannot be read; nothing is done for it.")
-    [values] = rows
-    row, (organisation_halt, suspended, *price) = _named(AgentSession, _LOCKED, values), values[len(_LOCKED) :]
-    _check_holder(session, row["fencing"])
+    row, (organisation_halt, suspended, *price) = _held(session, _LOCKED, rows)
     return LockedRead(
         boundary=_boundary(row, organisation_halt),
         ledger=Ledger(
@@ -157,12 +149,21 @@ def _boundary(row: dict[str, Any], organisation_halt: int | None) -> Boundary:
     )
 
 
-def _check_holder(session: AgentSession, fencing: int) -> None:
+def _held(
+    session: AgentSession, names: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> tuple[dict[str, Any], Sequence[Any]]:
+    """Return the session's columns and the others of the row that was read; raise if another worker holds it."""
+    if not rows:
+        raise LeaseLost(f"Session {session.public_id} cannot be read; nothing is done for it.")
+    [values] = rows
+    row = _named(AgentSession, names, values)
+    fencing = row["fencing"]
     if fencing != session.fencing:
         raise LeaseLost(
             f"Session {session.public_id} is held under number {fencing} now, not {session.fencing}; "
             "this worker's write is refused."
         )
+    return row, values[len(names) :]
 
 
 def _select(sql: str, params: list[Any]) -> list[tuple[Any, ...]]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agents.enums import HaltState, Outcome, Purpose, Status
 from agents.exceptions import JournalMismatch, LeaseLost, OutcomeUnknown
@@ -18,7 +18,8 @@ from agents.ledger.boundary import holder, read_for_update
 from agents.ledger.budgets import budgets_book, budgets_lock_again, budgets_reserve, budgets_settle, micro
 from agents.models import AgentSession, InferenceLog, ToolCall
 from agents.policy.brakes import temporal
-from agents.types import Ledger, ToolResult, Usage
+from agents.policy.costs import cost_of
+from agents.types import ZERO, Ledger, Price, ToolResult, Usage
 from audit import recorder
 from audit.recorder import Head
 
@@ -72,12 +73,16 @@ def journal_open(
             "cost_reserved_usd": F("cost_reserved_usd") + micro(call.approved_usd),
             "cost_held_usd": F("cost_held_usd") + micro(call.held_usd),
         }
-    if holder(session).update(**changed) != 1:
-        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    _update_held(session, **changed)
     if priced:
         budgets_reserve(ledgers, estimate=call.approved_usd, held=call.held_usd)
     call.save(force_insert=True)
     return journal_record(call, now=now, **more)
+
+
+def _update_held(session: AgentSession, **changed: Any) -> None:
+    if holder(session).update(**changed) != 1:
+        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
 
 
 def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tokens: int) -> bool:
@@ -92,8 +97,7 @@ def journal_retry(call: ToolCall, *, session: AgentSession, booked: Decimal, tok
     if temporal(locked.boundary) is not None or not room or booked > call.held_usd:
         return False
     actual = {"cost_actual_usd": F("cost_actual_usd") + micro(booked), "total_tokens": F("total_tokens") + tokens}
-    if holder(session).update(**actual) != 1:
-        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    _update_held(session, **actual)
     budgets_book(call.budget_ids, actual=booked)
     ToolCall.objects.filter(pk=call.pk).update(actual_usd=F("actual_usd") + micro(booked), tokens=F("tokens") + tokens)
     return True
@@ -108,7 +112,14 @@ def journal_settle(
     halt was requested is settled too. One that recovery has closed is not: its worker no longer holds the session.
     """
     held = AgentSession.objects.filter(pk=session.pk, fencing=session.fencing, status=Status.RUNNING)
-    changed: dict[str, Any] = {"last_activity_at": now}
+    _close(call, held, booked=booked, tokens=tokens, now=now, last_activity_at=now)
+    journal_record(call, now=now, after=after)
+
+
+def _close(
+    call: ToolCall, rows: QuerySet[AgentSession], *, booked: Decimal, tokens: int, now: datetime, **changed: Any
+) -> None:
+    """Move a call's money from reserved to charged and from held to actual: in session, budgets and journal."""
     if call.model:
         changed |= {
             "cost_reserved_usd": F("cost_reserved_usd") - micro(call.approved_usd),
@@ -117,10 +128,8 @@ def journal_settle(
             "cost_actual_usd": F("cost_actual_usd") + micro(booked),
             "total_tokens": F("total_tokens") + tokens,
         }
-    if held.update(**changed) != 1:
-        raise LeaseLost(
-            f"Call {call.public_id} is settled too late: another worker has taken session {session.public_id}."
-        )
+    if changed and rows.update(**changed) != 1:
+        raise LeaseLost(f"Call {call.public_id} is settled too late: another worker has taken its session.")
     if call.model:
         budgets_settle(
             call.budget_ids,
@@ -135,13 +144,11 @@ def journal_settle(
     call.save(
         update_fields=["outcome", "detail", "result", "error", "charged_usd", "actual_usd", "tokens", "settled_at"]
     )
-    journal_record(call, now=now, after=after)
 
 
 def journal_local(call: ToolCall, *, session: AgentSession, after: Head | None, now: datetime) -> None:
     """Write a local call whole, in the transaction of its effect: it is never seen open."""
-    if holder(session).update(halt_state=HaltState.RUNNING, last_activity_at=now) != 1:
-        raise LeaseLost(f"Session {session.public_id} is not running under number {session.fencing} any more.")
+    _update_held(session, halt_state=HaltState.RUNNING, last_activity_at=now)
     call.settled_at = now
     call.save(force_insert=True)
     journal_record(call, now=now, after=after)
@@ -169,24 +176,8 @@ def journal_recover(row: AgentSession, *, now: datetime) -> bool:
         outcome = Outcome.WORKER_LOST if call.repeatable else Outcome.UNKNOWN
         unknown = unknown or outcome == Outcome.UNKNOWN
         call.outcome = outcome
-        call.settled_at = now
         call.charged_usd = call.approved_usd
-        call.actual_usd = call.actual_usd + call.held_usd
-        call.save(update_fields=["outcome", "settled_at", "charged_usd", "actual_usd"])
-        AgentSession.objects.filter(pk=row.pk).update(
-            cost_reserved_usd=F("cost_reserved_usd") - micro(call.approved_usd),
-            cost_held_usd=F("cost_held_usd") - micro(call.held_usd),
-            cost_total_usd=F("cost_total_usd") + micro(call.approved_usd),
-            cost_actual_usd=F("cost_actual_usd") + micro(call.held_usd),
-        )
-        if call.budget_ids:
-            budgets_settle(
-                call.budget_ids,
-                approved=call.approved_usd,
-                held=call.held_usd,
-                charged=call.approved_usd,
-                actual=call.held_usd,
-            )
+        _close(call, AgentSession.objects.filter(pk=row.pk), booked=call.held_usd, tokens=0, now=now)
         journal_record(call, now=now)
     row.refresh_from_db()
     return unknown
@@ -213,27 +204,32 @@ def call_details(call: ToolCall) -> dict[str, Any]:
 # --- The log of model calls, from which estimates are made ---
 
 
-class Attempted(Protocol):
-    """One request to a provider, as the log needs it."""
+@dataclass(frozen=True)
+class Attempt:
+    """One request to a provider, with what it reported."""
+
+    number: int
+    provider: str = ""
+    usage: Usage | None = None
+    contacted: bool = False
+    refused: bool = False
+    latency_ms: int = 0
+    request_id: str = ""
+    outcome: Outcome = Outcome.GATEWAY_ERROR
+
+    def booked(self, price: Price, *, worst: Decimal) -> Decimal:
+        """Return the cost of the reported tokens, or the worst case if the server was reached and reported none."""
+        if not self.contacted:
+            return ZERO
+        return worst if self.usage is None else cost_of(price, self.usage)
 
     @property
-    def number(self) -> int: ...
-    @property
-    def provider(self) -> str: ...
-    @property
-    def usage(self) -> Usage | None: ...
-    @property
-    def refused(self) -> bool: ...
-    @property
-    def latency_ms(self) -> int: ...
-    @property
-    def request_id(self) -> str: ...
-    @property
-    def outcome(self) -> Outcome: ...
+    def tokens(self) -> int:
+        return self.usage.total if self.usage else 0
 
 
 def inference_record(
-    call: ToolCall, attempt: Attempted, *, purpose: Purpose, booked: Decimal, now: datetime
+    call: ToolCall, attempt: Attempt, *, purpose: Purpose, booked: Decimal, now: datetime
 ) -> InferenceLog:
     """Log one attempt. `cost_estimate` stays empty without a report: a guess must not calibrate estimates."""
     usage = attempt.usage or Usage(0, 0)

@@ -8,14 +8,14 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 from django.db.models import QuerySet
 
-from agents.conf import clock, message_judge_cap
+from agents.conf import clock
 from agents.enums import Purpose, ToolIntent
 from agents.exceptions import UnpricedModel
 from agents.models import InferenceLog, ModelPrice, SuspendedModel, ToolCall
-from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, ensemble_projection, mean_usd, usd
+from agents.policy.costs import COLD_START_USD, NotMoney, checked_price, usd
 from agents.types import ZERO, Price
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
@@ -24,14 +24,6 @@ logger = logging.getLogger(__name__)
 
 
 PRICE_COLUMNS = ("model", "input_usd", "output_usd", "overhead_tokens")
-
-
-def price_of(model: str) -> Price:
-    """Return the price that a call of the model is judged by now."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {', '.join(PRICE_COLUMNS)} FROM ({longest_prefix_sql()}) p", [model])  # noqa: S608
-        rows = cursor.fetchall()
-    return declared_price(model, rows[0] if rows else None)
 
 
 def longest_prefix_sql() -> str:
@@ -167,7 +159,7 @@ def _average(rows: QuerySet[InferenceLog]) -> Decimal | None:
     costs = list(rows.order_by("-created_at", "-id").values_list("cost_estimate", flat=True)[:ROWS])
     if len(costs) < LEAST_ROWS:
         return None
-    return mean_usd(sum((cost for cost in costs if cost is not None), ZERO), len(costs))
+    return usd(sum((cost for cost in costs if cost is not None), ZERO) / len(costs))
 
 
 def judges_within_budget(
@@ -177,9 +169,9 @@ def judges_within_budget(
 
     A fallback is recorded; it never fails the message.
     """
-    limit = message_judge_cap() if cap is None else cap
+    limit = Decimal(settings.LQOPS_MESSAGE_JUDGE_CAP_USD) if cap is None else cap
     estimates = [estimate_model_call(judge, Purpose.JUDGE, now=now) for judge in judges]
-    projected = ensemble_projection(citations, estimates)
+    projected = usd(citations * sum(estimates, ZERO))  # every judge looks at every citation
     if len(judges) <= 1 or projected <= limit:
         return tuple(judges)
     details = {

@@ -21,6 +21,7 @@ from agents.models import AgentSession, Trigger
 from agents.people.access import actor_of
 from agents.people.notifications import notification_create
 from agents.policy.transitions import REASON_STATUS
+from agents.types import ZERO
 from audit import recorder
 from audit.models import SYSTEM_CHAIN
 
@@ -138,20 +139,13 @@ def _count_end(row: Trigger, reason: TerminalReason, *, empty: bool, fault: str,
         row.empty_in_a_row = row.empty_in_a_row + 1 if empty else 0
     row.save(update_fields=["failed_in_a_row", "empty_in_a_row"])
     if row.pause_after and row.paused_at is None and row.deleted_at is None:
-        _stop_if_useless(row, fault=fault, now=now)
-
-
-def _stop_if_useless(row: Trigger, *, fault: str, now: datetime) -> None:
-    for reason, runs in ((FAILING, row.failed_in_a_row), (EMPTY, row.empty_in_a_row)):
-        if runs >= row.pause_after:
-            trigger_stop(row, reason, now=now, runs=runs, fault=fault)
-            return
+        for why, runs in ((FAILING, row.failed_in_a_row), (EMPTY, row.empty_in_a_row)):
+            if runs >= row.pause_after:
+                trigger_stop(row, why, now=now, runs=runs, fault=fault)
+                return
 
 
 # --- Spend of triggers to date, in both ledgers ---
-
-
-ZERO = Decimal(0)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who acts and why: agents, the triggers that spawn their runs, projects, and the user's opt-in."""
+"""Agents, the triggers that start their runs, projects, and the user's opt-in."""
 
 import uuid
 from datetime import datetime
@@ -32,7 +32,7 @@ class Profile(models.Model):
 
 
 class Project(models.Model):
-    """What a run may know of the matter at hand."""
+    """A matter: context for its runs, and names to hide from models."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_projects")
@@ -97,7 +97,7 @@ class TriggerQuerySet(models.QuerySet["Trigger"]):
 
 
 class Trigger(models.Model):
-    """What spawns sessions. Its caps bound each session it spawns, and all of them together in a day."""
+    """Starts sessions. Its caps bound each session it spawns, and all of them together in a day."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_triggers")

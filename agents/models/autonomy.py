@@ -1,4 +1,4 @@
-"""What agents that pace themselves leave in rows: turns, hot state, alerts, sensors, the gate's savings, events."""
+"""Rows of agents that pace themselves: turns, hot state, alerts, sensors, savings of the gate, activity."""
 
 from datetime import datetime
 
@@ -44,7 +44,7 @@ class Turn(models.Model):
 
 
 class HotField(models.Model):
-    """What an agent sees of the world each turn: one field, of one loop run. A new run begins with none."""
+    """One field of the hot state of one loop run. A new run begins with none."""
 
     session = models.ForeignKey(AgentSession, models.CASCADE, related_name="hot_fields")
     name = models.CharField(max_length=64)
@@ -146,14 +146,14 @@ class Sensor(models.Model):
         return self.name
 
     def is_held(self, now: datetime) -> bool:
-        """As `held` says of rows."""
+        """The same as the query `held`, for this row."""
         if not self.lease_owner or self.lease_until is None:
             return False
         return now < self.lease_until <= now + 2 * lease_lifetime()
 
 
 class GateDay(models.Model):
-    """What the gate did for an agent on one UTC day: wakes that it spared, and what they would have cost."""
+    """Wakes that the gate spared an agent on one UTC day, and what they would have cost."""
 
     agent = models.ForeignKey(Agent, models.CASCADE, related_name="gate_days")
     day = models.DateField()
@@ -172,7 +172,7 @@ class GateDay(models.Model):
 
 
 class AgentEvent(models.Model):
-    """What happened, for those who watch: ordered by id, bounded per agent. The record is the audit, not this."""
+    """An event of the live activity: ordered by id, bounded per agent. It is not part of the audit log."""
 
     agent = models.ForeignKey(Agent, models.CASCADE, null=True, blank=True, related_name="happenings")
     session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="happenings")

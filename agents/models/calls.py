@@ -84,7 +84,7 @@ class ToolCall(models.Model):
 
 
 class StandingApproval(models.Model):
-    """A person's yes for the rest of one session: one capability, fixed arguments, few uses, an end."""
+    """A person's approval for the rest of one session: one capability, fixed arguments, few uses, an end."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(AgentSession, models.CASCADE, related_name="standing_approvals")
@@ -195,7 +195,7 @@ class InferenceLog(models.Model):
 
 
 class SkillSetting(models.Model):
-    """What an operator has decided about a skill; without a row it is as its author declared it."""
+    """An operator's settings for a skill; without a row it is as its author declared it."""
 
     name = models.CharField(max_length=64, unique=True)
     enabled = models.BooleanField(default=True, help_text="A disabled skill answers as if it did not exist.")
@@ -235,7 +235,7 @@ class SkillCount(models.Model):
 
 
 class Question(models.Model):
-    """What an agent asks a person. Its session waits; the answer is the result of the call that asked.
+    """A question of an agent to a person. Its session waits; the answer is the result of the call that asked.
 
     status: pending ──► answered | expired | cancelled
     """

@@ -85,6 +85,3 @@ class MicroUSDField(_Stored):  # type: ignore[type-arg]
     def formfield(self, **kwargs: Any) -> forms.Field | None:
         limits = {"min_value": Decimal(0), "max_digits": 13, "decimal_places": FORM_PLACES}
         return models.Field.formfield(self, **{"form_class": USDFormField, **limits, **kwargs})
-
-    def value_to_string(self, obj: models.Model) -> str:
-        return str(self.value_from_object(obj))

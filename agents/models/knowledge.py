@@ -1,4 +1,4 @@
-"""What runs read: collections of documents, and their text in chunks with exact offsets."""
+"""Collections, documents and their chunks; playbooks and prompt skills."""
 
 import uuid
 
@@ -104,7 +104,7 @@ class Chunk(models.Model):
         return f"{self.document_id}[{self.start}:{self.end}]"
 
 
-# --- What runs check documents against: playbooks, edited here, and prompt skills, loaded from folders ---
+# --- Playbooks, edited here, and prompt skills, loaded from folders ---
 
 
 class Playbook(models.Model):
@@ -131,7 +131,7 @@ class Playbook(models.Model):
 
 
 class PlaybookPosition(models.Model):
-    """What a document should say about one issue, and what would still do."""
+    """The wanted language for one issue, and the fallbacks."""
 
     playbook = models.ForeignKey(Playbook, models.CASCADE, related_name="positions")
     order = models.PositiveIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Money shared by sessions, what models cost, and the one row that can stop everything."""
+"""Shared budgets, prices of models, halts, and the installation's row."""
 
 from django.conf import settings
 from django.db import models
@@ -11,7 +11,7 @@ from agents.models.sessions import AgentSession
 
 
 class Budget(models.Model):
-    """What one scope may spend on one UTC day, in two ledgers, and what of it is open."""
+    """Cap and spending of one scope on one UTC day, in two ledgers, with the open amounts."""
 
     scope = models.CharField(max_length=16, choices=BudgetScope)
     subject_id = models.BigIntegerField(default=0)
@@ -46,7 +46,7 @@ class Budget(models.Model):
 
 
 class Halt(models.Model):
-    """An operator's stop: who, why, and until when. The record carries its id, not its words."""
+    """An operator's halt: who, why, and until when. The audit log has its id, not its reason."""
 
     scope = models.CharField(max_length=16, choices=HaltScope)
     session = models.ForeignKey(AgentSession, models.CASCADE, null=True, blank=True, related_name="halts")
@@ -79,7 +79,7 @@ class Installation(models.Model):
 
 
 class ModelPrice(models.Model):
-    """What a model costs; the longest prefix of a model's name decides. Without one a model is not called."""
+    """Price of a model; the longest prefix of a model's name decides. Without one a model is not called."""
 
     model = models.CharField(max_length=128, unique=True, help_text="A model's name, or the beginning of it.")
     input_usd = MicroUSDField(help_text="US dollars per million input tokens; the dearest rate if there are several.")

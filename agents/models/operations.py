@@ -1,4 +1,4 @@
-"""What keeps the installation going: leases of its singletons, firings put off, and messages on their way out."""
+"""Leases of singletons, firings that are put off, outgoing messages, inbound events, API keys, sign-ins."""
 
 import uuid
 
@@ -15,7 +15,7 @@ from agents.models.sessions import AgentSession
 
 
 class Lease(models.Model):
-    """One holder of one duty, such as the ticker. Several may run; the row says whose turn it is."""
+    """Lease for work that only one process may do, such as the ticker."""
 
     name = models.CharField(max_length=40, unique=True)
     owner = models.CharField(max_length=96, blank=True)
@@ -27,7 +27,7 @@ class Lease(models.Model):
 
 
 class Postponement(models.Model):
-    """An attachment that a watch has yet to be told of: there was no room in its hour, or telling it failed.
+    """An attachment that a watch has not fired for yet: its hour was full, or firing failed.
 
     The rows of a watch are a queue, by id. The first of them says when the watch is asked again.
     """
@@ -46,7 +46,7 @@ class Postponement(models.Model):
 
 
 class OutboxMessage(models.Model):
-    """A copy of a notice for another channel, written with the notice and sent afterwards, best effort."""
+    """A copy of a notification for another channel, written with it and sent afterwards, best effort."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     notification = models.ForeignKey(Notification, models.CASCADE, related_name="copies")
@@ -66,11 +66,11 @@ class OutboxMessage(models.Model):
         return f"{self.channel} copy ({self.status})"
 
 
-# --- What comes in from outside: events for triggers, and the keys that integrations show ---
+# --- Events for triggers, and API keys ---
 
 
 class InboundEvent(models.Model):
-    """An event that was received, and what came of it. A signed id is remembered, so that a replay spawns nothing."""
+    """An event that was received, and its outcome. A signed id is stored, so that a replay spawns nothing."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_events")
@@ -125,7 +125,7 @@ class ApiKey(models.Model):
 
 
 class SignInCount(models.Model):
-    """Tries that did not lead in: of an account, of an address, or of an account at an address that it is known at."""
+    """Failed sign-ins of an account, of an address, or of an account at an address where it has signed in before."""
 
     subject = models.CharField(max_length=160, unique=True)
     failures = models.PositiveIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""What runs leave behind for their owner: findings, proposed memories, precedents, notices."""
+"""Results of runs for their owner: findings, proposed memories, precedents, notifications."""
 
 import uuid
 
@@ -44,12 +44,12 @@ class Finding(models.Model):
 
 class MemoryQuerySet(models.QuerySet["Memory"]):
     def kept(self) -> "MemoryQuerySet":
-        """What prompts may hold, newest kept first."""
+        """Memories that prompts may contain, newest kept first."""
         return self.filter(state="kept", deleted_at__isnull=True).order_by("-kept_at", "-id")
 
 
 class Memory(models.Model):
-    """A note that an agent proposes to remember. Only a person keeps it."""
+    """A memory that an agent proposes. Only a person keeps it."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_memories")
@@ -98,7 +98,7 @@ class Precedent(models.Model):
 
 
 class Notification(models.Model):
-    """A notice for a person. The row is the record; other channels are copies."""
+    """A notification for a person. Copies may go to other channels."""
 
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="lqops_notifications")
@@ -116,7 +116,7 @@ class Notification(models.Model):
         return self.title
 
 
-# --- What people make of what runs observe: versions of a project's context, and proposals to add to it ---
+# --- Versions of a project's context, and proposals to add to it ---
 
 
 class ContextProposal(models.Model):
@@ -158,7 +158,7 @@ class ContextProposal(models.Model):
 
 
 class ContextRevision(models.Model):
-    """What a project's context said at one version; runs record the version they read."""
+    """A project's context at one version; runs record the version they read."""
 
     project = models.ForeignKey(Project, models.CASCADE, related_name="revisions")
     version = models.PositiveIntegerField()

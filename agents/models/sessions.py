@@ -44,7 +44,7 @@ class AgentSession(models.Model):
           │          └───────► waiting  (waiting_on) ───┤
           └───────────────────── slice over, wake ◄─────┘
 
-    halt_state is the operator's lever: running ──► halt_requested ──► halted, and running ◄──► paused (idle).
+    halt_state is the operator's control: running ──► halt_requested ──► halted, and running ◄──► paused (idle).
     Every write of a worker names the fencing number under which it claimed the session.
     """
 
@@ -151,19 +151,19 @@ class AgentSession(models.Model):
         return f"{self.public_id} ({self.status})"
 
     def is_lost(self, now: datetime) -> bool:
-        """As `lost` says of rows."""
+        """The same as the query `lost`, for this row."""
         if self.status != Status.RUNNING or self.lease_until is None:
             return False
         return not now < self.lease_until <= now + 2 * lease_lifetime()
 
     @property
     def spec(self) -> RunSpec:
-        """What this run is to do, as `params` keep it."""
+        """Target, inputs and options of this run, read from `params`."""
         return RunSpec.from_params(self.params or {})
 
     @property
     def chain(self) -> str:
-        """The name of this session's chain in the record."""
+        """The name of this session's chain in the audit log."""
         return str(self.public_id)
 
     @property

@@ -9,20 +9,20 @@ import codecs
 import json
 import re
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from ssl import SSLContext, SSLError
-from typing import Any, Self, TypedDict, Unpack, cast
-from urllib.parse import urlencode, urljoin
+from typing import Any, Self, TypedDict, Unpack
+from urllib.parse import urljoin, urlsplit
 
 import httpcore
 import httpx
 from httpx import Headers
 
-from agents.net.transport import MEBIBYTE, Deadline, Limits, PinnedTransport, Reroute, Route
+from agents.net.transport import MEBIBYTE, Deadline, Limits, Reroute, connect, send
 from agents.net.urls import LOOKUP_SECONDS, CheckedUrl, FetchFailed, Resolve, UrlRefused, check_url, refuse_characters
 
 # --- Decompressing a body ---
@@ -60,7 +60,10 @@ class Decompressor:
             if self._engine.eof:
                 if not self._is_gzip or not data.startswith(GZIP_START):
                     return  # padding after the end
-                self._engine = self._next_member()
+                self._members += 1
+                if self._members > MAX_MEMBERS:
+                    raise FetchFailed("encoding")
+                self._engine = zlib.decompressobj(GZIP)
             try:
                 piece = self._engine.decompress(data, PIECE_BYTES)
             except zlib.error:
@@ -72,12 +75,6 @@ class Decompressor:
                 yield piece
             data = self._engine.unused_data if self._engine.eof else self._engine.unconsumed_tail
             more = len(piece) == PIECE_BYTES  # the engine may hold output back although it took all input
-
-    def _next_member(self) -> "zlib._Decompress":
-        self._members += 1
-        if self._members > MAX_MEMBERS:
-            raise FetchFailed("encoding")
-        return zlib.decompressobj(GZIP)
 
 
 class Body:
@@ -141,7 +138,6 @@ class SafeResponse:
     headers: Headers
     content: bytes
     url: str
-    redirects: tuple[str, ...] = ()  # the URLs before `url`, in order
 
     def text(self) -> str:
         return self.content.decode(_codec(self.headers.get("content-type", "")), errors="replace")
@@ -165,20 +161,17 @@ def _codec(content_type: str) -> str:
 class AsyncSafeStream:
     """A response whose body is still to be read. It is closed by the `async with` block that opened it."""
 
-    def __init__(
-        self, response: httpx.Response, body: Body, url: str, redirects: Sequence[str], deadline: Deadline
-    ) -> None:
+    def __init__(self, response: httpcore.Response, body: Body, url: str, deadline: Deadline) -> None:
         self._response = response
         self._body = body
         self._deadline = deadline
-        self.status = response.status_code
-        self.headers = response.headers
+        self.status = response.status
+        self.headers = Headers(response.headers)
         self.url = url
-        self.redirects = tuple(redirects)
 
     async def iter_bytes(self) -> AsyncIterator[bytes]:
         """Yield the decompressed body as it arrives."""
-        chunks = aiter(cast("httpx.AsyncByteStream", self._response.stream))
+        chunks = self._response.aiter_stream()
         while True:
             with translated_errors():
                 async with asyncio.timeout(self._deadline.left()):
@@ -191,7 +184,7 @@ class AsyncSafeStream:
 
     async def read(self) -> SafeResponse:
         content = b"".join([piece async for piece in self.iter_bytes()])
-        return SafeResponse(self.status, self.headers, content, self.url, self.redirects)
+        return SafeResponse(self.status, self.headers, content, self.url)
 
 
 class SafeStream:
@@ -203,7 +196,6 @@ class SafeStream:
         self.status = stream.status
         self.headers = stream.headers
         self.url = stream.url
-        self.redirects = stream.redirects
 
     def iter_bytes(self) -> Iterator[bytes]:
         """Yield the decompressed body as it arrives."""
@@ -225,6 +217,7 @@ REDIRECTS = {301, 302, 303, 307, 308}
 SEE_OTHER = 303
 KEEPS_METHOD = {307, 308}
 NO_BODY = {204, 304}
+SENDS_LENGTH = {"PATCH", "POST", "PUT"}  # also without a body
 # The caller's headers that another origin may see. A list of secret names would miss the next one that is invented.
 HARMLESS = {
     "accept", "accept-language", "cache-control", "content-language", "content-type", "if-modified-since",
@@ -242,40 +235,36 @@ class RequestOptions(TypedDict, total=False):
     """Options of one request."""
 
     headers: Mapping[str, str]
-    params: Mapping[str, str | int | Sequence[str | int]]
     content: bytes | str
     json: Any
-    secret_headers: Iterable[str]  # never sent to another origin, in addition to all that are not known to be harmless
     limits: Limits
 
 
-@dataclass(frozen=True)
-class Gate:
-    """The settings of a client."""
+Check = Callable[[], CheckedUrl]
 
-    resolve: Resolve | None
-    transport: httpx.AsyncBaseTransport | None
-    limits: Limits
-    allow_hosts: Sequence[str] | None
-    allow_networks: Sequence[str] | None
-    cross_host: bool
-    tls: SSLContext | None
-    reroute: Reroute | None
+
+@dataclass(frozen=True, kw_only=True)
+class _Client:
+    """Settings of both clients. They keep no connection and no cookie between requests."""
+
+    limits: Limits = Limits()  # noqa: RUF009 - frozen
+    cross_host: bool = True  # a redirect may lead to another host
+    resolve: Resolve | None = None
+    tls: SSLContext | None = None
+    reroute: Reroute | None = None
 
     def check(self, url: str, deadline: Deadline, schemes: tuple[str, ...] = ("http", "https")) -> CheckedUrl:
         """Check a URL within the deadline. Blocks while the name is looked up."""
         try:
-            return check_url(
-                url,
-                schemes=schemes,
-                resolve=self.resolve,
-                allow_hosts=self.allow_hosts,
-                allow_networks=self.allow_networks,
-                lookup_seconds=min(LOOKUP_SECONDS, deadline.left()),
-            )
+            seconds = min(LOOKUP_SECONDS, deadline.left())
+            return check_url(url, schemes=schemes, resolve=self.resolve, lookup_seconds=seconds)
         except UrlRefused:
             deadline.left()  # a lookup that the deadline cut short is reported as the deadline
             raise
+
+    async def run_check(self, check: Check, deadline: Deadline) -> CheckedUrl:
+        """Check in this thread: nothing else runs in the loop of one blocking request."""
+        return check()
 
     def tls_context(self) -> SSLContext:
         return self.tls or _public_tls()
@@ -288,57 +277,72 @@ def _public_tls() -> SSLContext:
 
 
 class Exchange:
-    """One fetch from the first request to the last redirect, without any I/O except name lookups."""
+    """One fetch from the first request to the last redirect."""
 
-    def __init__(self, gate: Gate, method: str, url: str, options: RequestOptions) -> None:
-        self._gate = gate
-        self._limits = options.get("limits", gate.limits)
+    def __init__(self, client: _Client, method: str, url: str, options: RequestOptions) -> None:
+        self._client = client
+        self._limits = options.get("limits", client.limits)
         self._method = method.upper()
-        self._url = _with_params(url, options.get("params"))
+        self._url = url
         self._content, self._headers = _payload(options)
-        self._secret = {name.lower() for name in options.get("secret_headers", ())}
         self._checked: CheckedUrl | None = None
+        self._redirects = 0
         self.deadline = Deadline(self._limits.deadline)
-        self.redirects: list[str] = []
 
-    def check(self) -> CheckedUrl:
+    async def open(self, opened: AsyncExitStack) -> AsyncSafeStream:
+        """Send the request and follow redirects. What is open at the end is closed by `opened`."""
+        while True:
+            checked = await self._client.run_check(self._check, self.deadline)
+            with translated_errors():
+                request = self._request(checked)
+                tls = self._client.tls_context()
+                async with asyncio.timeout(self.deadline.left()):
+                    connected = await connect(checked, self.deadline, self._client.reroute)
+                    response = await send(request, checked, connected, tls)
+            opened.push_async_callback(response.aclose)
+            body = self._take_head(response, checked)
+            if body is not None:
+                return AsyncSafeStream(response, body, checked.url, self.deadline)
+            await opened.aclose()
+
+    def _check(self) -> CheckedUrl:
         """Check the next hop, and drop what must not be sent there."""
-        checked = self._gate.check(self._url, self.deadline)
+        checked = self._client.check(self._url, self.deadline)
         if self._checked is not None and checked.origin != self._checked.origin:
-            self._change_origin(self._checked, checked)
+            if checked.host != self._checked.host and not self._client.cross_host:
+                raise UrlRefused("redirect_host")
+            if self._content:
+                raise UrlRefused("redirect_body")
+            self._headers = {name: value for name, value in self._headers.items() if name in HARMLESS}
         self._checked = checked
         return checked
 
-    def _change_origin(self, old: CheckedUrl, new: CheckedUrl) -> None:
-        if new.host != old.host and not self._gate.cross_host:
-            raise UrlRefused("redirect_host")
-        if self._content:
-            raise UrlRefused("redirect_body")
-        kept = HARMLESS - self._secret
-        self._headers = {name: value for name, value in self._headers.items() if name in kept}
+    def _request(self, checked: CheckedUrl) -> httpcore.Request:
+        own = {"host": urlsplit(checked.url).netloc, "accept-encoding": ACCEPTED_ENCODINGS, "connection": "close"}
+        if self._content or self._method in SENDS_LENGTH:
+            own["content-length"] = str(len(self._content))
+        target = f"{checked.path}?{checked.query}" if checked.query else checked.path
+        url = httpcore.URL(scheme=checked.scheme, host=checked.host, port=checked.port, target=target)
+        return httpcore.Request(self._method, url, headers=Headers(self._headers | own).raw, content=self._content)
 
-    def request(self, checked: CheckedUrl) -> httpx.Request:
-        own = {"accept-encoding": ACCEPTED_ENCODINGS, "connection": "close"}
-        return httpx.Request(self._method, checked.url, headers={**self._headers, **own}, content=self._content)
-
-    def take_head(self, response: httpx.Response, checked: CheckedUrl) -> Body | None:
+    def _take_head(self, response: httpcore.Response, checked: CheckedUrl) -> Body | None:
         """Return the body to read, or None when the response is a redirect to follow."""
-        fields = response.headers.raw
-        size = sum(len(name) + len(value) for name, value in fields)
-        if len(fields) > self._limits.max_headers or size > self._limits.max_header_bytes:
+        size = sum(len(name) + len(value) for name, value in response.headers)
+        if len(response.headers) > self._limits.max_headers or size > self._limits.max_header_bytes:
             raise FetchFailed("headers")
-        location = response.headers.get("location")
-        if response.status_code in REDIRECTS and location is not None:
-            self._follow(response.status_code, location, checked)
+        headers = Headers(response.headers)
+        location = headers.get("location")
+        if response.status in REDIRECTS and location is not None:
+            self._follow(response.status, location, checked)
             return None
-        if self._method != "HEAD" and response.status_code not in NO_BODY:
-            self._refuse_length(response.headers.get("content-length", ""))
-        return Body(response.headers.get("content-encoding", ""), self._limits, self.deadline)
+        if self._method != "HEAD" and response.status not in NO_BODY:
+            self._refuse_length(headers.get("content-length", ""))
+        return Body(headers.get("content-encoding", ""), self._limits, self.deadline)
 
     def _follow(self, status: int, location: str, checked: CheckedUrl) -> None:
-        if len(self.redirects) == self._limits.max_redirects:
+        if self._redirects == self._limits.max_redirects:
             raise FetchFailed("redirects")
-        self.redirects.append(checked.url)
+        self._redirects += 1
         refuse_characters(location)  # before joining, which would strip some of them
         try:
             self._url = urljoin(checked.url, location)
@@ -354,13 +358,6 @@ class Exchange:
             raise FetchFailed("too_large")
 
 
-def _with_params(url: str, params: Mapping[str, str | int | Sequence[str | int]] | None) -> str:
-    if not params:
-        return url
-    base = url.partition("#")[0]
-    return f"{base}{'&' if '?' in base else '?'}{urlencode(params, doseq=True)}"
-
-
 def _payload(options: RequestOptions) -> tuple[bytes, dict[str, str]]:
     headers = {"user-agent": "lqops", "accept": "*/*"}
     content = options.get("content", b"")
@@ -373,65 +370,29 @@ def _payload(options: RequestOptions) -> tuple[bytes, dict[str, str]]:
 
 
 @contextmanager
-def translated_errors() -> Iterator[None]:
-    """Raise errors of the connection as FetchFailed: their own texts may quote the request."""
+def translated_errors(*protocol: type[Exception]) -> Iterator[None]:
+    """Raise errors of a connection as FetchFailed: their own texts may quote the request or the response.
+
+    `protocol` lists further errors that mean an invalid response.
+    """
+    invalid: tuple[type[Exception], ...] = (httpcore.RemoteProtocolError, *protocol)
     try:
         yield
-    except (TimeoutError, httpcore.TimeoutException, httpx.TimeoutException):
+    except TimeoutError:
         raise FetchFailed("deadline") from None
-    except (httpcore.ConnectError, httpx.ConnectError) as error:
-        secure = any(isinstance(cause, SSLError) for cause in error.args)
-        raise FetchFailed("tls" if secure else "connect") from None
-    except (httpcore.RemoteProtocolError, httpx.RemoteProtocolError):
+    except SSLError:
+        raise FetchFailed("tls") from None
+    except invalid:
         raise FetchFailed("protocol") from None
-    except (httpcore.ProtocolError, httpx.ProtocolError, UnicodeError):
+    except (httpcore.ProtocolError, UnicodeError):
         raise FetchFailed("request") from None
-    except (httpcore.NetworkError, httpx.HTTPError, OSError):
+    except (httpcore.NetworkError, OSError, EOFError):
         raise FetchFailed("connection") from None
 
 
 # --- Clients ---
 
 MAX_CHECKS = 64  # at a time
-
-Check = Callable[[], CheckedUrl]
-
-
-async def _open(
-    gate: Gate, exchange: Exchange, run_check: Callable[[Check], Awaitable[CheckedUrl]], opened: AsyncExitStack
-) -> AsyncSafeStream:
-    """Send the request and follow redirects. What is open at the end is closed by `opened`."""
-    while True:
-        checked = await run_check(exchange.check)
-        transport = gate.transport
-        if transport is None:
-            transport = PinnedTransport(Route(checked, exchange.deadline, gate.reroute), gate.tls_context())
-        with translated_errors():
-            async with asyncio.timeout(exchange.deadline.left()):
-                response = await transport.handle_async_request(exchange.request(checked))
-        opened.push_async_callback(response.aclose)
-        body = exchange.take_head(response, checked)
-        if body is not None:
-            return AsyncSafeStream(response, body, checked.url, exchange.redirects, exchange.deadline)
-        await opened.aclose()
-
-
-class _Client:
-    """What both clients share. They keep no connection and no cookie between requests."""
-
-    def __init__(
-        self,
-        *,
-        resolve: Resolve | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        allow_hosts: Sequence[str] | None = None,
-        allow_networks: Sequence[str] | None = None,
-        cross_host: bool = True,
-        tls: SSLContext | None = None,
-        reroute: Reroute | None = None,
-    ) -> None:
-        self._gate = Gate(resolve, transport, limits, allow_hosts, allow_networks, cross_host, tls, reroute)
 
 
 class AsyncSafeClient(_Client):
@@ -457,11 +418,10 @@ class AsyncSafeClient(_Client):
 
     @asynccontextmanager
     async def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> AsyncIterator[AsyncSafeStream]:
-        exchange = Exchange(self._gate, method, url, options)
         async with AsyncExitStack() as opened:
-            yield await _open(self._gate, exchange, partial(self._check_in_thread, exchange.deadline), opened)
+            yield await Exchange(self, method, url, options).open(opened)
 
-    async def _check_in_thread(self, deadline: Deadline, check: Check) -> CheckedUrl:
+    async def run_check(self, check: Check, deadline: Deadline) -> CheckedUrl:
         with translated_errors():
             async with asyncio.timeout(deadline.left()):
                 return await asyncio.get_running_loop().run_in_executor(self._checks, check)
@@ -489,16 +449,11 @@ class SafeClient(_Client):
 
     @contextmanager
     def stream(self, method: str, url: str, **options: Unpack[RequestOptions]) -> Iterator[SafeStream]:
-        exchange = Exchange(self._gate, method, url, options)
+        exchange = Exchange(self, method, url, options)
         # With a factory, the runner leaves the thread's current event loop as it is.
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             opened = AsyncExitStack()
             try:
-                yield SafeStream(runner.run(_open(self._gate, exchange, _check_here, opened)), runner)
+                yield SafeStream(runner.run(exchange.open(opened)), runner)
             finally:
                 runner.run(opened.aclose())
-
-
-async def _check_here(check: Check) -> CheckedUrl:
-    """Check in this thread: nothing else runs in the loop of one request."""
-    return check()

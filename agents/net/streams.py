@@ -4,21 +4,19 @@ The event reader is our own because known decoders buffer a line until it ends, 
 event that is too large while it arrives, reports it in its place, and reads on with the next one.
 """
 
-import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from ssl import SSLError
 from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from agents.net.client import AsyncSafeClient
-from agents.net.transport import Deadline, Route
+from agents.net.client import AsyncSafeClient, translated_errors
+from agents.net.transport import Deadline
+from agents.net.transport import connect as connect_socket
 from agents.net.urls import CheckedUrl, FetchFailed
 
 # --- Server-sent events, as the WHATWG standard defines them ---
@@ -174,7 +172,7 @@ class StreamingClient(AsyncSafeClient):
         self, url: str, *, max_bytes: int = MAX_MESSAGE_BYTES, open_seconds: float = OPEN_SECONDS
     ) -> AsyncIterator[AsyncSafeSocket]:
         deadline = Deadline(open_seconds)
-        checked = await self._check_in_thread(deadline, partial(self._gate.check, url, deadline, SCHEMES))
+        checked = await self.run_check(partial(self.check, url, deadline, SCHEMES), deadline)
         connection = await self._handshake(checked, deadline, max_bytes)
         try:
             yield AsyncSafeSocket(connection, checked.url)
@@ -182,12 +180,13 @@ class StreamingClient(AsyncSafeClient):
             await connection.close()
 
     async def _handshake(self, checked: CheckedUrl, deadline: Deadline, max_bytes: int) -> ClientConnection:
-        connected = await _connect(Route(checked, deadline, self._gate.reroute))
+        connected = await connect_socket(checked, deadline, self.reroute)
         secure: dict[str, Any] = {}
         if checked.scheme == "wss":
-            secure = {"ssl": self._gate.tls_context(), "server_hostname": checked.host}
+            secure = {"ssl": self.tls_context(), "server_hostname": checked.host}
         try:
-            with _translated_errors():
+            # A redirect is a ValueError when a socket was given.
+            with translated_errors(InvalidHandshake, ValueError):
                 return await connect(
                     checked.url,
                     sock=connected,
@@ -204,36 +203,3 @@ class StreamingClient(AsyncSafeClient):
         except BaseException:
             connected.close()
             raise
-
-
-async def _connect(route: Route) -> socket.socket:
-    for address, port, seconds in route.places():
-        connected = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        connected.settimeout(0)  # the event loop waits, the socket does not
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.get_running_loop().sock_connect(connected, (address, port))
-        except OSError:  # TimeoutError included
-            connected.close()
-        except BaseException:
-            connected.close()
-            raise
-        else:
-            return connected
-    route.deadline.left()
-    raise FetchFailed("connect")
-
-
-@contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Raise errors of the handshake as FetchFailed: their own texts may quote the request or the response."""
-    try:
-        yield
-    except SSLError:
-        raise FetchFailed("tls") from None
-    except TimeoutError:
-        raise FetchFailed("deadline") from None
-    except (InvalidHandshake, ValueError):  # a redirect is a ValueError when a socket was given
-        raise FetchFailed("protocol") from None
-    except (OSError, EOFError):
-        raise FetchFailed("connection") from None

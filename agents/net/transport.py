@@ -4,13 +4,15 @@ The host name of the URL goes into the Host header and the certificate check. It
 ask DNS a second time.
 """
 
+import asyncio
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
+from typing import Any
 
 import httpcore
-import httpx
 
 from agents.net.urls import CheckedUrl, FetchFailed
 
@@ -18,7 +20,6 @@ MEBIBYTE = 1024 * 1024
 MAX_ATTEMPTS = 4
 MAX_HEAD_BYTES = 96 * 1024  # everything before the body, interim responses included
 HEAD_STEP = 8 * 1024  # bytes of the body that may be read together with the head
-UNREACHABLE = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 # Sends a checked address elsewhere. Tests only: a server on loopback stands in for a public address.
 Reroute = Callable[[str, int], tuple[str, int]]
@@ -26,7 +27,7 @@ Reroute = Callable[[str, int], tuple[str, int]]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one fetch may use."""
+    """Limits of one fetch."""
 
     deadline: float = 30.0  # seconds for lookup, connection, TLS, headers, body and all redirects together
     max_bytes: int = 5 * MEBIBYTE  # of the body, as sent and as decompressed
@@ -49,100 +50,77 @@ class Deadline:
         return seconds
 
 
-class Route:
-    """The way to one checked URL: addresses to try, time for each, and bytes allowed before the body."""
+async def connect(checked: CheckedUrl, deadline: Deadline, reroute: Reroute | None) -> socket.socket:
+    """Connect to the first checked address that can be reached."""
+    addresses = checked.addresses[:MAX_ATTEMPTS]
+    for tried, address in enumerate(addresses):
+        place = reroute(address, checked.port) if reroute else (address, checked.port)
+        connected = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
+        connected.settimeout(0)  # the event loop waits, the socket does not
+        try:
+            async with asyncio.timeout(deadline.left() / (len(addresses) - tried)):
+                await asyncio.get_running_loop().sock_connect(connected, place)
+        except BaseException as error:
+            connected.close()
+            if not isinstance(error, OSError):  # TimeoutError is one: then the next address is tried
+                raise
+        else:
+            return connected
+    deadline.left()
+    raise FetchFailed("connect")
 
-    def __init__(self, checked: CheckedUrl, deadline: Deadline, reroute: Reroute | None) -> None:
-        self._addresses = checked.addresses[:MAX_ATTEMPTS]
-        self._port = checked.port
-        self._reroute = reroute
-        self._head_left: int | None = MAX_HEAD_BYTES
-        self.host = checked.host
-        self.deadline = deadline
 
-    def places(self) -> Iterator[tuple[str, int, float]]:
-        """Yield address, port and seconds to wait, for each address to try."""
-        for tried, address in enumerate(self._addresses):
-            place = address, self._port
-            host, port = self._reroute(*place) if self._reroute else place
-            yield host, port, self.deadline.left() / (len(self._addresses) - tried)
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection as httpcore needs it. Whoever uses it limits the time; little may come before the body."""
 
-    def read_size(self, max_bytes: int) -> int:
-        return max_bytes if self._head_left is None else min(max_bytes, HEAD_STEP)
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._head_left = MAX_HEAD_BYTES
+        self.head_is_read = False
 
-    def count(self, data: bytes) -> bytes:
-        if self._head_left is not None:
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - its interface
+        try:
+            data = await self._reader.read(max_bytes if self.head_is_read else min(max_bytes, HEAD_STEP))
+        except OSError:
+            raise httpcore.ReadError from None
+        if not self.head_is_read:
             self._head_left -= len(data)
             if self._head_left < 0:
                 raise FetchFailed("headers")
         return data
 
-    def head_is_read(self) -> None:
-        self._head_left = None
-
-
-class _Stream(httpcore.AsyncNetworkStream):
-    """A connection whose every wait ends at the deadline."""
-
-    def __init__(self, inner: httpcore.AsyncNetworkStream, route: Route) -> None:
-        self._inner = inner
-        self._route = route
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - its interface
-        return self._route.count(await self._inner.read(self._route.read_size(max_bytes), self._route.deadline.left()))
-
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - its interface
-        await self._inner.write(buffer, self._route.deadline.left())
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _Chunks(httpx.AsyncByteStream):
-    """The body of a response, as httpx wants it."""
-
-    def __init__(self, response: httpcore.Response) -> None:
-        self._response = response
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._response.aiter_stream()
-
-    async def aclose(self) -> None:
-        await self._response.aclose()
-
-
-class PinnedTransport(httpx.AsyncBaseTransport):
-    """One connection for one request: hosts that share an address would otherwise skip a certificate check."""
-
-    def __init__(self, route: Route, tls: SSLContext) -> None:
-        self._route = route
-        self._tls = tls
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        return await self._send(request, await self._connect())
-
-    async def _connect(self) -> httpcore.AsyncNetworkStream:
-        failure: Exception = httpcore.ConnectError("no address")
-        for address, port, seconds in self._route.places():
-            try:
-                return await httpcore.AnyIOBackend().connect_tcp(address, port, seconds)
-            except UNREACHABLE as error:
-                failure = error
-        raise failure
-
-    async def _send(self, request: httpx.Request, stream: httpcore.AsyncNetworkStream) -> httpx.Response:
-        parts = request.url
-        url = httpcore.URL(scheme=parts.raw_scheme, host=parts.raw_host, port=parts.port, target=parts.raw_path)
+        self._writer.write(buffer)
         try:
-            if parts.scheme == "https":
-                self._tls.set_alpn_protocols(["http/1.1"])
-                stream = await stream.start_tls(self._tls, self._route.host, self._route.deadline.left())
-            connection = httpcore.AsyncHTTP11Connection(url.origin, _Stream(stream, self._route))
-            response = await connection.handle_async_request(
-                httpcore.Request(request.method, url, headers=request.headers.raw, content=request.content)
-            )
-        except BaseException:  # nobody else closes the connection of a request that was cancelled early
-            await stream.aclose()
-            raise
-        self._route.head_is_read()
-        return httpx.Response(response.status, headers=response.headers, stream=_Chunks(response))
+            await self._writer.drain()
+        except OSError:
+            raise httpcore.WriteError from None
+
+    async def aclose(self) -> None:
+        self._writer.transport.abort()
+        await asyncio.sleep(0)  # the loop closes the socket
+
+
+async def send(
+    request: httpcore.Request, checked: CheckedUrl, connected: socket.socket, tls: SSLContext
+) -> httpcore.Response:
+    """Send a request on a connection of its own: hosts that share an address would skip a certificate check."""
+    secure: dict[str, Any] = {}
+    if checked.scheme == "https":
+        tls.set_alpn_protocols(["http/1.1"])
+        secure = {"ssl": tls, "server_hostname": checked.host}
+    try:
+        stream = _Stream(*await asyncio.open_connection(sock=connected, **secure))
+    except BaseException as error:
+        connected.close()
+        if isinstance(error, OSError):
+            raise FetchFailed("tls" if isinstance(error, SSLError) else "connect") from None
+        raise
+    try:
+        response = await httpcore.AsyncHTTP11Connection(request.url.origin, stream).handle_async_request(request)
+    except BaseException:  # nobody else closes the connection of a request that was cancelled early
+        await stream.aclose()
+        raise
+    stream.head_is_read = True
+    return response

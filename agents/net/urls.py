@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -148,7 +148,7 @@ def read_address(text: str) -> Address | None:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What an operator allows although it is not public: names, `name:port`, `*.suffix` and networks."""
+    """Places that an operator allows although they are not public: names, `name:port`, `*.suffix`, networks."""
 
     hosts: frozenset[str]
     suffixes: tuple[str, ...]
@@ -162,15 +162,9 @@ class Allowed:
         return any(address in network for network in self.networks)
 
 
-def allowed(hosts: Sequence[str] | None = None, networks: Sequence[str] | None = None) -> Allowed:
-    """Parse the allow-lists; those of the settings where none are given."""
-    names = getattr(settings, "LQOPS_NET_ALLOW_HOSTS", []) if hosts is None else hosts
-    ranges = getattr(settings, "LQOPS_NET_ALLOW_NETWORKS", []) if networks is None else networks
-    return _parsed(tuple(names), tuple(ranges))
-
-
 @lru_cache(maxsize=32)
 def _parsed(names: tuple[str, ...], ranges: tuple[str, ...]) -> Allowed:
+    """Parse the allow-lists of the settings."""
     entries = [name.strip().lower() for name in names]
     wide = [entry for entry in entries if entry.strip("*.") == "" or "*" in entry.removeprefix("*.")]
     if wide:
@@ -287,6 +281,7 @@ def _refuse_local(name: str, last: str) -> None:
 Resolve = Callable[[str], list[str]]
 
 LOOKUP_SECONDS = 5.0
+MAX_ANSWERS = 64
 # A lookup cannot be cancelled, only abandoned; this bounds how many may hang at a time.
 _LOOKUPS = threading.BoundedSemaphore(64)
 
@@ -296,8 +291,11 @@ def system_resolve(host: str) -> list[str]:
     return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
-def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
-    """Return all addresses of a name. Runs in a thread, because the system's resolver has no timeout."""
+def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
+    """Return every address of a name. One that cannot be parsed refuses the whole name.
+
+    Runs in a thread, because the system's resolver has no timeout.
+    """
     end = time.monotonic() + seconds
     lookups = _LOOKUPS
     if not lookups.acquire(timeout=seconds):
@@ -323,7 +321,10 @@ def answers(host: str, resolve: Resolve, seconds: float) -> list[str]:
         raise found
     if not found:
         raise UrlRefused("unresolved")
-    return found
+    addresses = tuple(address for address in map(read_address, found[:MAX_ANSWERS]) if address is not None)
+    if len(addresses) != len(found):
+        raise UrlRefused("address")
+    return addresses
 
 
 # --- check_url ---
@@ -335,7 +336,6 @@ AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([1-9][0-9]{0,4}))?")
 BAD_CHARACTER = re.compile("[\\s\\\\\x00-\x20\x7f-\xa0\ud800-\udfff]")
 STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 MAX_PORT = 65535
-MAX_ANSWERS = 64
 
 # Ports that browsers refuse (mail, file, remote login, names, printing …), then databases, queues and control planes.
 REFUSED_PORTS = frozenset(
@@ -361,7 +361,6 @@ class CheckedUrl:
     path: str
     query: str
     addresses: tuple[str, ...]
-    allow_listed: bool
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -373,11 +372,9 @@ def check_url(
     *,
     schemes: tuple[str, ...] = ("http", "https"),
     resolve: Resolve | None = None,
-    allow_hosts: Sequence[str] | None = None,
-    allow_networks: Sequence[str] | None = None,
     lookup_seconds: float = LOOKUP_SECONDS,
 ) -> CheckedUrl:
-    """Return where a URL leads, or raise UrlRefused. Allow-lists default to those of the settings."""
+    """Return where a URL leads, or raise UrlRefused."""
     refuse_characters(url)
     form = FORM.fullmatch(url)
     if form is None:
@@ -385,14 +382,15 @@ def check_url(
     scheme = form[1].lower()
     if scheme not in schemes or scheme not in DEFAULT_PORTS:
         raise UrlRefused("scheme")
-    allow = allowed(allow_hosts, allow_networks)
+    allow = _parsed(tuple(settings.LQOPS_NET_ALLOW_HOSTS), tuple(settings.LQOPS_NET_ALLOW_NETWORKS))
     literal, port = _split(form[2], DEFAULT_PORTS[scheme])
     host, address = canonical_host(literal, port, allow)
     if address is None:
         found = _look_up(host, resolve or system_resolve, lookup_seconds)
     else:
         found = (address,)
-    allow_listed = _check_addresses(host, port, found, allow)
+    if not allow.host(host, port) and not all(is_public(item) or allow.address(item) for item in found):
+        raise UrlRefused("address")
     path = _percent_encode(form[3] or "/", "/:@")
     query = _percent_encode((form[4] or "?")[1:], "/:@?[]")
     return CheckedUrl(
@@ -403,7 +401,6 @@ def check_url(
         path=path,
         query=query,
         addresses=tuple(item.compressed for item in found),
-        allow_listed=allow_listed,
     )
 
 
@@ -429,25 +426,6 @@ def _split(authority: str, default_port: int) -> tuple[str, int]:
     if port > MAX_PORT or port in REFUSED_PORTS:
         raise UrlRefused("port")
     return parts[1], port
-
-
-def _look_up(host: str, resolve: Resolve, seconds: float) -> tuple[Address, ...]:
-    """Return every address of a name. One that cannot be parsed refuses the whole name."""
-    texts = answers(host, resolve, seconds)
-    found = tuple(address for address in map(read_address, texts[:MAX_ANSWERS]) if address is not None)
-    if len(found) != len(texts):
-        raise UrlRefused("address")
-    return found
-
-
-def _check_addresses(host: str, port: int, addresses: tuple[Address, ...], allow: Allowed) -> bool:
-    """Refuse private addresses that no operator allows. True when an allow-list was needed."""
-    if allow.host(host, port):
-        return True
-    private = [address for address in addresses if not is_public(address)]
-    if not all(allow.address(address) for address in private):
-        raise UrlRefused("address")
-    return bool(private)
 
 
 def _percent_encode(text: str, also_safe: str) -> str:

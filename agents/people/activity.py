@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Max, OuterRef, Q, QuerySet
 
-from agents.conf import events_kept
 from agents.enums import EventKind
 from agents.models import Agent, AgentEvent, AgentSession
 from audit.redaction import redact_data
@@ -60,7 +60,7 @@ def events_trim() -> int:
     The number of statements is bounded however many agents there are; the rest follows next time, oldest first.
     """
     removed = 0
-    excess = _excess_events(events_kept())
+    excess = _excess_events(settings.LQOPS_EVENTS_KEPT)
     for _ in range(MAX_BATCHES):
         condition = Q(*excess[:AGENTS_PER_BATCH], _connector=Q.OR)
         if not condition:

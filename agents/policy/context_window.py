@@ -1,4 +1,4 @@
-"""What of a conversation is sent: the window that fits the model. Pure: the stored transcript is never touched.
+"""The part of a conversation that is sent: the window that fits the model. Pure; transcripts are never changed.
 
 Messages are mappings in the wire form of chat completions. A reply with calls and the results behind it are one block,
 kept or dropped whole, so a history whose calls all have their results stays one. What has the role of the user and is
@@ -29,7 +29,7 @@ MARK: Final = "mark"  # the key under which a message is marked
 
 
 class Mark(StrEnum):
-    """What a message in the user's role is, if the user did not say it."""
+    """Kind of a message in the user's role that the user did not write."""
 
     RESULT = "result"  # of a call that the reply before it made in its text
     ASIDE = "aside"  # the loop's own words
@@ -83,18 +83,6 @@ def _is_result(message: Message, *, of: Message) -> bool:
 def _is_asked(message: Message) -> bool:
     """True for what the user said."""
     return message["role"] == "user" and MARK not in message
-
-
-def is_paired(messages: Iterable[Message]) -> bool:
-    """True when every call has exactly one result right behind it, and no result stands without its call."""
-    return all(_is_whole(*block) for block in blocks(messages))
-
-
-def _is_whole(first: Message, *results: Message) -> bool:
-    called = [call["id"] for call in first.get("tool_calls") or ()]
-    answered = [result.get("tool_call_id") for result in results if result["role"] == "tool"]
-    same = len(set(called)) == len(called) == len(answered) and set(called) == set(answered)
-    return first["role"] != "tool" and same
 
 
 def parted(messages: Sequence[Message]) -> tuple[Messages, Messages]:
@@ -233,7 +221,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def split_for_summary(messages: Sequence[Message], *, window: int, reserve: int) -> tuple[Messages, Messages] | None:
-    """What to summarise and what to keep, cut before the user speaks; None when there is no need, or no such place.
+    """Split into the part to summarise and the part to keep, before a message of the user; None without need or place.
 
     As much is kept as half the window holds, and at least all from the user's last message on. The system messages that
     the conversation begins with are in neither part.
@@ -286,14 +274,10 @@ def summary_prompt(older: Iterable[Message], *, window: int, nonce: str) -> str:
 
 def _entry(message: Message) -> Iterator[str]:
     yield f"{message['role']}:"
-    yield _quoted(_content(message))
+    yield textwrap.indent(_content(message), "> ", bool)
     for call in message.get("tool_calls") or ():
         yield f"call of {call['function']['name']}:"
-        yield _quoted(call["function"]["arguments"])
-
-
-def _quoted(text: str) -> str:
-    return textwrap.indent(text, "> ", bool)
+        yield textwrap.indent(call["function"]["arguments"], "> ", bool)
 
 
 def with_summary(summary: str, newer: Iterable[Message], system: Iterable[Message], *, nonce: str) -> Messages:

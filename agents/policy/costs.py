@@ -6,7 +6,6 @@ guessed tokens: a token is at least one byte of what was sent.
 
 import json
 import unicodedata
-from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
 from agents.types import Ledger, ModelRequest, Price, Usage
@@ -63,31 +62,6 @@ def affordable_tokens(room: Decimal, *, price: Price, input_tokens: int, wanted:
     if wanted * price.output_usd <= left:
         return wanted
     return int(left // price.output_usd)
-
-
-def mean_usd(total: Decimal, count: int) -> Decimal:
-    return usd(total / count)
-
-
-def ensemble_projection(citations: int, judges: Sequence[Decimal]) -> Decimal:
-    """Return the cost of having every judge look at every citation."""
-    return usd(citations * sum(judges, Decimal(0)))
-
-
-def near_budget(
-    *,
-    ledger: Ledger,
-    token_budget: int,
-    total_tokens: int,
-    reserve_tokens: int = 512,
-    reserve_cost_fraction: Decimal = Decimal("0.1"),
-) -> bool:
-    """Return whether little is left of the tokens or the money; no limit is never near."""
-    if token_budget and token_budget - total_tokens <= reserve_tokens:
-        return True
-    if ledger.cap is None:
-        return False
-    return ledger.cap - max(ledger.approved, ledger.exposed) <= ledger.cap * reserve_cost_fraction
 
 
 def passes_warning(ledger: Ledger, estimate: Decimal) -> bool:

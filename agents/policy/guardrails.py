@@ -2,20 +2,20 @@
 
 They count and compare, and do not depend on the model's good will. The loop calls `preflight` before a step, reads a
 reply with `read_stop`, checks its calls with `observe_tool_calls` and `is_stuck` before any of them runs, and keeps the
-returned `Counters` with the session. How near a budget is, is computed in agents.policy.costs.
+returned `Counters` with the session.
 """
 
 import json
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, Protocol, Self
 
 from agents.enums import TerminalReason
-from agents.policy import costs
 from agents.types import Ledger
 
 # --- Settings: names, defaults and allowed values ---
@@ -24,10 +24,11 @@ from agents.types import Ledger
 
 
 MOST: Final = 10**12  # fits an integer column
+_RENAMED: Final = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
 
 
 class Strategy(StrEnum):
-    """What to do when a conversation outgrows the context window (agents.policy.context_window)."""
+    """How a conversation that outgrows the context window is cut (agents.policy.context_window)."""
 
     NONE = "none"
     SLIDING_WINDOW = "sliding_window"
@@ -36,7 +37,26 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True)
-class GuardrailsConfig:
+class _Settings:
+    @classmethod
+    def merged(cls, *layers: Mapping[str, object]) -> Self:
+        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last.
+
+        Every value of every layer is checked, also one that a narrower layer overrides.
+        """
+        defaults = {field.name: field.default for field in fields(cls)}
+        merged: dict[str, Any] = {}
+        for layer in layers:
+            for given, value in layer.items():
+                key = _RENAMED.get(given, given)
+                if key not in defaults:
+                    raise _refused(key, value, f"there is no such setting; there are {', '.join(defaults)}")
+                merged[key] = _checked(key, value, defaults[key])
+        return cls(**merged)
+
+
+@dataclass(frozen=True)
+class GuardrailsConfig(_Settings):
     """Limits of the guardrails.
 
     A set of calls runs at most `max_repeated_tool_steps` times in a row. Zero does not switch that off: no call runs at
@@ -48,14 +68,9 @@ class GuardrailsConfig:
     reserve_tokens: int = 512
     reserve_cost_fraction: Decimal = Decimal("0.1")
 
-    @classmethod
-    def merged(cls, *layers: Mapping[str, object]) -> Self:
-        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last."""
-        return cls(**_merged(layers, fields(cls)))
-
 
 @dataclass(frozen=True)
-class LoopConfig:
+class LoopConfig(_Settings):
     """How a step loop runs. Zero is no limit for time, window, tokens and tool rounds; zero steps are no steps."""
 
     max_steps: int = 50
@@ -67,71 +82,33 @@ class LoopConfig:
     token_budget: int = 0
     max_tool_rounds: int = 0
 
-    @classmethod
-    def merged(cls, *layers: Mapping[str, object]) -> Self:
-        """The defaults, overridden by each layer in turn: name the widest first and the narrowest last."""
-        return cls(**_merged(layers, fields(cls)))
 
-
-_RENAMED = {"timeout_seconds": "timeout"}  # former name; stored settings may still hold it
-
-
-def _merged(layers: Iterable[Mapping[str, object]], known: Iterable[Field[Any]]) -> dict[str, Any]:
-    """Check every value of every layer, also one that a narrower layer overrides."""
-    rules = {field.name: _RULES[type(field.default)] for field in known}
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        for given, value in layer.items():
-            key = _RENAMED.get(given, given)
-            if key not in rules:
-                raise _refused(key, value, f"there is no such setting; there are {', '.join(rules)}")
-            merged[key] = rules[key](key, value)
-    return merged
+def _checked(key: str, value: object, default: object) -> object:
+    """Return a value of the type of its default, or refuse it. A float counts as it is written."""
+    match default:
+        case bool():
+            wanted = "true or false"
+            if isinstance(value, bool):
+                return value
+        case Strategy():
+            wanted = f"one of {', '.join(Strategy)}"
+            if isinstance(value, str) and value in list(Strategy):
+                return Strategy(value)
+        case Decimal():
+            wanted = "a number from 0 to 1"
+            with suppress(InvalidOperation):
+                number = Decimal(str(value))
+                if not isinstance(value, bool) and number.is_finite() and 0 <= number <= 1:
+                    return number
+        case _:
+            wanted = f"a whole number from 0 to {MOST}"
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST:
+                return value
+    raise _refused(key, value, f"it must be {wanted}")
 
 
 def _refused(key: str, value: object, why: str) -> ValueError:
     return ValueError(f"{key} = {reprlib.repr(value)}: {why}.")
-
-
-def _whole(key: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise _refused(key, value, f"it must be a whole number from 0 to {MOST}")
-    return value
-
-
-def _fraction(key: str, value: object) -> Decimal:
-    """Read a number or its text; a float counts as it is written."""
-    refused = _refused(key, value, "it must be a number from 0 to 1")
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        raise refused
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        raise refused from None
-    if not number.is_finite() or not 0 <= number <= 1:
-        raise refused
-    return number
-
-
-def _flag(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _refused(key, value, "it must be true or false")
-    return value
-
-
-def _strategy(key: str, value: object) -> Strategy:
-    if not isinstance(value, str) or value not in list(Strategy):
-        raise _refused(key, value, f"it must be one of {', '.join(Strategy)}")
-    return Strategy(value)
-
-
-# By the type of a setting's default.
-_RULES: Final[Mapping[type, Callable[[str, object], object]]] = {
-    int: _whole,
-    bool: _flag,
-    Decimal: _fraction,
-    Strategy: _strategy,
-}
 
 
 YIELD: Final = "yield"
@@ -144,7 +121,7 @@ RECENT_EVENTS: Final = 10  # a failed result among so many last events makes an 
 
 
 class Reason(StrEnum):
-    """Why the loop wrote a message. The values are stored in transcripts."""
+    """Reasons for messages of the loop. The values are stored in transcripts."""
 
     MAX_TOKENS_RECOVERY = "max_tokens_recovery"
     PREMATURE_END = "premature_end"
@@ -219,7 +196,7 @@ def budget_line(remaining_usd: Decimal | None, remaining_tokens: int | None, ste
 
 @dataclass(frozen=True)
 class Counters:
-    """What the guardrails have counted so far; the session keeps it as JSON under these names."""
+    """Counts of the guardrails so far; the session keeps them as JSON under these names."""
 
     repeated_tool_steps: int = 0
     last_tool_signature: str = ""
@@ -251,7 +228,7 @@ class Counters:
             read_only_steps=0,
         )
 
-    def told(self, reason: Reason) -> Self:
+    def after_message(self, reason: Reason) -> Self:
         """Count an internal message that was sent, if it may be sent only so often."""
         match reason:
             case Reason.MAX_TOKENS_RECOVERY:
@@ -291,7 +268,7 @@ def preflight(*, cancelled: bool, elapsed_seconds: float, step_count: int, confi
 
 
 class Stop(StrEnum):
-    """What a reply asks of the loop."""
+    """How the loop goes on after a reply."""
 
     TOOL_USE = "tool_use"
     END_TURN = "end_turn"
@@ -351,14 +328,17 @@ def premature_end(text: str, *, recent_failed: bool, counters: Counters) -> bool
 def warns_of_budget(
     counters: Counters, config: GuardrailsConfig, *, ledger: Ledger, token_budget: int, total_tokens: int
 ) -> bool:
-    """Return whether the budget is nearly used up and the loop has not said so yet."""
-    return not counters.near_budget_warned and costs.near_budget(
-        ledger=ledger,
-        token_budget=token_budget,
-        total_tokens=total_tokens,
-        reserve_tokens=config.reserve_tokens,
-        reserve_cost_fraction=config.reserve_cost_fraction,
-    )
+    """Return whether little is left of the tokens or the money, and the loop has not said so yet.
+
+    No limit is never near.
+    """
+    if counters.near_budget_warned:
+        return False
+    if token_budget and token_budget - total_tokens <= config.reserve_tokens:
+        return True
+    if ledger.cap is None:
+        return False
+    return ledger.cap - max(ledger.approved, ledger.exposed) <= ledger.cap * config.reserve_cost_fraction
 
 
 # --- Before the calls of a reply run ---

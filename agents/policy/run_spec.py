@@ -1,4 +1,4 @@
-"""What a run is to do: one typed value from the form, the API, the command or the trigger to the walk.
+"""RunSpec, what a run is to do: one typed value from the form, the API, the command or the trigger to the walk.
 
 A session keeps it as JSON in `params`; sessions of other modes keep other keys there, which are not read here.
 To add an option to runs, add a field with `option()` below and a column of the same name to Trigger: the API, the
@@ -26,7 +26,7 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """Rows are named by their public id, a skill by its name. An empty value means that nothing was said."""
+    """Rows are named by their public id, a skill by its name. Empty values are not set."""
 
     # Target: what the run works by
     playbook: str = ""
@@ -54,7 +54,10 @@ class RunSpec:
         flag="--review",
     )
     judge_citations: bool = option(
-        "The judge models say whether each quote supports its finding.", default=False, label="Judge quotes"
+        "The judge models say whether each quote supports its finding.",
+        default=False,
+        label="Judge quotes",
+        flag="--judge",
     )
     analysis_mode: str = option(
         "single: one question to the model. agentic: steps in which it may call skills. A goal is always agentic.",
@@ -71,26 +74,25 @@ class RunSpec:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """Build a spec from rows and values, as surfaces have them. None means that nothing was said."""
+        """Build a spec from rows and values, as surfaces have them. None means not set."""
         return cls(**{name: _named(name, value) for name, value in given.items() if value is not None})
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """Read what a session keeps. A value of the wrong type counts as not said."""
-        found = {**params, "event": (params.get("event") or {}).get("id")} if _is_event(params) else params
-        known = {name: found[name] for name in _STORED if _fits(_STORED[name], found.get(name))}
-        return cls(**known)
+        """Read what a session keeps. A value of the wrong type counts as not set."""
+        event = params.get("event")
+        found = {**params, "event": event.get("id")} if isinstance(event, Mapping) else params
+        return cls(**{name: found[name] for name in _STORED if _fits(_STORED[name], found.get(name))})
 
     def to_params(self) -> dict[str, Any]:
-        """Return what a session keeps: everything that was said, but the cap."""
-        said = {name: getattr(self, name) for name in _STORED if getattr(self, name)}
-        return said | ({"event": {"id": self.event}} if self.event else {})
+        """Return what a session keeps: everything that is set, but the cap."""
+        stored = {name: getattr(self, name) for name in _STORED if getattr(self, name)}
+        return stored | ({"event": {"id": self.event}} if self.event else {})
 
     def over(self, other: "RunSpec") -> "RunSpec":
-        """Return `other` with everything that is said here laid over it."""
-        unsaid = RunSpec()
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(other, **{name: value for name, value in said.items() if value != getattr(unsaid, name)})
+        """Return `other`, with everything that is set here in its place."""
+        unset = vars(RunSpec())
+        return replace(other, **{name: value for name, value in vars(self).items() if value != unset[name]})
 
     @property
     def is_agentic(self) -> bool:
@@ -116,15 +118,6 @@ def _named(name: str, value: Any) -> Any:
     return str(value.public_id) if hasattr(value, "public_id") else value
 
 
-def _is_event(params: Mapping[str, Any]) -> bool:
-    return isinstance(params.get("event"), Mapping)
-
-
 def _fits(default: Any, value: Any) -> bool:
-    if isinstance(default, bool):
-        return value is True
-    if isinstance(default, int):
-        return isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(default, str):
-        return isinstance(value, str)
-    return isinstance(value, Mapping)
+    """Return whether a stored value is of the type of its default. True is no number."""
+    return isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)

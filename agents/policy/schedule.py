@@ -7,9 +7,9 @@ named, a schedule runs every real hour. Must not decide what becomes of a missed
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import Final, Self
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -40,8 +40,8 @@ def missed_since(
 ) -> tuple[datetime | None, int]:
     """Return the last time due after `after` up to `now`, and how many there were, counted up to `most`."""
     missed = takewhile(lambda due: due <= now, _times(expression, zone, after))
-    count = sum(1 for _ in islice(missed, most))
-    return (_last_before(expression, zone, after=after, now=now), count) if count else (None, 0)
+    number = sum(1 for _ in islice(missed, most))
+    return (_last_before(expression, zone, after=after, now=now), number) if number else (None, 0)
 
 
 def _last_before(expression: str, zone: str, *, after: datetime, now: datetime) -> datetime | None:
@@ -82,21 +82,10 @@ def _plain(expression: str) -> str:
     try:
         parsed = CronSim(expression, _ANY_TIME)
     except CronSimError as error:
-        if all(map(_is_known, range(FIELDS), fields)):
-            raise Invalid(f"The schedule {expression!r} is never due: no month that it names has that day.") from None
         raise Invalid(f"The schedule {expression!r} cannot be read: {str(error).lower()}.") from None
     if len(parsed.hours) == HOURS:
         return " ".join(["*" if number == 1 else field for number, field in enumerate(fields)])
     return " ".join([_listed(parsed.minutes), _listed(parsed.hours), *fields[2:]])
-
-
-def _is_known(place: int, field: str) -> bool:
-    """Return whether a field can be read by itself."""
-    try:
-        CronSim(" ".join(field if number == place else "*" for number in range(FIELDS)), _ANY_TIME)
-    except CronSimError:
-        return False
-    return True
 
 
 def _listed(numbers: set[int]) -> str:
@@ -122,10 +111,6 @@ def _zones() -> frozenset[str]:
 # over it, the hours begin twice.
 
 
-_DAYS: Final = 4  # a zone may skip a whole day
-_SECOND: Final = timedelta(seconds=1)
-
-
 @dataclass(frozen=True)
 class Hours:
     start: time
@@ -145,29 +130,10 @@ class Hours:
         return here >= self.start or here < self.end
 
     def next_start(self, now: datetime) -> datetime:
-        """Return the first moment after now at which they begin, in UTC."""
-        today = now.astimezone(self.zone).date()
-        starts = sorted(at for days in range(_DAYS) for at in self._starts(today + timedelta(days=days)))
-        return next(at for at in starts if at > now and self.hold(at))
-
-    def _starts(self, day: date) -> Iterator[datetime]:
-        """Return when a day's start comes: once; twice if clocks are set back; or when they were set forward."""
-        first, second = (
-            datetime.combine(day, self.start, self.zone).replace(fold=fold).astimezone(UTC) for fold in (0, 1)
-        )
-        yield first if first <= second else self._set_forward(second, first)
-        yield max(first, second)
-
-    def _set_forward(self, before: datetime, after: datetime) -> datetime:
-        """Return the moment between the two at which clocks are set forward, to the second."""
-        offset = before.astimezone(self.zone).utcoffset()
-        while after - before > _SECOND:
-            middle = before + (after - before) // 2
-            if middle.astimezone(self.zone).utcoffset() == offset:
-                before = middle
-            else:
-                after = middle
-        return after.replace(microsecond=0)
+        """Return the first minute after `now` that is within the hours, in UTC."""
+        moment = now.astimezone(UTC).replace(second=0, microsecond=0)
+        minutes = (moment + timedelta(minutes=number) for number in count(1))
+        return next(filter(self.hold, minutes))
 
 
 # --- Waits between tries that double up to a limit. Pure: seconds in, seconds out; the caller waits ---

@@ -22,7 +22,6 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet, Sum
 from pydantic import Field
 
-from agents.conf import skill_limits, skill_modules
 from agents.definitions.schema import AgentDefinition, Problem, SensorSpec
 from agents.enums import Level
 from agents.exceptions import Invalid, NotAllowed, NotFound
@@ -110,7 +109,7 @@ def _leave_out(reason: str) -> None:
 def _modules() -> Iterable[tuple[str, ModuleType]]:
     builtin = [f"{BUILTIN}.{found.name}" for found in pkgutil.iter_modules(importlib.import_module(BUILTIN).__path__)]
     packaged = [entry.value for entry in entry_points(group=GROUP)]
-    for name in [*sorted(builtin), *skill_modules(), *sorted(packaged)]:
+    for name in [*sorted(builtin), *settings.LQOPS_SKILL_MODULES, *sorted(packaged)]:
         if (module := _imported(name)) is not None:
             yield name, module
 
@@ -150,7 +149,7 @@ def skill_standing(name: str, declared: Level) -> SkillStanding:
 
 def limit_of(level: Level, chosen: int | None) -> int | None:
     """Return the calls per hour: the skill's own limit, else its level's. PRIVILEGED skills also have a hard limit."""
-    limit = skill_limits().get(level) if chosen is None else chosen
+    limit = settings.LQOPS_SKILL_LIMITS.get(level) if chosen is None else chosen
     if level == Level.PRIVILEGED:
         return MAX_PRIVILEGED_PER_HOUR if limit is None else min(limit, MAX_PRIVILEGED_PER_HOUR)
     return limit

@@ -181,7 +181,7 @@ def test_a_heartbeat_that_fails_is_a_beat_missed(caplog):
     with (
         patch.object(runner, "heartbeat_seconds", return_value=0.01),
         patch.object(runner, "lease_renew", side_effect=renew),
-        runner.Heartbeat(session),
+        runner.heartbeat(session),
     ):
         for _ in range(3):
             assert beats.acquire(timeout=60)

@@ -17,7 +17,6 @@ from agents.exceptions import (
     AutonomousBrake,
     BudgetExceeded,
     CostCapReached,
-    IntentUnavailable,
     Invalid,
     InvalidTransition,
     LqopsError,
@@ -83,9 +82,7 @@ def test_request_id_of_a_proxy_is_kept(api):
     assert answer.json()["request_id"] == "proxy-7"
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("boom"), KeyError("boom"), IntentUnavailable("notify"), LqopsError("boom")]
-)
+@pytest.mark.parametrize("error", [RuntimeError("boom"), KeyError("boom"), LqopsError("boom")])
 def test_server_error_reveals_only_its_request_id(api, caplog, error):
     with caplog.at_level(logging.ERROR, logger=errors.__name__):
         answer = answer_to(api, error)

@@ -11,13 +11,13 @@ from agents.engine.skills import OUTPUT_CHARS
 from agents.enums import Outcome, TerminalReason, WaitingOn
 from agents.exceptions import BudgetExceeded, CostCapReached, SessionHalted
 from agents.models import Approval, ToolCall
-from agents.policy.context_window import is_paired
 from agents.policy.guardrails import GuardrailsConfig, LoopConfig, Reason
 from agents.providers.base import Fault, ProviderError
 from agents.sessions.approvals import approval_approve, approval_reject
 from agents.sessions.halts import session_halt
 from agents.types import Asleep, Finished, RequestedCall, SliceOver, Usage, Waiting
 from audit.models import AuditEvent
+from tests.agents.pairing import is_paired
 from tests.factories import NOW
 
 from .conftest import Step, calls, native, script

@@ -9,8 +9,9 @@ import time_machine
 from agents.engine.loop import Answered
 from agents.engine.prompting import as_sent
 from agents.models import InferenceLog, Message
-from agents.policy.context_window import MARK, is_paired
+from agents.policy.context_window import MARK
 from agents.policy.guardrails import READ_ONLY_STEPS, LoopConfig, Reason
+from tests.agents.pairing import is_paired
 from tests.factories import NOW
 
 from .conftest import Step, calls, native, script

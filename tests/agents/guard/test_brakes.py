@@ -89,9 +89,8 @@ def test_a_second_call_after_a_brake_is_denied_without_a_second_terminal_row():
 
 def test_refuses_tool_not_granted_in_phase():
     session = make_session(current_phase=Phase.INTAKE)
-    with pytest.raises(ToolNotGranted) as refused:
+    with pytest.raises(ToolNotGranted, match="Phase intake does not grant notify"):
         guarded_tool_call(session, ToolIntent.NOTIFY, {"title": "x"})
-    assert (refused.value.intent, refused.value.phase) == ("notify", "intake")
     assert last(session).details == {"tool": "notify", "phase": "intake", "outcome": "tool_not_granted"}
     session.refresh_from_db()
     assert session.halt_state == HaltState.RUNNING
@@ -123,10 +122,9 @@ def test_the_first_brake_wins_and_later_ones_are_not_asked(halted, phase, expect
 def test_the_cap_latches_and_ends_the_run(provider):
     make_price(MODEL)
     session = make_session(current_phase=Phase.ANALYSIS, max_cost_usd=Decimal("0.001"))
-    with pytest.raises(CostCapReached) as reached:
+    with pytest.raises(CostCapReached, match=r"to 0\.005\d* USD; its cap"):
         guarded_tool_call(session, ToolIntent.RUN_SKILL, ask())
     session.refresh_from_db()
-    assert reached.value.projected == Decimal("0.005")
     assert session.cost_cap_reached
     assert session.halt_state == HaltState.HALTED
     assert session.terminal_reason == TerminalReason.COST_CAP_REACHED

@@ -8,9 +8,8 @@ import pytest
 from django.db import DatabaseError, OperationalError
 
 from agents.enums import Outcome, Purpose, ToolIntent
-from agents.guard.metering import Attempt
 from agents.ledger import prices
-from agents.ledger.journal import inference_record
+from agents.ledger.journal import Attempt, inference_record
 from agents.ledger.prices import estimate_model_call, estimate_tool_cost, invalidate_estimates, judges_within_budget
 from agents.models import InferenceLog
 from agents.types import Usage

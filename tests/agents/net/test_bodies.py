@@ -130,13 +130,13 @@ MEASURE = """
 import asyncio, sys
 import django
 from django.conf import settings
-settings.configure()
+settings.configure(LQOPS_NET_ALLOW_HOSTS=[], LQOPS_NET_ALLOW_NETWORKS=["127.0.0.1/32"])
 from agents.net import AsyncSafeClient, FetchFailed, Limits, SafeClient
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 
-options = {"allow_networks": ["127.0.0.1/32"], "limits": Limits(max_ratio=10**6)}
+options = {"limits": Limits(max_ratio=10**6)}
 url, kind = sys.argv[1:]
 before = peak()
 try:

@@ -39,7 +39,6 @@ def test_ordinary_url_is_allowed_and_its_normal_form_stable(url):
     checked = check_url(url, resolve=to_public)
 
     assert checked.url.isascii()
-    assert checked.allow_listed is False
     assert check_url(checked.url, resolve=to_public) == checked
 
 
@@ -89,7 +88,6 @@ def test_normal_form_has_every_part():
         path="/%C3%A4%20b",
         query="q=%C3%BC",
         addresses=(PUBLIC, PUBLIC_V6),
-        allow_listed=False,
     )
 
 

@@ -5,7 +5,6 @@ import socket
 import struct
 import time
 
-import httpx
 import pytest
 
 from agents.net import FetchFailed, Limits
@@ -202,23 +201,3 @@ def test_failure_does_not_quote_the_request(fetch, world):
     assert "hunter2" not in str(failed.value)
     assert failed.value.__cause__ is None
     assert failed.value.__suppress_context__ is True
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (httpx.ReadTimeout("x"), "deadline"),
-        (httpx.ConnectError("x"), "connect"),
-        (httpx.RemoteProtocolError("x"), "protocol"),
-        (httpx.LocalProtocolError("x"), "request"),
-        (httpx.ReadError("x"), "connection"),
-        (ConnectionResetError(), "connection"),
-    ],
-)
-def test_errors_of_another_transport_have_the_same_reasons(fetch, error, reason):
-    def handler(request):
-        raise error
-
-    transport = httpx.MockTransport(handler)
-
-    assert failure(fetch, "http://1.1.1.1/", client={"transport": transport}) == reason

@@ -48,7 +48,7 @@ def test_redirect_to_a_refused_url_is_refused(fetch, world, location, reason):
     assert len(world.dialled) == 1
 
 
-def test_redirect_is_followed_and_listed(fetch, world):
+def test_redirect_is_followed(fetch, world):
     def steps(connection, request):
         target = request.split(b" ")[1]
         connection.sendall({b"/": redirect("next?a=1"), b"/next?a=1": redirect("/last")}.get(target, OK))
@@ -58,7 +58,6 @@ def test_redirect_is_followed_and_listed(fetch, world):
     found = fetch(SITE)
 
     assert found.url == f"{SITE}last"
-    assert found.redirects == (SITE, f"{SITE}next?a=1")
     assert world.asked == ["site.example.com"] * 3
 
 
@@ -94,11 +93,11 @@ def test_credentials_are_not_sent_to_another_origin(fetch, world, name, address,
     world.serve("site.example.com", redirect(f"http://{name}:{port}/"))
     other = world.serve(name, OK, address, port)
 
-    fetch(SITE, headers={**SECRETS, "Accept": "text/html", "User-Agent": "me"}, secret_headers=["User-Agent"])
+    fetch(SITE, headers={**SECRETS, "Accept": "text/html", "User-Agent": "me"})
 
     assert b"hunter2" not in other.requests[0]
     assert b"accept: text/html" in other.requests[0].lower()
-    assert b"user-agent" not in other.requests[0].lower()
+    assert b"user-agent: me" in other.requests[0].lower()
 
 
 def test_credentials_do_not_return_after_a_detour(fetch, world):

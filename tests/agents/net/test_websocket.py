@@ -105,11 +105,11 @@ def test_name_with_a_private_address_is_refused(world):
     assert reason(refused) == "address"
 
 
-def test_operator_can_allow_a_host(world, feed):
+def test_operator_can_allow_a_host(world, feed, settings):
     server = feed(say("hello"))
-    settings = {"allow_networks": ["127.0.0.0/8"], "reroute": None}
+    settings.LQOPS_NET_ALLOW_NETWORKS = ["127.0.0.0/8"]
 
-    assert listen(world, f"ws://127.0.0.1:{server.port}/", client=settings) == ["hello"]
+    assert listen(world, f"ws://127.0.0.1:{server.port}/", client={"reroute": None}) == ["hello"]
 
 
 def test_redirect_is_not_followed(world):

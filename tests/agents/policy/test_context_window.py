@@ -11,13 +11,13 @@ from agents.policy.context_window import (
     blocks,
     estimate_tokens,
     fit,
-    is_paired,
     split_for_summary,
     summary_prompt,
     unmarked,
     with_summary,
 )
 from agents.text.blocks import parse_blocks, render_block
+from tests.agents.pairing import is_paired
 from tests.table import every_row
 
 NONCE = "0123456789abcdef"

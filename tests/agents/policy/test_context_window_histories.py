@@ -15,11 +15,11 @@ from agents.policy.context_window import (
     blocks,
     estimate_tokens,
     fit,
-    is_paired,
     parted,
     split_for_summary,
     with_summary,
 )
+from tests.agents.pairing import is_paired
 
 NONCE = "0123456789abcdef"
 contents = st.builds(

@@ -10,16 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.policy.costs import (
-    COLD_START_USD,
     MOST_USD,
     NotMoney,
     affordable_tokens,
     checked_price,
     cost_of,
-    ensemble_projection,
     input_bound,
-    mean_usd,
-    near_budget,
     passes_warning,
     usd,
     worst_case,
@@ -188,53 +184,7 @@ def test_free_output_is_affordable_as_long_as_the_input_is():
     assert affordable_tokens(Decimal(0), price=FREE, input_tokens=10**9, wanted=500) == 500
 
 
-# --- averages and projections ---
-
-
-def test_a_mean_is_rounded_up():
-    assert mean_usd(Decimal("0.10"), 5) == Decimal("0.02")
-    assert mean_usd(Decimal("0.000001"), 3) == Decimal("0.000001")
-    assert mean_usd(Decimal(0), 7) == 0
-
-
-def test_the_ensemble_is_every_judge_on_every_citation():
-    assert ensemble_projection(10, [COLD_START_USD] * 3) == Decimal("0.15")
-    assert ensemble_projection(10, [Decimal("0.001"), Decimal("0.002")]) == Decimal("0.03")
-    assert ensemble_projection(0, [COLD_START_USD]) == 0
-    assert ensemble_projection(10, []) == 0
-
-
-# --- near the end ---
-
-
-def ledger(cap, **more):
-    return Ledger("session", None if cap is None else Decimal(cap), **{k: Decimal(v) for k, v in more.items()})
-
-
-@every_row(("total", "near"), [(487, False), (488, True), (999, True), (1_000, True), (1_200, True)])
-def test_near_the_token_budget_at_512_left(total, near):
-    assert near_budget(ledger=ledger(None), token_budget=1_000, total_tokens=total) is near
-
-
-@every_row("books", ["charged", "reserved", "actual", "held"])
-@every_row(("spent", "near"), [("0.899999", False), ("0.9", True), ("1", True), ("1.2", True)])
-def test_near_the_cap_at_a_tenth_left_in_either_ledger(books, spent, near):
-    assert near_budget(ledger=ledger("1", **{books: spent}), token_budget=0, total_tokens=10**9) is near
-
-
-def test_a_dimension_without_a_limit_is_never_near_it():
-    assert not near_budget(ledger=ledger(None, charged="1000"), token_budget=0, total_tokens=10**9)
-
-
-def test_a_cap_of_zero_is_near():
-    assert near_budget(ledger=ledger("0"), token_budget=0, total_tokens=0)
-
-
-def test_reserves_can_be_raised_to_warn_earlier():
-    spent = ledger("1", charged="0.8")
-    assert not near_budget(ledger=spent, token_budget=0, total_tokens=0)
-    assert near_budget(ledger=spent, token_budget=0, total_tokens=0, reserve_cost_fraction=Decimal("0.2"))
-    assert near_budget(ledger=ledger(None), token_budget=1_000, total_tokens=1, reserve_tokens=999)
+# --- warnings ---
 
 
 @every_row(

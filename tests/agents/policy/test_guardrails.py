@@ -107,7 +107,7 @@ def test_what_a_reply_asks_of_the_loop(stop_reason, has_calls, truncated_call, s
 def test_truncated_replies_are_continued_so_often_and_no_more(limit):
     counters, config, continued = Counters(), GuardrailsConfig(max_tokens_recoveries=limit), 0
     while may_recover(counters, config):
-        counters = counters.told(guardrails.CONTINUE.reason)
+        counters = counters.after_message(guardrails.CONTINUE.reason)
         continued += 1
     assert continued == limit
 
@@ -115,7 +115,7 @@ def test_truncated_replies_are_continued_so_often_and_no_more(limit):
 def test_an_empty_end_after_a_failure_is_objected_to_twice():
     counters, objections = Counters(), 0
     while premature_end(" \n", recent_failed=True, counters=counters):
-        counters = counters.told(guardrails.TRY_OTHERWISE.reason)
+        counters = counters.after_message(guardrails.TRY_OTHERWISE.reason)
         objections += 1
     assert objections == 2
 
@@ -125,17 +125,19 @@ def test_other_ends_are_not_premature(text, failed):
     assert not premature_end(text, recent_failed=failed, counters=Counters())
 
 
-def warned(counters=None, config=DEFAULTS, *, cap=None, charged="0", actual="0", budget=0, tokens=0):
-    ledger = Ledger("session", cap if cap is None else Decimal(cap), charged=Decimal(charged), actual=Decimal(actual))
+def warned(counters=None, config=DEFAULTS, *, cap=None, budget=0, tokens=0, **books):
+    amounts = {name: Decimal(amount) for name, amount in books.items()}
+    ledger = Ledger("session", cap if cap is None else Decimal(cap), **amounts)
     return warns_of_budget(counters or Counters(), config, ledger=ledger, token_budget=budget, total_tokens=tokens)
 
 
 def test_warns_at_the_reserve_and_not_before():
     assert not warned(budget=1_000, tokens=487)
     assert warned(budget=1_000, tokens=488)
-    assert not warned(cap="1", charged="0.899999")
-    assert warned(cap="1", charged="0.9")
-    assert warned(cap="1", actual="0.9")
+    for book in ("charged", "reserved", "actual", "held"):
+        assert not warned(cap="1", **{book: "0.899999"})
+        assert warned(cap="1", **{book: "0.9"})
+    assert warned(cap="0")
 
 
 def test_the_reserves_are_the_configured_ones():
@@ -150,7 +152,7 @@ def test_never_warns_without_a_limit():
 
 
 def test_warns_once():
-    assert not warned(Counters().told(Reason.NEAR_BUDGET), cap="1", charged="1")
+    assert not warned(Counters().after_message(Reason.NEAR_BUDGET), cap="1", charged="1")
 
 
 # --- Repetition ---
@@ -292,7 +294,7 @@ def test_eight_reading_steps_in_a_row_get_one_hint_in_a_session():
         counters = observe_reading(counters, read_only=step != 5)
         if needs_nudge(counters):
             hints.append(step)
-            counters = counters.told(guardrails.STOP_READING.reason)
+            counters = counters.after_message(guardrails.STOP_READING.reason)
     assert hints == [13]
     assert not needs_nudge(replace(counters.awake(), read_only_steps=100))
 
@@ -376,7 +378,7 @@ def test_the_budget_line_names_what_is_limited(usd, tokens, steps, line):
 
 
 def test_saying_what_is_left_is_not_counted():
-    assert SOME.told(Reason.BUDGET) == SOME
+    assert SOME.after_message(Reason.BUDGET) == SOME
 
 
 def test_errors_say_what_happened_and_name_the_limit():
