@@ -7,11 +7,10 @@ starts without it.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -27,9 +26,8 @@ from agents.definitions.schema import (
     SensorSpec,
     TriggerSpec,
 )
-from agents.definitions.values import EXPECTED, NAME, Ambiguous, Place, as_flag
+from agents.definitions.values import NAME, Ambiguous, Place, path_text
 from agents.enums import SensorKind, TriggerKind
-from agents.policy.guardrails import GuardrailsConfig, LoopConfig
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
 from audit.redaction import redact
 
@@ -41,7 +39,7 @@ MAX_EXPONENT: Final = 300  # of a float
 _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)?\.[0-9_]*([eE][-+]?[0-9]{1,3})?")
 _KEY: Final = "[key]"  # the end of pydantic's location of a wrong key of a map
-_SETTINGS: Final[dict[str, type[LoopConfig | GuardrailsConfig]]] = {"loop": LoopConfig, "guardrails": GuardrailsConfig}
+Keys = TypeVar("Keys", AgentKeys, TriggerSpec)
 
 
 def read_definition(text: str, *, file: str = "agent.yaml", name: str = "") -> AgentDefinition:
@@ -70,66 +68,54 @@ class _Reading:
         self._file = file
         self._lines = _lines_of(root)
         self._problems: list[Problem] = []
-        self._wrong_keys: set[str] = set()
 
     def definition(self, default_name: str) -> AgentDefinition:
         given = {} if self._root.is_nothing else _plain(self._root)
-        keys = given if isinstance(given, dict) else {}
-        self._check_settings(keys)
+        keys = dict(given) if isinstance(given, dict) else {}
+        is_named = keys.get("name") is not None
         sensor_list = _bounded_list(keys, "sensors", MAX_SENSORS)
         trigger_list = _bounded_list(keys, "triggers", MAX_TRIGGERS)
         sensors, broken = self._sensors(sensor_list or [])
-        triggers = [self._trigger(number, trigger) for number, trigger in enumerate(trigger_list or [])]
-        if isinstance(given, dict):
-            name = keys.get("name")
-            given = {**keys, "name": default_name if name is None else name}
-            if sensor_list is not None:
-                given["sensors"] = tuple(sensors.values())
-            if trigger_list is not None:
-                given["triggers"] = tuple(spec for spec, _ in triggers)
-        written = self._written(given)
-        if written is not None:
-            self._check_triggers(written.zone, trigger_list or [], triggers)
-        problems = sort_problems([*self._problems, *(problem for sensor in broken for problem in sensor.problems)])
-        if written is None:
-            raise DefinitionError(problems)
-        read = AgentDefinition.read(
-            written,
-            named=keys.get("name") is not None,
+        required = {"kind": TriggerKind.MANUAL}
+        triggers = [
+            self._read(TriggerSpec, trigger, {"name": f"#{number + 1}", **required}, ("triggers", number))
+            for number, trigger in enumerate(trigger_list or [])
+        ]
+        if not is_named:
+            keys["name"] = default_name
+        if sensor_list is not None:
+            keys["sensors"] = tuple(sensors.values())
+        if trigger_list is not None:
+            keys["triggers"] = tuple(spec for spec, _ in triggers)
+        is_map = isinstance(given, dict)
+        written, wrong = self._read(AgentKeys, keys if is_map else given, {"name": default_name})
+        self._check_triggers(written.zone, trigger_list or [], triggers)
+        definition = AgentDefinition.model_construct(
+            _fields_set=written.model_fields_set - (frozenset() if is_named else {"name"}),
+            **{name: getattr(written, name) for name in AgentKeys.model_fields},
             broken_sensors=broken,
-            notes=tuple(self._notes(written, sensors)),
+            notes=tuple(self._notes(written, sensors, has_fields="hot_state" not in wrong)),
             lines=self._lines,
-            sensor_keys={sensor.name: _path_of(("sensors", number)) for number, sensor in sensors.items()},
+            sensor_keys={sensor.name: path_text(("sensors", number)) for number, sensor in sensors.items()},
         )
         if self._problems:
-            raise DefinitionError(problems, rest=read)
-        return read
+            listed = [*self._problems, *(problem for sensor in broken for problem in sensor.problems)]
+            raise DefinitionError(sort_problems(listed), rest=definition if is_map else None)
+        return definition
 
     # --- Sections ---
 
-    def _written(self, given: Any) -> AgentKeys | None:
-        """Validate the keys. Wrong ones are left out, so that other problems can be found as well."""
+    def _read(
+        self, model: type[Keys], given: Any, required: Mapping[str, Any], place: Place = ()
+    ) -> tuple[Keys, set[str]]:
+        """Return what can be read of a section, and its wrong keys, which are left out or as `required`."""
         try:
-            return AgentKeys.model_validate(given)
+            return model.model_validate(given), set()
         except ValidationError as error:
-            self._problems += self._validation_problems(error, AgentKeys)
-            wrong = _first_keys(error)
-            if not isinstance(given, dict) or not wrong & given.keys():
-                return None
-            self._wrong_keys |= wrong
-            return self._written({"name": "agent", **{key: given[key] for key in given.keys() - wrong}})
-
-    def _trigger(self, number: int, given: Any) -> tuple[TriggerSpec, set[str]]:
-        """Return what can be read of a trigger, and its wrong keys."""
-        self._check_settings(given, "triggers", number)
-        try:
-            return TriggerSpec.model_validate(given), set()
-        except ValidationError as error:
-            self._problems += self._validation_problems(error, TriggerSpec, ("triggers", number))
-            wrong = _first_keys(error)
+            self._problems += self._validation_problems(error, place)
+            wrong = {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
         right = {key: given[key] for key in given.keys() - wrong} if isinstance(given, dict) else {}
-        required = {"name": f"#{number + 1}", "kind": TriggerKind.MANUAL}
-        return TriggerSpec.model_validate({**required, **right}), wrong | (required.keys() - right.keys())
+        return model.model_validate({**required, **right}), wrong | (required.keys() - right.keys())
 
     def _check_triggers(self, zone: str, listed: list[Any], specs: list[tuple[TriggerSpec, set[str]]]) -> None:
         names: set[str] = set()
@@ -155,7 +141,7 @@ class _Reading:
             try:
                 sensor = SensorSpec.model_validate(given)
             except ValidationError as error:
-                problems += self._validation_problems(error, SensorSpec, place)
+                problems += self._validation_problems(error, place)
             if problems:
                 own_name = name if name and name not in names else f"{name or 'sensor'}#{number + 1}"
                 broken.append(BrokenSensor(own_name, _sensor_kind(given), tuple(problems)))
@@ -164,29 +150,12 @@ class _Reading:
             names.add(name)
         return good, tuple(broken)
 
-    def _check_settings(self, given: Any, *above: str | int) -> None:
-        """Check the settings of runs, of the agent or of one trigger."""
-        for section, config in _SETTINGS.items():
-            settings = given.get(section) if isinstance(given, dict) else None
-            for key, value in settings.items() if isinstance(settings, dict) else ():
-                try:
-                    config.merged({key: as_flag(value)})
-                except ValueError as error:
-                    place = (*above, section, key)
-                    known = [field.name for field in fields(config)]
-                    message = str(error)  # `name = value: it must be …`
-                    if message.partition(" = ")[0] in known:
-                        reason = message.rpartition(": ")[2].removeprefix("it must be ").rstrip(".")
-                        self._problems.append(self._problem(place, reason, value))
-                    else:
-                        self._problems.append(self._unknown_key(place, known))
-
-    def _notes(self, written: AgentKeys, sensors: Mapping[int, SensorSpec]) -> Iterator[Problem]:
+    def _notes(self, written: AgentKeys, sensors: Mapping[int, SensorSpec], *, has_fields: bool) -> Iterator[Problem]:
         """Yield what is valid, but may not be intended."""
         triggers = {trigger.name for trigger in written.triggers}
         for number, sensor in sensors.items():
             for index, update in enumerate(sensor.updates):
-                if update.field not in written.hot_state.fields and "hot_state" not in self._wrong_keys:
+                if has_fields and update.field not in written.hot_state.fields:
                     expected = "a field of hot_state: values for any other field are dropped"
                     yield self._problem(("sensors", number, "updates", index, "field"), expected, update.field)
             for index, signal in enumerate(sensor.signals):
@@ -196,71 +165,21 @@ class _Reading:
 
     # --- Problems ---
 
-    def _validation_problems(self, error: ValidationError, model: type[BaseModel], above: Place = ()) -> list[Problem]:
-        """Return pydantic's errors as problems: its location with our line, what was expected, what was found."""
-        problems = []
+    def _validation_problems(self, error: ValidationError, above: Place) -> Iterator[Problem]:
+        """Yield the errors of agents.definitions.values with their place and line."""
         for found in error.errors(include_url=False):
-            place, kind, given = found["loc"], found["type"], found["input"]
-            if place and place[-1] == _KEY and kind != "extra_forbidden":
-                place = place[:-1]
-            if kind == EXPECTED:
-                key = found["ctx"]["key"]
-                problem = self._problem((*above, *place, *key), found["ctx"]["what"], _value_at(given, key))
-            elif kind == "missing":
-                problem = self._problem((*above, *place), f"a value: {place[-1]} is required", None)
-            elif kind == "extra_forbidden":
-                section = _section(model, place[:-1])
-                problem = self._unknown_key((*above, *place), list(section.model_fields) if section else [])
-            else:
-                section = _section(model, place)
-                keys = f"a map with the keys {', '.join(section.model_fields)}" if section else found["msg"]
-                problem = self._problem((*above, *place), keys, given)
-            problems.append(problem)
-        return problems
-
-    def _unknown_key(self, place: Place, known: list[str]) -> Problem:
-        near = get_close_matches(str(place[-1]), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        expected = f"one of the keys {', '.join(known)}{hint}"
-        return Problem(self._file, self._line(place), _path_of(place), expected)
+            place = found["loc"][:-1] if found["loc"][-1:] == (_KEY,) else found["loc"]
+            what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
+            problem = self._problem((*above, *place, *key), what, _value_at(found["input"], key))
+            yield problem if shown is None else replace(problem, got=shown)
 
     def _problem(self, place: Place, expected: str, got: Any) -> Problem:
-        return Problem(self._file, self._line(place), _path_of(place), expected, _excerpt(got))
+        return Problem(self._file, self._line(place), path_text(place), expected, _excerpt(got))
 
     def _line(self, place: Place) -> int:
         """Return the line of a key, or of the nearest one above it."""
-        above = (self._lines.get(_path_of(place[:length])) for length in range(len(place), 0, -1))
+        above = (self._lines.get(path_text(place[:length])) for length in range(len(place), 0, -1))
         return next((line for line in above if line), self._root.line)
-
-
-def _first_keys(error: ValidationError) -> set[str]:
-    return {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
-
-
-def _section(model: type[BaseModel], place: Place) -> type[BaseModel] | None:
-    """Return the model at a place of the schema. Steps into a list or a map of sections are skipped."""
-    section: type[BaseModel] | None = model
-    steps = iter(place)
-    for step in steps:
-        field = section.model_fields.get(str(step)) if section else None
-        if field is None:
-            return None
-        section, is_collection = _section_of(field.annotation)
-        if is_collection and next(steps, None) is None:
-            return None
-    return section
-
-
-def _section_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model in an annotation, and whether it is in a list or a map."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    is_collection = get_origin(annotation) in {tuple, dict}
-    for part in get_args(annotation):
-        section, inner = _section_of(part)
-        if section is not None:
-            return section, is_collection or inner
-    return None, is_collection
 
 
 def _value_at(given: Any, key: Place) -> Any:
@@ -351,14 +270,6 @@ def _lines_of(node: Node, path: str = "") -> dict[str, int]:
         lines[inner] = item.line
         lines.update(_lines_of(item, inner))
     return lines
-
-
-def _path_of(place: Place) -> str:
-    """Return a place as people write it: `sensors[0].source.tool`."""
-    path = ""
-    for step in place:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path
 
 
 # --- Writing ---

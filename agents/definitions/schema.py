@@ -9,21 +9,33 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from agents.definitions.values import (
     DAY,
+    EXPECTED,
     LONGEST,
     Amount,
     BadPath,
     Clock,
     Flag,
     Fraction,
+    GuardrailSettings,
+    LoopSettings,
     Model,
     Name,
     Params,
     Seconds,
-    Settings,
     SkillName,
     SomeSeconds,
     Zone,
@@ -32,6 +44,7 @@ from agents.definitions.values import (
     one_of,
     path_steps,
     text,
+    unknown_key,
     whole,
 )
 from agents.enums import AnalysisMode, ApprovalMode, EventSeverity, SensorKind, TriggerKind
@@ -83,12 +96,30 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _drop_empty(cls, given: Any) -> Any:
+    def _read(cls, given: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(given, dict):
-            return {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
-        return given
+            given = {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
+        try:
+            return read(given)
+        except ValidationError as error:
+            errors = [cls._explained(found) for found in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(cls.__name__, errors) from None
+
+    @classmethod
+    def _explained(cls, found: ErrorDetails) -> InitErrorDetails:
+        """Return pydantic's error with what was expected instead."""
+        place, kind = found["loc"], found["type"]
+        if kind == EXPECTED:
+            error = PydanticCustomError(EXPECTED, "{what}", found["ctx"])
+        elif kind == "missing":
+            error = expected(f"a value: {place[-1]} is required", shown="nothing")
+        elif kind == "extra_forbidden":
+            error = unknown_key(str(place[-1]), cls.model_fields)
+        else:
+            error = expected(f"a map with the keys {', '.join(cls.model_fields)}")
+        return {"type": error, "loc": place, "input": found["input"]}
 
 
 # --- Triggers ---
@@ -143,8 +174,8 @@ class TriggerSpec(Section):
     review_flagged: Flag = False
     judge_citations: Flag = False
     analysis_mode: Annotated[AnalysisMode, one_of(tuple(AnalysisMode.values))] = AnalysisMode.SINGLE
-    loop: Settings = Field(default_factory=dict)
-    guardrails: Settings = Field(default_factory=dict)
+    loop: LoopSettings = Field(default_factory=dict)
+    guardrails: GuardrailSettings = Field(default_factory=dict)
 
     def misfits(self, agent_zone: str, wrong: Set[str]) -> Iterator[tuple[str, str]]:
         """Yield keys that do not fit the others, with what was expected. Skips keys that depend on a `wrong` one."""
@@ -387,8 +418,8 @@ class AgentKeys(Section):
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
     skills: Annotated[tuple[SkillName, ...], BeforeValidator(listed("names of skills", 200))] | None = None
-    loop: Settings = Field(default_factory=dict)
-    guardrails: Settings = Field(default_factory=dict)
+    loop: LoopSettings = Field(default_factory=dict)
+    guardrails: GuardrailSettings = Field(default_factory=dict)
     autonomy: Autonomy | None = None
     hot_state: HotState = Field(default_factory=HotState)
     sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MAX_SENSORS))] = ()
@@ -403,23 +434,6 @@ class AgentDefinition(AgentKeys):
     notes: tuple[Problem, ...] = ()
     lines: dict[str, int] = Field(default_factory=dict, repr=False, exclude=True)
     sensor_keys: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
-
-    @classmethod
-    def read(
-        cls,
-        written: AgentKeys,
-        *,
-        named: bool,
-        broken_sensors: tuple[BrokenSensor, ...],
-        notes: tuple[Problem, ...],
-        lines: dict[str, int],
-        sensor_keys: dict[str, str],
-    ) -> Self:
-        """Build a definition. `named`: the text contains the name."""
-        keys = written.model_fields_set - (frozenset() if named else {"name"})
-        values = {name: getattr(written, name) for name in AgentKeys.model_fields}
-        values |= {"broken_sensors": broken_sensors, "notes": notes, "lines": lines, "sensor_keys": sensor_keys}
-        return cls.model_construct(_fields_set=keys, **values)
 
     @property
     def is_autonomous(self) -> bool:
