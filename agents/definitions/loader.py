@@ -7,7 +7,6 @@ starts without it.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
@@ -64,14 +63,14 @@ class _Reading:
     """Reads one tree, and collects problems instead of raising the first one."""
 
     def __init__(self, root: Node, file: str) -> None:
-        self._root = root
+        self._given = {} if root.is_nothing else plain_values(root)
         self._file = file
-        self._lines = _lines_of(root)
+        self._lines = lines_of(root)
         self._problems: list[Problem] = []
 
     def definition(self, default_name: str) -> AgentDefinition:
-        given = {} if self._root.is_nothing else _plain(self._root)
-        keys = dict(given) if isinstance(given, dict) else {}
+        is_map = isinstance(self._given, dict)
+        keys = dict(self._given) if is_map else {}
         is_named = keys.get("name") is not None
         sensor_list = _bounded_list(keys, "sensors", MAX_SENSORS)
         trigger_list = _bounded_list(keys, "triggers", MAX_TRIGGERS)
@@ -87,8 +86,7 @@ class _Reading:
             keys["sensors"] = tuple(sensors.values())
         if trigger_list is not None:
             keys["triggers"] = tuple(spec for spec, _ in triggers)
-        is_map = isinstance(given, dict)
-        written, wrong = self._read(AgentKeys, keys if is_map else given, {"name": default_name})
+        written, wrong = self._read(AgentKeys, keys if is_map else self._given, {"name": default_name})
         self._check_triggers(written.zone, trigger_list or [], triggers)
         definition = AgentDefinition.model_construct(
             _fields_set=written.model_fields_set - (frozenset() if is_named else {"name"}),
@@ -112,7 +110,7 @@ class _Reading:
         try:
             return model.model_validate(given), set()
         except ValidationError as error:
-            self._problems += self._validation_problems(error, place)
+            self._problems += validation_problems(error, lines=self._lines, file=self._file, above=place)
             wrong = {str(found["loc"][0]) for found in error.errors(include_url=False) if found["loc"]}
         right = {key: given[key] for key in given.keys() - wrong} if isinstance(given, dict) else {}
         return model.model_validate({**required, **right}), wrong | (required.keys() - right.keys())
@@ -141,7 +139,7 @@ class _Reading:
             try:
                 sensor = SensorSpec.model_validate(given)
             except ValidationError as error:
-                problems += self._validation_problems(error, place)
+                problems += validation_problems(error, lines=self._lines, file=self._file, above=place)
             if problems:
                 own_name = name if name and name not in names else f"{name or 'sensor'}#{number + 1}"
                 broken.append(BrokenSensor(own_name, _sensor_kind(given), tuple(problems)))
@@ -163,23 +161,28 @@ class _Reading:
                     expected = "a trigger of this file, unless the agent already has one of that name"
                     yield self._problem(("sensors", number, "signals", index, "spawn"), expected, signal.spawn)
 
-    # --- Problems ---
-
-    def _validation_problems(self, error: ValidationError, above: Place) -> Iterator[Problem]:
-        """Yield the errors of agents.definitions.values with their place and line."""
-        for found in error.errors(include_url=False):
-            place = found["loc"][:-1] if found["loc"][-1:] == (_KEY,) else found["loc"]
-            what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
-            problem = self._problem((*above, *place, *key), what, _value_at(found["input"], key))
-            yield problem if shown is None else replace(problem, got=shown)
-
     def _problem(self, place: Place, expected: str, got: Any) -> Problem:
-        return Problem(self._file, self._line(place), path_text(place), expected, _excerpt(got))
+        return _problem_at(place, expected, _excerpt(got), lines=self._lines, file=self._file)
 
-    def _line(self, place: Place) -> int:
-        """Return the line of a key, or of the nearest one above it."""
-        above = (self._lines.get(path_text(place[:length])) for length in range(len(place), 0, -1))
-        return next((line for line in above if line), self._root.line)
+
+# --- Problems ---
+
+
+def validation_problems(
+    error: ValidationError, *, lines: Mapping[str, int], file: str = "", above: Place = ()
+) -> Iterator[Problem]:
+    """Yield the errors of a Section with their keys and lines."""
+    for found in error.errors(include_url=False):
+        place = found["loc"][:-1] if found["loc"][-1:] == (_KEY,) else found["loc"]
+        what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
+        got = _excerpt(_value_at(found["input"], key)) if shown is None else shown
+        yield _problem_at((*above, *place, *key), what, got, lines=lines, file=file)
+
+
+def _problem_at(place: Place, expected: str, got: str, *, lines: Mapping[str, int], file: str) -> Problem:
+    """Return a problem with the line of its key, or of the nearest one above it."""
+    above = (lines.get(path_text(place[:length]), 0) for length in range(len(place), -1, -1))
+    return Problem(file, next((line for line in above if line), 0), path_text(place), expected, got)
 
 
 def _value_at(given: Any, key: Place) -> Any:
@@ -226,12 +229,13 @@ def _sensor_kind(given: Any) -> SensorKind:
 # so that only a key that knows what it expects accepts it.
 
 
-def _plain(node: Node) -> Any:
+def plain_values(node: Node) -> Any:
+    """Return the values of a tree."""
     match node.kind:
         case "map":
-            return {key: _plain(value) for key, value in node.entries.items()}
+            return {key: plain_values(value) for key, value in node.entries.items()}
         case "list":
-            return [_plain(item) for item in node.items]
+            return [plain_values(item) for item in node.items]
         case "nothing":
             return None
         case "boolean":
@@ -258,17 +262,14 @@ def _number(text: str) -> int | Decimal | str:
     return Ambiguous(text)
 
 
-def _lines_of(node: Node, path: str = "") -> dict[str, int]:
-    """Return the line of every key and item, by its path."""
-    lines: dict[str, int] = {}
+def lines_of(node: Node, path: str = "") -> dict[str, int]:
+    """Return the line of every key and item, by its path; the path of the whole is empty."""
+    lines = {path: node.line}
     for key, value in node.entries.items():
         inner = f"{path}.{key}" if path else key
-        lines[inner] = node.key_lines[key]
-        lines.update(_lines_of(value, inner))
+        lines |= lines_of(value, inner) | {inner: node.key_lines[key]}
     for number, item in enumerate(node.items):
-        inner = f"{path}[{number}]"
-        lines[inner] = item.line
-        lines.update(_lines_of(item, inner))
+        lines |= lines_of(item, f"{path}[{number}]")
     return lines
 
 

@@ -1,19 +1,26 @@
 """Playbooks and rules as text: Markdown for people, models and the offline analyst, and YAML files. Pure.
 
 Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers accept what people
-write by hand and never raise. A YAML error names key and line: `positions[2].severity: expected text, found list
-(line 14)`.
+write by hand and never raise. An error names key and line: `positions[2].severity: expected text; got a list (line
+14)`.
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 import yaml
+from pydantic import AfterValidator, ValidationError
 
+from agents.definitions import values
+from agents.definitions.loader import lines_of, plain_values, sort_problems, validation_problems
+from agents.definitions.schema import Section
+from agents.definitions.values import expected, listed
 from agents.exceptions import Invalid
-from agents.text.strict_yaml import Node, read_yaml
+from agents.text.strict_yaml import read_yaml
+from audit.redaction import redact
 
 UNNAMED = "(unnamed)"
 DEFAULT_SEVERITY = "warn"
@@ -56,7 +63,7 @@ class RuleSet:
     """The rules of a skill text, and the list items that are no known rule."""
 
     rules: tuple[Rule, ...] = ()
-    ignored: tuple[str, ...] = field(default=())
+    ignored: tuple[str, ...] = ()
 
 
 # --- Forms and patterns ---
@@ -132,11 +139,6 @@ def parse_playbook(text: str) -> PlaybookText:
         elif positions:
             positions[-1].read(line)
     return PlaybookText(name, version, tuple(draft.position() for draft in positions))
-
-
-def render_rules(rules: Iterable[Rule]) -> str:
-    """Return the rules as a Markdown list under a heading."""
-    return "\n".join(["## Rules", "", *(f"- {_rule_line(rule)}" for rule in rules)]) + "\n"
 
 
 def parse_rules(text: str) -> RuleSet:
@@ -230,14 +232,6 @@ def _read_rule(text: str, *, colon_needed: bool) -> Rule | None:
     return Rule(form, "" if phrases else rest, tuple(filter(None, phrases)), severity)
 
 
-def _rule_line(rule: Rule) -> str:
-    phrases = (_line(phrase).replace('"', "'") for phrase in rule.phrases)
-    what = ", ".join(f'"{phrase}"' for phrase in phrases) or _line(rule.text)
-    severity = _line(rule.severity).replace("]", ")") or DEFAULT_SEVERITY
-    colon = "" if rule.form.startswith("at ") else ":"
-    return f"[{severity}] {rule.form}{colon} {what}"
-
-
 def _prose_lines(label: str, text: str) -> list[str]:
     prose = _prose(text)
     return ["", f"{label}:", "", *(f"> {line}" if line else ">" for line in _lines(prose))] if prose else []
@@ -260,27 +254,73 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
+# --- Limits, for files and for what people enter ---
+
+
+MAX_POSITIONS: Final = 200
+MAX_LISTED: Final = 50
+TEXT_CHARS: Final = 20_000
+
+
+def _without_secret(value: str) -> str:
+    """Refuse secrets: masked, a phrase would check for something else."""
+    if redact(value) != value:
+        raise expected("text without secrets: this looks like one", shown="")
+    return value
+
+
+NoSecret: Final = AfterValidator(_without_secret)
+Prose = Annotated[str, values.text(TEXT_CHARS, lines=True, needed=False), NoSecret]
+Phrases = Annotated[tuple[Prose, ...], listed("texts", MAX_LISTED)]
+
+
+class PositionKeys(Section):
+    """The keys of a position."""
+
+    issue: Annotated[str, values.text(200, lines=True), NoSecret]
+    severity: Annotated[str, values.text(32, lines=True, needed=False), NoSecret] = DEFAULT_SEVERITY
+    standard: Prose = ""
+    fallbacks: Phrases = ()
+    guidance: Prose = ""
+    must_contain: Phrases = ()
+    must_not_contain: Phrases = ()
+
+
+class PlaybookKeys(Section):
+    """The keys of a playbook."""
+
+    name: Annotated[str, values.text(120, lines=True), NoSecret]
+    positions: Annotated[tuple[PositionKeys, ...], listed("positions", MAX_POSITIONS, least=1)]
+
+
+def checked_playbook(given: Any, lines: Mapping[str, int] = MappingProxyType({})) -> tuple[str, tuple[Position, ...]]:
+    """Return the name and the positions as a reader of the rendered text reads them back.
+
+    Raises Invalid with every problem, and its line in a file.
+    """
+    try:
+        keys = PlaybookKeys.model_validate(given)
+    except ValidationError as error:
+        problems = sort_problems(validation_problems(error, lines=lines))
+        places = (f" (line {problem.line})" if problem.line else "" for problem in problems)
+        raise Invalid(
+            "\n".join(f"{problem.said}{place}" for problem, place in zip(problems, places, strict=True))
+        ) from None
+    positions = tuple(Position(**dict(position)) for position in keys.positions)
+    return _line(keys.name), parse_playbook(render_playbook(PlaybookText("", 1, positions))).positions
+
+
 # --- YAML ---
 
 
-KEYS: Final = ("name", "positions")
-POSITION_KEYS: Final = tuple(field.name for field in fields(Position))
-LISTS: Final = frozenset({"fallbacks", "must_contain", "must_not_contain"})
 LINE_CHARS: Final = 100
 _OTHER_BREAKS: Final = frozenset("\r\x85\u2028\u2029")
 
 
 def read_playbook(text: str) -> tuple[str, tuple[Position, ...]]:
-    """Read the name and the positions. Only their shape is checked here."""
+    """Read the name and the positions."""
     root = read_yaml(text)
-    _require_map(root, "", KEYS)
-    name = _required_text(root, "name", "name")
-    listed = root.entries.get("positions")
-    if listed is None or listed.is_nothing:
-        raise _refusal("positions", "is missing", root if listed is None else listed)
-    if listed.kind != "list":
-        raise _expected("positions", "list", listed)
-    return name, tuple(_position(node, f"positions[{number}]") for number, node in enumerate(listed.items))
+    return checked_playbook(plain_values(root), lines_of(root))
 
 
 def write_playbook(name: str, positions: Sequence[Position]) -> str:
@@ -289,56 +329,9 @@ def write_playbook(name: str, positions: Sequence[Position]) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=LINE_CHARS)
 
 
-def _position(node: Node, path: str) -> Position:
-    _require_map(node, path, POSITION_KEYS)
-    values: dict[str, Any] = {"issue": _required_text(node, "issue", f"{path}.issue")}
-    for key in POSITION_KEYS[1:]:
-        given = node.entries.get(key)
-        if given is None or given.is_nothing:
-            continue
-        values[key] = _texts(given, f"{path}.{key}") if key in LISTS else _node_text(given, f"{path}.{key}")
-    return Position(**values)
-
-
-def _require_map(node: Node, path: str, known: tuple[str, ...]) -> None:
-    if node.kind != "map":
-        raise _expected(path or "the playbook", f"map of {', '.join(known)}", node)
-    for key, value in node.entries.items():
-        if key not in known:
-            raise _refusal(f"{path}.{key}" if path else key, f"unknown key; known keys: {', '.join(known)}", value)
-
-
-def _required_text(node: Node, key: str, path: str) -> str:
-    given = node.entries.get(key)
-    if given is None or given.is_nothing or not (text := _node_text(given, path)).strip():
-        raise _refusal(path, "is missing", given or node)
-    return text
-
-
-def _texts(node: Node, path: str) -> tuple[str, ...]:
-    if node.kind != "list":
-        raise _expected(path, "list of texts", node)
-    return tuple(_node_text(item, f"{path}[{number}]") for number, item in enumerate(node.items))
-
-
-def _node_text(node: Node, path: str) -> str:
-    if node.kind == "text":
-        return node.text
-    raise _expected(path, "text", node, "; put it in quotes" if node.is_single and not node.is_nothing else "")
-
-
-def _expected(path: str, expected: str, node: Node, hint: str = "") -> Invalid:
-    return _refusal(path, f"expected {expected}, found {node.kind}{hint}", node)
-
-
-def _refusal(path: str, problem: str, node: Node) -> Invalid:
-    return Invalid(f"{path}: {problem} (line {node.line})")
-
-
 def _entries(position: Position) -> dict[str, Any]:
-    values = {key: getattr(position, key) for key in POSITION_KEYS}
-    values["severity"] = position.severity or DEFAULT_SEVERITY
-    return {key: list(value) if key in LISTS else value for key, value in values.items() if value}
+    values = {**vars(position), "severity": position.severity or DEFAULT_SEVERITY}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value}
 
 
 class _Dumper(yaml.SafeDumper):

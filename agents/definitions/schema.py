@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -349,8 +348,8 @@ class SensorSpec(Section):
     type: Annotated[SensorKind, one_of(tuple(SensorKind.values))]
     interval: SomeSeconds | None = None
     source: Source
-    updates: Annotated[tuple[Update, ...], BeforeValidator(listed("updates", 50))] = ()
-    signals: Annotated[tuple[Signal, ...], BeforeValidator(listed("signals", 10))] = ()
+    updates: Annotated[tuple[Update, ...], listed("updates", 50)] = ()
+    signals: Annotated[tuple[Signal, ...], listed("signals", 10)] = ()
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -417,14 +416,14 @@ class AgentKeys(Section):
     enabled: Flag = True
     max_cost_usd: Amount | None = None
     max_cost_per_day_usd: Amount | None = None
-    skills: Annotated[tuple[SkillName, ...], BeforeValidator(listed("names of skills", 200))] | None = None
+    skills: Annotated[tuple[SkillName, ...], listed("names of skills", 200)] | None = None
     loop: LoopSettings = Field(default_factory=dict)
     guardrails: GuardrailSettings = Field(default_factory=dict)
     autonomy: Autonomy | None = None
     hot_state: HotState = Field(default_factory=HotState)
-    sensors: Annotated[tuple[SensorSpec, ...], BeforeValidator(listed("sensors", MAX_SENSORS))] = ()
+    sensors: Annotated[tuple[SensorSpec, ...], listed("sensors", MAX_SENSORS)] = ()
     heartbeat: Heartbeat | None = None
-    triggers: Annotated[tuple[TriggerSpec, ...], BeforeValidator(listed("triggers", MAX_TRIGGERS))] = ()
+    triggers: Annotated[tuple[TriggerSpec, ...], listed("triggers", MAX_TRIGGERS)] = ()
 
 
 class AgentDefinition(AgentKeys):

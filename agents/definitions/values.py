@@ -4,7 +4,7 @@ Every check raises `expected`, so that a person reads what to write instead of a
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from decimal import Decimal
 from difflib import get_close_matches
@@ -198,7 +198,7 @@ def settings_of(config: type[LoopConfig | GuardrailsConfig]) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def listed(what: str, most: int) -> Callable[[object], object]:
+def listed(what: str, most: int, *, least: int = 0) -> BeforeValidator:
     """A list with a maximum length; its items are checked by their own type."""
 
     def check(value: object) -> object:
@@ -206,9 +206,11 @@ def listed(what: str, most: int) -> Callable[[object], object]:
             raise expected(f"a list of {what}")
         if len(value) > most:
             raise expected(f"a list of at most {most} {what}, not {len(value)}")
+        if len(value) < least:
+            raise expected(f"a list of at least {least} {what}")
         return value
 
-    return check
+    return BeforeValidator(check)
 
 
 # --- Types ---
