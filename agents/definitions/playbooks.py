@@ -1,12 +1,11 @@
 """Playbooks and rules as text: Markdown for people, models and the offline analyst, and YAML files. Pure.
 
-Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers accept what people
-write by hand and never raise. An error names key and line: `positions[2].severity: expected text; got a list (line
-14)`.
+Rendering is deterministic, and reading a rendered text gives the same values. The Markdown readers never raise. Errors
+in YAML name key and line: `positions[2].severity: expected text; got a list (line 14)`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -68,40 +67,26 @@ class RuleSet:
 
 # --- Forms and patterns ---
 
-# Longest first, because most start with `must`.
-FORMS = {
-    "must mention one of": "any of the phrases",
-    "must not mention": "none of the phrases",
-    "must mention": "each of the phrases",
-    "must not": "the document does not say this",
-    "must": "the document says this",
-    "should": "as must, but only worth a note",
-    "at least": "the quantity is no smaller, and is stated",
-    "at most": "the quantity is no greater where it is stated",
-}
-_SYNONYMS = {
+# Each form of a rule with its synonyms.
+FORMS: Final = {
     "must not mention": ("must not contain", "must not include", "never mention", "do not mention"),
     "must mention": ("must contain", "must include", "mention"),
     "must mention one of": ("must contain one of", "must mention any of", "must mention either"),
     "must not": ("must never", "shall not", "may not", "never"),
     "must": ("shall",),
+    "should": (),
     "at least": ("no less than", "not less than", "minimum", "no fewer than"),
     "at most": ("no more than", "not more than", "maximum", "up to"),
 }
-_FORM_OF = {form: form for form in FORMS} | {other: form for form, others in _SYNONYMS.items() for other in others}
+_FORM_OF = {words: form for form, others in FORMS.items() for words in (form, *others)}
 _ANY_FORM = "|".join(sorted(map(re.escape, _FORM_OF), key=len, reverse=True))
 
-_TITLE = re.compile(r"(?:Playbook: )?(.*?) ?(?:\(version (\d{1,9})\))?")
-_HEADING = re.compile(r"(#{1,6})\s+(.*)")
-_NUMBER = re.compile(r"\A\d+\.\s+")
-_LABEL = re.compile(
-    r"\s*(?:[-*]\s+)?\**(severity|standard(?: position| language| clause)?|fallback(?: position| tier)?(?: ?\d+)?"
-    r"|guidance|notes?|must not contain|must contain)\**\s*:\**(.*)",
-    re.IGNORECASE,
-)
-_FIELDS = {"standard": "standard", "note": "guidance"}
+_TITLE = re.compile(r"# Playbook: (.*) \(version (\d{1,9})\)")
+_ISSUE = re.compile(r"## \d+\. (.*)")
+_LABELS: Final = ("Severity", "Standard", "Fallback", "Guidance", "Must contain", "Must not contain")
+_LABEL = re.compile(rf"({'|'.join(_LABELS)})(?: \d+)?:(.*)")
+_HEADING = re.compile(r"#{1,6}\s+(.*)")
 _BULLET = re.compile(r"\s*(?:[-*+•]|\d+[.)])\s+(?:\[[ xX]\]\s+)?(.*)")
-_QUOTES = "\"'“”„‟«»\u2018\u2019"
 _PHRASE = re.compile(r"\"([^\"]{1,500})\"|“([^”]{1,500})”|«([^»]{1,500})»")  # bounded, for linear time
 _RULES_HEADING = re.compile(r"\b(?:rules?|checks?|checklist|requirements?)\b", re.IGNORECASE)
 _RULE = re.compile(rf"(?:\[([^\]]*)\]\s*)?({_ANY_FORM})\b\s*(:?)\s*(.*)", re.IGNORECASE)
@@ -127,18 +112,43 @@ def render_playbook(playbook: PlaybookText) -> str:
 
 
 def parse_playbook(text: str) -> PlaybookText:
-    """Parse a playbook text, rendered or written by hand."""
+    """Parse a rendered playbook."""
     name, version = UNNAMED, 1
-    positions: list[_Draft] = []
+    issues: list[tuple[str, list[str]]] = []
     for line in _lines(text):
-        heading = _HEADING.fullmatch(line)
-        if heading and len(heading[1]) > 1:
-            positions.append(_Draft(_line(_NUMBER.sub("", heading[2], count=1)) or UNNAMED))
-        elif heading and (title := _TITLE.fullmatch(_line(heading[2]))):
-            name, version = title[1] or UNNAMED, int(title[2] or 1)
-        elif positions:
-            positions[-1].read(line)
-    return PlaybookText(name, version, tuple(draft.position() for draft in positions))
+        if title := _TITLE.fullmatch(line):
+            name, version = title[1], int(title[2])
+        elif issue := _ISSUE.fullmatch(line):
+            issues.append((issue[1], []))
+        elif issues:
+            issues[-1][1].append(line)
+    return PlaybookText(name, version, tuple(_position(issue, lines) for issue, lines in issues))
+
+
+def _position(issue: str, lines: Iterable[str]) -> Position:
+    """Read the lines of a position: labels, each with its text."""
+    texts: dict[str, list[str]] = {label: [] for label in _LABELS}
+    label = ""
+    for line in lines:
+        if found := _LABEL.fullmatch(line):
+            label = found[1]
+            texts[label].append(found[2].strip())
+        elif label:
+            texts[label][-1] += "\n" + (line[2:] if line.startswith("> ") else line.removeprefix(">"))
+    prose = {label: [_prose(text) for text in found] for label, found in texts.items()}
+
+    def phrases(label: str) -> tuple[str, ...]:
+        return tuple(line[3:-1] for text in prose[label] for line in text.split("\n"))
+
+    return Position(
+        issue=issue,
+        severity="".join(prose["Severity"]) or DEFAULT_SEVERITY,
+        standard="".join(prose["Standard"]),
+        fallbacks=tuple(prose["Fallback"]),
+        guidance="".join(prose["Guidance"]),
+        must_contain=phrases("Must contain"),
+        must_not_contain=phrases("Must not contain"),
+    )
 
 
 def parse_rules(text: str) -> RuleSet:
@@ -150,9 +160,8 @@ def parse_rules(text: str) -> RuleSet:
     ignored: list[str] = []
     inside = False
     for line in _lines(text):
-        heading = _HEADING.fullmatch(line)
-        if heading:
-            inside = bool(_RULES_HEADING.search(heading[2]))
+        if heading := _HEADING.fullmatch(line):
+            inside = bool(_RULES_HEADING.search(heading[1]))
         elif item := _BULLET.fullmatch(line):
             rule = _read_rule(item[1].strip(), colon_needed=not inside)
             if rule:
@@ -160,65 +169,6 @@ def parse_rules(text: str) -> RuleSet:
             elif inside:
                 ignored.append(_line(item[1]))
     return RuleSet(tuple(rules), tuple(ignored))
-
-
-class _Draft:
-    """A position while its lines are read."""
-
-    def __init__(self, issue: str) -> None:
-        self.issue = issue
-        self.field = ""
-        self.lines: dict[str, list[str]] = {}
-        self.tiers = 0
-
-    def read(self, line: str) -> None:
-        label = _LABEL.fullmatch(line)
-        if label:
-            self.field = self._name(label[1].lower())
-            text = label[2].strip()
-        else:
-            text = line[2:] if line.startswith("> ") else line.removeprefix(">")
-        self.lines.setdefault(self.field, []).append(text)
-
-    def _name(self, label: str) -> str:
-        if label.startswith("fallback"):
-            self.tiers += 1
-            return f"fallback {self.tiers}"
-        return next((name for start, name in _FIELDS.items() if label.startswith(start)), label)
-
-    def position(self) -> Position:
-        texts = {name: _prose("\n".join(lines)) for name, lines in self.lines.items()}
-        tiers = (texts.get(f"fallback {tier}", "") for tier in range(1, self.tiers + 1))
-        return Position(
-            issue=self.issue,
-            severity=_line(texts.get("severity", "")) or DEFAULT_SEVERITY,
-            standard=texts.get("standard", ""),
-            fallbacks=tuple(filter(None, tiers)),
-            guidance=texts.get("guidance", ""),
-            must_contain=_listed(texts.get("must contain", "")),
-            must_not_contain=_listed(texts.get("must not contain", "")),
-        )
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    """Return phrases: one per list item, or several on one line, quoted or separated by `;`."""
-    found: list[str] = []
-    for line in text.split("\n"):
-        item = _BULLET.fullmatch(line)
-        found += [_unquoted(item[1])] if item else _phrases(line)
-    return tuple(filter(None, found))
-
-
-def _phrases(text: str) -> list[str]:
-    quoted = [_line("".join(groups)) for groups in _PHRASE.findall(text)]
-    return quoted or [_unquoted(part) for part in text.split(";") if part.strip()]
-
-
-def _unquoted(text: str) -> str:
-    text = text.strip()
-    if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
-        text = text[1:-1]
-    return _line(text)
 
 
 def _read_rule(text: str, *, colon_needed: bool) -> Rule | None:
