@@ -27,7 +27,7 @@ from agents.definitions.playbooks import (
 )
 from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
-from agents.knowledge.rows import lock_row, record_change
+from agents.knowledge.documents import lock_row, record_change
 from agents.models import Playbook, PlaybookPosition, PromptSkill
 from agents.people.access import actor_of, require_access
 from audit import recorder
