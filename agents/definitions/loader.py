@@ -22,11 +22,13 @@ from agents.definitions.schema import (
     BrokenSensor,
     DefinitionError,
     Problem,
+    Section,
     SensorSpec,
     TriggerSpec,
 )
 from agents.definitions.values import NAME, Ambiguous, Place, path_text
 from agents.enums import SensorKind, TriggerKind
+from agents.exceptions import Invalid
 from agents.text.strict_yaml import Node, Unreadable, read_yaml
 from audit.redaction import redact
 
@@ -39,6 +41,7 @@ _WHOLE: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9_]*)?\.[0-9_]*([eE][-+]?[0-9]{1,3})?")
 _KEY: Final = "[key]"  # the end of pydantic's location of a wrong key of a map
 Keys = TypeVar("Keys", AgentKeys, TriggerSpec)
+Valid = TypeVar("Valid", bound=Section)
 
 
 def read_definition(text: str, *, file: str = "agent.yaml", name: str = "") -> AgentDefinition:
@@ -177,6 +180,16 @@ def validation_problems(
         what, key, shown = (found["ctx"][name] for name in ("what", "key", "shown"))
         got = _excerpt(_value_at(found["input"], key)) if shown is None else shown
         yield _problem_at((*above, *place, *key), what, got, lines=lines, file=file)
+
+
+def require_valid(model: type[Valid], given: Any, lines: Mapping[str, int]) -> Valid:
+    """Return the section, or raise Invalid with every problem, and its line if there is one."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        problems = sort_problems(validation_problems(error, lines=lines))
+    places = {problem: f" (line {problem.line})" if problem.line else "" for problem in problems}
+    raise Invalid("\n".join(f"{problem.said}{place}" for problem, place in places.items()))
 
 
 def _problem_at(place: Place, expected: str, got: str, *, lines: Mapping[str, int], file: str) -> Problem:

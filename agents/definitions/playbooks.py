@@ -11,13 +11,12 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator
 
 from agents.definitions import values
-from agents.definitions.loader import lines_of, plain_values, sort_problems, validation_problems
+from agents.definitions.loader import lines_of, plain_values, require_valid
 from agents.definitions.schema import Section
 from agents.definitions.values import expected, listed
-from agents.exceptions import Invalid
 from agents.text.strict_yaml import read_yaml
 from audit.redaction import redact
 
@@ -248,14 +247,7 @@ def checked_playbook(given: Any, lines: Mapping[str, int] = MappingProxyType({})
 
     Raises Invalid with every problem, and its line in a file.
     """
-    try:
-        keys = PlaybookKeys.model_validate(given)
-    except ValidationError as error:
-        problems = sort_problems(validation_problems(error, lines=lines))
-        places = (f" (line {problem.line})" if problem.line else "" for problem in problems)
-        raise Invalid(
-            "\n".join(f"{problem.said}{place}" for problem, place in zip(problems, places, strict=True))
-        ) from None
+    keys = require_valid(PlaybookKeys, given, lines)
     positions = tuple(Position(**dict(position)) for position in keys.positions)
     return _line(keys.name), parse_playbook(render_playbook(PlaybookText("", 1, positions))).positions
 

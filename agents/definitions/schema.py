@@ -95,11 +95,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """Return the known keys, as files name them."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
     @model_validator(mode="wrap")
     @classmethod
     def _read(cls, given: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(given, dict):
-            given = {key: value for key, value in given.items() if value is not None or key not in cls.model_fields}
+            given = {key: value for key, value in given.items() if value is not None or key not in cls.known_keys()}
         try:
             return read(given)
         except ValidationError as error:
@@ -115,9 +120,11 @@ class Section(BaseModel):
         elif kind == "missing":
             error = expected(f"a value: {place[-1]} is required", shown="nothing")
         elif kind == "extra_forbidden":
-            error = unknown_key(str(place[-1]), cls.model_fields)
+            error = unknown_key(str(place[-1]), cls.known_keys())
+        elif place:
+            error = expected("a map of names and values")
         else:
-            error = expected(f"a map with the keys {', '.join(cls.model_fields)}")
+            error = expected(f"a map with the keys {', '.join(cls.known_keys())}")
         return {"type": error, "loc": place, "input": found["input"]}
 
 
@@ -210,9 +217,11 @@ MAX_FIELDS: Final = 100
 MAX_SENSORS: Final = 50
 MAX_TRIGGERS: Final = 20
 FIELD_TYPES: Final = ("object", "number", "string", "array", "boolean")
-_SCHEMES: Final = {
-    SensorKind.POLL: ("http://", "https://"),
-    SensorKind.STREAM: ("http://", "https://", "ws://", "wss://"),
+# By kind of sensor: the keys of its source, how they are called, and the schemes of its addresses.
+_SOURCES: Final[dict[SensorKind, tuple[tuple[str, ...], str, tuple[str, ...]]]] = {
+    SensorKind.POLL: (("tool", "url"), "a tool or a url", ("http://", "https://")),
+    SensorKind.STREAM: (("url",), "a url", ("http://", "https://", "ws://", "wss://")),
+    SensorKind.WATCH: (("path",), "a path to a file or a folder", ()),
 }
 
 
@@ -368,14 +377,9 @@ class SensorSpec(Section):
     def _check_source(self) -> None:
         if self.type == SensorKind.POLL and self.interval is None:
             raise expected("a whole number of seconds, 1 or more: a poll needs one", "interval")
-        if self.type == SensorKind.WATCH:
-            if self.source.path is None:
-                raise expected("a path: a watch reads a file or a folder", "source")
-            return
-        allowed = "a tool or a url" if self.type == SensorKind.POLL else "a url"
-        if self.source.path is not None or (self.source.tool is not None and self.type == SensorKind.STREAM):
+        keys, allowed, schemes = _SOURCES[self.type]
+        if all(getattr(self.source, key) is None for key in keys):
             raise expected(f"{allowed}: a {self.type} reads nothing else", "source")
-        schemes = _SCHEMES[self.type]
         if self.source.url is not None and not self.source.url.lower().startswith(schemes):
             raise expected(f"an address that starts with {', '.join(schemes)}", "source", "url")
 

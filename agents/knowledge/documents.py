@@ -20,7 +20,7 @@ from django.dispatch import Signal
 from agents.enums import DocumentOrigin
 from agents.exceptions import Invalid, NotFound, StorageFailed
 from agents.knowledge.search import free_time
-from agents.models import AgentSession, Attachment, Chunk, Collection, Document
+from agents.models import AgentSession, Attachment, Chunk, Collection, Document, Playbook
 from agents.people.access import SYSTEM, actor_of, require_access
 from agents.text.chunks import chunk_spans
 from agents.text.clean import document_name, one_line
@@ -50,6 +50,16 @@ def lock_row(rows: models.QuerySet[Row], name: str) -> Row:
     return row
 
 
+def save_named(row: Collection | Playbook) -> None:
+    """Save a row whose name is unique among its owner's."""
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        name = f"{row._meta.verbose_name} named {row.name!r}"
+        raise Invalid(f"A {name} exists already: edit that one, or choose another name.") from None
+
+
 def record_change(
     row: Any, kind: str, *, now: datetime, by: User | None = None, actor: str = SYSTEM, what: str = "", **details: Any
 ) -> None:
@@ -73,7 +83,7 @@ def collection_create(*, owner: User, name: str, by: User | None, now: datetime)
     """Create a collection; its name is unique among the owner's."""
     require_access(by, owner_id=owner.pk, permission="agents.add_collection")
     collection = Collection(owner=owner, name=_collection_name(name), created_at=now)
-    _save_named(collection)
+    save_named(collection)
     record_change(collection, "collection.created", by=by, now=now)
     return collection
 
@@ -86,7 +96,7 @@ def collection_rename(*, collection: Collection, name: str, by: User | None, now
     wanted = _collection_name(name)
     if wanted != row.name:
         row.name = wanted
-        _save_named(row)
+        save_named(row)
         record_change(row, "collection.edited", by=by, now=now, fields=["name"])
     return row
 
@@ -108,14 +118,6 @@ def _collection_name(value: str) -> str:
     if not name:
         raise Invalid("A collection needs a name.")
     return name
-
-
-def _save_named(collection: Collection) -> None:
-    try:
-        with transaction.atomic():
-            collection.save()
-    except IntegrityError:
-        raise Invalid(f"A collection named {collection.name!r} exists already: choose another name.") from None
 
 
 def _lock_collection(pk: int, *, owner_id: int) -> Collection:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import QuerySet, prefetch_related_objects
 
 from agents.conf import skill_folders
@@ -27,7 +27,7 @@ from agents.definitions.playbooks import (
 )
 from agents.definitions.skill_files import SkillFiles, read_skill, skill_names
 from agents.exceptions import Invalid, NotAllowed, NotFound, SkillChanged
-from agents.knowledge.documents import lock_row, record_change
+from agents.knowledge.documents import lock_row, record_change, save_named
 from agents.models import Playbook, PlaybookPosition, PromptSkill
 from agents.people.access import actor_of, require_access
 from audit import recorder
@@ -47,7 +47,7 @@ def playbook_create(
     require_access(by, owner_id=owner.pk, permission="agents.add_playbook")
     name, positions = _checked(name, positions)
     playbook = Playbook(owner=owner, name=name, digest=_digest(name, 1, positions), created_at=now, updated_at=now)
-    _save(playbook)
+    save_named(playbook)
     _write_positions(playbook, positions)
     _record_version(playbook, "playbook.created", positions, by=by, now=now)
     return playbook
@@ -73,7 +73,7 @@ def playbook_edit(
     row.version += 1
     row.updated_at = now
     row.digest = _digest(row.name, row.version, wanted)
-    _save(row)
+    save_named(row)
     if wanted != before:
         row.positions.all().delete()
         _write_positions(row, wanted)
@@ -149,16 +149,6 @@ def _checked(name: str, positions: Sequence[Position]) -> tuple[str, tuple[Posit
 
 def _lock_playbook(rows: QuerySet[Playbook]) -> Playbook:
     return lock_row(rows.filter(deleted_at__isnull=True), "playbook")
-
-
-def _save(playbook: Playbook) -> None:
-    try:
-        with transaction.atomic():
-            playbook.save()
-    except IntegrityError:
-        raise Invalid(
-            f"A playbook named {playbook.name!r} exists already; edit that one, or choose another name."
-        ) from None
 
 
 def _write_positions(playbook: Playbook, positions: Sequence[Position]) -> None:

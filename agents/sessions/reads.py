@@ -199,18 +199,10 @@ def call_latest(session: AgentSession, key: str) -> ToolCall | None:
 
 
 def arguments_asked(session: AgentSession, key: str) -> dict[str, Any] | None:
-    """Return the arguments of that attempt, unless a person changed them.
-
-    In SQL: it is read at every call.
-    """
-    rows = ToolCall.objects.raw(
-        f"SELECT id, arguments, digest, asked_digest FROM {ToolCall._meta.db_table} "  # noqa: S608
-        "WHERE session_id = %s AND key = %s ORDER BY attempt DESC LIMIT 1",
-        [session.pk, key],
-    )
-    for made in rows:
-        return made.arguments if made.digest == made.asked_digest else None
-    return None
+    """Return the arguments of that attempt, unless a person changed them."""
+    rows = ToolCall.objects.filter(session_id=session.pk, key=key).order_by("-attempt")
+    made = rows.values_list("arguments", "digest", "asked_digest").first()
+    return made[0] if made and made[1] == made[2] else None
 
 
 def calls_latest(session: AgentSession, *, under: str = "") -> dict[str, ToolCall]:
